@@ -1,0 +1,24 @@
+"""The one error type for a user's mistake: a wrong flag, a missing folder, an extra that is not installed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something the user can put right. The command line prints it as one line and exits with code 2."""
+
+
+def nearest(name: str, valid: Iterable[str], *, many: int = 12) -> str:
+    """Say what ``name`` may have meant: the nearest of ``valid``, else the list of them.
+
+    >>> nearest("difusion", ["act", "diffusion"])
+    "did you mean 'diffusion'?"
+    """
+    choices = sorted(valid)
+    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    shown = ", ".join(choices[:many])
+    return f"known: {shown}{', …' if len(choices) > many else ''}"

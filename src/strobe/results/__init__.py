@@ -1,0 +1,1 @@
+"""Results: the schema, and the folders that keep them."""

@@ -1,0 +1,227 @@
+"""The result of a study: plain data with a version, which outlives the code that measured it.
+
+Every time is in milliseconds, every size in bytes, every rate per second, unless the name says otherwise.
+Nothing here imports another part of Strobe, and nothing here computes: numbers arrive finished.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+# JSON has no infinities: a figure that could not be computed is None, never nan or inf.
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Data(BaseModel):
+    """Base of every record: unknown fields are refused, so that a misspelt one is never lost in silence."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True)
+
+
+class Interval(Data):
+    """A confidence interval ``[low, high]`` at ``level``."""
+
+    low: Finite
+    high: Finite
+    level: Finite = 0.95
+
+
+class Summary(Data):
+    """What a list of samples amounts to, in the unit of the samples (milliseconds unless said otherwise)."""
+
+    n: int
+    median: Finite
+    interval: Interval | None = Field(None, description="of the median; None with fewer than six samples")
+    mean: Finite
+    std: Finite = Field(description="sample standard deviation (n − 1); 0 for one sample")
+    min: Finite
+    max: Finite
+    p95: Finite
+
+
+class Samples(Data):
+    """Raw measurements of one whole (a chunk, a step), in the order they were taken, in milliseconds."""
+
+    warmup: list[Finite] = Field(default_factory=list, description="found to be warm-up, not in the summary")
+    values: list[Finite]
+    summary: Summary
+    notes: list[str] = Field(default_factory=list, description="drift, throttling, noise: what to know about them")
+
+
+class Component(Data):
+    """A named part of the whole; the rows come in tree order, a parent before its children."""
+
+    path: list[str] = Field(description="from the top part down, e.g. ['policy', 'denoise step', 'attention']")
+    other: bool = Field(False, description="what its parent spent outside its named children")
+    calls: Finite = Field(description="calls per iteration (mean)")
+    values: list[Finite] = Field(description="inclusive milliseconds per iteration, aligned with Samples.values")
+    summary: Summary
+    share: Finite = Field(description="of the whole, 0 to 1: sum of this part over sum of the whole")
+    host_ms: Finite | None = Field(None, description="median host time, where `values` are device time")
+    gflop: Finite | None = Field(None, description="GFLOP per iteration; None where it was not counted")
+    ceiling_share: Finite | None = Field(
+        None, description="achieved FLOP/s over the ceiling measured on this machine at the part's dtypes, 0 to 1"
+    )
+    peak_bytes: int | None = Field(None, description="highest live tensor memory in this part above its start")
+
+    @property
+    def name(self) -> str:
+        return self.path[-1]
+
+    @property
+    def depth(self) -> int:
+        return len(self.path)
+
+
+class Span(Data):
+    """One section of the iteration that the report draws on a time axis."""
+
+    name: str
+    start_ms: Finite = Field(description="from the start of the iteration")
+    duration_ms: Finite
+    depth: int
+    thread: str = "main"
+
+
+class Memory(Data):
+    """Memory of one measurement, in bytes."""
+
+    weights: int | None = None
+    peak_activations: int | None = Field(None, description="highest live tensor memory above weights and inputs")
+    peak_process: int | None = Field(None, description="resident set of the process at its highest (CPU)")
+    peak_device: int | None = Field(None, description="allocator's peak on the accelerator")
+
+
+class Measurement(Data):
+    """One thing measured: a phase of a breakdown, or a variant of a comparison."""
+
+    name: str
+    phase: Literal["inference", "training forward", "training step"]
+    clock: Literal["host", "device"] = Field("host", description="what the samples and components are made of")
+    samples: Samples
+    components: list[Component] = Field(default_factory=list)
+    memory: Memory = Field(default_factory=Memory)
+    spans: list[Span] = Field(default_factory=list, description="of the iteration nearest the median")
+    facts: dict[str, str | int | float | bool | None] = Field(
+        default_factory=dict, description="batch size, chunk size, denoising steps, treatments …"
+    )
+    unseen: dict[str, str] = Field(
+        default_factory=dict, description="section or probe that could not be timed → why (compiled, captured …)"
+    )
+    notes: list[str] = Field(default_factory=list)
+
+
+class Verdict(Data):
+    """What a comparison showed. ``ratio`` is candidate over baseline: below 1 the candidate is faster."""
+
+    kind: Literal["faster", "slower", "no difference shown", "too noisy"]
+    ratio: Finite
+    interval: Interval
+    pairs: int = Field(description="pairs of samples judged; 0 where the runs were not interleaved")
+    sentence: str = Field(description="the verdict in words, with its numbers")
+
+
+class Agreement(Data):
+    """How far two variants' actions differ on the same observations with the same noise."""
+
+    cosine: Finite
+    largest_error: Finite = Field(description="largest absolute difference, in the action's own units")
+    mean_error: Finite
+    observations: int
+    note: str = ""
+
+
+class Comparison(Data):
+    """A candidate judged against a baseline; both are names of measurements in the same result."""
+
+    baseline: str
+    candidate: str
+    verdict: Verdict
+    difference: Interval | None = Field(None, description="of the medians, candidate − baseline, milliseconds")
+    difference_ms: Finite
+    agreement: Agreement | None = None
+
+
+class Finding(Data):
+    """A rule that fired: what was seen, why it matters, what to do, what that should buy."""
+
+    rule: str = Field(description="the rule's id, e.g. 'backbone-dominates'")
+    level: Literal["good", "info", "warning"]
+    title: str
+    seen: str = Field(description="with the numbers and their units")
+    why: str
+    do: str = ""
+    gain: str = Field("", description="what doing it should buy, and how that is known")
+    evidence: dict[str, Finite | str | None] = Field(default_factory=dict)
+
+
+class Ceiling(Data):
+    """What this machine was measured to do, in the same run."""
+
+    gflops: dict[str, Finite] = Field(
+        default_factory=dict, description="dtype name → GFLOP/s of a large matrix product"
+    )
+    memory_gbps: Finite | None = Field(None, description="GB/s (1e9 bytes) read + written by a large copy")
+
+
+class Machine(Data):
+    """Where the numbers come from."""
+
+    system: str
+    cpu: str
+    cores: int
+    threads: int = Field(description="torch's intra-op threads")
+    memory_bytes: int
+    device: str = Field(description="torch device, e.g. 'cpu', 'cuda:0'")
+    device_name: str
+    device_memory_bytes: int | None = None
+    power: dict[str, str] = Field(default_factory=dict, description="governor, clocks, limits, temperatures seen")
+    versions: dict[str, str] = Field(default_factory=dict)
+    ceiling: Ceiling = Field(default_factory=Ceiling)
+
+
+class SubjectInfo(Data):
+    """What was run, and on what."""
+
+    name: str
+    kind: str = Field(description="the policy's type, e.g. 'act', 'pi05'")
+    source: str = Field(description="a folder, a Hub id, or 'random weights'")
+    size: Literal["full", "tiny"] = "full"
+    parameters: int
+    weight_bytes: int
+    dtypes: dict[str, int] = Field(default_factory=dict, description="dtype → parameters of it")
+    inputs: str = Field(description="where the observations come from, in words")
+    stand_ins: list[str] = Field(default_factory=list, description="what stood in for a thing not to be had here")
+    anatomy: str = Field("modules", description="the anatomy that named the parts; 'modules' for none of its own")
+
+
+class Result(Data):
+    """One study's answer."""
+
+    schema_version: int = SCHEMA_VERSION
+    strobe_version: str
+    study: Literal["breakdown", "compare"]
+    title: str
+    command: list[str] = Field(default_factory=list)
+    config: dict[str, object] = Field(default_factory=dict)
+    started: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    duration_s: Finite = 0.0
+    status: Literal["complete", "interrupted"] = "complete"
+    subject: SubjectInfo
+    machine: Machine
+    measurements: list[Measurement] = Field(default_factory=list)
+    comparisons: list[Comparison] = Field(default_factory=list)
+    findings: list[Finding] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+
+    def measurement(self, name: str) -> Measurement:
+        """The measurement called ``name``; raises KeyError."""
+        for measurement in self.measurements:
+            if measurement.name == name:
+                return measurement
+        raise KeyError(name)
