@@ -1,11 +1,11 @@
 """Profiling by hand: the seven names that users of the RTC profiling toolkit know, on top of the timeline.
 
-    from strobe.profiling import enable_profiling, profile_section, print_profiling_summary
+from strobe.profiling import enable_profiling, profile_section, print_profiling_summary
 
-    enable_profiling()
-    with profile_section("my operation"):
-        ...
-    print_profiling_summary()
+enable_profiling()
+with profile_section("my operation"):
+    ...
+print_profiling_summary()
 """
 
 from __future__ import annotations

@@ -57,9 +57,7 @@ class Spool:
                     if row == "end":
                         ended = True
                     else:
-                        found.append(
-                            (worker if row[3] else f"{worker}, thread {row[4]}", row[0], row[1], row[2])
-                        )
+                        found.append((worker if row[3] else f"{worker}, thread {row[4]}", row[0], row[1], row[2]))
             if not ended:
                 lost[worker] = f"had not ended when recording stopped; up to its last {FLUSH_S} s are missing"
         shutil.rmtree(self.folder, ignore_errors=True)
