@@ -49,6 +49,10 @@ class _Step:
         """Whether it does the same to every element, so that it can be played on a block."""
         return self.geometry is None and not any(isinstance(leaf, Tensor) for leaf in tree_leaves(self.args))
 
+    @property
+    def cast(self) -> bool:
+        return self.func is _aten._to_copy.default
+
     def play(self, tensor: Tensor) -> Tensor:
         if self.geometry is None:
             return self.func(tensor, *self.args, **dict(self.kwargs))
@@ -86,7 +90,7 @@ class _Tapes(TorchDispatchMode):
         if func in _COPY and first.numel() == _length(first) and first.is_contiguous():
             # A move to a device is put off with everything else: the device is known when the tape is played.
             cast = {"dtype": kwargs["dtype"]} if kwargs.get("dtype") else {}
-            steps = [_Step(_aten._to_copy.default, (), tuple(cast.items()), None)] if cast else []
+            steps = [_Step(_aten._to_copy.default, (), (*cast.items(),), None)] if cast else []
             return self._track(_aten._to_copy.default(first, **cast), tape + steps)
         if func._schema.is_mutable and func._schema.name.endswith("_"):
             self._write(tape, first, func, args[1:], kwargs)
@@ -135,17 +139,20 @@ class _Player:
         if key not in tapes:
             raise CannotBuildFast(f"a tensor of shape {tuple(tensor.shape)} was computed from values put off")
         if key not in self.done:
-            self.done[key] = self._play(_length(tensor), tensor.dtype, tapes[key])
+            self.done[key] = self._play(_length(tensor), tapes[key])
         return self.done[key].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
-    def _play(self, length: int, dtype: torch.dtype, tape: list[_Step]) -> Tensor:
-        uniform = next((i for i, step in enumerate(tape) if not step.uniform), len(tape))
-        flat = self._tile(length, dtype, tuple(tape[:uniform]))
-        for step in tape[uniform:]:
-            flat = step.play(flat)
+    def _play(self, length: int, tape: list[_Step]) -> Tensor:
+        local = next((i for i, step in enumerate(tape) if not step.uniform), len(tape))
+        # Casts go first: a write into a part casts its values itself, and no wider copy is ever in memory.
+        casts = [step for step in tape[local:] if step.cast]
+        flat = self._tile(length, tuple(tape[:local] + casts))
+        for step in tape[local:]:
+            if not step.cast:
+                step.play(flat)
         return flat
 
-    def _tile(self, length: int, dtype: torch.dtype, steps: tuple[_Step, ...]) -> Tensor:
+    def _tile(self, length: int, steps: tuple[_Step, ...]) -> Tensor:
         block = self.blocks.get(steps)
         if block is None:
             # Drawn on the CPU, so that a seed gives the same weights on every device.
@@ -159,7 +166,7 @@ class _Player:
             piece = flat[start : start + half]
             offset = self.offsets.randrange(half)
             piece.copy_(block[offset : offset + len(piece)])
-        return flat if block.dtype == dtype else flat.to(dtype)
+        return flat
 
 
 @contextlib.contextmanager
