@@ -1,8 +1,8 @@
 """Build a policy at full size with random weights, fast and without a second copy in memory.
 
-While the policy's own constructor runs, large uninitialised tensors are put on the meta device and every operation
-on them is written down on a *tape* instead of being computed. When the constructor is done, each large tensor is
-allocated once, in its final dtype on its device, and its tape is played.
+While the policy's own constructor runs, large uninitialised tensors are put on the meta device and every
+operation on them is written down on a *tape* instead of being computed. When the constructor is done, each
+large tensor is allocated once, in its final dtype on its device, and its tape is played.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _OVERWRITE = {
     _aten.fill_.Scalar,
     _aten.uniform_.default,
     _aten.normal_.default,
+    _aten.copy_.default,
 }
 
 
 class CannotBuildFast(Exception):
-    """The constructor does something with its large tensors that cannot be put off; build it the usual way."""
+    """The constructor needs the values of its large tensors; it has to be run the usual way."""
 
 
 @dataclass(frozen=True)
@@ -123,11 +124,11 @@ class _Tapes(TorchDispatchMode):
 
 @dataclass
 class _Player:
-    """Allocates each storage once and plays its tape, cutting uniform random fills from one block per tape."""
+    """Allocates each storage once and plays its tape; random fills are cut from one block per tape."""
 
     device: torch.device
     seed: int
-    blocks: dict[tuple[_Step, ...], Tensor] = field(default_factory=dict)
+    blocks: dict[tuple[tuple[_Step, ...], torch.dtype], Tensor] = field(default_factory=dict)
     done: dict[int, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -136,31 +137,33 @@ class _Player:
     def real(self, tensor: Tensor, tapes: dict[int, list[_Step]]) -> Tensor:
         """The tensor with its values, on the device; tensors that shared a storage share it still."""
         key = _storage(tensor)
-        if key not in tapes:
-            raise CannotBuildFast(f"a tensor of shape {tuple(tensor.shape)} was computed from values put off")
         if key not in self.done:
-            self.done[key] = self._play(_length(tensor), tapes[key])
+            if key not in tapes:
+                raise CannotBuildFast(
+                    f"a tensor of shape {tuple(tensor.shape)} was computed from values put off"
+                )
+            # Popped, so that the tensors a checkpoint was read into are freed one by one.
+            self.done[key] = self._play(_length(tensor), tensor.dtype, tapes.pop(key))
         return self.done[key].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
-    def _play(self, length: int, tape: list[_Step]) -> Tensor:
+    def _play(self, length: int, dtype: torch.dtype, tape: list[_Step]) -> Tensor:
         local = next((i for i, step in enumerate(tape) if not step.uniform), len(tape))
-        # Casts go first: a write into a part casts its values itself, and no wider copy is ever in memory.
-        casts = [step for step in tape[local:] if step.cast]
-        flat = self._tile(length, tuple(tape[:local] + casts))
+        flat = self._tile(length, dtype, tuple(tape[:local]))
         for step in tape[local:]:
+            # The tensor has its last dtype from the start: no wider copy is ever in memory.
             if not step.cast:
                 step.play(flat)
         return flat
 
-    def _tile(self, length: int, steps: tuple[_Step, ...]) -> Tensor:
-        block = self.blocks.get(steps)
+    def _tile(self, length: int, dtype: torch.dtype, steps: tuple[_Step, ...]) -> Tensor:
+        block = self.blocks.get((steps, dtype))
         if block is None:
             # Drawn on the CPU, so that a seed gives the same weights on every device.
             block = torch.zeros(BLOCK)
             for step in steps:
                 block = step.play(block)
-            block = self.blocks[steps] = block.to(self.device)
-        flat = torch.empty(length, dtype=block.dtype, device=self.device)
+            block = self.blocks[steps, dtype] = block.to(self.device, dtype)
+        flat = torch.empty(length, dtype=dtype, device=self.device)
         half = BLOCK // 2
         for start in range(0, length, half):
             piece = flat[start : start + half]
@@ -182,13 +185,17 @@ def build_fast(
 ) -> nn.Module:
     """Call ``make`` with the initialisation of its large tensors put off, then fill them in fast.
 
-    Tensors below ``above`` elements are initialised by ``make`` itself. A larger one gets the distribution that its
-    constructor asked for, but its values are slices, at random offsets, of one block of 4 Mi random values per
-    distribution: weights repeat each other in pieces. They behave as random weights do in everything that is timed,
-    and are no start for training. Names, shapes, dtypes, ties and ``requires_grad`` are the constructor's own.
+    Tensors below ``above`` elements are initialised by ``make`` itself. A larger one gets the distribution
+    that its constructor asked for, but its values are slices, at random offsets, of one block of 4 Mi random
+    values per distribution: weights repeat each other in pieces. They behave as random weights do in
+    everything that is timed, and are no start for training. Names, shapes, dtypes, ties and ``requires_grad``
+    are the constructor's own.
 
     The same ``seed`` gives the same weights on every device. The global random state is left as it was.
     Memory peaks at the weights plus one block per distribution.
+
+    ``make`` may also read a checkpoint into the module: what it copies into a weight is what the weight
+    holds.
 
     Raises CannotBuildFast where the constructor needs the values of a large tensor.
     """
