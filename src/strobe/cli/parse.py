@@ -22,7 +22,6 @@ from draccus.argparsing import ArgumentParser
 from strobe.errors import UserError, nearest
 
 
-
 @dataclass
 class PolicyFlags:
     """The ``--policy.*`` flags: which policy, and what to override in its config (``--chunk_size=50`` …)."""

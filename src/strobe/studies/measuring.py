@@ -210,10 +210,10 @@ def _facts(subject: Subject, phase: Phase, options: Options) -> dict[str, str | 
 
 def _never_ran(hooks: Sequence[Any], runs: Sequence[Iteration], depth: int) -> list[str]:
     fired = {part.name for run in runs for part in run.parts}
-    silent = [hook.name for hook in hooks if hook.name not in fired]
+    silent = [hook.name for hook in hooks if hook.name not in fired and not hook.optional]
     if not silent or depth > 1:
         return []
-    return [f"did not run in this phase: {', '.join(dict.fromkeys(silent))}"]
+    return [f"probes that never fired in this phase: {', '.join(dict.fromkeys(silent))}"]
 
 
 def _by_variant(runs: Sequence[Iteration], order: Sequence[str]) -> Mapping[str, list[Iteration]]:

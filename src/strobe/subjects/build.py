@@ -139,9 +139,7 @@ class _Player:
         key = _storage(tensor)
         if key not in self.done:
             if key not in tapes:
-                raise CannotBuildFast(
-                    f"a tensor of shape {tuple(tensor.shape)} was computed from values put off"
-                )
+                raise CannotBuildFast(f"a tensor of shape {tuple(tensor.shape)} was computed from values put off")
             # Popped, so that the tensors a checkpoint was read into are freed one by one.
             self.done[key] = self._play(_length(tensor), tensor.dtype, tapes.pop(key))
         return self.done[key].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -17,7 +17,7 @@ WEIGHTS = "prefix weights"
 AUTOGRAD = "autograd correction"
 
 PROBES = (
-    Probe.function(f"{MODULE}:RTCProcessor.denoise_step", STEP),
-    Probe.function(f"{MODULE}:RTCProcessor.get_prefix_weights", WEIGHTS),
-    Probe.function(f"{MODULE}:torch.autograd.grad", AUTOGRAD),
+    Probe.function(f"{MODULE}:RTCProcessor.denoise_step", STEP, optional=True),
+    Probe.function(f"{MODULE}:RTCProcessor.get_prefix_weights", WEIGHTS, optional=True),
+    Probe.function(f"{MODULE}:torch.autograd.grad", AUTOGRAD, optional=True),
 )
