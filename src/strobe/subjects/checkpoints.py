@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from safetensors import SafetensorError
 from torch import nn
 
 from strobe.errors import UserError
@@ -94,7 +95,7 @@ def watched(kind: type[nn.Module], folder: Path) -> Iterator[None]:
     with mock.patch.object(kind, "load_state_dict", load_state_dict):
         try:
             yield
-        except (RuntimeError, KeyError, OSError) as error:
+        except (RuntimeError, KeyError, OSError, SafetensorError) as error:
             if not outcome[0]:
                 raise
             reason = outcome[0] if "never" not in outcome[0] else str(error).splitlines()[0]

@@ -299,7 +299,9 @@ def _parsing(what: str) -> Iterator[None]:
             raise UserError(
                 f"{what} is of an unknown type '{match[1]}': {nearest(match[1], known_types())}"
             ) from error
-        raise UserError(f"{what} cannot be read as a policy's config: {_first_line(error)}") from error
+        # draccus wraps what the config's own checks said.
+        cause = error.__cause__ if isinstance(error.__cause__, (ValueError, NotImplementedError)) else error
+        raise UserError(f"{what} cannot be read as a policy's config: {_first_line(cause)}") from error
 
 
 @contextlib.contextmanager
@@ -307,6 +309,9 @@ def _user_mistakes() -> Iterator[None]:
     try:
         yield
     except (ValueError, NotImplementedError) as error:
+        # LeRobot wraps what a processor step raised.
+        if isinstance(error.__cause__, UserError):
+            raise error.__cause__ from None
         raise UserError(f"LeRobot refuses this policy: {_first_line(error)}") from error
 
 

@@ -95,7 +95,7 @@ def _environment(image: int, frames: int) -> Any:
 
 
 def _push(env: Any, random: np.random.Generator) -> np.ndarray:
-    """Where the pusher goes next, ``(2,)`` float32: behind the block, seen from the target, then through it."""
+    """Where the pusher goes next, ``(2,)`` float32: behind the block, then through it to the target."""
     agent, block = np.array(env.agent.position), np.array(env.block.position)
     ahead = env.goal_pose[:2] - block
     ahead = ahead / max(float(np.linalg.norm(ahead)), 1e-6)

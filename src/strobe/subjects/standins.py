@@ -10,6 +10,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
@@ -156,7 +157,7 @@ def smolvlm_config(tiny: bool = False) -> Any:
             "text_config": values["text_config"] | _TINY_TEXT,
             "vision_config": values["vision_config"] | _TINY_VISION,
         }
-    return SmolVLMConfig(**{k: dict(v) if isinstance(v, dict) else v for k, v in values.items()})
+    return SmolVLMConfig.from_dict(deepcopy(values))
 
 
 @dataclass
