@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import random
+import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 BLOCK = 1 << 22  # elements of the random block that the weights are cut from
 
@@ -33,22 +34,17 @@ _OVERWRITE = {
 
 
 class CannotBuildFast(Exception):
-    """The constructor needs the values of its large tensors; it has to be run the usual way."""
+    """A tensor was left without values: the constructor has to be run the usual way."""
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One in-place operation (or cast) on a tensor of the given geometry; ``None`` is the whole storage."""
+    """One in-place operation or cast, on a view of the storage; without one, alike on every element."""
 
     func: Any
     args: tuple[Any, ...]
-    kwargs: tuple[tuple[str, Any], ...]
-    geometry: tuple[tuple[int, ...], tuple[int, ...], int] | None
-
-    @property
-    def uniform(self) -> bool:
-        """Whether it does the same to every element, so that it can be played on a block."""
-        return self.geometry is None and not any(isinstance(leaf, Tensor) for leaf in tree_leaves(self.args))
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    geometry: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
 
     @property
     def cast(self) -> bool:
@@ -69,83 +65,102 @@ def _length(tensor: Tensor) -> int:
     return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
-@dataclass
-class _Tapes(TorchDispatchMode):
-    """Puts large empty tensors on the meta device and keeps a tape for each of their storages."""
+def _tensors_in(values: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
-    above: int
-    tapes: dict[int, list[_Step]] = field(default_factory=dict)
-    held: list[Tensor] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+class _PutOff(TorchDispatchMode):
+    """Puts large empty tensors on the meta device and keeps a tape for each of their storages.
+
+    A tensor whose values are needed while the mode is on gets them at once.
+    """
+
+    def __init__(self, device: torch.device, seed: int, above: int) -> None:
         super().__init__()
+        self.device = device
+        self.above = above
+        self.tapes: dict[int, list[_Step]] = {}
+        self.made: dict[int, Tensor] = {}
+        self.held: list[Tensor] = []
+        self.blocks: dict[tuple[tuple[_Step, ...], torch.dtype], Tensor] = {}
+        self.offsets = random.Random(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if func in _EMPTY and self._is_large_weight(func, args, kwargs):
-            return self._track(func(*args, **kwargs | {"device": "meta"}), [])
-        first = args[0] if args and isinstance(args[0], Tensor) else None
-        if first is None or not first.is_meta or _storage(first) not in self.tapes:
+        if func in _EMPTY and self._is_large(func, args, kwargs):
+            return self._put_off(func(*args, **kwargs | {"device": "meta"}), [])
+        if func is _aten.scalar_tensor.default:
+            # `weight[3] = 0.0` makes its scalar where the weight is, and there the value would be lost.
+            kwargs["device"] = None
+        known = [tensor for tensor in _tensors_in((args, kwargs)) if self.knows(tensor)]
+        if not known or func.is_view:
             return func(*args, **kwargs)
-        tape = self.tapes[_storage(first)]
-        if func in _COPY and first.numel() == _length(first) and first.is_contiguous():
-            # A move to a device is put off with everything else: the device is known when the tape is played.
-            cast = {"dtype": kwargs["dtype"]} if kwargs.get("dtype") else {}
-            steps = [_Step(_aten._to_copy.default, (), (*cast.items(),), None)] if cast else []
-            return self._track(_aten._to_copy.default(first, **cast), tape + steps)
-        if func._schema.is_mutable and func._schema.name.endswith("_"):
-            self._write(tape, first, func, args[1:], kwargs)
+        first = args[0]
+        if func in _COPY and first.numel() == _length(first):
+            return self._copy(first, kwargs.get("dtype"))
+        in_place = func._schema.name.endswith("_")
+        if in_place and len(known) == 1 and known[0] is first and self._write(first, func, args[1:], kwargs):
             return first
-        return func(*args, **kwargs)
+        # Weights made here outlive the inference mode in which the constructor may be trying them out.
+        with torch.inference_mode(False):
+            args, kwargs = tree_map(self._valued, (args, kwargs))
+        result = func(*args, **kwargs)
+        return first if in_place else result
 
-    def _is_large_weight(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    def knows(self, tensor: Tensor) -> bool:
+        return tensor.is_meta and (_storage(tensor) in self.tapes or _storage(tensor) in self.made)
+
+    def _is_large(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
         size = args[1] if func is _aten.new_empty.default else args[0]
         dtype = kwargs.get("dtype") or torch.get_default_dtype()
         device = torch.device(kwargs.get("device") or "cpu")
         return device.type != "meta" and dtype.is_floating_point and torch.Size(size).numel() >= self.above
 
-    def _track(self, tensor: Tensor, tape: list[_Step]) -> Tensor:
+    def _put_off(self, tensor: Tensor, tape: list[_Step]) -> Tensor:
         # A freed storage's address may be taken by the next one; held, an address means one storage only.
         self.held.append(tensor)
         self.tapes[_storage(tensor)] = tape
         return tensor
 
-    def _write(self, tape: list[_Step], tensor: Tensor, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        for leaf in tree_leaves((args, kwargs)):
-            if isinstance(leaf, Tensor) and leaf.is_meta:
-                raise CannotBuildFast(f"{func} takes its values from a tensor that has none yet")
-        whole = tensor.numel() == _length(tensor)
+    def _copy(self, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+        # A move to a device is put off with everything else: where to is known in the end.
+        copied = self._put_off(torch.empty_like(tensor, dtype=dtype), [])
+        if _storage(tensor) in self.made:
+            self.made[_storage(copied)] = self.made[_storage(tensor)].to(copied.dtype, copy=True)
+        else:
+            cast = _Step(_aten._to_copy.default, (), (("dtype", copied.dtype),))
+            self.tapes[_storage(copied)] = [*self.tapes[_storage(tensor)], cast]
+        return copied
+
+    def _write(self, tensor: Tensor, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+        """Put the operation on the tape, if it can be put off."""
+        if _storage(tensor) in self.made:
+            return False
+        tape, whole = self.tapes[_storage(tensor)], tensor.numel() == _length(tensor)
+        sources = _tensors_in((args, kwargs))
+        if sources and not (whole and func is _aten.copy_.default):
+            return False
         if whole and func in _OVERWRITE:
             tape.clear()
-        geometry = None if whole else (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
-        kept = tuple((k, v) for k, v in kwargs.items() if k != "generator")
-        tape.append(_Step(func, tuple(args), kept, geometry))
+        alike = whole and not sources
+        geometry = None if alike else (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+        tape.append(_Step(func, args, tuple((k, v) for k, v in kwargs.items() if k != "generator"), geometry))
+        return True
 
+    def _valued(self, leaf: Any) -> Any:
+        return self.value(leaf) if isinstance(leaf, Tensor) and self.knows(leaf) else leaf
 
-@dataclass
-class _Player:
-    """Allocates each storage once and plays its tape; random fills are cut from one block per tape."""
-
-    device: torch.device
-    seed: int
-    blocks: dict[tuple[tuple[_Step, ...], torch.dtype], Tensor] = field(default_factory=dict)
-    done: dict[int, Tensor] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.offsets = random.Random(self.seed)
-
-    def real(self, tensor: Tensor, tapes: dict[int, list[_Step]]) -> Tensor:
+    def value(self, tensor: Tensor) -> Tensor:
         """The tensor with its values, on the device; tensors that shared a storage share it still."""
         key = _storage(tensor)
-        if key not in self.done:
-            if key not in tapes:
-                raise CannotBuildFast(f"a tensor of shape {tuple(tensor.shape)} was computed from values put off")
+        if key not in self.made:
             # Popped, so that the tensors a checkpoint was read into are freed one by one.
-            self.done[key] = self._play(_length(tensor), tensor.dtype, tapes.pop(key))
-        return self.done[key].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            self.made[key] = self._play(_length(tensor), tensor.dtype, self.tapes.pop(key))
+        return self.made[key].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
+    @torch.no_grad()
     def _play(self, length: int, dtype: torch.dtype, tape: list[_Step]) -> Tensor:
-        local = next((i for i, step in enumerate(tape) if not step.uniform), len(tape))
+        local = next((i for i, step in enumerate(tape) if step.geometry), len(tape))
         flat = self._tile(length, dtype, tuple(tape[:local]))
         for step in tape[local:]:
             # The tensor has its last dtype from the start: no wider copy is ever in memory.
@@ -195,29 +210,22 @@ def build_fast(
     ``make`` may also read a checkpoint into the module: what it copies into a weight is what the weight
     holds.
 
-    Raises CannotBuildFast where the constructor needs the values of a large tensor.
+    Raises CannotBuildFast if a tensor is left without values.
     """
     device = torch.device(device)
     with _seeded(seed, device):
-        recording = _Tapes(above)
-        try:
-            with recording:
-                module = make()
-        except (NotImplementedError, RuntimeError) as error:
-            if "meta" not in str(error):
-                raise
-            raise CannotBuildFast(str(error).splitlines()[0]) from error
-        player = _Player(device, seed)
-        with torch.no_grad():
-            for owner in module.modules():
-                for tensor in _tensors(owner):
-                    if tensor.is_meta:
-                        _become(tensor, player.real(tensor, recording.tapes))
-    module.to(device)
-    left = [name for name, tensor in module.state_dict(keep_vars=True).items() if tensor.is_meta]
+        putting_off = _PutOff(device, seed, above)
+        with putting_off, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*which is a no-op")
+            module = make()
+        for owner in module.modules():
+            for tensor in _tensors(owner):
+                if putting_off.knows(tensor):
+                    _become(tensor, putting_off.value(tensor))
+    left = sum(tensor.is_meta for owner in module.modules() for tensor in _tensors(owner))
     if left:
-        raise CannotBuildFast(f"{len(left)} tensors were left without values, the first is {left[0]}")
-    return module
+        raise CannotBuildFast(f"{left} tensors of {type(module).__name__} were left without values")
+    return module.to(device)
 
 
 def _become(tensor: Tensor, value: Tensor) -> None:

@@ -48,7 +48,7 @@ def quiet() -> Iterator[list[str]]:
     for logger in libraries:
         logger.handlers, logger.propagate = [logging.NullHandler()], False
     try:
-        with mock.patch.object(builtins, "print", lambda *_, **__: None), warnings.catch_warnings():
+        with mock.patch.object(builtins, "print", return_value=None), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield collector.notes
     finally:
@@ -58,7 +58,7 @@ def quiet() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def muted_encoder() -> Iterator[None]:
-    """While open, what video encoders write to the process's standard error is dropped: they know no logger."""
+    """While open, what video encoders write to standard error is dropped: they know no logger."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:

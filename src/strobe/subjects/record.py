@@ -38,7 +38,9 @@ def record_pusht(
 
     where = Path(root)
     if where.exists() and (not where.is_dir() or any(where.iterdir())):
-        raise UserError(f"{where} exists and is not empty: give a new folder to record into, or remove it first")
+        raise UserError(
+            f"{where} exists and is not empty: give a new folder to record into, or remove it first"
+        )
     if min(episodes, frames, fps) < 1:
         raise UserError("a recording needs at least one episode of one frame, and 1 frame per second")
     env = _environment(image, frames)
@@ -93,7 +95,7 @@ def _environment(image: int, frames: int) -> Any:
 
 
 def _push(env: Any, random: np.random.Generator) -> np.ndarray:
-    """Where the pusher goes next, ``(2,)`` float32: behind the block, seen from the target, then through it."""
+    """Where the pusher goes next, ``(2,)`` float32: behind the block, then through it to the target."""
     agent, block = np.array(env.agent.position), np.array(env.block.position)
     ahead = env.goal_pose[:2] - block
     ahead = ahead / max(float(np.linalg.norm(ahead)), 1e-6)

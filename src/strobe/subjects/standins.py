@@ -10,6 +10,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
@@ -136,7 +137,9 @@ def tokenizer(name: str, tiny: bool = False) -> Any:
     bpe.decoder = decoders.ByteLevel()
     if name == PALIGEMMA:
         bos = special["bos_token"]
-        bpe.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, vocabulary[bos])])
+        bpe.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", special_tokens=[(bos, vocabulary[bos])]
+        )
     fast = PreTrainedTokenizerFast(tokenizer_object=bpe, **special)
     fast.fake_image_token_id = vocabulary["<fake_token_around_image>"]
     fast.global_image_token_id = vocabulary["<global-img>"]
@@ -154,7 +157,7 @@ def smolvlm_config(tiny: bool = False) -> Any:
             "text_config": values["text_config"] | _TINY_TEXT,
             "vision_config": values["vision_config"] | _TINY_VISION,
         }
-    return SmolVLMConfig(**{k: dict(v) if isinstance(v, dict) else v for k, v in values.items()})
+    return SmolVLMConfig.from_dict(deepcopy(values))
 
 
 @dataclass
@@ -213,9 +216,13 @@ def stand_ins(*, random_weights: bool, tiny: bool = False) -> Iterator[list[str]
     import lerobot.processor.tokenizer_processor as processor
 
     notes: list[str] = []
-    tokenizers: dict[str, Callable[[], Any]] = {name: lambda name=name: tokenizer(name, tiny) for name in _TOKENIZERS}
+    tokenizers: dict[str, Callable[[], Any]] = {
+        name: lambda name=name: tokenizer(name, tiny) for name in _TOKENIZERS
+    }
     configs: dict[str, Callable[[], Any]] = {SMOLVLM: lambda: smolvlm_config(tiny)}
-    processors: dict[str, Callable[[], Any]] = {SMOLVLM: lambda: SimpleNamespace(tokenizer=tokenizer(SMOLVLM, tiny))}
+    processors: dict[str, Callable[[], Any]] = {
+        SMOLVLM: lambda: SimpleNamespace(tokenizer=tokenizer(SMOLVLM, tiny))
+    }
     with contextlib.ExitStack() as stack:
         for module, attribute, what, make in (
             (processor, "AutoTokenizer", "tokenizer", tokenizers),
