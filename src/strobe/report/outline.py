@@ -94,8 +94,7 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
     if side_by_side:
         sections.append(Section("samples", "Comparison", whole.table))
         if result.comparisons:
-            said = [units.plain(c.verdict.sentence) for c in result.comparisons]
-            said += [units.plain(c.agreement.note) for c in result.comparisons if c.agreement and c.agreement.note]
+            said = [units.plain(c.agreement.note) for c in result.comparisons if c.agreement and c.agreement.note]
             sections.append(Section("verdict", "Verdict", tables.verdicts(result), text=said))
         if len(parted) > 1:
             sections.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
