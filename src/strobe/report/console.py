@@ -36,7 +36,7 @@ def render(answer: Result | Difference, console: Console, depth: int | None = No
     for note in page.notes:
         console.print(_hanging("· ", note, "dim"))
     for name, text in page.facts:
-        console.print(_hanging("", f"{name}: {text}", "dim"))
+        console.print(Text(f"{name}: {text}", style="dim"))
 
 
 def _hanging(mark: str, text: str, style: str) -> RichTable:
@@ -48,8 +48,8 @@ def _hanging(mark: str, text: str, style: str) -> RichTable:
 def _finding(finding: Finding, console: Console) -> None:
     mark, colour = MARKS[finding.level]
     console.print(_hanging(f"{mark} ", finding.title, f"bold {colour}"))
-    lines = [("", finding.seen), ("", finding.why), ("→ ", finding.do), ("  gain: ", finding.gain)]
-    for lead, text in lines:
+    gain = f"Gain: {finding.gain}" if finding.gain else ""
+    for lead, text in (("  ", finding.seen), ("  ", finding.why), ("→ ", finding.do), ("  ", gain)):
         if text:
             console.print(Padding(_hanging(lead, text, ""), (0, 0, 0, 2)))
 
@@ -65,17 +65,13 @@ def _section(section: Section, console: Console) -> None:
 
 def _table(table: Table) -> RichTable:
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for index, column in enumerate(table.columns):
-        shown.add_column(
-            Text(column.title),
-            justify="right" if column.numeric else "left",
-            overflow="fold",
-            # Numbers broken over two lines cannot be compared; the label gives way first.
-            no_wrap=index > 0 and column.numeric,
-        )
+    for column in table.columns:
+        shown.add_column(Text(column.title), justify="right" if column.numeric else "left", overflow="fold")
     for row in table.rows:
         style = {"whole": "bold", "other": "dim", "part": ""}[row.kind]
         label, *cells = row.cells
         first = Padding(Text(label or "", style=style), (0, 0, 0, 2 * row.depth))
-        shown.add_row(first, *(Text(units.NONE if cell is None else cell, style=style) for cell in cells))
+        # Numbers broken over two lines cannot be compared: headings and labels give way instead.
+        whole = [units.NONE if cell is None else cell.replace(" ", "\u00a0") for cell in cells]
+        shown.add_row(first, *(Text(cell, style=style) for cell in whole))
     return shown

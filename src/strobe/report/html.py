@@ -30,11 +30,13 @@ def render(answer: Result | Difference, depth: int | None = None) -> str:
     """The whole page. ``depth`` limits the levels of its tables; its plots show all."""
     script = (HERE / "page.js").read_text(encoding="utf-8")
     library, compressed = _plotly()
-    figures = {key: [asdict(plot) for plot in drawn] for key, drawn in plots(answer, depth).items()}
+    page = outline(answer, depth)
+    drawn = plots(answer, depth)
+    figures = {s.key: [asdict(plot) for plot in drawn.get(s.key, [])] for s in page.sections}
     return _template().render(
-        page=outline(answer, depth),
+        page=page,
         figures=figures,
-        data=_json([figure for drawn in figures.values() for figure in drawn]),
+        data=_json([figure for of_section in figures.values() for figure in of_section]),
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         plotly=Markup(compressed),

@@ -68,8 +68,9 @@ def _biggest(result: Result, measurement: Measurement) -> str:
     share, took = units.percent(part.share), f"{units.ms(part.summary.median, decimals)} ms of {total}"
     if part.other:
         return f"{share} of {subject}'s {name} is in no named part: {took}."
+    subject_of = part.name if "_" in part.name or "." in part.name else part.name[:1].upper() + part.name[1:]
     parent = f" in {units.plain(part.path[-2])}" if part.depth > 2 else ""
-    return f"{units.plain(part.name)}{parent} takes {share} of {subject}'s {name}: {took}."
+    return f"{units.plain(subject_of)}{parent} takes {share} of {subject}'s {name}: {took}."
 
 
 def _banner(result: Result) -> str | None:
@@ -94,8 +95,10 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
     if side_by_side:
         sections.append(Section("samples", "Comparison", whole.table))
         if result.comparisons:
+            sections.append(Section("verdict", "Verdict", tables.verdicts(result)))
+        if (same := tables.agreement(result)) is not None:
             said = [units.plain(c.agreement.note) for c in result.comparisons if c.agreement and c.agreement.note]
-            sections.append(Section("verdict", "Verdict", tables.verdicts(result), text=said))
+            sections.append(Section("agreement", "Do they act the same?", same, text=said))
         if len(parted) > 1:
             sections.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
     for index, m in enumerate(result.measurements):
@@ -104,7 +107,8 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
         facts = [f"{units.plain(k)}: {units.plain(str(v))}" for k, v in m.facts.items()]
         text = [", ".join([m.phase, clock, *facts])]
         detail = side_by_side and len(parted) > 1
-        sections.append(Section(f"measurement-{index}", units.plain(m.name), table, text, detail))
+        title = units.plain(m.name) + (" in detail" if detail else "")
+        sections.append(Section(f"measurement-{index}", title, table, text, detail))
     if not side_by_side:
         sections.append(whole)
     held = tables.memory(result.measurements)

@@ -40,6 +40,7 @@
   function axis(own, c) {
     return {
       gridcolor: c.line, linecolor: c.line, zerolinecolor: c.line, zeroline: false, automargin: true,
+      separatethousands: true, exponentformat: "none",
       ...own, tickfont: { color: c.muted }, title: { standoff: 8, ...own?.title, font: { color: c.muted, size: 12 } },
     };
   }
@@ -58,15 +59,18 @@
       legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", font: { color: c.ink } },
       xaxis: axis(own.xaxis, c),
       yaxis: axis(own.yaxis, c),
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: c.line, activecolor: c.muted },
       dragmode: narrow ? false : "zoom",
     };
   }
 
   function themed(data) {
     const c = colours();
-    return data.map((trace) => trace.type === "icicle"
-      ? { ...trace, marker: { ...trace.marker, line: { color: c.paper, width: 1 } }, root: { color: c.card } }
-      : trace);
+    return data.map((trace) => trace.type !== "icicle" ? trace : {
+      ...trace,
+      marker: { colors: [c.card, ...trace.marker.colors.slice(1)], line: { color: c.paper, width: 1 } },
+      insidetextfont: { color: trace.labels.map((_, i) => i ? "#fff" : c.ink) },
+    });
   }
 
   async function draw() {
@@ -78,7 +82,7 @@
     const figures = JSON.parse(document.getElementById("figures").textContent);
     const places = [...document.querySelectorAll(".plot")];
     const config = { displaylogo: false, responsive: false, displayModeBar: "hover",
-      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "pan2d", "zoom2d", "zoomIn2d", "zoomOut2d"] };
     const paint = (place, figure) => Plotly.react(place, themed(figure.data), layout(figure.layout), config);
     const repaint = () => places.forEach((place, i) => place.dataset.drawn && paint(place, figures[i]));
 

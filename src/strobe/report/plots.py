@@ -11,9 +11,9 @@ from typing import Any
 from strobe.report import tables, units
 from strobe.results.schema import Component, Difference, Measurement, Result, Samples, Span
 
-# Middle tones, which stand out from white and from near black.
-PALETTE = ("#3b82c4", "#e0813a", "#3fa66b", "#c8527a", "#8b6fc9", "#2aa7b0", "#b58a2a", "#7d9440", "#a8674b", "#6c86b8")
-OTHER = "#8f969e"
+# White text on each has a contrast of at least 4.5, and each stands out from white and from near black.
+PALETTE = ("#2f6fb0", "#b85c14", "#2d7d4f", "#b0416a", "#7355b5", "#1b7f88", "#8a6a14", "#5f7328", "#96563b", "#526fa6")
+OTHER = "#6c747d"
 MANY = 4000  # spans and samples in one plot; more only make the page heavy
 
 
@@ -91,6 +91,7 @@ def icicle(m: Measurement, colours: Colours) -> Plot:
         ],
         "texttemplate": "%{label}<br>%{customdata[1]}",
         "hovertemplate": "%{label}<br>%{customdata[0]} (mean), %{customdata[1]}<extra></extra>",
+        "leaf": {"opacity": 1},
         "marker": {"colors": ["rgba(0,0,0,0)", *(OTHER if c.other else colours.of(c.name) for c in m.components)]},
         "tiling": {"orientation": "v", "pad": 1},
         "pathbar": {"visible": False},
@@ -119,6 +120,7 @@ def timeline(spans: Sequence[Span], colours: Colours) -> Plot:
         "customdata": [[text(s.thread), f"{units.ms(s.duration_ms, decimals)} ms"] for s in drawn],
         "textposition": "inside",
         "insidetextanchor": "middle",
+        "insidetextfont": {"color": "#fff"},
         "textangle": 0,
         "width": 0.92,
         "marker": {"color": [colours.of(s.name) for s in drawn]},
@@ -238,7 +240,7 @@ def _side_by_side(measurements: Sequence[Measurement], depth: int | None) -> Plo
         return max(by_path[path].share for by_path in found if path in by_path)
 
     paths = [p for p in tables.aligned([list(by_path) for by_path in found]) if largest(p) >= 0.01]
-    names = [("\u2003" * (len(path) - 1)) + text(path[-1]) for path in paths]
+    names = [text(" › ".join(path[-2:])) for path in paths]
     traces = []
     for index, (m, by_path) in enumerate(zip(measurements, found, strict=True)):
         parts: list[Component | None] = [by_path.get(path) for path in paths]

@@ -19,15 +19,12 @@ def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
     columns += [Column(_interval_title([whole, *(c.summary for c in measurement.components)]))]
     columns += [Column("Host ms"), Column("% of whole"), Column("GFLOP"), Column("% of ceiling")]
     columns += [Column("Peak memory")]
-    rows = [
-        Row(
-            [units.plain(measurement.name), "1", units.ms(whole.median, decimals)]
-            + [units.span(whole.interval, decimals), None, units.percent(1.0), None, None]
-            + [units.size(measurement.memory.peak_activations)],
-            "whole",
-            share=1.0,
-        )
-    ]
+    counted = [c.gflop for c in measurement.components if c.depth == 1 and c.gflop is not None]
+    cells = [units.plain(measurement.name), "1", units.ms(whole.median, decimals)]
+    cells += [units.span(whole.interval, decimals), None, units.percent(1.0)]
+    cells += [units.gflop(sum(counted)) if counted else None, None]
+    cells += [units.size(measurement.memory.peak_activations)]
+    rows = [Row(cells, "whole", share=1.0)]
     for part in shown(measurement.components, depth):
         cells = [units.plain(part.name), units.calls(part.calls), units.ms(part.summary.median, decimals)]
         cells += [units.span(part.summary.interval, decimals), units.ms(part.host_ms, decimals)]
@@ -92,26 +89,35 @@ def _difference_title(pair: Comparison, many: int) -> str:
 
 
 def verdicts(result: Result) -> Table:
-    """Every judgement with its interval, and how far the actions agree."""
+    """Every judgement with its interval."""
     decimals = units.digits(max((m.samples.summary.median for m in result.measurements), default=0.0))
-    titles = ("Verdict", "Change", "Interval of it", "Difference (ms)", "Interval (ms)", "Pairs")
-    titles += ("Cosine of actions", "Largest error", "Mean error", "Observations")
-    columns = [Column("Compared", numeric=False), Column(titles[0], numeric=False)]
-    columns += [Column(title) for title in titles[1:]]
+    columns = [Column("Compared", numeric=False), Column("Verdict", numeric=False)]
+    titles = ("Change", "Interval of it", "Difference (ms)", "Interval of it (ms)", "Pairs")
+    columns += [Column(title) for title in titles]
     rows = []
     for pair in result.comparisons:
-        verdict, same = pair.verdict, pair.agreement
-        cells = [f"{units.plain(pair.candidate)} vs {units.plain(pair.baseline)}", verdict.kind]
-        cells += [units.change(verdict.ratio), units.change_span(verdict.interval)]
+        verdict = pair.verdict
+        cells = [_compared(pair), verdict.kind, units.change(verdict.ratio), units.change_span(verdict.interval)]
         cells += [units.signed(pair.difference_ms, decimals), units.signed_span(pair.difference, decimals)]
         cells += [f"{verdict.pairs:,}" if verdict.pairs else None]
-        if same is None:
-            cells += [None] * 4
-        else:
-            cells += [f"{same.cosine:.6f}", units.number(same.largest_error), units.number(same.mean_error)]
-            cells += [f"{same.observations:,}"]
         rows.append(Row(cells))
     return Table(columns, rows).without_empty_columns()
+
+
+def agreement(result: Result) -> Table | None:
+    """How far the actions of each candidate differ from its baseline's, or None where that was not measured."""
+    columns = [Column("Actions of", numeric=False), Column("Cosine"), Column("Largest error")]
+    columns += [Column("Mean error"), Column("Observations")]
+    rows = []
+    for pair in result.comparisons:
+        if (same := pair.agreement) is not None:
+            cells = [_compared(pair), f"{same.cosine:.6f}", units.number(same.largest_error)]
+            rows.append(Row([*cells, units.number(same.mean_error), f"{same.observations:,}"]))
+    return Table(columns, rows) if rows else None
+
+
+def _compared(pair: Comparison) -> str:
+    return f"{units.plain(pair.candidate)} vs {units.plain(pair.baseline)}"
 
 
 def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Table:
