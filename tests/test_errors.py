@@ -3,7 +3,8 @@ from hypothesis import strategies as st
 
 from strobe.errors import nearest
 
-names = st.lists(st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=12), unique=True, max_size=30)
+words = st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=12)
+names = st.lists(words, unique=True, max_size=30)
 
 
 def test_a_misspelt_name_is_answered_with_the_one_meant():
