@@ -9,6 +9,7 @@ Examples:
   strobe breakdown --policy.path=FOLDER --dataset.root=DATASET         a checkpoint on frames of a LeRobotDataset
   strobe breakdown --policy.type=pi05 --policy.dtype=bfloat16 --depth=2
   strobe breakdown --policy.type=act --phases='[inference, training forward, training step]' --batch_size=8
+  strobe breakdown --policy.type=pi05 --rtc.execution_horizon=20       with Real-Time Chunking's inside
   strobe breakdown --policy.type=diffusion --policy.size=tiny --env.type=pusht
 """
 
@@ -42,12 +43,17 @@ def run(argv: Sequence[str]) -> int:
             raise UserError(f"unknown phase '{phase}': {nearest(phase, PHASES)}")
     from strobe.studies.breakdown import breakdown
     from strobe.studies.operators import operators_of
+    from strobe.treatments.rtc import RealTimeChunking, require
 
     started = time.monotonic()
     with Live() as live:
         subject = load_subject(flags, config, live)
         options = options_of(config)
-        result, measured = breakdown(subject, config.phases, options, live)  # type: ignore[arg-type]
+        treatments = ()
+        if config.rtc is not None and config.rtc.enabled:
+            require(subject)
+            treatments = (RealTimeChunking(config.rtc, config.inference_delay),)
+        result, measured = breakdown(subject, config.phases, options, treatments, live)  # type: ignore[arg-type]
         if not result.measurements:
             raise KeyboardInterrupt
         sections = [section for one in measured for section in latest(one.sections, ITERATION)]

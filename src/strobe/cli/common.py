@@ -39,6 +39,10 @@ class RunConfig:
     dataset: DatasetConfig | None = None
     # Observations of an environment as inputs: --env.type=pusht, metaworld, libero …
     env: EnvConfig | None = None
+    # Real-Time Chunking, as in lerobot-rollout: --rtc.execution_horizon=20, --rtc.max_guidance_weight=10 …
+    rtc: RTCConfig | None = None
+    # RTC: control ticks from the observation to the first action of the chunk that is executed.
+    inference_delay: int = 4
     # How many times each thing is run; by default, until its interval is narrow enough (see --precision).
     iterations: int | None = None
     # Time to spend on sampling each phase, in seconds, whatever --precision asks for.
@@ -90,6 +94,8 @@ def read_flags[C: RunConfig](
                                ("batch_size", config.batch_size, 1), ("threads", config.threads, 1)):  # fmt: skip
         if value is not None and value < least:
             raise UserError(f"--{name}={value}: must be at least {least}")
+    if config.inference_delay < 0:
+        raise UserError(f"--inference_delay={config.inference_delay}: must be 0 or more")
     for name, value in (("seconds", config.seconds), ("precision", config.precision)):
         if not value > 0:
             raise UserError(f"--{name}={value}: must be above 0")

@@ -34,10 +34,6 @@ from strobe.subjects.subject import ITERATION
 
 @dataclass
 class CompareConfig(RunConfig):
-    # Real-Time Chunking, as in lerobot-rollout: --rtc.execution_horizon=20, --rtc.max_guidance_weight=10 …
-    rtc: RTCConfig | None = None
-    # RTC: control ticks between the observation and the chunk's first executed action.
-    inference_delay: int = 4
     # Also compare every variant compiled with torch.compile.
     compile: bool = False
     # torch.compile's mode: default, reduce-overhead, max-autotune.
@@ -54,8 +50,6 @@ def run(argv: Sequence[str]) -> int:
     flags, config = read_flags(CompareConfig, rest, extra=["--variant"])
     if config.phase not in ("inference", "training forward", "training step"):
         raise UserError(f"unknown phase '{config.phase}': inference, training forward or training step")
-    if config.inference_delay < 0:
-        raise UserError(f"--inference_delay={config.inference_delay}: must be 0 or more")
     variants = [parse_variant(text, config) for text in texts]
 
     from strobe.studies.compare import compare
@@ -71,8 +65,9 @@ def run(argv: Sequence[str]) -> int:
         subject = load_subject(flags, config, live)
         if config.rtc is not None:
             require(subject)
-        wants_rtc = config.rtc is not None or (not variants and not config.compile) or supports(subject)
-        if wants_rtc and not variants and config.phase == "inference":
+        asked = config.rtc is not None or not (variants or config.compile)
+        off = config.rtc is not None and not config.rtc.enabled
+        if (asked or supports(subject)) and not variants and not off and config.phase == "inference":
             require(subject)
             rtc = RealTimeChunking(config.rtc or RTCConfig(), config.inference_delay)
             variants = [Variant("without RTC", (WithoutRealTimeChunking(),)), Variant("with RTC", (rtc,))]

@@ -10,16 +10,17 @@ from strobe.measure import machine
 from strobe.results.schema import Ceiling, Result
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
 from strobe.subjects.subject import Phase, Subject
-from strobe.treatments.treatment import Variant
+from strobe.treatments.treatment import Treatment, Variant
 
 
 def breakdown(
     subject: Subject,
     phases: Sequence[Phase],
     options: Options,
+    treatments: tuple[Treatment, ...] = (),
     reporter: Reporter | None = None,
 ) -> tuple[Result, list[Measured]]:
-    """Measure each phase on its own and cut it into the anatomy's parts.
+    """Measure each phase on its own and cut it into the anatomy's parts; ``treatments`` hold for inference.
 
     Returns:
         The result, without findings, and per phase what it was made from. Ctrl-C keeps the rounds measured so far and
@@ -29,7 +30,8 @@ def breakdown(
     result = begin(subject, "breakdown", f"{subject.loaded.info.name}: where the time goes", options, reporter)
     measured: list[Measured] = []
     for phase in phases:
-        one = measure(subject, phase, [Variant(phase)], options, result.machine.ceiling, reporter)
+        variant = Variant(phase, treatments if phase == "inference" else ())
+        one = measure(subject, phase, [variant], options, result.machine.ceiling, reporter)
         measured.append(one)
         result.measurements += one.measurements
         if one.interrupted:
