@@ -121,7 +121,7 @@ def results(draw: Any) -> Result:
 
 
 @given(results())
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_advice_on_any_valid_result_is_whole_and_finite(made: Result):
     before = made.model_dump_json()
     for finding in advise(made):
