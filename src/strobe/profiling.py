@@ -1,11 +1,11 @@
 """Profiling by hand: the seven names that users of the RTC profiling toolkit know, on top of the timeline.
 
-    from strobe.profiling import enable_profiling, profile_section, print_profiling_summary
+from strobe.profiling import enable_profiling, profile_section, print_profiling_summary
 
-    enable_profiling()
-    with profile_section("my operation"):
-        ...
-    print_profiling_summary()
+enable_profiling()
+with profile_section("my operation"):
+    ...
+print_profiling_summary()
 """
 
 from __future__ import annotations
@@ -92,13 +92,16 @@ def print_profiling_summary() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
     stats = get_profiling_stats()
+    names = max(map(len, stats), default=0)
+    console = Console()
+    if not console.is_terminal:  # a file has no width: nothing need be cut
+        console = Console(width=max(80, names + 80))
     if not stats:
         console.print("Nothing was recorded. Call enable_profiling() before the code that you want timed.")
         return
     table = Table(title="Profiling summary", title_justify="left")
-    table.add_column("Section")
+    table.add_column("Section", overflow="fold")
     for heading in ("Count", "Mean (ms)", "Median (ms)", "p95 (ms)", "Min (ms)", "Max (ms)", "Total (s)"):
         table.add_column(heading, justify="right")
     for name, row in sorted(stats.items(), key=lambda item: -item[1]["total"]):

@@ -38,9 +38,7 @@ class EventClock:
             self._event = lambda: torch.mps.Event(enable_timing=True)
         else:
             self._event = lambda: self._module.Event(enable_timing=True)
-        self._capturing: Callable[[], bool] = getattr(
-            self._module, "is_current_stream_capturing", lambda: False
-        )
+        self._capturing: Callable[[], bool] = getattr(self._module, "is_current_stream_capturing", lambda: False)
         self._module.synchronize()
         self._base = self._event()
         self._base_ns = host_ns()
@@ -56,10 +54,7 @@ class EventClock:
 
     def resolve(self, marks: Sequence[Any]) -> list[int | None]:
         self._module.synchronize()
-        return [
-            None if mark is None else self._base_ns + round(self._base.elapsed_time(mark) * 1e6)
-            for mark in marks
-        ]
+        return [None if mark is None else self._base_ns + round(self._base.elapsed_time(mark) * 1e6) for mark in marks]
 
 
 def device_clock(device: torch.device | str | None) -> DeviceClock | None:

@@ -40,7 +40,8 @@ class Probe:
         attribute: the callable on that object.
         when: called with the call's own arguments (without ``self``); the section is opened only if it returns true.
         argument: name of a parameter that is itself a callable: the section is then around each call of that one.
-        optional: nothing happens where the path does not exist; otherwise that is an error.
+        optional: nothing happens where the path does not exist, which otherwise is an error; and nobody is told when
+            it never fires.
         level: 1 for the parts shown by default, 2 for their blocks, 3 for the inside of blocks.
     """
 
@@ -80,7 +81,7 @@ class Probe:
             if not self.attribute:
                 return [self._function_hook()]
             found = [
-                Hook(owner, self.attribute, self.name.format(*stars), self.when, self.argument)
+                Hook(owner, self.attribute, self.name.format(*stars), self.when, self.argument, self.optional)
                 for owner, stars in _walk(root, self.path)
             ]
             for hook in found:
@@ -103,7 +104,7 @@ class Probe:
         for parent in parents:
             owner = getattr(owner, parent)
         getattr(owner, attribute)
-        return Hook(owner, attribute, self.name, self.when, self.argument)
+        return Hook(owner, attribute, self.name, self.when, self.argument, self.optional)
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ class Hook:
     name: str
     when: Callable[..., bool] | None = None
     argument: str | None = None
+    optional: bool = False
 
 
 def hooks_of(probes: Iterable[Probe], root: object) -> list[Hook]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -220,7 +219,7 @@ def _serialised_opener(records: list[tuple[Any, ...]], device: torch.device | No
     return SerialisedSection
 
 
-# A forked worker inherits the timeline in force and keeps recording, for itself; a spawned one finds the spool.
-os.register_at_fork(after_in_child=lambda: workers.adopt(os.getpid()))
-if (_spawned := workers.adopt_spawned(_host_opener)) is not None:
-    sections_in_force.swap(_spawned)
+# A worker spawned by a process that is recording records too.
+_inherited = workers.spawned()
+if _inherited is not None:
+    sections_in_force.swap(_host_opener(_inherited))

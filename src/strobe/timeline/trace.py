@@ -96,8 +96,6 @@ def _profiler_events(profiler: profile, sections: Sequence[Section], base: int) 
     theirs = next((event["ts"] for event in events if event.get("name") == MARK and "ts" in event), None)
     ours = next((section.start_ns for section in sections if section.name == MARK), None)
     if theirs is None or ours is None:
-        raise ValueError(
-            f"no '{MARK}' in both the profiler's trace and the timeline: their clocks cannot be tied"
-        )
+        raise ValueError(f"no '{MARK}' in both the profiler's trace and the timeline: their clocks cannot be tied")
     shift = (ours - base) / 1e3 - theirs
     return [{**event, "ts": event["ts"] + shift} if "ts" in event else event for event in events]

@@ -14,14 +14,11 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 FLUSH_S = 0.5
 _ENVIRONMENT = "STROBE_SPOOL"  # tells a spawned worker, which inherits no memory, where to write
-
-_spool: Spool | None = None  # the spool of the timeline in force, for a fork to find
 
 Foreign = tuple[str, str, int, int]  # thread, name, start_ns, end_ns
 
@@ -30,19 +27,23 @@ class Spool:
     """A folder where the worker processes started from now on leave what they record."""
 
     def __init__(self, records: list[tuple[Any, ...]]) -> None:
-        global _spool
         self.records = records
-        self.owner = os.getpid()
         self.folder = Path(tempfile.mkdtemp(prefix="strobe-spool-"))
-        self._outer = _spool
+        self._open = True
         self._outer_folder = os.environ.get(_ENVIRONMENT)
-        _spool = self
         os.environ[_ENVIRONMENT] = str(self.folder)
+        # Not os.register_at_fork: multiprocessing throws away what a fork inherits of exit functions after that.
+        multiprocessing.util.register_after_fork(self, Spool._adopt)
+
+    def _adopt(self) -> None:
+        # In a forked worker: the inherited recorder goes on, on an emptied list that is written out.
+        if self._open:
+            self.records.clear()
+            _write_out(self.records, self.folder / f"{os.getpid()}.jsonl")
 
     def gather(self) -> tuple[list[Foreign], dict[str, str]]:
         """What the workers recorded, and the workers of which the end is missing → why. Removes the folder."""
-        global _spool
-        _spool = self._outer
+        self._open = False
         if self._outer_folder is None:
             os.environ.pop(_ENVIRONMENT, None)
         else:
@@ -57,32 +58,23 @@ class Spool:
                     if row == "end":
                         ended = True
                     else:
-                        found.append(
-                            (worker if row[3] else f"{worker}, thread {row[4]}", row[0], row[1], row[2])
-                        )
+                        found.append((worker if row[3] else f"{worker}, thread {row[4]}", row[0], row[1], row[2]))
             if not ended:
                 lost[worker] = f"had not ended when recording stopped; up to its last {FLUSH_S} s are missing"
         shutil.rmtree(self.folder, ignore_errors=True)
         return found, lost
 
 
-def adopt(pid: int) -> None:
-    """In a forked child: empty the inherited list of records and write what comes to the spool."""
-    if _spool is not None and pid != _spool.owner:
-        _spool.records.clear()
-        _write_out(_spool.records, _spool.folder / f"{pid}.jsonl")
-
-
-def adopt_spawned(
-    make_opener: Callable[[list[tuple[Any, ...]]], Callable[[str], Any]],
-) -> Callable[[str], Any] | None:
-    """In a spawned worker of a process that is recording: an opener that writes to the spool, else None."""
+def spawned() -> list[tuple[Any, ...]] | None:
+    """In a worker spawned while its parent records: the list to record on, which is written out. Else None."""
     folder = os.environ.get(_ENVIRONMENT)
-    if folder is None or multiprocessing.parent_process() is None or not Path(folder).is_dir():
+    # A worker's dataset is unpickled, and so this module imported, before multiprocessing names its parent.
+    inside = multiprocessing.parent_process() is not None or hasattr(multiprocessing.current_process(), "_inheriting")
+    if folder is None or not inside or not Path(folder).is_dir():
         return None
     records: list[tuple[Any, ...]] = []
     _write_out(records, Path(folder) / f"{os.getpid()}.jsonl")
-    return make_opener(records)
+    return records
 
 
 def _write_out(records: list[tuple[Any, ...]], file: Path) -> None:
