@@ -4,8 +4,9 @@
     python benchmarks/build_time.py --quick   # build_fast alone
 
 Each builder runs in a process of its own, whose peak resident memory is read at the end. Importing LeRobot is
-not part of the time, but its memory is part of the peak. The time needs a machine that does nothing else: most of
-it goes into touching 9 GB of fresh memory. The last line is JSON; `holds` says whether the bars hold.
+not part of the time, but its memory is part of the peak. Most of the time goes into touching 9 GB of fresh
+memory, so run it on a machine that does nothing else. The last line is JSON; `holds` says whether the bars
+hold.
 """
 
 from __future__ import annotations
@@ -77,12 +78,12 @@ def main() -> None:
         else:
             rows["LeRobot's constructor"] = measure("lerobot")
     print(
-        f"{'full-size pi0.5, bfloat16':28} {'seconds':>8} {'weights GB':>11} {'peak GB':>8} {'peak/weights':>13}"
+        f"{'full-size pi0.5, bf16':24} {'seconds':>8} {'weights GB':>11} {'peak GB':>8} {'peak/weights':>13}"
     )
     for name, row in rows.items():
         print(
-            f"{name:28} {row['seconds']:8.1f} {row['weight_bytes'] / 1e9:11.2f} {row['peak_bytes'] / 1e9:8.2f} "
-            f"{row['peak_over_weights']:13.2f}"
+            f"{name:24} {row['seconds']:8.1f} {row['weight_bytes'] / 1e9:11.2f} "
+            f"{row['peak_bytes'] / 1e9:8.2f} {row['peak_over_weights']:13.2f}"
         )
     fast = rows["build_fast"]
     holds = fast["seconds"] <= SECONDS and fast["peak_over_weights"] <= MEMORY
