@@ -77,9 +77,7 @@ def main() -> None:
             print(f"LeRobot's own constructor is left out: it needs {NEEDED / 2**30:.0f} GiB of free memory")
         else:
             rows["LeRobot's constructor"] = measure("lerobot")
-    print(
-        f"{'full-size pi0.5, bf16':24} {'seconds':>8} {'weights GB':>11} {'peak GB':>8} {'peak/weights':>13}"
-    )
+    print(f"{'full-size pi0.5, bf16':24} {'seconds':>8} {'weights GB':>11} {'peak GB':>8} {'peak/weights':>13}")
     for name, row in rows.items():
         print(
             f"{name:24} {row['seconds']:8.1f} {row['weight_bytes'] / 1e9:11.2f} "

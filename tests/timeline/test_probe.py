@@ -132,8 +132,8 @@ def test_a_probe_inside_a_compiled_region_is_named_not_lost():
     torch.compiler.reset()
     model = Model()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    with Timeline() as timeline, attach([Probe.module("layers.*", "compiled layer {}")], model):
-        with section("whole"):
-            compiled(torch.ones(1, 4))
+    probes = [Probe.module("layers.*", "compiled layer {}")]
+    with Timeline() as timeline, attach(probes, model), section("whole"):
+        compiled(torch.ones(1, 4))
     assert names(timeline) == ["whole"]
     assert {"compiled layer 0", "compiled layer 1", "compiled layer 2"} <= set(timeline.unseen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -49,7 +50,7 @@ def test_a_parent_covers_its_children_and_they_do_not_overlap():
                 time.sleep(0.001)
     parent, *children = timeline.sections()
     assert all(parent.start_ns <= child.start_ns <= child.end_ns <= parent.end_ns for child in children)
-    assert all(a.end_ns <= b.start_ns for a, b in zip(children, children[1:], strict=False))
+    assert all(a.end_ns <= b.start_ns for a, b in itertools.pairwise(children))
     assert all(child.ms >= 1 for child in children)
 
 

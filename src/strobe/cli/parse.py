@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import draccus
 from draccus.argparsing import ArgumentParser
@@ -28,7 +28,7 @@ class PolicyFlags:
 
     path: str | None = None
     type: str | None = None
-    size: str = "full"
+    size: Literal["full", "tiny"] = "full"
     overrides: list[str] = field(default_factory=list)
 
 

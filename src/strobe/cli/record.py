@@ -41,8 +41,6 @@ def run(argv: Sequence[str]) -> int:
         print(help_text(__doc__ or "", RecordConfig))
         return 0
     config = parse(RecordConfig, argv)
-    if config.root is None:
-        raise UserError("where to? --root=FOLDER")
     if config.env != "pusht":
         raise UserError(f"--env={config.env}: only 'pusht' can be recorded")
     if min(config.episodes, config.frames, config.fps, config.image) < 1:
@@ -56,19 +54,20 @@ def run(argv: Sequence[str]) -> int:
 def record(config: RecordConfig) -> Path:
     """Record as ``config`` says, with a progress bar. Returns the dataset's folder. Raises UserError."""
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import Progress
 
     from strobe.subjects.record import record_pusht
 
-    assert config.root is not None
-    total = config.episodes * config.frames
-    bar = iter(track(range(total), "recording PushT", console=Console(stderr=True), transient=True))
-    return record_pusht(
-        config.root,
-        config.episodes,
-        config.frames,
-        config.fps,
-        image=config.image,
-        seed=config.seed,
-        progress=lambda done, frames: next(bar, None) and None,
-    )
+    if config.root is None:
+        raise UserError("where to? --root=FOLDER")
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("recording PushT", total=config.episodes * config.frames)
+        return record_pusht(
+            config.root,
+            config.episodes,
+            config.frames,
+            config.fps,
+            image=config.image,
+            seed=config.seed,
+            progress=lambda done, _: bar.update(task, completed=done),
+        )

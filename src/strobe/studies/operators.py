@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from torch.profiler import profile, record_function
+from torch.profiler import profile
 
 from strobe.studies.measuring import Options
 from strobe.subjects.subject import Phase, Subject
-from strobe.timeline import Section, Timeline, section
+from strobe.timeline import Section, Timeline
 from strobe.timeline.probe import Attached
-from strobe.timeline.trace import MARK
+from strobe.timeline.trace import mark_clocks
 
 
 def operators_of(subject: Subject, phase: Phase, options: Options) -> tuple[list[Section], profile]:
@@ -21,7 +21,6 @@ def operators_of(subject: Subject, phase: Phase, options: Options) -> tuple[list
     call(0)
     timeline = Timeline(subject.device)
     with profile() as profiler, Attached(subject.hooks(phase, options.depth)), timeline:
-        with section(MARK), record_function(MARK):
-            pass
+        mark_clocks()
         call(0)
     return timeline.sections(), profiler

@@ -33,9 +33,7 @@ def locate(path: str | Path, revision: str | None = None) -> Path:
         hint = f"; did you mean {inner}?" if (inner / "config.json").is_file() else ""
         raise UserError(f"no policy at {path}: there is no config.json in it{hint}")
     if not any((folder / name).is_file() for name in WEIGHTS):
-        raise UserError(
-            f"the policy at {path} has no weights: there is no model.safetensors beside its config.json"
-        )
+        raise UserError(f"the policy at {path} has no weights: there is no model.safetensors beside its config.json")
     return folder
 
 
@@ -45,9 +43,7 @@ def _snapshot(name: str, revision: str | None) -> Path:
 
     def get(local: bool) -> Path:
         patterns = ["*.json", "*.safetensors"]
-        return Path(
-            snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=local)
-        )
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=local))
 
     try:
         if name.count("/") != 1 or name.startswith((".", "/", "~")):
@@ -60,9 +56,7 @@ def _snapshot(name: str, revision: str | None) -> Path:
             )
         return get(local=False)
     except (HFValidationError, HfHubHTTPError, OSError) as error:
-        raise UserError(
-            f"no policy {name}, neither a folder nor on the Hub: {str(error).splitlines()[0]}"
-        ) from error
+        raise UserError(f"no policy {name}, neither a folder nor on the Hub: {str(error).splitlines()[0]}") from error
 
 
 def source(folder: Path) -> str:
@@ -84,9 +78,7 @@ def watched(kind: type[nn.Module], folder: Path) -> Iterator[None]:
             # Never strict: tied weights are saved once, and LeRobot gives up in silence for the other name.
             keys = plain(self, state_dict, strict=False, assign=assign)
         except RuntimeError as error:
-            outcome[0] = next(
-                (ln.strip() for ln in str(error).splitlines() if "size mismatch" in ln), str(error)
-            )
+            outcome[0] = next((ln.strip() for ln in str(error).splitlines() if "size mismatch" in ln), str(error))
             raise
         missing = _really_missing(self, keys.missing_keys)
         outcome[0] = f"it lacks {len(missing)} weights, the first is {missing[0]}" if missing else ""

@@ -74,9 +74,7 @@ def from_dataset(
             deltas = resolve_delta_timestamps(config, meta)
             training: Any = LeRobotDataset(name, root=where, delta_timestamps=deltas, return_uint8=True)
             ticks = {k: v for k, v in (deltas or {}).items() if k.startswith(OBS_STR)}
-            frames: Any = LeRobotDataset(
-                name, root=where, delta_timestamps=ticks if config.n_obs_steps > 1 else None
-            )
+            frames: Any = LeRobotDataset(name, root=where, delta_timestamps=ticks if config.n_obs_steps > 1 else None)
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(f"the dataset at {where} cannot be read: {reason}") from error
@@ -124,9 +122,7 @@ def _locate(root: str | Path | None, repo_id: str | None) -> Path:
         return where
     if root is not None:
         what = "has no meta/info.json in it" if where.is_dir() else "is not a folder"
-        raise UserError(
-            f"no LeRobotDataset at {where}: it {what}; give the folder that holds data/, meta/ and videos/"
-        )
+        raise UserError(f"no LeRobotDataset at {where}: it {what}; give the folder that holds data/, meta/ and videos/")
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     if not hub_reachable():
@@ -138,9 +134,7 @@ def _locate(root: str | Path | None, repo_id: str | None) -> Path:
         with quiet():
             return Path(LeRobotDataset(str(repo_id)).root)
     except Exception as error:
-        raise UserError(
-            f"the dataset {repo_id} cannot be had from the Hub: {str(error).splitlines()[0]}"
-        ) from error
+        raise UserError(f"the dataset {repo_id} cannot be had from the Hub: {str(error).splitlines()[0]}") from error
 
 
 def env_config(kind: str, **values: Any) -> Any:
@@ -180,26 +174,20 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
                 ticks.append(to_policy(tick))
                 raw, *_ = vector.step(vector.action_space.sample())
     except ModuleNotFoundError as error:
-        raise UserError(
-            f"the environment '{env.type}' is not installed: pip install 'strobe[{env.type}]'"
-        ) from error
+        raise UserError(f"the environment '{env.type}' is not installed: pip install 'strobe[{env.type}]'") from error
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(f"the environment '{env.type}' cannot be started: {reason}") from error
     space = vector.single_action_space
     vector.close()
-    features = {
-        k: _observed(k, v) for k, v in ticks[0].items() if k.startswith(OBS_STR) and isinstance(v, Tensor)
-    }
+    features = {k: _observed(k, v) for k, v in ticks[0].items() if k.startswith(OBS_STR) and isinstance(v, Tensor)}
     features[ACTION] = PolicyFeature(FeatureType.ACTION, tuple(space.shape))
     ranges = {ACTION: (torch.as_tensor(space.low).float(), torch.as_tensor(space.high).float())}
     for key, feature in features.items():
         if feature.type in (FeatureType.STATE, FeatureType.ENV):
             seen = torch.cat([tick[key] for tick in ticks])
             ranges[key] = (seen.amin(0) - 1, seen.amax(0) + 1)
-    return _made(
-        config, f"{count} observations of the environment {env.type}", ticks, features, ranges, env.fps, seed
-    )
+    return _made(config, f"{count} observations of the environment {env.type}", ticks, features, ranges, env.fps, seed)
 
 
 def _task(vector: Any) -> list[str]:
@@ -268,9 +256,6 @@ def _windows(ticks: list[dict[str, Any]], steps: int) -> list[dict[str, Any]]:
     for end in range(steps, len(ticks) + 1):
         window, last = ticks[end - steps : end], ticks[end - 1]
         windows.append(
-            {
-                k: torch.stack([t[k] for t in window], dim=1) if isinstance(v, Tensor) else v
-                for k, v in last.items()
-            }
+            {k: torch.stack([t[k] for t in window], dim=1) if isinstance(v, Tensor) else v for k, v in last.items()}
         )
     return windows

@@ -44,9 +44,7 @@ class Loaded:
     notes: list[str] = field(default_factory=list)
 
 
-def config_from_path(
-    path: str | Path, overrides: Sequence[str] = (), revision: str | None = None
-) -> PreTrainedConfig:
+def config_from_path(path: str | Path, overrides: Sequence[str] = (), revision: str | None = None) -> PreTrainedConfig:
     """The config of a checkpoint (a folder or a Hub id), with overrides as on LeRobot's command line.
 
     ``overrides`` are ``--name=value``. Raises UserError for what is not a checkpoint, a type that is not
@@ -101,9 +99,7 @@ def check_device(name: str | None) -> None:
     if backend is None or not backend.is_available():
         raise UserError(f"--policy.device={name}, but this machine has no {device.type} device; use cpu")
     if (device.index or 0) >= backend.device_count():
-        raise UserError(
-            f"--policy.device={name}, but there are only {backend.device_count()} {device.type} devices"
-        )
+        raise UserError(f"--policy.device={name}, but there are only {backend.device_count()} {device.type} devices")
 
 
 def load(
@@ -143,9 +139,7 @@ def load(
             step.rename_map = dict(rename)
     policy.eval()
     info = SubjectInfo(
-        name=kind
-        if config.pretrained_path is None
-        else checkpoints.source(config.pretrained_path).split("/")[-1],
+        name=kind if config.pretrained_path is None else checkpoints.source(config.pretrained_path).split("/")[-1],
         kind=kind,
         source="random weights" if random else checkpoints.source(Path(str(config.pretrained_path))),
         size=size,
@@ -231,21 +225,15 @@ def _check_shape(
     want, have = tuple(wanted.shape), tuple(given.shape)
     if wanted.type is FeatureType.VISUAL:
         if want[0] != have[0]:
-            raise UserError(
-                f"'{key}': the policy wants {want[0]} channels, {inputs.description} have {have[0]}"
-            )
+            raise UserError(f"'{key}': the policy wants {want[0]} channels, {inputs.description} have {have[0]}")
         if want != have:
             notes.append(f"{key} is {_by(have)} in the inputs; the policy was made for {_by(want)}")
         return
     if want != have:
-        raise UserError(
-            f"'{key}': the policy wants {_by(want)} values, {inputs.description} have {_by(have)}"
-        )
+        raise UserError(f"'{key}': the policy wants {_by(want)} values, {inputs.description} have {_by(have)}")
     most = getattr(config, "max_action_dim" if key == ACTION else "max_state_dim", None)
     if most is not None and have[0] > most:
-        raise UserError(
-            f"'{key}' has {have[0]} values, more than the policy's limit of {most}; raise that limit"
-        )
+        raise UserError(f"'{key}' has {have[0]} values, more than the policy's limit of {most}; raise that limit")
 
 
 def _by(shape: tuple[int, ...]) -> str:
@@ -296,9 +284,7 @@ def _parsing(what: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         match = re.search(r"Policy type '([^']*)'", str(error))
         if match:
-            raise UserError(
-                f"{what} is of an unknown type '{match[1]}': {nearest(match[1], known_types())}"
-            ) from error
+            raise UserError(f"{what} is of an unknown type '{match[1]}': {nearest(match[1], known_types())}") from error
         # draccus wraps what the config's own checks said.
         cause = error.__cause__ if isinstance(error.__cause__, (ValueError, NotImplementedError)) else error
         raise UserError(f"{what} cannot be read as a policy's config: {_first_line(cause)}") from error
@@ -331,6 +317,4 @@ def _extras() -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[
-        :200
-    ]
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]

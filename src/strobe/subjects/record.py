@@ -38,9 +38,7 @@ def record_pusht(
 
     where = Path(root)
     if where.exists() and (not where.is_dir() or any(where.iterdir())):
-        raise UserError(
-            f"{where} exists and is not empty: give a new folder to record into, or remove it first"
-        )
+        raise UserError(f"{where} exists and is not empty: give a new folder to record into, or remove it first")
     if min(episodes, frames, fps) < 1:
         raise UserError("a recording needs at least one episode of one frame, and 1 frame per second")
     env = _environment(image, frames)

@@ -137,9 +137,7 @@ def tokenizer(name: str, tiny: bool = False) -> Any:
     bpe.decoder = decoders.ByteLevel()
     if name == PALIGEMMA:
         bos = special["bos_token"]
-        bpe.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A", special_tokens=[(bos, vocabulary[bos])]
-        )
+        bpe.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, vocabulary[bos])])
     fast = PreTrainedTokenizerFast(tokenizer_object=bpe, **special)
     fast.fake_image_token_id = vocabulary["<fake_token_around_image>"]
     fast.global_image_token_id = vocabulary["<global-img>"]
@@ -216,13 +214,9 @@ def stand_ins(*, random_weights: bool, tiny: bool = False) -> Iterator[list[str]
     import lerobot.processor.tokenizer_processor as processor
 
     notes: list[str] = []
-    tokenizers: dict[str, Callable[[], Any]] = {
-        name: lambda name=name: tokenizer(name, tiny) for name in _TOKENIZERS
-    }
+    tokenizers: dict[str, Callable[[], Any]] = {name: lambda name=name: tokenizer(name, tiny) for name in _TOKENIZERS}
     configs: dict[str, Callable[[], Any]] = {SMOLVLM: lambda: smolvlm_config(tiny)}
-    processors: dict[str, Callable[[], Any]] = {
-        SMOLVLM: lambda: SimpleNamespace(tokenizer=tokenizer(SMOLVLM, tiny))
-    }
+    processors: dict[str, Callable[[], Any]] = {SMOLVLM: lambda: SimpleNamespace(tokenizer=tokenizer(SMOLVLM, tiny))}
     with contextlib.ExitStack() as stack:
         for module, attribute, what, make in (
             (processor, "AutoTokenizer", "tokenizer", tokenizers),

@@ -38,9 +38,7 @@ def ranges(features: dict[str, PolicyFeature]) -> dict[str, tuple[Tensor, Tensor
     }
 
 
-def stats(
-    features: dict[str, PolicyFeature], ranges: dict[str, tuple[Tensor, Tensor]]
-) -> dict[str, dict[str, Tensor]]:
+def stats(features: dict[str, PolicyFeature], ranges: dict[str, tuple[Tensor, Tensor]]) -> dict[str, dict[str, Tensor]]:
     """Statistics for every normalisation mode: those of values spread evenly over their range."""
     found = {}
     for key, feature in features.items():
@@ -123,9 +121,7 @@ def batch(
 class Meta:
     """Stands for a LeRobotDatasetMetadata where LeRobot asks for one: features, statistics, rate."""
 
-    def __init__(
-        self, features: dict[str, PolicyFeature], stats: dict[str, dict[str, Tensor]], fps: int
-    ) -> None:
+    def __init__(self, features: dict[str, PolicyFeature], stats: dict[str, dict[str, Tensor]], fps: int) -> None:
         self.stats = stats
         self.fps = fps
         self.robot_type = None

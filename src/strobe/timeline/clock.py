@@ -20,9 +20,11 @@ class DeviceClock(Protocol):
 
     def read(self) -> Any:
         """A mark on the current stream, resolved later; None where the stream cannot be marked (graph capture)."""
+        ...
 
     def resolve(self, marks: Sequence[Any]) -> list[int | None]:
         """Nanoseconds of each mark on the host clock's scale; waits until the device is done."""
+        ...
 
 
 class EventClock:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch.profiler import profile
+from torch.profiler import profile, record_function
 
+from strobe.timeline.sections import section
 from strobe.timeline.timeline import Section
 
 MARK = "strobe: start"  # a section and a profiler annotation of this name tie the two clocks together
@@ -24,7 +25,7 @@ def chrome_trace(
     Args:
         sections: what ``Timeline.sections`` gave. Device time, where there is any, gets a track of its own.
         profiler: a finished ``torch.profiler.profile`` whose operators and kernels are merged in. It must have run
-            over a section and a ``record_function`` both called ``MARK``, which ties its clock to ours.
+            over ``mark_clocks()``, which ties its clock to ours.
         metadata: goes to ``otherData``.
 
     Raises:
@@ -38,24 +39,12 @@ def chrome_trace(
     def track(thread: str) -> int:
         if thread not in threads:
             threads[thread] = len(threads) + 1
-            events.append(
-                {
-                    "ph": "M",
-                    "name": "thread_name",
-                    "pid": process,
-                    "tid": threads[thread],
-                    "args": {"name": f"strobe: {thread}"},
-                }
-            )
-            events.append(
-                {
-                    "ph": "M",
-                    "name": "thread_sort_index",
-                    "pid": process,
-                    "tid": threads[thread],
-                    "args": {"sort_index": -100 + threads[thread]},
-                }
-            )
+            # A low sort index puts our tracks above the profiler's.
+            for name, args in (
+                ("thread_name", {"name": f"strobe: {thread}"}),
+                ("thread_sort_index", {"sort_index": -100 + threads[thread]}),
+            ):
+                events.append({"ph": "M", "name": name, "pid": process, "tid": threads[thread], "args": args})
         return threads[thread]
 
     def interval(name: str, path: str, start: int, end: int, tid: int) -> dict[str, Any]:
@@ -70,17 +59,17 @@ def chrome_trace(
             "args": {"path": path},
         }
 
-    for section in sections:
-        path = " / ".join(section.path)
-        events.append(interval(section.name, path, section.start_ns, section.end_ns, track(section.thread)))
-        if section.device_start_ns is not None and section.device_end_ns is not None:
+    for one in sections:
+        path = " / ".join(one.path)
+        events.append(interval(one.name, path, one.start_ns, one.end_ns, track(one.thread)))
+        if one.device_start_ns is not None and one.device_end_ns is not None:
             events.append(
                 interval(
-                    section.name,
+                    one.name,
                     path,
-                    section.device_start_ns,
-                    section.device_end_ns,
-                    track(f"{section.thread}, on the device"),
+                    one.device_start_ns,
+                    one.device_end_ns,
+                    track(f"{one.thread}, on the device"),
                 )
             )
     if profiler is not None:
@@ -88,14 +77,22 @@ def chrome_trace(
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": metadata or {}}
 
 
+def mark_clocks() -> None:
+    """Mark a few moments in both the timeline in force and the running torch.profiler."""
+    for _ in range(3):
+        with section(MARK), record_function(MARK):
+            pass
+
+
 def _profiler_events(profiler: profile, sections: Sequence[Section], base: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(file))
         events: list[dict[str, Any]] = json.loads(file.read_text())["traceEvents"]
-    theirs = next((event["ts"] for event in events if event.get("name") == MARK and "ts" in event), None)
-    ours = next((section.start_ns for section in sections if section.name == MARK), None)
-    if theirs is None or ours is None:
+    theirs = [event["ts"] for event in events if event.get("name") == MARK and event.get("cat") == "user_annotation"]
+    ours = [section.start_ns for section in sections if section.name == MARK]
+    if not theirs or len(theirs) != len(ours):
         raise ValueError(f"no '{MARK}' in both the profiler's trace and the timeline: their clocks cannot be tied")
-    shift = (ours - base) / 1e3 - theirs
+    # The annotation opens after the section, the first time by seconds: the least gap is the difference of the clocks.
+    shift = max((our - base) / 1e3 - their for our, their in zip(sorted(ours), sorted(theirs), strict=True))
     return [{**event, "ts": event["ts"] + shift} if "ts" in event else event for event in events]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
@@ -21,7 +22,8 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.module("diffusion.unet.final_conv", "final convolution", level=2),
     ]
     if policy.config.image_features:
-        each = ".*" if policy.config.use_separate_rgb_encoder_per_camera else ""
+        config: Any = policy.config
+        each = ".*" if config.use_separate_rgb_encoder_per_camera else ""
         encoder = f"diffusion.rgb_encoder{each}"
         found += [
             Probe.module(encoder, "image encoder"),
