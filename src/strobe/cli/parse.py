@@ -8,6 +8,7 @@ answered with the nearest, and turns whatever goes wrong into one line.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import io
 import logging
@@ -106,10 +107,10 @@ def parse[C](config_class: type[C], argv: Sequence[str], *, extra: Iterable[str]
         UserError: an unknown flag (with the nearest known one), a value of the wrong kind, a flag that is missing.
     """
     arguments = []
-    kinds = {f"--{name}": kind for name, kind in config_class.__annotations__.items()}
+    kinds = {f"--{item.name}": str(item.type) for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     for name, value in pairs(argv):
         # A bare --flag is a switch; draccus wants its value spelt out.
-        switch = value is None and "bool" in str(kinds.get(name, ""))
+        switch = value is None and "bool" in kinds.get(name, "")
         arguments.append(f"{name}={'true' if switch else value if value is not None else ''}")
     check_flags(config_class, [name for name, _ in pairs(argv)], extra=extra)
     errors = io.StringIO()
@@ -141,8 +142,6 @@ def check_flags(config_class: Any, names: Iterable[str], *, prefix: str = "", ex
 
 def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
     """A command's docstring, then its own flags with their comments and defaults."""
-    import dataclasses
-
     from draccus.wrappers.docstring import get_attribute_docstring
 
     lines = [doc.strip(), "", "Flags:"]
