@@ -33,7 +33,10 @@ ACT: Tree = {
     "policy": (
         0.96,
         {
-            "image backbone": (0.715, {"stem": 0.22, "layer1": 0.27, "layer2": 0.2, "layer3": 0.16, "layer4": 0.14}),
+            "image backbone": (
+                0.715,
+                {"stem": 0.22, "layer1": 0.27, "layer2": 0.2, "layer3": 0.16, "layer4": 0.14},
+            ),
             "image projection": 0.02,
             "encoder": (0.185, {"block 0": 0.25, "block 1": 0.25, "block 2": 0.24, "block 3": 0.24}),
             "decoder": 0.06,
@@ -158,7 +161,9 @@ def spans(tree: Tree, median: float, repeats: int = 10) -> list[Span]:
     return found
 
 
-def measurement(name: str, tree: Tree, median: float, phase: str = "inference", **more: object) -> Measurement:
+def measurement(
+    name: str, tree: Tree, median: float, phase: str = "inference", **more: object
+) -> Measurement:
     counted, seed = bool(more.pop("counted", True)), len(name)
     taken = samples(median, seed=seed)
     return Measurement.model_validate(
@@ -188,7 +193,9 @@ def act(**more: object) -> Result:
         subject=SUBJECT,
         machine=MACHINE,
         measurements=[
-            measurement("inference", ACT, 148.2, unseen={"compiled decoder": "runs inside a torch.compile region"}),
+            measurement(
+                "inference", ACT, 148.2, unseen={"compiled decoder": "runs inside a torch.compile region"}
+            ),
             measurement("training forward", ACT, 1217.4, "training forward"),
         ],
         findings=[

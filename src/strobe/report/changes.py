@@ -20,8 +20,10 @@ def outline(difference: Difference) -> Document:
     return Document(
         kind=f"strobe diff of {difference.study}",
         title=title,
-        banner=f"Interrupted: {' and '.join(map(units.plain, cut))} stopped before it was done." if cut else None,
-        answers=[units.plain(_answer(m)) for m in difference.measurements],
+        banner=f"Interrupted: {' and '.join(map(units.plain, cut))} stopped before it was done."
+        if cut
+        else None,
+        answers=[units.plain(_answer(m)) for m in sorted(difference.measurements, key=_urgency)],
         findings=[],
         sections=sections,
         notes=[units.plain(text) for text in difference.notes],
@@ -34,13 +36,19 @@ def _label(run: RunLabel) -> str:
     return units.plain(f"{run.title}, {run.started:%Y-%m-%d %H:%M %Z}, strobe {run.strobe_version}")
 
 
+def _urgency(m: MeasurementChange) -> int:
+    return ("slower", "faster", "no difference shown", "too noisy").index(m.verdict.kind)
+
+
 def _answer(m: MeasurementChange) -> str:
     return m.verdict.sentence if m.name in m.verdict.sentence else f"{m.name}: {m.verdict.sentence}"
 
 
 def _metrics(difference: Difference) -> Table:
     columns = [Column("Measurement", numeric=False), Column("Verdict", numeric=False)]
-    columns += [Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")]
+    columns += [
+        Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")
+    ]
     columns += [Column("Samples")]
     rows = []
     for m in difference.measurements:
@@ -48,7 +56,10 @@ def _metrics(difference: Difference) -> Table:
         decimals = units.digits(max(before, after))
         cells = [units.plain(m.name), m.verdict.kind, units.ms(before, decimals), units.ms(after, decimals)]
         cells += [units.signed(after - before, decimals), units.change(m.verdict.ratio)]
-        cells += [units.change_span(m.verdict.interval), f"{len(m.before.values):,} + {len(m.after.values):,}"]
+        cells += [
+            units.change_span(m.verdict.interval),
+            f"{len(m.before.values):,} + {len(m.after.values):,}",
+        ]
         rows.append(Row(cells))
     return Table(columns, rows)
 
@@ -57,16 +68,23 @@ def _parts(index: int, m: MeasurementChange) -> Section:
     title = f"Parts of {units.plain(m.name)} that changed"
     if not m.components:
         said = f"None of {units.count(m.judged, 'part')} changed by more than chance would show."
-        return Section(f"measurement-{index}", title, text=[said if m.judged else "Neither run has parts in common."])
+        return Section(
+            f"measurement-{index}", title, text=[said if m.judged else "Neither run has parts in common."]
+        )
     columns = [Column("Component", numeric=False), Column("", numeric=False)]
-    columns += [Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")]
+    columns += [
+        Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")
+    ]
     decimals = units.digits(max(m.before.summary.median, m.after.summary.median))
     rows = []
     for c in m.components:
         cells = [" › ".join(map(units.plain, c.path)), c.change]
         cells += [units.ms(c.before_ms, decimals), units.ms(c.after_ms, decimals)]
         cells += [units.signed((c.after_ms or 0.0) - (c.before_ms or 0.0), decimals)]
-        cells += [units.change(c.verdict and c.verdict.ratio), units.change_span(c.verdict and c.verdict.interval)]
+        cells += [
+            units.change(c.verdict and c.verdict.ratio),
+            units.change_span(c.verdict and c.verdict.interval),
+        ]
         rows.append(Row(cells))
     said = f"{units.count(m.judged, 'part')} judged at once; the intervals are widened for that."
     return Section(f"measurement-{index}", title, Table(columns, rows).without_empty_columns(), [said])

@@ -76,12 +76,16 @@ def _biggest(result: Result, measurement: Measurement) -> str:
 def _banner(result: Result) -> str | None:
     if result.status == "complete":
         return None
-    took = [f"{units.plain(m.name)}: {units.count(len(m.samples.values), 'sample')}" for m in result.measurements]
+    took = [
+        f"{units.plain(m.name)}: {units.count(len(m.samples.values), 'sample')}" for m in result.measurements
+    ]
     return f"Interrupted: this run was stopped before it was done ({'; '.join(took) or 'nothing measured'})."
 
 
 def _plain(finding: Finding) -> Finding:
-    texts = {name: units.plain(getattr(finding, name)) for name in ("rule", "title", "seen", "why", "do", "gain")}
+    texts = {
+        name: units.plain(getattr(finding, name)) for name in ("rule", "title", "seen", "why", "do", "gain")
+    }
     return finding.model_copy(update=texts)
 
 
@@ -97,7 +101,9 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
         if result.comparisons:
             sections.append(Section("verdict", "Verdict", tables.verdicts(result)))
         if (same := tables.agreement(result)) is not None:
-            said = [units.plain(c.agreement.note) for c in result.comparisons if c.agreement and c.agreement.note]
+            said = [
+                units.plain(c.agreement.note) for c in result.comparisons if c.agreement and c.agreement.note
+            ]
             sections.append(Section("agreement", "Do they act the same?", same, text=said))
         if len(parted) > 1:
             sections.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
@@ -137,7 +143,11 @@ def machine(m: Machine) -> str:
         said += [m.cpu]
     if m.device_memory_bytes is not None:
         said += [f"{units.size(m.device_memory_bytes)} on it"]
-    said += [f"{units.count(m.cores, 'core')}", units.count(m.threads, "thread"), f"{units.size(m.memory_bytes)}"]
+    said += [
+        f"{units.count(m.cores, 'core')}",
+        units.count(m.threads, "thread"),
+        f"{units.size(m.memory_bytes)}",
+    ]
     return units.plain(", ".join([*said, m.system]))
 
 
@@ -158,11 +168,17 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     pairs = [
         ("Subject", ", ".join(about)),
         ("Inputs", subject.inputs),
-        ("Parts named by", f"the anatomy of {subject.anatomy}" if subject.anatomy != "modules" else "modules"),
+        (
+            "Parts named by",
+            f"the anatomy of {subject.anatomy}" if subject.anatomy != "modules" else "modules",
+        ),
         ("Machine", machine(m)),
         ("Ceiling", ceiling(m)),
         ("Power", ", ".join(f"{k} {v}" for k, v in m.power.items())),
-        ("Versions", ", ".join(f"{k} {v}" for k, v in {"strobe": result.strobe_version, **m.versions}.items())),
+        (
+            "Versions",
+            ", ".join(f"{k} {v}" for k, v in {"strobe": result.strobe_version, **m.versions}.items()),
+        ),
         ("Run", f"{result.started:%Y-%m-%d %H:%M %Z}, {result.duration_s:,.0f} s"),
         ("Command", shlex.join(result.command)),
     ]
@@ -175,5 +191,7 @@ def _raw(result: Result) -> list[tuple[str, str]]:
         ("Subject", result.subject.model_dump(mode="json")),
         ("Machine", result.machine.model_dump(mode="json")),
     ]
-    raw = [(name, json.dumps(data, indent=2, ensure_ascii=False, default=str)) for name, data in shown if data]
+    raw = [
+        (name, json.dumps(data, indent=2, ensure_ascii=False, default=str)) for name, data in shown if data
+    ]
     return [("Command", shlex.join(result.command)), *raw] if result.command else raw

@@ -81,8 +81,7 @@
     await load();
     const figures = JSON.parse(document.getElementById("figures").textContent);
     const places = [...document.querySelectorAll(".plot")];
-    const config = { displaylogo: false, responsive: false, displayModeBar: "hover",
-      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "pan2d", "zoom2d", "zoomIn2d", "zoomOut2d"] };
+    const config = { displaylogo: false, responsive: false, modeBarButtons: [["toImage"]] };
     const paint = (place, figure) => Plotly.react(place, themed(figure.data), layout(figure.layout), config);
     const repaint = () => places.forEach((place, i) => place.dataset.drawn && paint(place, figures[i]));
 
