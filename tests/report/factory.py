@@ -161,9 +161,7 @@ def spans(tree: Tree, median: float, repeats: int = 10) -> list[Span]:
     return found
 
 
-def measurement(
-    name: str, tree: Tree, median: float, phase: str = "inference", **more: object
-) -> Measurement:
+def measurement(name: str, tree: Tree, median: float, phase: str = "inference", **more: object) -> Measurement:
     counted, seed = bool(more.pop("counted", True)), len(name)
     taken = samples(median, seed=seed)
     return Measurement.model_validate(
@@ -193,9 +191,7 @@ def act(**more: object) -> Result:
         subject=SUBJECT,
         machine=MACHINE,
         measurements=[
-            measurement(
-                "inference", ACT, 148.2, unseen={"compiled decoder": "runs inside a torch.compile region"}
-            ),
+            measurement("inference", ACT, 148.2, unseen={"compiled decoder": "runs inside a torch.compile region"}),
             measurement("training forward", ACT, 1217.4, "training forward"),
         ],
         findings=[

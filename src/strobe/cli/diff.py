@@ -42,9 +42,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("before", metavar="BEFORE", type=Path, help="a run folder, or its result.json")
     parser.add_argument("after", metavar="AFTER", type=Path, help="another run of the same study")
     gate = "exit with 1 where a measurement is shown to be slower (by more than PERCENT)"
-    parser.add_argument(
-        "--fail-on-regression", type=percent, metavar="PERCENT", nargs="?", const=0.0, help=gate
-    )
+    parser.add_argument("--fail-on-regression", type=percent, metavar="PERCENT", nargs="?", const=0.0, help=gate)
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="also write a page there: .html, or .md for Markdown"
     )

@@ -66,12 +66,8 @@ def run(argv: Sequence[str]) -> int:
     parser = Arguments("report", __doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or its result.json")
     parser.add_argument("--format", choices=("console", "markdown", "html"), help="print or write only this")
-    parser.add_argument(
-        "--depth", type=levels, metavar="N", help="show this many levels of parts (default: all)"
-    )
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="write there (HTML unless --format says otherwise)"
-    )
+    parser.add_argument("--depth", type=levels, metavar="N", help="show this many levels of parts (default: all)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write there (HTML unless --format says otherwise)")
     asked = parser.parse_args(argv)
     result = store.load(asked.run)
     shape = asked.format or ("html" if asked.output else None)

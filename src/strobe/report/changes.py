@@ -20,9 +20,7 @@ def outline(difference: Difference) -> Document:
     return Document(
         kind=f"strobe diff of {difference.study}",
         title=title,
-        banner=f"Interrupted: {' and '.join(map(units.plain, cut))} stopped before it was done."
-        if cut
-        else None,
+        banner=f"Interrupted: {' and '.join(map(units.plain, cut))} stopped before it was done." if cut else None,
         answers=[units.plain(_answer(m)) for m in sorted(difference.measurements, key=_urgency)],
         findings=[],
         sections=sections,
@@ -46,9 +44,7 @@ def _answer(m: MeasurementChange) -> str:
 
 def _metrics(difference: Difference) -> Table:
     columns = [Column("Measurement", numeric=False), Column("Verdict", numeric=False)]
-    columns += [
-        Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")
-    ]
+    columns += [Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")]
     columns += [Column("Samples")]
     rows = []
     for m in difference.measurements:
@@ -68,13 +64,9 @@ def _parts(index: int, m: MeasurementChange) -> Section:
     title = f"Parts of {units.plain(m.name)} that changed"
     if not m.components:
         said = f"None of {units.count(m.judged, 'part')} changed by more than chance would show."
-        return Section(
-            f"measurement-{index}", title, text=[said if m.judged else "Neither run has parts in common."]
-        )
+        return Section(f"measurement-{index}", title, text=[said if m.judged else "Neither run has parts in common."])
     columns = [Column("Component", numeric=False), Column("", numeric=False)]
-    columns += [
-        Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")
-    ]
+    columns += [Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")]
     decimals = units.digits(max(m.before.summary.median, m.after.summary.median))
     rows = []
     for c in m.components:

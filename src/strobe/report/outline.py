@@ -76,16 +76,12 @@ def _biggest(result: Result, measurement: Measurement) -> str:
 def _banner(result: Result) -> str | None:
     if result.status == "complete":
         return None
-    took = [
-        f"{units.plain(m.name)}: {units.count(len(m.samples.values), 'sample')}" for m in result.measurements
-    ]
+    took = [f"{units.plain(m.name)}: {units.count(len(m.samples.values), 'sample')}" for m in result.measurements]
     return f"Interrupted: this run was stopped before it was done ({'; '.join(took) or 'nothing measured'})."
 
 
 def _plain(finding: Finding) -> Finding:
-    texts = {
-        name: units.plain(getattr(finding, name)) for name in ("rule", "title", "seen", "why", "do", "gain")
-    }
+    texts = {name: units.plain(getattr(finding, name)) for name in ("rule", "title", "seen", "why", "do", "gain")}
     return finding.model_copy(update=texts)
 
 
@@ -101,9 +97,7 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
         if result.comparisons:
             sections.append(Section("verdict", "Verdict", tables.verdicts(result)))
         if (same := tables.agreement(result)) is not None:
-            said = [
-                units.plain(c.agreement.note) for c in result.comparisons if c.agreement and c.agreement.note
-            ]
+            said = [units.plain(c.agreement.note) for c in result.comparisons if c.agreement and c.agreement.note]
             sections.append(Section("agreement", "Do they act the same?", same, text=said))
         if len(parted) > 1:
             sections.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
@@ -191,7 +185,5 @@ def _raw(result: Result) -> list[tuple[str, str]]:
         ("Subject", result.subject.model_dump(mode="json")),
         ("Machine", result.machine.model_dump(mode="json")),
     ]
-    raw = [
-        (name, json.dumps(data, indent=2, ensure_ascii=False, default=str)) for name, data in shown if data
-    ]
+    raw = [(name, json.dumps(data, indent=2, ensure_ascii=False, default=str)) for name, data in shown if data]
     return [("Command", shlex.join(result.command)), *raw] if result.command else raw

@@ -106,9 +106,7 @@ def icicle(m: Measurement, colours: Colours) -> Plot:
         "texttemplate": "%{label}<br>%{customdata[1]}",
         "hovertemplate": "%{label}<br>%{customdata[0]} (mean), %{customdata[1]}<extra></extra>",
         "leaf": {"opacity": 1},
-        "marker": {
-            "colors": ["rgba(0,0,0,0)", *(OTHER if c.other else colours.of(c.name) for c in m.components)]
-        },
+        "marker": {"colors": ["rgba(0,0,0,0)", *(OTHER if c.other else colours.of(c.name) for c in m.components)]},
         "tiling": {"orientation": "v", "pad": 1},
         "pathbar": {"visible": False},
     }
@@ -158,11 +156,7 @@ def timeline(spans: Sequence[Span], colours: Colours) -> Plot:
             "fixedrange": True,
         },
     }
-    left_out = (
-        f" The {units.count(len(spans) - MANY, 'shortest section')} are left out."
-        if len(spans) > MANY
-        else ""
-    )
+    left_out = f" The {units.count(len(spans) - MANY, 'shortest section')} are left out." if len(spans) > MANY else ""
     return Plot("One iteration in time", f"The iteration nearest the median.{left_out}", [trace], layout)
 
 

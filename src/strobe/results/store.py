@@ -76,9 +76,7 @@ def load(path: Path | str) -> Result:
         raise UserError(f"{file} was made by a newer Strobe ({reads}): upgrade Strobe to read it")
     for step in range(version, SCHEMA_VERSION):
         if step not in MIGRATIONS:
-            raise UserError(
-                f"{file} has schema {version}, which no released Strobe wrote: run the study again"
-            )
+            raise UserError(f"{file} has schema {version}, which no released Strobe wrote: run the study again")
         document = MIGRATIONS[step](document) | {"schema_version": step + 1}
     try:
         return Result.model_validate(document)

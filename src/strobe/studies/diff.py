@@ -40,40 +40,38 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
         UserError: the runs are of different studies, or have no measurement in common.
     """
     if before.study != after.study:
-        raise UserError(
-            f"a {before.study} and a {after.study} cannot be compared: name two runs of the same study"
-        )
+        raise UserError(f"a {before.study} and a {after.study} cannot be compared: name two runs of the same study")
     names = [m.name for m in after.measurements]
     common = [m for m in before.measurements if m.name in names and m.samples.values]
     pairs = [(m, after.measurement(m.name)) for m in common if after.measurement(m.name).samples.values]
     if not pairs:
         one, two = ([m.name for m in run.measurements] for run in (before, after))
         had = f"{', '.join(one) or 'none'} before, {', '.join(two) or 'none'} after"
-        raise UserError(
-            f"the two runs have no measurement in common ({had}): name two runs that measured the same"
-        )
-    if judge is None:
-        from strobe.measure.statistics import unpaired_verdict as judge
+        raise UserError(f"the two runs have no measurement in common ({had}): name two runs that measured the same")
+    judged_by = judge or _standard()
     return Difference(
         study=after.study,
         before=_label(before),
         after=_label(after),
-        measurements=[_measurement(old, new, judge) for old, new in pairs],
+        measurements=[_measurement(old, new, judged_by) for old, new in pairs],
         notes=_notes(before, after),
     )
 
 
 def regressed(difference: Difference, threshold: float = 0.0) -> bool:
     """Whether a measurement was shown to be slower, by an estimated fraction above ``threshold`` (0.05 is 5 %)."""
-    return any(
-        m.verdict.kind == "slower" and m.verdict.ratio > 1 + threshold for m in difference.measurements
-    )
+    return any(m.verdict.kind == "slower" and m.verdict.ratio > 1 + threshold for m in difference.measurements)
+
+
+def _standard() -> Judge:
+    # Here and not above: it brings SciPy, which `regressed` and the command's help can do without.
+    from strobe.measure.statistics import unpaired_verdict
+
+    return unpaired_verdict
 
 
 def _label(run: Result) -> RunLabel:
-    return RunLabel(
-        title=run.title, started=run.started, strobe_version=run.strobe_version, status=run.status
-    )
+    return RunLabel(title=run.title, started=run.started, strobe_version=run.strobe_version, status=run.status)
 
 
 def _measurement(old: Measurement, new: Measurement, judge: Judge) -> MeasurementChange:
@@ -129,9 +127,7 @@ def widened(ratio: float, interval: Interval, judged: int) -> Interval | None:
         return None
     level = 1 - (1 - interval.level) / max(1, judged)
     stretch = _normal_quantile(level) / _normal_quantile(interval.level)
-    low, high = (
-        ratio * math.exp(stretch * math.log(bound / ratio)) for bound in (interval.low, interval.high)
-    )
+    low, high = (ratio * math.exp(stretch * math.log(bound / ratio)) for bound in (interval.low, interval.high))
     return Interval(low=low, high=high, level=level)
 
 
@@ -147,9 +143,7 @@ def _memory(old: Measurement, new: Measurement) -> list[MemoryChange]:
         "peak_device": "peak on the device",
     }
     pairs = [(name, getattr(old.memory, field), getattr(new.memory, field)) for field, name in names.items()]
-    return [
-        MemoryChange(name=name, before=a, after=b) for name, a, b in pairs if a is not None and b is not None
-    ]
+    return [MemoryChange(name=name, before=a, after=b) for name, a, b in pairs if a is not None and b is not None]
 
 
 def _notes(before: Result, after: Result) -> list[str]:
@@ -180,9 +174,7 @@ def _machine(old: Machine, new: Machine) -> list[str]:
 
 def _changed(what: str, old: dict[str, str], new: dict[str, str]) -> list[str]:
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return [
-        f"{what} {key}: {old.get(key, 'not there')} before, {new.get(key, 'not there')} after" for key in keys
-    ]
+    return [f"{what} {key}: {old.get(key, 'not there')} before, {new.get(key, 'not there')} after" for key in keys]
 
 
 def _flat(data: object, prefix: str = "") -> dict[str, str]:
