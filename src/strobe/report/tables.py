@@ -56,8 +56,7 @@ def metrics(result: Result) -> Table:
         for pair in judged:
             before = figure(result.measurement(pair.baseline))
             after = figure(result.measurement(pair.candidate))
-            both = before is not None and after is not None
-            cells.append(units.signed(after - before, places) if both else None)
+            cells.append(None if before is None or after is None else units.signed(after - before, places))
         return Row(cells)
 
     rows = [

@@ -201,8 +201,7 @@ def act(**more: object) -> Result:
                 title="The image backbone is 69 % of the training forward pass",
                 seen="835.6 ms of 1,217.4 ms (68.6 %) go into the ResNet-18 backbone, 4 calls of it at 41 % of the "
                 "ceiling.",
-                why="Everything behind the backbone is cheap beside it: repeating the transformer for every delay costs "
-                "little.",
+                why="Everything behind the backbone is cheap beside it: repeating the transformer costs little.",
                 do="Expand the batch after the backbone to train on all delays at once.",
                 gain="11 delays for 1.3 × the time of one, computed from the shares above.",
                 evidence={"share": 0.686},
