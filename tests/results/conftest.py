@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from any_result import small
+from results.any_result import small
 
 from strobe.results.schema import Result
 

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 import pytest
-from any_result import results
+from results.any_result import results
 from hypothesis import HealthCheck, given, settings
 
 from strobe.errors import UserError
@@ -124,9 +124,7 @@ def test_the_first_wrong_field_is_named(result: Result, tmp_path: Path):
     assert "duration_s: input should be a finite number" in broken(tmp_path, json.dumps(document))
 
 
-def test_older_versions_load_through_every_step(
-    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_older_versions_load_through_every_step(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Version 1 is the first there is, so the chain is tried with two made-up versions before it."""
     document = json.loads(result.model_dump_json())
     document["schema_version"] = SCHEMA_VERSION - 2
