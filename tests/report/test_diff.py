@@ -40,11 +40,13 @@ def judged(before: Result, after: Result) -> Difference:
 
 
 def test_a_run_against_itself_shows_nothing():
-    difference = judged(runs.act(), runs.act())
+    difference = judged(runs.act(), again())
     assert [m.verdict.kind for m in difference.measurements] == ["no difference shown"] * 2
     assert not any(m.components for m in difference.measurements)
     assert not regressed(difference)
-    assert "None of 14 parts changed by more than chance would show." in markdown.render(difference)
+    parts = difference.measurements[0].judged
+    assert parts > 5
+    assert f"None of {parts} parts changed by more than chance would show." in markdown.render(difference)
 
 
 def test_what_changed_is_said():

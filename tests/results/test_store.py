@@ -8,8 +8,8 @@ import math
 from pathlib import Path
 
 import pytest
-from results.any_result import results
 from hypothesis import HealthCheck, given, settings
+from results.any_result import results
 
 from strobe.errors import UserError
 from strobe.results import store
@@ -84,7 +84,7 @@ def test_a_missing_run_is_answered_with_the_nearest(result: Result, tmp_path: Pa
     store.save(result, tmp_path / "2026-11-21_0412_breakdown_act")
     with pytest.raises(UserError, match="did you mean '2026-11-21_0412_breakdown_act'"):
         store.load(tmp_path / "2026-11-21_0412_breakdwn_act")
-    with pytest.raises(UserError, match="no run at .*nowhere"):
+    with pytest.raises(UserError, match=r"no run at .*nowhere"):
         store.load(tmp_path / "nowhere" / "at all")
 
 
