@@ -31,9 +31,10 @@ class Table:
     rows: list[Row]
 
     def without_empty_columns(self) -> Table:
-        """The same table less the columns in which no row has anything."""
+        """The same table less the columns in which no part has anything."""
+        parts = [row for row in self.rows if row.kind != "whole"] or self.rows
         columns = range(len(self.columns))
-        return self._only([i for i in columns if any(row.cells[i] is not None for row in self.rows)])
+        return self._only([i for i in columns if any(row.cells[i] is not None for row in parts)])
 
     def left(self, columns: int) -> Table:
         """Its first ``columns``."""

@@ -105,7 +105,7 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
         table = tables.breakdown(m, depth) if m.components else None
         clock = "device time" if m.clock == "device" else "host time"
         facts = [f"{units.plain(k)}: {units.plain(str(v))}" for k, v in m.facts.items()]
-        text = [", ".join([m.phase, clock, *facts])]
+        text = [", ".join([*([m.phase] if m.phase != m.name else []), clock, *facts])]
         detail = side_by_side and len(parted) > 1
         title = units.plain(m.name) + (" in detail" if detail else "")
         sections.append(Section(f"measurement-{index}", title, table, text, detail))

@@ -64,12 +64,27 @@
     };
   }
 
+  // Boxes carry white text on either ground; thin lines and points need more light on a dark one.
+  function lit(colour) {
+    if (!dark.matches) return colour;
+    return "#" + colour.slice(1).match(/../g).map((part) =>
+      Math.round(0.6 * parseInt(part, 16) + 0.4 * 255).toString(16).padStart(2, "0")).join("");
+  }
+
   function themed(data) {
     const c = colours();
-    return data.map((trace) => trace.type !== "icicle" ? trace : {
-      ...trace,
-      marker: { colors: [c.card, ...trace.marker.colors.slice(1)], line: { color: c.paper, width: 1 } },
-      insidetextfont: { color: trace.labels.map((_, i) => i ? "#fff" : c.ink) },
+    return data.map((trace) => {
+      if (trace.type === "icicle") return {
+        ...trace,
+        marker: { colors: [c.card, ...trace.marker.colors.slice(1)], line: { color: c.paper, width: 1 } },
+        insidetextfont: { color: trace.labels.map((_, i) => i ? "#fff" : c.ink) },
+      };
+      if (trace.type === "bar") return trace;
+      return {
+        ...trace,
+        marker: { ...trace.marker, color: lit(trace.marker.color) },
+        ...trace.line && { line: { ...trace.line, color: lit(trace.line.color) } },
+      };
     });
   }
 

@@ -292,7 +292,7 @@ def _side_by_side(measurements: Sequence[Measurement], depth: int | None) -> Plo
             "automargin": True,
         },
     }
-    return Plot("Parts side by side", "Parts under 1 % everywhere are in the table only.", traces, layout)
+    return Plot("As bars", "Parts under 1 % everywhere are in the table only.", traces, layout)
 
 
 def _of_difference(difference: Difference) -> dict[str, list[Plot]]:
