@@ -20,11 +20,10 @@ test: env ## run the tests
 tour: env ## from nothing to insight: record, break down, compare
 	@$(BIN)/strobe tour $(ARGS)
 
-lint: env ## check style, formatting, types and the floors
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/python -m pyright
-	@$(BIN)/lint-imports
+lint: env ## check style, formatting, types and the floors, all of them even if one fails
+	@failed=0; for check in "ruff check ." "ruff format --check ." "python -m pyright" lint-imports; do \
+		$(BIN)/$$check || failed=1; \
+	done; exit $$failed
 
 format: env ## put the code in order
 	@$(BIN)/ruff check --fix .

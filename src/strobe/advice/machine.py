@@ -28,8 +28,8 @@ def host_bound(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             title=f"The device waits for the host in the {measurement.phase}",
             seen=f"The parts take {ms(host)} on the host and {ms(device)} on {result.machine.device_name}, waiting "
             f"included, in '{measurement.name}'.",
-            why="Where the device is the limit, the host runs ahead of it. Here Python and kernel launches set the pace, "
-            "and a faster device would change nothing.",
+            why="Where the device is the limit, the host runs ahead of it. Here Python and kernel launches set the "
+            "pace, and a faster device would change nothing.",
             do="Try --compile --compile_mode=reduce-overhead (CUDA graphs); --operators shows the gaps.",
             gain="not known before it is tried: events do not tell waiting from working",
             evidence={"host_ms": host, "device_ms": device, "host_over_device": host / device},
@@ -51,7 +51,7 @@ def below_ceiling(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 seen=f"{ms(part.ms)}, {percent(part.share)} of '{measurement.name}', whose arithmetic alone would take "
                 f"{ms(part.ms * reached)} at the measured ceiling.",
                 why="It is bound by something other than arithmetic: reading weights, launches, small shapes, copies.",
-                do="--operators shows which; larger batches, compilation or a smaller data type each remove one of them.",
+                do="--operators shows which; larger batches, compilation and smaller data types each remove one.",
                 gain=f"at most: at the ceiling the {measurement.phase} would go from {ms(whole_ms(measurement))} to "
                 f"{ms(without(whole_ms(measurement), saved))} (computed)",
                 evidence={
@@ -96,8 +96,8 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
                 rule="single-precision",
                 level="warning",
                 title=f"{part.name} computes in float32, though the weights are mostly {half}",
-                seen=f"{percent(single)} of its {gflop:.3g} GFLOP, in {ms(part.ms)} of '{measurement.name}'. Here a large "
-                f"product runs at {slow:.4g} GFLOP/s in float32 and {fast:.4g} in {half}.",
+                seen=f"{percent(single)} of its {gflop:.3g} GFLOP, in {ms(part.ms)} of '{measurement.name}'. Here a "
+                f"large product runs at {slow:.4g} GFLOP/s in float32 and {fast:.4g} in {half}.",
                 why="A cast before a part makes every product in it run at the slower rate.",
                 do=f"Run it in {half}, and compare the actions.",
                 gain=f"at most: at {half}'s rate the {measurement.phase} would go from {ms(whole_ms(measurement))} to "

@@ -143,8 +143,8 @@ def graph(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             title="RTC records an autograd graph that nothing uses",
             seen=f"{parameters:.0f} parameters require a gradient, and base denoising is {percent(seen.growth)} "
             f"({ms(grown_ms)}) slower under RTC in '{seen.measurement.name}'.",
-            why="RTC runs the denoiser under enable_grad, but in LeRobot 0.6.1 the noisy actions require their gradient "
-            "only after it ran: the correction's gradient does not pass through the denoiser.",
+            why="RTC runs the denoiser under enable_grad, but in LeRobot 0.6.1 the noisy actions require their "
+            "gradient only after it ran: the correction's gradient does not pass through the denoiser.",
             do="Call policy.requires_grad_(False) before inference: the actions stay the same.",
             gain=f"at most: if all of the growth is the graph's, a chunk goes from {ms(whole_ms(seen.measurement))} "
             f"to {ms(after)} (computed)",

@@ -15,19 +15,19 @@ def other(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         share = sum(component.share for component in measurement.components if component.other and component.depth <= 2)
         if share <= thresholds.other_large:
             continue
-        general = result.subject.anatomy == "modules"
+        whole, general = whole_ms(measurement), result.subject.anatomy == "modules"
         yield Finding(
             rule="other-large",
             level="warning",
             title=f"{percent(share)} of the {measurement.phase} is in no named part",
-            seen=f"{ms(whole_ms(measurement) * share)} of {ms(whole_ms(measurement))} in '{measurement.name}' is 'other'; "
+            seen=f"{ms(whole * share)} of {ms(whole)} in '{measurement.name}' is 'other'; "
             f"up to {percent(thresholds.other_large)} is expected.",
             why="Advice on the named parts misses what happens between them.",
             do="This policy was cut along its modules: register an anatomy that names its parts (entry-point group "
             "'strobe.anatomies')."
             if general
             else "--operators shows what runs there.",
-            evidence={"share": share, "whole_ms": whole_ms(measurement)},
+            evidence={"share": share, "whole_ms": whole},
         )
 
 

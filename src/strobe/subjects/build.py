@@ -143,7 +143,7 @@ class _PutOff(TorchDispatchMode):
         if whole and func in _OVERWRITE:
             tape.clear()
         alike = whole and not sources
-        geometry = None if alike else (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+        geometry = None if alike else (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
         tape.append(_Step(func, args, tuple((k, v) for k, v in kwargs.items() if k != "generator"), geometry))
         return True
 
@@ -232,7 +232,7 @@ def _become(tensor: Tensor, value: Tensor) -> None:
     # Swapped in place, so that whoever holds the parameter (a tied layer, a list) holds the one with values.
     if isinstance(tensor, nn.Parameter):
         value = nn.Parameter(value, requires_grad=tensor.requires_grad)
-    value.__dict__.update(tensor.__dict__)
+    vars(value).update(vars(tensor))  # pyright: ignore[reportAttributeAccessIssue]
     torch.utils.swap_tensors(tensor, value)
 
 

@@ -70,16 +70,18 @@ def from_dataset(
     name = repo_id or f"local/{where.name}"
     try:
         with quiet():
-            meta = LeRobotDatasetMetadata(name, root=where)
+            meta: Any = LeRobotDatasetMetadata(name, root=where)
             deltas = resolve_delta_timestamps(config, meta)
-            training = LeRobotDataset(name, root=where, delta_timestamps=deltas, return_uint8=True)
+            training: Any = LeRobotDataset(name, root=where, delta_timestamps=deltas, return_uint8=True)
             ticks = {k: v for k, v in (deltas or {}).items() if k.startswith(OBS_STR)}
-            frames = LeRobotDataset(
+            frames: Any = LeRobotDataset(
                 name, root=where, delta_timestamps=ticks if config.n_obs_steps > 1 else None
             )
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(f"the dataset at {where} cannot be read: {reason}") from error
+    if not meta.stats:
+        raise UserError(f"the dataset at {where} has no meta/stats.json, which normalisation needs")
     if len(frames) == 0:
         raise UserError(f"the dataset at {where} has no frames; record some first")
     for key in meta.camera_keys:
@@ -167,7 +169,7 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     try:
         with quiet():
             suites = make_env(env, n_envs=1)
-            vector = next(iter(next(iter(suites.values())).values()))
+            vector: Any = next(iter(next(iter(suites.values())).values()))
             vector.action_space.seed(seed)
             to_policy, _ = make_env_pre_post_processors(env, config)
             raw, _ = vector.reset(seed=seed)

@@ -207,7 +207,7 @@ def _fit(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str], notes
     with _user_mistakes():
         config.validate_features()
     has_camera = any(key in given for key in config.image_features)
-    for key, wanted in (config.input_features | config.output_features).items():
+    for key, wanted in ((config.input_features or {}) | (config.output_features or {})).items():
         if key in given:
             _check_shape(config, key, wanted, given[key], inputs, notes)
         elif wanted.type is FeatureType.VISUAL and config.type in _FILLS_CAMERAS and has_camera:
