@@ -277,11 +277,15 @@ def rtc(**more: object) -> Result:
     return result.model_copy(update=more)
 
 
-def judge(before: list[float], after: list[float], *, baseline_name: str, candidate_name: str) -> Verdict:
+def judge(
+    before: list[float], after: list[float], *, baseline_name: str, candidate_name: str, level: float = 0.95
+) -> Verdict:
     """A stand-in for `strobe.measure.statistics.unpaired_verdict`: right enough for well-behaved samples."""
     ratio = statistics.median(after) / statistics.median(before)
     error = sum((statistics.stdev(v) / statistics.fmean(v)) ** 2 / len(v) for v in (before, after)) ** 0.5
-    low, high = ratio * (1 - 2.5 * error), ratio * (1 + 2.5 * error)
+    reach = 1.25 * statistics.NormalDist().inv_cdf((1 + level) / 2) * error
+    low, high = ratio * (1 - reach), ratio * (1 + reach)
     kind = "slower" if low > 1 else "faster" if high < 1 else "no difference shown"
     sentence = f"{candidate_name} against {baseline_name}: {kind}, {100 * (ratio - 1):+.1f} %"
-    return Verdict(kind=kind, ratio=ratio, interval=Interval(low=low, high=high), pairs=0, sentence=sentence)
+    interval = Interval(low=low, high=high, level=level)
+    return Verdict(kind=kind, ratio=ratio, interval=interval, pairs=0, sentence=sentence)

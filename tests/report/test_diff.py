@@ -9,8 +9,8 @@ from report import example_runs as runs
 
 from strobe.errors import UserError
 from strobe.report import html, markdown
-from strobe.results.schema import Difference, Interval, Memory, Result
-from strobe.studies.diff import diff, regressed, widened
+from strobe.results.schema import Difference, Memory, Result
+from strobe.studies.diff import diff, regressed
 
 SLOW = {"preprocess": 0.03, "policy": (0.96, {"image backbone": 0.6, "new encoder": 0.3, "decoder": 0.06})}
 
@@ -91,15 +91,11 @@ def test_the_gate_asks_for_a_shown_slow_down_above_the_threshold():
     assert not regressed(judged(slower(), runs.act()))
 
 
-def test_intervals_widen_with_the_parts_judged():
-    once = Interval(low=0.9, high=1.2)
-    same = widened(1.0, once, 1)
-    assert same is not None
-    assert (same.low, same.high) == (pytest.approx(0.9), pytest.approx(1.2))
-    many = widened(1.0, once, 20)
-    assert many is not None
-    assert many.low < 0.9 < 1.2 < many.high
-    assert many.level == pytest.approx(0.9975)
+def test_parts_are_judged_at_a_level_that_allows_for_their_number():
+    (only,) = judged(runs.act(), slower()).measurements
+    levels = {c.verdict.interval.level for c in only.components if c.verdict}
+    assert levels == {1 - 0.05 / only.judged}
+    assert only.verdict.interval.level == 0.95
 
 
 def test_many_parts_without_a_change_rarely_claim_one():
