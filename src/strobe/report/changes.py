@@ -21,7 +21,7 @@ def outline(difference: Difference) -> Document:
         kind=f"strobe diff of {difference.study}",
         title=title,
         banner=f"Interrupted: {' and '.join(map(units.plain, cut))} stopped before it was done." if cut else None,
-        answers=[units.plain(_answer(m)) for m in difference.measurements],
+        answers=[units.plain(_answer(m)) for m in sorted(difference.measurements, key=_urgency)],
         findings=[],
         sections=sections,
         notes=[units.plain(text) for text in difference.notes],
@@ -32,6 +32,10 @@ def outline(difference: Difference) -> Document:
 
 def _label(run: RunLabel) -> str:
     return units.plain(f"{run.title}, {run.started:%Y-%m-%d %H:%M %Z}, strobe {run.strobe_version}")
+
+
+def _urgency(m: MeasurementChange) -> int:
+    return ("slower", "faster", "no difference shown", "too noisy").index(m.verdict.kind)
 
 
 def _answer(m: MeasurementChange) -> str:
@@ -48,7 +52,10 @@ def _metrics(difference: Difference) -> Table:
         decimals = units.digits(max(before, after))
         cells = [units.plain(m.name), m.verdict.kind, units.ms(before, decimals), units.ms(after, decimals)]
         cells += [units.signed(after - before, decimals), units.change(m.verdict.ratio)]
-        cells += [units.change_span(m.verdict.interval), f"{len(m.before.values):,} + {len(m.after.values):,}"]
+        cells += [
+            units.change_span(m.verdict.interval),
+            f"{len(m.before.values):,} + {len(m.after.values):,}",
+        ]
         rows.append(Row(cells))
     return Table(columns, rows)
 
@@ -66,7 +73,10 @@ def _parts(index: int, m: MeasurementChange) -> Section:
         cells = [" › ".join(map(units.plain, c.path)), c.change]
         cells += [units.ms(c.before_ms, decimals), units.ms(c.after_ms, decimals)]
         cells += [units.signed((c.after_ms or 0.0) - (c.before_ms or 0.0), decimals)]
-        cells += [units.change(c.verdict and c.verdict.ratio), units.change_span(c.verdict and c.verdict.interval)]
+        cells += [
+            units.change(c.verdict and c.verdict.ratio),
+            units.change_span(c.verdict and c.verdict.interval),
+        ]
         rows.append(Row(cells))
     said = f"{units.count(m.judged, 'part')} judged at once; the intervals are widened for that."
     return Section(f"measurement-{index}", title, Table(columns, rows).without_empty_columns(), [said])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from strobe.report import units
-from strobe.report.document import Section, Table
+from strobe.report.document import Row, Section, Table
 from strobe.report.outline import outline
 from strobe.results.schema import Difference, Finding, Result
 
@@ -60,18 +64,43 @@ def _section(section: Section, console: Console) -> None:
     for text in section.text:
         console.print(Text(text, style="dim" if section.table else ""))
     if section.table is not None:
-        console.print(_table(section.table))
+        _table(section.table, console)
 
 
-def _table(table: Table) -> RichTable:
+def _table(table: Table, console: Console) -> None:
+    """Print a table whole. A terminal too narrow for it loses the columns on the right, and is told so."""
+    kept = table
+    while _width(kept, console) > console.width and console.is_terminal and len(kept.columns) > 3:
+        kept = kept.left(len(kept.columns) - 1)
+    console.print(_rich(kept), width=max(console.width, _width(kept, console)), crop=False)
+    if left_out := [column.title for column in table.columns[len(kept.columns) :]]:
+        console.print(Text(f"(no room here for: {', '.join(left_out)})", style="dim"))
+
+
+def _width(table: Table, console: Console) -> int:
+    wide = console.options.update(width=10_000)
+    return Measurement.get(console, wide, _rich(table)).minimum
+
+
+def _rich(table: Table) -> RichTable:
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in table.columns:
-        shown.add_column(Text(column.title), justify="right" if column.numeric else "left", overflow="fold")
+    for index, column in enumerate(table.columns):
+        cells = [cell_len(_cell(row, index)) for row in table.rows]
+        # Numbers broken over two lines cannot be compared: headings and labels give way instead.
+        widest = max([*cells, *map(cell_len, column.title.split())], default=1)
+        shown.add_column(
+            Text(column.title if index == 0 else textwrap.fill(column.title, widest)),
+            justify="right" if column.numeric else "left",
+            no_wrap=index > 0,
+            overflow="fold",
+            min_width=min(widest, 24),
+        )
     for row in table.rows:
         style = {"whole": "bold", "other": "dim", "part": ""}[row.kind]
-        label, *cells = row.cells
-        first = Padding(Text(label or "", style=style), (0, 0, 0, 2 * row.depth))
-        # Numbers broken over two lines cannot be compared: headings and labels give way instead.
-        whole = [units.NONE if cell is None else cell.replace(" ", "\u00a0") for cell in cells]
-        shown.add_row(first, *(Text(cell, style=style) for cell in whole))
+        shown.add_row(*(Text(_cell(row, index), style=style) for index in range(len(table.columns))))
     return shown
+
+
+def _cell(row: Row, index: int) -> str:
+    cell = row.cells[index]
+    return 2 * row.depth * " " + (cell or "") if index == 0 else units.NONE if cell is None else cell

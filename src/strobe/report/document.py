@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,8 +31,16 @@ class Table:
     rows: list[Row]
 
     def without_empty_columns(self) -> Table:
-        """The same table less the columns in which no row has anything."""
-        kept = [i for i in range(len(self.columns)) if any(row.cells[i] is not None for row in self.rows)]
+        """The same table less the columns in which no part has anything."""
+        parts = [row for row in self.rows if row.kind != "whole"] or self.rows
+        columns = range(len(self.columns))
+        return self._only([i for i in columns if any(row.cells[i] is not None for row in parts)])
+
+    def left(self, columns: int) -> Table:
+        """Its first ``columns``."""
+        return self._only(range(columns))
+
+    def _only(self, kept: Sequence[int]) -> Table:
         rows = [Row([row.cells[i] for i in kept], row.kind, row.depth, row.share) for row in self.rows]
         return Table([self.columns[i] for i in kept], rows)
 

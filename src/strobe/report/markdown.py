@@ -25,7 +25,10 @@ def render(answer: Result | Difference, depth: int | None = None) -> str:
     blocks += [block for section in page.sections for block in _section(section)]
     if page.notes:
         blocks += ["## Notes", "\n".join(f"- {escape(note)}" for note in page.notes)]
-    blocks += ["## Where this comes from", "\n".join(f"- {name}: {escape(text)}" for name, text in page.facts)]
+    blocks += [
+        "## Where this comes from",
+        "\n".join(f"- {name}: {escape(text)}" for name, text in page.facts),
+    ]
     return "\n\n".join(blocks) + "\n"
 
 

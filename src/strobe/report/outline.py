@@ -105,7 +105,7 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
         table = tables.breakdown(m, depth) if m.components else None
         clock = "device time" if m.clock == "device" else "host time"
         facts = [f"{units.plain(k)}: {units.plain(str(v))}" for k, v in m.facts.items()]
-        text = [", ".join([m.phase, clock, *facts])]
+        text = [", ".join([*([m.phase] if m.phase != m.name else []), clock, *facts])]
         detail = side_by_side and len(parted) > 1
         title = units.plain(m.name) + (" in detail" if detail else "")
         sections.append(Section(f"measurement-{index}", title, table, text, detail))
@@ -137,7 +137,11 @@ def machine(m: Machine) -> str:
         said += [m.cpu]
     if m.device_memory_bytes is not None:
         said += [f"{units.size(m.device_memory_bytes)} on it"]
-    said += [f"{units.count(m.cores, 'core')}", units.count(m.threads, "thread"), f"{units.size(m.memory_bytes)}"]
+    said += [
+        f"{units.count(m.cores, 'core')}",
+        units.count(m.threads, "thread"),
+        f"{units.size(m.memory_bytes)}",
+    ]
     return units.plain(", ".join([*said, m.system]))
 
 
@@ -158,11 +162,17 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     pairs = [
         ("Subject", ", ".join(about)),
         ("Inputs", subject.inputs),
-        ("Parts named by", f"the anatomy of {subject.anatomy}" if subject.anatomy != "modules" else "modules"),
+        (
+            "Parts named by",
+            f"the anatomy of {subject.anatomy}" if subject.anatomy != "modules" else "modules",
+        ),
         ("Machine", machine(m)),
         ("Ceiling", ceiling(m)),
         ("Power", ", ".join(f"{k} {v}" for k, v in m.power.items())),
-        ("Versions", ", ".join(f"{k} {v}" for k, v in {"strobe": result.strobe_version, **m.versions}.items())),
+        (
+            "Versions",
+            ", ".join(f"{k} {v}" for k, v in {"strobe": result.strobe_version, **m.versions}.items()),
+        ),
         ("Run", f"{result.started:%Y-%m-%d %H:%M %Z}, {result.duration_s:,.0f} s"),
         ("Command", shlex.join(result.command)),
     ]

@@ -64,12 +64,27 @@
     };
   }
 
+  // Boxes carry white text on either ground; thin lines and points need more light on a dark one.
+  function lit(colour) {
+    if (!dark.matches) return colour;
+    return "#" + colour.slice(1).match(/../g).map((part) =>
+      Math.round(0.6 * parseInt(part, 16) + 0.4 * 255).toString(16).padStart(2, "0")).join("");
+  }
+
   function themed(data) {
     const c = colours();
-    return data.map((trace) => trace.type !== "icicle" ? trace : {
-      ...trace,
-      marker: { colors: [c.card, ...trace.marker.colors.slice(1)], line: { color: c.paper, width: 1 } },
-      insidetextfont: { color: trace.labels.map((_, i) => i ? "#fff" : c.ink) },
+    return data.map((trace) => {
+      if (trace.type === "icicle") return {
+        ...trace,
+        marker: { colors: [c.card, ...trace.marker.colors.slice(1)], line: { color: c.paper, width: 1 } },
+        insidetextfont: { color: trace.labels.map((_, i) => i ? "#fff" : c.ink) },
+      };
+      if (trace.type === "bar") return trace;
+      return {
+        ...trace,
+        marker: { ...trace.marker, color: lit(trace.marker.color) },
+        ...trace.line && { line: { ...trace.line, color: lit(trace.line.color) } },
+      };
     });
   }
 
@@ -81,8 +96,7 @@
     await load();
     const figures = JSON.parse(document.getElementById("figures").textContent);
     const places = [...document.querySelectorAll(".plot")];
-    const config = { displaylogo: false, responsive: false, displayModeBar: "hover",
-      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "pan2d", "zoom2d", "zoomIn2d", "zoomOut2d"] };
+    const config = { displaylogo: false, responsive: false, modeBarButtons: [["toImage"]] };
     const paint = (place, figure) => Plotly.react(place, themed(figure.data), layout(figure.layout), config);
     const repaint = () => places.forEach((place, i) => place.dataset.drawn && paint(place, figures[i]));
 

@@ -12,7 +12,18 @@ from strobe.report import tables, units
 from strobe.results.schema import Component, Difference, Measurement, Result, Samples, Span
 
 # White text on each has a contrast of at least 4.5, and each stands out from white and from near black.
-PALETTE = ("#2f6fb0", "#b85c14", "#2d7d4f", "#b0416a", "#7355b5", "#1b7f88", "#8a6a14", "#5f7328", "#96563b", "#526fa6")
+PALETTE = (
+    "#2f6fb0",
+    "#b85c14",
+    "#2d7d4f",
+    "#b0416a",
+    "#7355b5",
+    "#1b7f88",
+    "#8a6a14",
+    "#5f7328",
+    "#96563b",
+    "#526fa6",
+)
 OTHER = "#6c747d"
 MANY = 4000  # spans and samples in one plot; more only make the page heavy
 
@@ -32,7 +43,10 @@ def plots(answer: Result | Difference, depth: int | None = None) -> dict[str, li
     if isinstance(answer, Difference):
         return _of_difference(answer)
     found: dict[str, list[Plot]] = {"samples": _samples(answer.measurements)}
-    colours = Colours(part.name for m in answer.measurements for part in m.components)
+    colours = Colours(
+        [part.name for m in answer.measurements for part in m.components]
+        + [span.name for m in answer.measurements for span in m.spans]
+    )
     parted = [m for m in answer.measurements if m.components]
     if answer.study == "compare" and len(parted) > 1:
         found["parts"] = [_side_by_side(parted, depth)]
@@ -98,6 +112,7 @@ def icicle(m: Measurement, colours: Colours) -> Plot:
     }
     levels = 1 + max(c.depth for c in m.components)
     layout = {"height": 60 + 58 * min(levels, 8), "margin": {"t": 8, "b": 8, "l": 4, "r": 4}}
+    layout |= {"uniformtext": {"minsize": 9, "mode": "hide"}}
     return Plot("Where the time goes", "Click a part to enter it, its parent to leave.", [trace], layout)
 
 
@@ -107,7 +122,7 @@ def timeline(spans: Sequence[Span], colours: Colours) -> Plot:
     threads = list(dict.fromkeys(span.thread for span in sorted(drawn, key=lambda s: s.start_ms)))
     rows = sorted({(threads.index(s.thread), s.depth) for s in drawn})
     places = {row: index for index, row in enumerate(rows)}
-    first_of = {place: threads[thread] for (thread, depth), place in reversed(places.items())}
+    ticks = {min(p for (t, _), p in places.items() if t == i): name for i, name in enumerate(threads)}
     end = max(s.start_ms + s.duration_ms for s in drawn)
     decimals = units.digits(end)
     trace = {
@@ -126,8 +141,6 @@ def timeline(spans: Sequence[Span], colours: Colours) -> Plot:
         "marker": {"color": [colours.of(s.name) for s in drawn]},
         "hovertemplate": "%{text}<br>%{customdata[1]}, from %{base:.3f} ms<br>%{customdata[0]}<extra></extra>",
     }
-    ticks = {place: name for place, name in first_of.items() if place == min(
-        p for p, other in first_of.items() if other == name)}  # fmt: skip
     layout = {
         "height": 96 + 34 * len(rows),
         "showlegend": False,
@@ -154,7 +167,10 @@ def _samples(measurements: Sequence[Measurement]) -> list[Plot]:
         several = len({m.phase for m in measurements}) > 1
         label = f" ({phase})" if several else ""
         if group:
-            drawn += [_spread(f"Spread of the samples{label}", group), _in_order(f"In the order taken{label}", group)]
+            drawn += [
+                _spread(f"Spread of the samples{label}", group),
+                _in_order(f"In the order taken{label}", group),
+            ]
     return drawn
 
 
@@ -178,7 +194,12 @@ def _spread(title: str, group: Sequence[tuple[str, Samples]], *, split: bool = F
         if few:
             trace |= {"boxpoints": "all"}
         else:
-            trace |= {"points": "all", "box": {"visible": True, "width": 0.2}, "spanmode": "hard", "width": 0.9}
+            trace |= {
+                "points": "all",
+                "box": {"visible": True, "width": 0.2},
+                "spanmode": "hard",
+                "width": 0.9,
+            }
             trace |= {"jitter": 0.35, "pointpos": -0.55, "side": "positive"}
             if split:
                 trace |= {"side": ("positive", "negative")[index % 2], "pointpos": (0.5, -0.5)[index % 2]}
@@ -271,7 +292,7 @@ def _side_by_side(measurements: Sequence[Measurement], depth: int | None) -> Plo
             "automargin": True,
         },
     }
-    return Plot("Parts side by side", "Parts under 1 % everywhere are in the table only.", traces, layout)
+    return Plot("As bars", "Parts under 1 % everywhere are in the table only.", traces, layout)
 
 
 def _of_difference(difference: Difference) -> dict[str, list[Plot]]:

@@ -56,8 +56,7 @@ def metrics(result: Result) -> Table:
         for pair in judged:
             before = figure(result.measurement(pair.baseline))
             after = figure(result.measurement(pair.candidate))
-            both = before is not None and after is not None
-            cells.append(units.signed(after - before, places) if both else None)
+            cells.append(None if before is None or after is None else units.signed(after - before, places))
         return Row(cells)
 
     rows = [
@@ -97,7 +96,12 @@ def verdicts(result: Result) -> Table:
     rows = []
     for pair in result.comparisons:
         verdict = pair.verdict
-        cells = [_compared(pair), verdict.kind, units.change(verdict.ratio), units.change_span(verdict.interval)]
+        cells = [
+            _compared(pair),
+            verdict.kind,
+            units.change(verdict.ratio),
+            units.change_span(verdict.interval),
+        ]
         cells += [units.signed(pair.difference_ms, decimals), units.signed_span(pair.difference, decimals)]
         cells += [f"{verdict.pairs:,}" if verdict.pairs else None]
         rows.append(Row(cells))

@@ -185,7 +185,7 @@ class Machine(Data):
     device_memory_bytes: int | None = None
     power: dict[str, str] = Field(default_factory=dict, description="governor, clocks, limits, temperatures seen")
     versions: dict[str, str] = Field(default_factory=dict)
-    ceiling: Ceiling = Field(default_factory=Ceiling)
+    ceiling: Ceiling = Field(default_factory=lambda: Ceiling())
 
 
 class SubjectInfo(Data):

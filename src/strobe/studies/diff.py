@@ -2,22 +2,19 @@
 
 The runs were made at different times, so nothing pairs their samples: verdicts are unpaired, and a note says that a
 drift of the machine looks like a change. Many parts are judged at once. To keep the chance of any false claim at 5 %
-for each measurement, only parts of at least 2 % of the whole are judged, and each one's interval is widened to the
-level 1 − 5 % / (parts judged) (Bonferroni), as though the logarithm of the ratio were normal.
+for each measurement, only parts of at least 2 % of the whole are judged, each at the level 1 − 5 % / (parts judged)
+(Bonferroni).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from statistics import NormalDist
 
 from strobe.errors import UserError
 from strobe.results.schema import (
     Component,
     ComponentChange,
     Difference,
-    Interval,
     Machine,
     Measurement,
     MeasurementChange,
@@ -29,6 +26,7 @@ from strobe.results.schema import (
 
 Judge = Callable[..., Verdict]
 SMALLEST_SHARE = 0.02
+FALSE_CLAIMS = 0.05
 
 
 def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Difference:
@@ -48,13 +46,12 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
         one, two = ([m.name for m in run.measurements] for run in (before, after))
         had = f"{', '.join(one) or 'none'} before, {', '.join(two) or 'none'} after"
         raise UserError(f"the two runs have no measurement in common ({had}): name two runs that measured the same")
-    if judge is None:
-        from strobe.measure.statistics import unpaired_verdict as judge
+    judged_by = judge or _standard()
     return Difference(
         study=after.study,
         before=_label(before),
         after=_label(after),
-        measurements=[_measurement(old, new, judge) for old, new in pairs],
+        measurements=[_measurement(old, new, judged_by) for old, new in pairs],
         notes=_notes(before, after),
     )
 
@@ -62,6 +59,13 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
 def regressed(difference: Difference, threshold: float = 0.0) -> bool:
     """Whether a measurement was shown to be slower, by an estimated fraction above ``threshold`` (0.05 is 5 %)."""
     return any(m.verdict.kind == "slower" and m.verdict.ratio > 1 + threshold for m in difference.measurements)
+
+
+def _standard() -> Judge:
+    # Here and not above: it brings SciPy, which `regressed` and the command's help can do without.
+    from strobe.measure.statistics import unpaired_verdict
+
+    return unpaired_verdict
 
 
 def _label(run: Result) -> RunLabel:
@@ -98,35 +102,22 @@ def _measurement(old: Measurement, new: Measurement, judge: Judge) -> Measuremen
 
 
 def _counts(old: Component, new: Component) -> bool:
-    return max(old.share, new.share) >= SMALLEST_SHARE and min(old.summary.median, new.summary.median) > 0
+    # A part that took no time in some iteration has no ratio.
+    return max(old.share, new.share) >= SMALLEST_SHARE and min([*old.values, *new.values], default=0) > 0
 
 
 def _component(old: Component, new: Component, judged: int, judge: Judge) -> ComponentChange | None:
-    verdict = judge(old.values, new.values, baseline_name="before", candidate_name="after")
-    interval = widened(verdict.ratio, verdict.interval, judged)
-    if verdict.kind not in ("faster", "slower") or interval is None or interval.low <= 1 <= interval.high:
+    level = 1 - FALSE_CLAIMS / judged
+    verdict = judge(old.values, new.values, baseline_name="before", candidate_name="after", level=level)
+    if verdict.kind not in ("faster", "slower"):
         return None
     return ComponentChange(
         path=new.path,
-        change="faster" if verdict.ratio < 1 else "slower",
+        change="faster" if verdict.kind == "faster" else "slower",
         before_ms=old.summary.median,
         after_ms=new.summary.median,
-        verdict=verdict.model_copy(update={"interval": interval}),
+        verdict=verdict,
     )
-
-
-def widened(ratio: float, interval: Interval, judged: int) -> Interval | None:
-    """The interval at the level that ``judged`` verdicts at once call for; None where it cannot be computed."""
-    if ratio <= 0 or interval.low <= 0:
-        return None
-    level = 1 - (1 - interval.level) / max(1, judged)
-    stretch = _normal_quantile(level) / _normal_quantile(interval.level)
-    low, high = (ratio * math.exp(stretch * math.log(bound / ratio)) for bound in (interval.low, interval.high))
-    return Interval(low=low, high=high, level=level)
-
-
-def _normal_quantile(level: float) -> float:
-    return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def _memory(old: Measurement, new: Measurement) -> list[MemoryChange]:
