@@ -1,0 +1,101 @@
+"""Where the numbers come from: device, clocks, power and versions. No names of hosts, users or folders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+import torch
+
+from strobe.results.schema import Machine
+
+_PACKAGES = ("strobe", "lerobot", "torch", "transformers", "diffusers", "numpy")
+_GPU_FIELDS = {
+    "driver": "driver_version",
+    "sm clock": "clocks.sm",
+    "largest sm clock": "clocks.max.sm",
+    "memory clock": "clocks.mem",
+    "power limit": "power.limit",
+    "temperature": "temperature.gpu",
+    "throttled because": "clocks_throttle_reasons.active",
+}
+
+
+def describe(device: torch.device) -> Machine:
+    """This machine as it is now. What cannot be read is left out; it never fails."""
+    name, memory = _device(device)
+    power = _cpu_power()
+    if device.type == "cuda":
+        power |= _gpu_power(device)
+    return Machine(
+        system=f"{platform.system()} {platform.release()}",
+        cpu=_cpu_name(),
+        cores=os.cpu_count() or 1,
+        threads=torch.get_num_threads(),
+        memory_bytes=psutil.virtual_memory().total,
+        device=str(device),
+        device_name=name,
+        device_memory_bytes=memory,
+        power=power,
+        versions={"python": platform.python_version(), **_versions()},
+    )
+
+
+def _device(device: torch.device) -> tuple[str, int | None]:
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return properties.name, properties.total_memory
+    return _cpu_name() if device.type == "cpu" else f"{device.type} on {_cpu_name()}", None
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    if platform.system() == "Darwin":
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
+            return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    return platform.processor() or platform.machine()
+
+
+def _cpu_power() -> dict[str, str]:
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        found["governor"] = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
+    with contextlib.suppress(Exception):  # psutil raises whatever the platform's files make it
+        clock = psutil.cpu_freq()
+        if clock and clock.current:
+            found["cpu clock"] = f"{clock.current:.0f} MHz"
+    with contextlib.suppress(Exception):
+        battery = psutil.sensors_battery()
+        if battery is not None:
+            found["supply"] = "mains" if battery.power_plugged else f"battery, {battery.percent:.0f} %"
+    with contextlib.suppress(OSError):
+        found["load before"] = f"{os.getloadavg()[0]:.2f}"
+    return found
+
+
+def _gpu_power(device: torch.device) -> dict[str, str]:
+    asked = ["nvidia-smi", f"--query-gpu={','.join(_GPU_FIELDS.values())}", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
+        lines = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
+        values = [value.strip() for value in lines[device.index or 0].split(",")]
+        return {name: value for name, value in zip(_GPU_FIELDS, values, strict=False) if "N/A" not in value}
+    return {}
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    return found
