@@ -1,0 +1,166 @@
+"""What a list of timings amounts to: its summary, its warm-up, and what to know about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats
+
+from strobe.measure.intervals import Array, checked, inflation, median_interval
+from strobe.results.schema import Interval, Summary
+
+_LEVEL = 0.95
+# A note accuses the machine; at this level a quiet run is accused once in a thousand.
+_SURE = 0.001
+_FEWEST_TO_DESCRIBE = 20
+# Theil's slopes and the ranks grow with the square of the samples; above this many, neighbours are merged first.
+_MOST_TO_DESCRIBE = 1000
+
+
+def summarise(values: Sequence[float] | Array) -> Summary:
+    """Median with its distribution-free 95 % interval, mean, spread, extremes and 95th percentile.
+
+    In the unit of ``values`` (milliseconds). The interval (see `intervals.median_interval`) takes the samples as
+    independent. Raises ValueError for empty, negative, NaN or infinite values.
+    """
+    array = checked(values)
+    ends = median_interval(array, _LEVEL)
+    smallest, largest = float(array.min()), float(array.max())
+    return Summary(
+        n=len(array),
+        median=float(np.median(array)),
+        interval=None if ends is None else Interval(low=ends[0], high=ends[1], level=_LEVEL),
+        # Rounding may push the mean of equal values just outside of them.
+        mean=min(max(float(array.mean()), smallest), largest),
+        std=float(array.std(ddof=1)) if len(array) > 1 else 0.0,
+        min=smallest,
+        max=largest,
+        p95=float(np.percentile(array, 95)),
+    )
+
+
+def find_warmup(values: Sequence[float] | Array) -> int:
+    """How many leading ``values`` are warm-up: slower than what follows; at most half of them.
+
+    The cut is where the mean of the rest is known best: MSER (White, "An effective truncation heuristic for bias
+    reduction in simulation output", Simulation 69, 1997). Values are clipped at the outer fence of their later
+    half (Tukey 1977), so that a spike counts little, and the cut is kept only when what it removes lies beyond
+    that fence or is slower by Mann and Whitney's test at 1 %. Raises ValueError as `summarise` does.
+    """
+    array = checked(values)
+    count, most = len(array), len(array) // 2
+    if count < 4:
+        return 0
+    low, high = np.percentile(array[most:], [25, 75])
+    fence = float(high + 3 * (high - low))
+    clipped = np.minimum(array, fence)
+    centred = clipped - clipped.mean()
+    left = count - np.arange(most + 1)
+    sums = np.cumsum(centred[::-1])[::-1][: most + 1]
+    squares = np.cumsum(centred[::-1] ** 2)[::-1][: most + 1]
+    cut = int(np.argmin((squares - sums**2 / left) / left**2))
+    if cut and (
+        np.median(array[:cut]) > fence
+        or stats.mannwhitneyu(array[:cut], array[cut:], alternative="greater").pvalue < 0.01
+    ):
+        return cut
+    return int(np.argmax(array[: most + 1] <= fence)) if (array[: most + 1] <= fence).any() else most
+
+
+def describe(values: Sequence[float] | Array) -> list[str]:
+    """One sentence for each thing to know about ``values`` (in order, warm-up removed): none for a quiet run.
+
+    Drift or a step, two modes, spikes, wide noise. Fewer than twenty values say nothing.
+    Raises ValueError as `summarise` does.
+    """
+    array = checked(values)
+    median = float(np.median(array))
+    if len(array) < _FEWEST_TO_DESCRIBE or median == 0:
+        return []
+    found = (_change_over_time(array), _modes(array), _spikes(array), _noise(array))
+    return [sentence for sentence in found if sentence]
+
+
+def _change_over_time(array: Array) -> str | None:
+    """A step or a trend of over 2 %, whichever fits better, if either is significant."""
+    size = math.ceil(len(array) / _MOST_TO_DESCRIBE)
+    groups = np.array_split(array, math.ceil(len(array) / size))
+    series = np.array([np.median(group) for group in groups])
+    count, at = len(series), np.arange(len(series))
+    slope, intercept, *_ = stats.theilslopes(series, at)
+    off_trend = series - (slope * at + intercept)
+    split = _pettitt_split(series)
+    before, after = float(np.median(series[:split])), float(np.median(series[split:]))
+    off_step = series - np.where(at < split, before, after)
+    start, end = float(intercept), float(intercept + slope * (count - 1))
+    if np.abs(off_step).sum() < np.abs(off_trend).sum():
+        # Pettitt, "A non-parametric approach to the change-point problem", Applied Statistics 28, 1979.
+        highest = float(np.abs(_pettitt(series)).max())
+        chance = 2 * math.exp(-6 * highest**2 / (count**3 + count**2) / inflation(stats.rankdata(off_step)))
+        change = after / before - 1 if before > 0 else 0.0
+        if chance < _SURE and abs(change) > 0.02:
+            return (
+                f"a step {'up' if change > 0 else 'down'} of {abs(change) * 100:.1f} % after {split / count * 100:.0f} % "
+                f"of the run, from {before:.4g} to {after:.4g} ms"
+                f"{': the machine may be throttling or have become busier' if change > 0 else ''}"
+            )
+        return None
+    # Mann-Kendall's trend test, corrected for autocorrelation as by Hamed and Rao, Journal of Hydrology 204, 1998.
+    tau = float(stats.kendalltau(at, series).statistic)
+    deviation = math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1)) * inflation(stats.rankdata(off_trend)))
+    change = end / start - 1 if start > 0 else 0.0
+    if np.isfinite(tau) and 2 * stats.norm.sf(abs(tau) / deviation) < _SURE and abs(change) > 0.02:
+        return f"times drift {'up' if change > 0 else 'down'} by {abs(change) * 100:.1f} % over the run"
+    return None
+
+
+def _pettitt(series: Array) -> Array:
+    """Pettitt's statistic for a change after each value but the last."""
+    count = len(series)
+    return 2 * np.cumsum(stats.rankdata(series))[:-1] - np.arange(1, count) * (count + 1)
+
+
+def _pettitt_split(series: Array) -> int:
+    return int(np.argmax(np.abs(_pettitt(series)))) + 1
+
+
+def _modes(array: Array) -> str | None:
+    """Two groups of samples with a gap between: Otsu's threshold (1979) on the logarithms explains most of it."""
+    ordered = np.sort(np.log(np.maximum(array, np.finfo(float).tiny)))
+    count = len(ordered)
+    fewest = max(4, math.ceil(0.15 * count))
+    sizes = np.arange(1, count)
+    sums = np.cumsum(ordered - ordered.mean())[:-1]
+    between = sums**2 * count / (sizes * (count - sizes))
+    split = int(np.argmax(between)) + 1
+    total = float(((ordered - ordered.mean()) ** 2).sum())
+    faster, slower = (math.exp(float(np.median(part))) for part in (ordered[:split], ordered[split:]))
+    apart = slower / faster - 1 > 0.05 and total > 0 and between[split - 1] / total > 0.87
+    if min(split, count - split) < fewest or not apart:
+        return None
+    return (
+        f"times fall into two groups: {split} of {count} near {faster:.4g} ms and {count - split} near {slower:.4g} ms; "
+        "the median may jump from one to the other"
+    )
+
+
+def _spikes(array: Array) -> str | None:
+    """Rare samples of more than twice the median."""
+    median = float(np.median(array))
+    high = int((array > 2 * median).sum())
+    if not 0 < high < 0.15 * len(array):
+        return None
+    return f"{high} of {len(array)} samples took more than twice the median, the longest {array.max():.4g} ms"
+
+
+def _noise(array: Array) -> str | None:
+    """The middle half of the samples lies wide about the median."""
+    low, median, high = np.percentile(array, [25, 50, 75])
+    if (high - low) / median <= 0.2:
+        return None
+    return (
+        f"noisy: the middle half of the samples spreads over {(high - low) / median * 100:.0f} % of the median; "
+        "a quieter machine would say more in less time"
+    )
