@@ -47,7 +47,7 @@ def test_breakdown_of_every_phase_on_a_recorded_dataset(pusht, tmp_path, capsys)
     folder = only_run(tmp_path)
     result = store.load(folder)
     assert [m.name for m in result.measurements] == ["inference", "training forward", "training step"]
-    assert all(len(m.samples.values) + len(m.samples.warmup) == 6 for m in result.measurements)
+    assert all(len(m.samples.values) >= 6 and m.samples.warmup for m in result.measurements)
     for measurement in result.measurements:
         top = [c for c in measurement.components if c.depth == 1]
         for index, whole in enumerate(measurement.samples.values):

@@ -280,7 +280,7 @@ def rtc(**more: object) -> Result:
 def judge(
     before: list[float], after: list[float], *, baseline_name: str, candidate_name: str, level: float = 0.95
 ) -> Verdict:
-    """A stand-in for `strobe.measure.statistics.unpaired_verdict`: right enough for well-behaved samples."""
+    """A stand-in for `strobe.measure.verdicts.unpaired_verdict`: right enough for well-behaved samples."""
     ratio = statistics.median(after) / statistics.median(before)
     error = sum((statistics.stdev(v) / statistics.fmean(v)) ** 2 / len(v) for v in (before, after)) ** 0.5
     reach = 1.25 * statistics.NormalDist().inv_cdf((1 + level) / 2) * error

@@ -114,7 +114,7 @@ def test_many_parts_without_a_change_rarely_claim_one():
 
 
 def test_the_real_verdict_fits():
-    statistics = pytest.importorskip("strobe.measure.statistics")
+    statistics = pytest.importorskip("strobe.measure.verdicts")
     difference = diff(runs.act(), slower(), judge=statistics.unpaired_verdict)
     assert difference.measurements[0].verdict.kind == "slower"
     same = diff(runs.act(), runs.act())

@@ -151,12 +151,12 @@ def keep(
     folder = store.new_run(config.output_dir, result.study, result.subject.name)
     trace = chrome_trace(sections, profiler=profiler, metadata={"command": shlex.join(result.command)})
     store.save(result, folder, trace)
-    (folder / "report.html").write_text(html.render(result), encoding="utf-8")
+    store.replace(folder / store.REPORT, html.render(result).encode())
     console = Console()
     if not console.is_terminal:  # a file has no width, and tables read better at this one than at rich's 80
         console = Console(width=120)
     console_report.render(result, console)
-    console.print(f"\nreport   {folder / 'report.html'}", markup=False, highlight=False)
+    console.print(f"\nreport   {folder / store.REPORT}", markup=False, highlight=False)
     console.print(f"trace    {folder / 'trace.json.gz'}  (open in ui.perfetto.dev)", markup=False, highlight=False)
     return folder
 

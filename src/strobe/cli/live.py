@@ -50,6 +50,6 @@ class Live:
         self._bar.update(
             self._task,
             completed=progress.done,
-            total=progress.total,
+            total=progress.expected,
             description=f"{self._what}: {progress.done} rounds{left}",
         )

@@ -17,6 +17,9 @@ from collections.abc import Sequence
 
 from strobe.errors import UserError, nearest
 
+# torch.profiler's library complains about every machine without a GPU, on stderr, past Python.
+os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+
 # command → what it answers; each lives in the module of its name
 COMMANDS = {
     "breakdown": "where does the time go? parts of inference, of a training forward pass, of a training step",
@@ -39,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("strobe: interrupted before anything was measured", file=sys.stderr)
         return 130
+    except SystemExit as done:  # argparse, after --help
+        return int(done.code or 0)
     except BrokenPipeError:  # `strobe … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

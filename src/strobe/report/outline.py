@@ -99,8 +99,10 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
         if (same := tables.agreement(result)) is not None:
             said = [units.plain(c.agreement.note) for c in result.comparisons if c.agreement and c.agreement.note]
             sections.append(Section("agreement", "Do they act the same?", same, text=said))
-        if len(parted) > 1:
-            sections.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
+    if (inside := tables.guidance(result.measurements)) is not None:
+        sections.append(Section("guidance", "Inside Real-Time Chunking", inside))
+    if side_by_side and len(parted) > 1:
+        sections.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
     for index, m in enumerate(result.measurements):
         table = tables.breakdown(m, depth) if m.components else None
         clock = "device time" if m.clock == "device" else "host time"

@@ -255,7 +255,7 @@ def _in_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
 
 
 def _side_by_side(measurements: Sequence[Measurement], depth: int | None) -> Plot:
-    found = [{tuple(c.path): c for c in tables.shown(m.components, depth)} for m in measurements]
+    found = tables.side_by_side(measurements, depth)
 
     def largest(path: tuple[str, ...]) -> float:
         return max(by_path[path].share for by_path in found if path in by_path)

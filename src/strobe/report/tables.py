@@ -34,6 +34,9 @@ def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
     return Table(columns, rows).without_empty_columns()
 
 
+Path = tuple[str, ...]
+
+
 def shown(components: Sequence[Component], depth: int | None) -> list[Component]:
     return [part for part in components if depth is None or part.depth <= depth]
 
@@ -140,7 +143,7 @@ def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Tabl
     cells += [units.signed(m.samples.summary.median - base, decimals) for m in others]
     rows = [Row(cells, "whole")]
 
-    found = [{tuple(part.path): part for part in shown(m.components, depth)} for m in measurements]
+    found = side_by_side(measurements, depth)
     for path in aligned([list(by_path) for by_path in found]):
         row = [by_path.get(path) for by_path in found]
         part = next(p for p in row if p is not None)
@@ -149,11 +152,29 @@ def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Tabl
             cells += [p and units.ms(p.summary.median, decimals), p and units.percent(p.share)]
         zero = row[0].summary.median if row[0] else 0.0
         cells += [units.signed((p.summary.median if p else 0.0) - zero, decimals) for p in row[1:]]
-        rows.append(Row(cells, "other" if part.other else "part", part.depth))
+        rows.append(Row(cells, "other" if part.other else "part", len(path)))
     return Table(columns, rows)
 
 
-def aligned(orders: Sequence[Sequence[tuple[str, ...]]]) -> list[tuple[str, ...]]:
+def side_by_side(measurements: Sequence[Measurement], depth: int | None) -> list[dict[Path, Component]]:
+    """Each measurement's parts under paths that they share.
+
+    What one variant wraps in a part of its own (RTC's step around a denoising step) is the same part as what another
+    runs bare: the bare one is listed where the wrapped one is.
+    """
+    found = [{tuple(part.path): part for part in shown(m.components, depth)} for m in measurements]
+    every = dict.fromkeys(path for by_path in found for path in by_path)
+    for by_path in found:
+        names = {name for path in by_path for name in path}
+        for path in sorted((path for path in every if path not in by_path), key=len):
+            bare = (*(name for name in path[:-1] if name in names), path[-1])
+            # An 'other' belongs to its parent: that of the wrapper is not that of what is around it.
+            if bare != path and bare in by_path and (path[-1] != "other" or path[-2] in names):
+                by_path[path] = by_path.pop(bare)
+    return found
+
+
+def aligned(orders: Sequence[Sequence[Path]]) -> list[Path]:
     """All paths in tree order: siblings as they first appear, 'other' after the named ones."""
     children: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {}
     for order in orders:
@@ -167,6 +188,42 @@ def aligned(orders: Sequence[Sequence[tuple[str, ...]]]) -> list[tuple[str, ...]
         return [p for path in ordered for p in ([path] if path in present else []) + walk(path)]
 
     return walk(())
+
+
+def guidance(measurements: Sequence[Measurement]) -> Table | None:
+    """What Real-Time Chunking spends on each chunk, as shares of the base denoising inside it; None without RTC."""
+    guided = [(m, split) for m in measurements if (split := _guided(m)) is not None]
+    if not guided:
+        return None
+    rows = []
+    for name in ("Base denoising", "Guidance", "Autograd correction", "RTC overhead"):
+        cells: list[str | None] = [name]
+        for m, split in guided:
+            decimals = units.digits(m.samples.summary.median)
+            share = split[name] / split["Base denoising"] if split["Base denoising"] > 0 else None
+            cells += [units.ms(split[name], decimals), share and units.percent(share)]
+        rows.append(Row(cells, "whole" if name == "RTC overhead" else "part"))
+    columns = [Column("Real-Time Chunking", numeric=False)]
+    for m, _ in guided:
+        columns += [Column(f"{units.plain(m.name)} (ms)"), Column("% of base")]
+    return Table(columns, rows)
+
+
+def _guided(m: Measurement) -> dict[str, float] | None:
+    def total(name: str) -> float:
+        inside = [part for part in m.components if part.path[-1] == name and "RTC step" in part.path]
+        return sum(part.summary.median for part in inside)
+
+    step, base, autograd = total("RTC step"), total("denoise step"), total("autograd correction")
+    if step == 0 or base == 0:
+        return None
+    overhead = step - base
+    return {
+        "Base denoising": base,
+        "Guidance": overhead - autograd,
+        "Autograd correction": autograd,
+        "RTC overhead": overhead,
+    }
 
 
 def memory(measurements: Sequence[Measurement]) -> Table | None:

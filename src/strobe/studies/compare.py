@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.measure.statistics import difference_interval, paired_verdict
+from strobe.measure.verdicts import difference_interval, paired_verdict
 from strobe.results.schema import Agreement, Comparison, Measurement, Result
 from strobe.studies.breakdown import begin
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure

@@ -32,7 +32,7 @@ FALSE_CLAIMS = 0.05
 def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Difference:
     """Judge ``after`` against ``before``, measurement by measurement and part by part.
 
-    ``judge`` is `strobe.measure.statistics.unpaired_verdict` or something with its signature.
+    ``judge`` is `strobe.measure.verdicts.unpaired_verdict` or something with its signature.
 
     Raises:
         UserError: the runs are of different studies, or have no measurement in common.
@@ -63,7 +63,7 @@ def regressed(difference: Difference, threshold: float = 0.0) -> bool:
 
 def _standard() -> Judge:
     # Here and not above: it brings SciPy, which `regressed` and the command's help can do without.
-    from strobe.measure.statistics import unpaired_verdict
+    from strobe.measure.verdicts import unpaired_verdict
 
     return unpaired_verdict
 

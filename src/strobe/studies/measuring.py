@@ -18,7 +18,8 @@ from strobe.measure.statistics import describe, summarise
 from strobe.results.schema import Ceiling, Measurement, Memory, Samples
 from strobe.subjects.subject import ITERATION, Phase, Subject
 from strobe.timeline import Section, Timeline
-from strobe.timeline.probe import Attached
+from strobe.timeline.probe import Attached, Hook
+from strobe.timeline.sections import unseen
 from strobe.treatments.treatment import Variant
 
 
@@ -119,10 +120,10 @@ def measure(
                 interrupted = True
         warmup = [run.ms for run in runs[variant.name][:skip]]
         measurement = _measurement(subject, variant, phase, kept[variant.name], warmup, counted, ceiling)
-        measurement.samples.notes += collected.samples[variant.name].notes
-        measurement.unseen = dict(timeline.unseen) if variant.facts().get("compiled") else {}
+        measurement.unseen = _unseen(hooks, kept[variant.name])
         measurement.facts |= _facts(subject, phase, options)
-        measurement.notes += _never_ran(hooks, kept[variant.name], options.depth)
+        if not measurement.unseen and options.depth == 1:
+            measurement.notes += _never_ran(hooks, kept[variant.name])
         if options.serialised:
             measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
         measurements.append(measurement)
@@ -136,7 +137,7 @@ class _Counted:
     memory: Memory
 
 
-def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Any]) -> _Counted:
+def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]) -> _Counted:
     undo = variant.apply(subject)
     accounting = None
     device = subject.device
@@ -208,12 +209,17 @@ def _facts(subject: Subject, phase: Phase, options: Options) -> dict[str, str | 
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _never_ran(hooks: Sequence[Any], runs: Sequence[Iteration], depth: int) -> list[str]:
+def _unseen(hooks: Sequence[Hook], runs: Sequence[Iteration]) -> dict[str, str]:
+    # Variants share the timeline: a part that is hidden in this one may have been seen in another.
+    fired = {part.name for run in runs for part in run.parts}
+    reasons = unseen()
+    return {hook.name: reasons[hook.name] for hook in hooks if hook.name in reasons and hook.name not in fired}
+
+
+def _never_ran(hooks: Sequence[Hook], runs: Sequence[Iteration]) -> list[str]:
     fired = {part.name for run in runs for part in run.parts}
     silent = [hook.name for hook in hooks if hook.name not in fired and not hook.optional]
-    if not silent or depth > 1:
-        return []
-    return [f"probes that never fired in this phase: {', '.join(dict.fromkeys(silent))}"]
+    return [f"probes that never fired in this phase: {', '.join(dict.fromkeys(silent))}"] if silent else []
 
 
 def _by_variant(runs: Sequence[Iteration], order: Sequence[str]) -> Mapping[str, list[Iteration]]:
