@@ -174,9 +174,7 @@ class _Pace:
             self.reason = f"the intervals are narrower than ±{budget.precision * 100:g} %"
         self._next_look = math.ceil(kept * 1.25)
         # A half-width shrinks with the root of the count.
-        self._needed = (
-            warmup + math.ceil(kept * (width / budget.precision) ** 2) if math.isfinite(width) else None
-        )
+        self._needed = warmup + math.ceil(kept * (width / budget.precision) ** 2) if math.isfinite(width) else None
         return self._needed
 
 
