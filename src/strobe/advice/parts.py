@@ -68,7 +68,8 @@ def backbone(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             level=level,
             title=f"The backbone is {percent(share)} of the training forward: {answer}",
             seen=f"{ms(found.ms)} of {ms(forward.ms)}, without preprocessing. The rule of thumb of the batch-expansion "
-            f"benchmark says viable from {percent(thresholds.backbone_dominates)}, reconsider under {percent(thresholds.backbone_small)}.",
+            f"benchmark says viable from {percent(thresholds.backbone_dominates)}, reconsider under "
+            f"{percent(thresholds.backbone_small)}.",
             why="Batch expansion encodes the images once and runs the rest once per delay.",
             do=do,
             gain=f"computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, "

@@ -117,8 +117,8 @@ def autograd(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             level="warning" if high else "good",
             title=f"RTC's autograd correction is {percent(share)} of base denoising",
             seen=f"{ms(seen.autograd.ms)} on {ms(seen.base.ms)} per chunk in '{seen.measurement.name}'.",
-            why=f"5 to {percent(thresholds.autograd_expected)} is expected (the RTC profiling toolkit's experience). In "
-            "LeRobot 0.6.1 the gradient does not pass through the denoiser, so it can be next to nothing.",
+            why=f"5 to {percent(thresholds.autograd_expected)} is expected (the RTC profiling toolkit's experience). "
+            "In LeRobot 0.6.1 the gradient does not pass through the denoiser, so it can be next to nothing.",
             do="Try --compile, and see that no parameter requires a gradient." if high else "",
             gain=free(seen.measurement, seen.autograd.share) if high else "",
             evidence={
@@ -133,7 +133,7 @@ def autograd(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 def graph(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """RTC calls the denoiser with gradients on: with parameters that require them, every step records a graph."""
     for seen in guided(result):
-        parameters = number(seen.measurement, "grad.parameters")
+        parameters = number(seen.measurement, "tensors requiring grad")
         if not parameters or seen.growth is None or seen.growth <= thresholds.graph_growth:
             continue
         grown_ms = seen.base.ms - seen.base.ms / (1 + seen.growth)

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 class Thresholds:
     """Shares are of 1, times in milliseconds, rates per second.
 
-    'The toolkit' is the RTC profiling toolkit, whose rules of thumb they are; the others are Strobe's own.
+    'The toolkit' is the RTC profiling toolkit, 'the delay benchmark' the forward-pass benchmark
+    of ACT Relative RTC; these numbers are their rules of thumb, the others are Strobe's own.
     """
 
-    # Backbone's share of a training forward from which training by batch expansion pays (the batch-expansion benchmark's).
+    # Backbone's share of a training forward from which training by batch expansion pays (the delay benchmark's).
     backbone_dominates: float = 0.7
-    # Backbone's share of a training forward under which it should be reconsidered (the batch-expansion benchmark's).
+    # Backbone's share of a training forward under which it should be reconsidered (the delay benchmark's).
     backbone_small: float = 0.5
-    # Delays that batch expansion evaluates at once, for the computed gain (the batch-expansion benchmark: rtc_max_delay).
+    # Delays that batch expansion evaluates at once, for the computed gain (the delay benchmark: rtc_max_delay).
     delays: int = 10
     # Preprocessing's share of inference above which it is heavy (the toolkit's experience).
     preprocessing_heavy: float = 0.2

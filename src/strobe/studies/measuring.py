@@ -23,6 +23,11 @@ from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.sections import unseen
 from strobe.treatments.treatment import Variant
 
+ABOVE_CEILING = (
+    "a part above 100 % of the ceiling is convolutions whose algorithm (Winograd's) saves part of the arithmetic that "
+    "is counted"
+)
+
 
 class Reporter(Protocol):
     """Where a study says what it is doing."""
@@ -130,6 +135,8 @@ def measure(
         if used is not None:
             measurement.memory.kernel_ms, measurement.memory.page_faults = used
         measurement.samples.notes = collected.samples[variant.name].notes
+        if any((part.ceiling_share or 0) > 1 for part in measurement.components):
+            measurement.notes.append(ABOVE_CEILING)
         if not measurement.unseen and options.depth == 1:
             measurement.notes += _never_ran(hooks, kept[variant.name])
         if options.serialised:
@@ -209,7 +216,7 @@ def _facts(subject: Subject, phase: Phase, options: Options) -> dict[str, str | 
         "device": str(subject.device),
         "batch size": 1 if phase == "inference" else options.batch_size,
         "chunk size": getattr(config, "chunk_size", None) or getattr(config, "horizon", None),
-        "grad.parameters": sum(1 for parameter in subject.policy.parameters() if parameter.requires_grad),
+        "tensors requiring grad": sum(1 for parameter in subject.policy.parameters() if parameter.requires_grad),
     }
     if phase == "inference":
         facts["denoising steps"] = steps
