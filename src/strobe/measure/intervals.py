@@ -61,10 +61,11 @@ def inflation(scores: Array) -> float:
 def centre(differences: Array, level: float) -> tuple[float, float, float, float]:
     """The centre of ``differences`` with its interval: ``(estimate, low, high, level reached)``.
 
-    Hodges and Lehmann's estimate and the interval that inverts Wilcoxon's signed-rank test (Hollander, Wolfe and
-    Chicken, "Nonparametric Statistical Methods", 2014, sections 3.2 and 3.3), so that spikes count as ranks only.
-    The null variance is multiplied by `inflation`, which keeps the level when neighbours resemble each other.
-    With n differences no interval reaches more than 1 − 2 ** (1 − n); the level says what was reached.
+    Hodges and Lehmann's estimate and the interval that inverts Wilcoxon's signed-rank test (Hollander, Wolfe
+    and Chicken, "Nonparametric Statistical Methods", 2014, sections 3.2 and 3.3), so that spikes count as
+    ranks only. The null variance is multiplied by `inflation`, which keeps the level when neighbours resemble
+    each other. With n differences no interval reaches more than 1 − 2 ** (1 − n); the level says what was
+    reached.
     """
     merged = _merge(differences)
     count = len(merged)

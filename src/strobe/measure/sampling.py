@@ -1,0 +1,228 @@
+"""Sample until the interval is narrow enough or the budget is spent, alternating over what is compared."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from strobe.measure.intervals import Array, checked, median_interval
+from strobe.measure.statistics import describe, find_warmup, summarise
+from strobe.measure.verdicts import FEWEST_PAIRS, paired_verdict
+from strobe.results.schema import Samples
+
+# One round is always warm-up (the first call allocates, tunes and compiles), and two can show a spread.
+_FEWEST_ROUNDS = 3
+_INTERRUPTED = "interrupted"
+
+Round = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop: whichever comes first of ``iterations``, ``precision`` and ``seconds``.
+
+    ``iterations``: rounds to keep after warm-up; None to sample until the precision is reached.
+    ``seconds``: wall time, which a round is not started to overrun, except for the first three.
+    ``min_iterations``: rounds kept before the precision is looked at.
+    ``precision``: relative half-width at which to stop (0.01 is 1 %), of every median's 95 % interval and,
+    where several things are compared, of every paired ratio to the first of them.
+
+    Raises ValueError for a budget that makes no sense.
+    """
+
+    iterations: int | None = None
+    seconds: float = 60.0
+    min_iterations: int = 20
+    precision: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.iterations is not None and self.iterations < 1:
+            raise ValueError(f"iterations must be at least 1, got {self.iterations}")
+        if self.min_iterations < 1:
+            raise ValueError(f"min_iterations must be at least 1, got {self.min_iterations}")
+        for name, value in (("seconds", self.seconds), ("precision", self.precision)):
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be a number above zero, got {value}")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far sampling is, in rounds; ``expected`` and ``seconds_left`` are None while they cannot be
+    known."""
+
+    done: int
+    expected: int | None
+    seconds: float
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What was sampled: under each name equally many samples, entry i of each from the same round."""
+
+    samples: dict[str, Samples]
+    rounds: int
+    warmup_rounds: int
+    interrupted: bool
+    stopped_because: str
+
+
+def collect(
+    calls: Mapping[str, Callable[[], float]],
+    budget: Budget,
+    progress: Callable[[Progress], None] | None = None,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Collected:
+    """Call everything in ``calls`` once a round until ``budget`` says stop; each call returns its
+    milliseconds.
+
+    Every second round runs in the reverse order of the one before (A B, B A; with more than two names, each
+    such pair of rounds in a new shuffled order), so that neither drift nor who runs second favours anyone.
+    The first round is warm-up, and so is what `find_warmup` finds, for all names alike. Ctrl-C ends the
+    sampling and returns the complete rounds; before the first of them it passes through.
+
+    Stopping early is honest here because only the interval's width decides, never where it lies (fixed-width
+    sequential intervals: Chow and Robbins, Annals of Mathematical Statistics 36, 1965), and because it is
+    looked at only at counts that grow by a quarter each time.
+
+    Raises ValueError without calls, or when a call returns a negative or non-finite time.
+    """
+    if not calls:
+        raise ValueError("nothing to sample: no calls were given")
+    names = list(calls)
+    rounds: list[Round] = []
+    started = clock()
+    reason = _INTERRUPTED
+    try:
+        pace = _Pace(budget)
+        for order in _orders(names):
+            taken = {name: float(checked([calls[name]()], name)[0]) for name in order}
+            rounds.append({name: taken[name] for name in names})
+            state = pace.after(rounds, clock() - started)
+            if progress is not None:
+                progress(state)
+            if pace.reason is not None:
+                reason = pace.reason
+                break
+    except KeyboardInterrupt:
+        if not rounds:
+            raise
+    return _collected(rounds, reason)
+
+
+def _orders(names: list[str]) -> Iterator[list[str]]:
+    """The order of each round, without end."""
+    names = list(names)
+    shuffle = random.Random(0).shuffle
+    while True:
+        if len(names) > 2:
+            shuffle(names)
+        yield list(names)
+        yield names[::-1]
+
+
+class _Pace:
+    """Decides after each round whether to stop (then ``reason`` says why) and how far it may still be."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.reason: str | None = None
+        self._budget = budget
+        self._next_look = budget.min_iterations
+        self._needed: int | None = None
+        self._first = 0.0
+
+    def after(self, rounds: list[Round], seconds: float) -> Progress:
+        budget, done = self._budget, len(rounds)
+        if done == 1:
+            self._first = seconds
+        # The first round may hold minutes of compiling, which says nothing about the next.
+        each = (seconds - self._first) / (done - 1) if done > 1 else seconds
+        fits = done + math.floor(max(0.0, budget.seconds - seconds) / each) if each > 0 else None
+        wanted = self._wanted(rounds)
+        if self.reason is None and fits == done and done >= _FEWEST_ROUNDS:
+            self.reason = f"the budget of {budget.seconds:g} s was spent"
+        known = [count for count in (fits, wanted) if count is not None]
+        expected = done if self.reason else max(done + 1, _FEWEST_ROUNDS, min(known)) if known else None
+        left = None if expected is None else (expected - done) * each
+        return Progress(done=done, expected=expected, seconds=seconds, seconds_left=left)
+
+    def _wanted(self, rounds: list[Round]) -> int | None:
+        """How many rounds the count or the precision asks for, as far as can be told; sets the reason when
+        met."""
+        budget, done = self._budget, len(rounds)
+        if budget.iterations is not None:
+            if done <= budget.iterations:
+                return budget.iterations + 1
+            warmup = _warmup_rounds(rounds)
+            if done - warmup >= budget.iterations:
+                self.reason = f"{budget.iterations} iterations were measured"
+            return budget.iterations + warmup
+        if done <= self._next_look:
+            return self._needed
+        warmup = _warmup_rounds(rounds)
+        kept = done - warmup
+        if kept < self._next_look:
+            return self._needed
+        width = _widest(rounds[warmup:])
+        if width <= budget.precision:
+            self.reason = f"the intervals are narrower than ±{budget.precision * 100:g} %"
+        self._next_look = math.ceil(kept * 1.25)
+        # A half-width shrinks with the root of the count.
+        self._needed = (
+            warmup + math.ceil(kept * (width / budget.precision) ** 2) if math.isfinite(width) else None
+        )
+        return self._needed
+
+
+def _warmup_rounds(rounds: list[Round]) -> int:
+    """Leading rounds that are warm-up for at least one name; the first always is where more than one was
+    run."""
+    if len(rounds) < 2:
+        return 0
+    return max(1, *(find_warmup(_column(rounds, name)) for name in rounds[0]))
+
+
+def _widest(rounds: list[Round]) -> float:
+    """The largest relative half-width among the medians' intervals and the ratios to the first name."""
+    columns = [_column(rounds, name) for name in rounds[0]]
+    if len(rounds) < FEWEST_PAIRS or any((column <= 0).any() for column in columns):
+        return math.inf
+    widths = []
+    for column in columns:
+        low, high = median_interval(column) or (0.0, math.inf)
+        widths.append((high - low) / 2 / float(np.median(column)))
+    for column in columns[1:]:
+        verdict = paired_verdict(columns[0], column)
+        widths.append((verdict.interval.high - verdict.interval.low) / 2 / verdict.ratio)
+    return max(widths)
+
+
+def _column(rounds: list[Round], name: str) -> Array:
+    return np.array([entry[name] for entry in rounds])
+
+
+def _collected(rounds: list[Round], reason: str) -> Collected:
+    warmup = _warmup_rounds(rounds)
+    kept = len(rounds) - warmup
+    few = []
+    if kept < FEWEST_PAIRS:
+        few.append(f"only {kept} sample{'s' * (kept != 1)} after warm-up ({reason}): too few for an interval")
+    if not warmup:
+        few.append("the only round was a first call, which is usually slower than the rest")
+    samples = {}
+    for name in rounds[0]:
+        values = _column(rounds, name)
+        steady = values[warmup:]
+        samples[name] = Samples(
+            warmup=values[:warmup].tolist(),
+            values=steady.tolist(),
+            summary=summarise(steady),
+            notes=[*few, *describe(steady)],
+        )
+    return Collected(samples, len(rounds), warmup, reason == _INTERRUPTED, reason)
