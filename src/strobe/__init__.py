@@ -1,3 +1,31 @@
-"""Strobe: a performance lab for robot policies."""
+"""Strobe: a performance lab for robot policies.
+
+    from strobe import Timeline, section
+
+    with Timeline() as timeline:
+        with section("inference"):
+            policy.predict_action_chunk(batch)
+    for part in timeline.sections():
+        print(part.path, part.ms)
+
+The command line is ``strobe --help``; profiling by hand is ``strobe.profiling``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+__all__ = ["Probe", "Timeline", "__version__", "attach", "section", "timed"]
+
+if TYPE_CHECKING:
+    from strobe.timeline import Probe, Timeline, attach, section, timed
+
+
+# Loaded on first use: reading a result or printing help needs no torch, whose import takes seconds.
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        import strobe.timeline
+
+        return getattr(strobe.timeline, name)
+    raise AttributeError(f"module 'strobe' has no attribute '{name}'")

@@ -36,7 +36,7 @@ class Summary(Data):
 
     n: int
     median: Finite
-    interval: Interval | None = Field(None, description="of the median; None with fewer than six samples")
+    interval: Interval | None = Field(default=None, description="of the median; None with fewer than six samples")
     mean: Finite
     std: Finite = Field(description="sample standard deviation (n − 1); 0 for one sample")
     min: Finite
@@ -57,17 +57,18 @@ class Component(Data):
     """A named part of the whole; the rows come in tree order, a parent before its children."""
 
     path: list[str] = Field(description="from the top part down, e.g. ['policy', 'denoise step', 'attention']")
-    other: bool = Field(False, description="what its parent spent outside its named children")
+    other: bool = Field(default=False, description="what its parent spent outside its named children")
     calls: Finite = Field(description="calls per iteration (mean)")
     values: list[Finite] = Field(description="inclusive milliseconds per iteration, aligned with Samples.values")
     summary: Summary
     share: Finite = Field(description="of the whole, 0 to 1: sum of this part over sum of the whole")
-    host_ms: Finite | None = Field(None, description="median host time, where `values` are device time")
-    gflop: Finite | None = Field(None, description="GFLOP per iteration; None where it was not counted")
+    host_ms: Finite | None = Field(default=None, description="median host time, where `values` are device time")
+    gflop: Finite | None = Field(default=None, description="GFLOP per iteration; None where it was not counted")
     ceiling_share: Finite | None = Field(
-        None, description="achieved FLOP/s over the ceiling measured on this machine at the part's dtypes, 0 to 1"
+        default=None,
+        description="achieved FLOP/s over the ceiling measured on this machine at the part's dtypes, 0 to 1",
     )
-    peak_bytes: int | None = Field(None, description="highest live tensor memory in this part above its start")
+    peak_bytes: int | None = Field(default=None, description="highest live tensor memory in this part above its start")
 
     @property
     def name(self) -> str:
@@ -92,9 +93,11 @@ class Memory(Data):
     """Memory of one measurement, in bytes."""
 
     weights: int | None = None
-    peak_activations: int | None = Field(None, description="highest live tensor memory above weights and inputs")
-    peak_process: int | None = Field(None, description="resident set of the process at its highest (CPU)")
-    peak_device: int | None = Field(None, description="allocator's peak on the accelerator")
+    peak_activations: int | None = Field(
+        default=None, description="highest live tensor memory above weights and inputs"
+    )
+    peak_process: int | None = Field(default=None, description="resident set of the process at its highest (CPU)")
+    peak_device: int | None = Field(default=None, description="allocator's peak on the accelerator")
 
 
 class Measurement(Data):
@@ -102,7 +105,7 @@ class Measurement(Data):
 
     name: str
     phase: Literal["inference", "training forward", "training step"]
-    clock: Literal["host", "device"] = Field("host", description="what the samples and components are made of")
+    clock: Literal["host", "device"] = Field(default="host", description="what the samples and components are made of")
     samples: Samples
     components: list[Component] = Field(default_factory=list)
     memory: Memory = Field(default_factory=Memory)
@@ -142,7 +145,7 @@ class Comparison(Data):
     baseline: str
     candidate: str
     verdict: Verdict
-    difference: Interval | None = Field(None, description="of the medians, candidate − baseline, milliseconds")
+    difference: Interval | None = Field(default=None, description="of the medians, candidate − baseline, milliseconds")
     difference_ms: Finite
     agreement: Agreement | None = None
 
@@ -156,7 +159,7 @@ class Finding(Data):
     seen: str = Field(description="with the numbers and their units")
     why: str
     do: str = ""
-    gain: str = Field("", description="what doing it should buy, and how that is known")
+    gain: str = Field(default="", description="what doing it should buy, and how that is known")
     evidence: dict[str, Finite | str | None] = Field(default_factory=dict)
 
 
@@ -166,7 +169,7 @@ class Ceiling(Data):
     gflops: dict[str, Finite] = Field(
         default_factory=dict, description="dtype name → GFLOP/s of a large matrix product"
     )
-    memory_gbps: Finite | None = Field(None, description="GB/s (1e9 bytes) read + written by a large copy")
+    memory_gbps: Finite | None = Field(default=None, description="GB/s (1e9 bytes) read + written by a large copy")
 
 
 class Machine(Data):
@@ -182,7 +185,7 @@ class Machine(Data):
     device_memory_bytes: int | None = None
     power: dict[str, str] = Field(default_factory=dict, description="governor, clocks, limits, temperatures seen")
     versions: dict[str, str] = Field(default_factory=dict)
-    ceiling: Ceiling = Field(default_factory=Ceiling)
+    ceiling: Ceiling = Field(default_factory=lambda: Ceiling())
 
 
 class SubjectInfo(Data):
@@ -197,7 +200,9 @@ class SubjectInfo(Data):
     dtypes: dict[str, int] = Field(default_factory=dict, description="dtype → parameters of it")
     inputs: str = Field(description="where the observations come from, in words")
     stand_ins: list[str] = Field(default_factory=list, description="what stood in for a thing not to be had here")
-    anatomy: str = Field("modules", description="the anatomy that named the parts; 'modules' for none of its own")
+    anatomy: str = Field(
+        default="modules", description="the anatomy that named the parts; 'modules' for none of its own"
+    )
 
 
 class Result(Data):
@@ -225,3 +230,53 @@ class Result(Data):
             if measurement.name == name:
                 return measurement
         raise KeyError(name)
+
+
+class RunLabel(Data):
+    """Which run a figure of a `Difference` comes from."""
+
+    title: str
+    started: datetime
+    strobe_version: str
+    status: Literal["complete", "interrupted"] = "complete"
+
+
+class ComponentChange(Data):
+    """A part that changed between two runs, or that only one of them has."""
+
+    path: list[str]
+    change: Literal["faster", "slower", "appeared", "gone"]
+    before_ms: Finite | None = Field(default=None, description="median; None where the part appeared")
+    after_ms: Finite | None = Field(default=None, description="median; None where the part is gone")
+    verdict: Verdict | None = Field(default=None, description="with the interval widened for the many parts judged")
+
+
+class MemoryChange(Data):
+    """A memory figure that both runs have, in bytes."""
+
+    name: str
+    before: int
+    after: int
+
+
+class MeasurementChange(Data):
+    """One measurement that both runs have, judged after against before."""
+
+    name: str
+    phase: str
+    before: Samples
+    after: Samples
+    verdict: Verdict
+    components: list[ComponentChange] = Field(default_factory=list, description="those that changed")
+    judged: int = Field(default=0, description="parts that were judged at once")
+    memory: list[MemoryChange] = Field(default_factory=list)
+
+
+class Difference(Data):
+    """What changed between two runs of the same study."""
+
+    study: str
+    before: RunLabel
+    after: RunLabel
+    measurements: list[MeasurementChange]
+    notes: list[str] = Field(default_factory=list, description="what else differs: machine, versions, config")

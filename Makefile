@@ -1,0 +1,45 @@
+# Every target sets up what it needs first. ARGS is passed on: make test ARGS='-k store'
+BIN := .venv/bin
+ARGS ?=
+UV = $(or $(wildcard $(BIN)/uv),uv)
+COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) pip compile --quiet --python $(BIN)/python --python-version 3.12 \
+	--universal --generate-hashes --no-emit-index-url
+
+.DEFAULT_GOAL := help
+.PHONY: help env test tour lint format lock bench-quick clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+
+env: ## make .venv with the locked packages; instant when it is up to date
+	@scripts/env.sh
+
+test: env ## run the tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+tour: env ## from nothing to insight: record, break down, compare
+	@$(BIN)/strobe tour $(ARGS)
+
+lint: env ## check style, formatting, types and the floors, all of them even if one fails
+	@failed=0; for check in "ruff check ." "ruff format --check ." "python -m pyright" lint-imports; do \
+		$(BIN)/$$check || failed=1; \
+	done; exit $$failed
+
+format: env ## put the code in order
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+lock: env ## pin every package again; ARGS=--upgrade takes the newest
+	@$(COMPILE) $(ARGS) --all-extras -o requirements/lock.txt pyproject.toml
+	@echo uv | $(COMPILE) $(ARGS) --no-annotate -o requirements/uv.txt -
+
+bench-quick: env ## run every benchmark for a quick answer
+	@failed=; for script in benchmarks/[!_]*.py; do \
+		[ -e "$$script" ] || continue; \
+		echo "== $$script"; $(BIN)/python "$$script" --quick || failed="$$failed $$script"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
+
+clean: ## remove the environment and the caches; runs stay
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Makes .venv with the locked packages and Strobe itself. Run again, it does nothing until the lock changes, and
+# finishes what was interrupted. Written for bash 3.2, which is what macOS has.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=.venv
+stamp=$venv/.strobe-ready
+unfinished=$venv/.strobe-unfinished
+inputs=$(cat requirements/lock.txt requirements/uv.txt pyproject.toml scripts/env.sh | cksum)
+
+if [ -x $venv/bin/python ] && [ "$(cat $stamp 2>/dev/null)" = "$inputs" ]; then
+    exit 0
+fi
+
+# A version manager's shim may be on PATH and still fail, so a candidate is believed only once it has run.
+fits() {
+    "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 12) <= sys.version_info[:2] < (3, 14))' >/dev/null 2>&1
+}
+
+find_python() {
+    local candidate
+    for candidate in python3.12 python3.13 python3 \
+        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12*/bin/python "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.13*/bin/python; do
+        if fits "$candidate"; then
+            echo "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+make_venv() {
+    local python
+    if command -v uv >/dev/null && uv venv --quiet --clear --seed --python '>=3.12,<3.14' $venv 2>/dev/null; then
+        return
+    fi
+    if ! python=$(find_python); then
+        echo "No Python 3.12 or 3.13 found: install uv (https://docs.astral.sh/uv) or Python 3.12, then run this again." >&2
+        exit 2
+    fi
+    echo "Making $venv with $("$python" --version) ($python)"
+    "$python" -m venv --clear $venv
+}
+
+# uv installs in seconds what pip takes minutes for. Where there is none, the pinned one goes into the environment.
+find_uv() {
+    if command -v uv >/dev/null; then
+        uv=uv
+    else
+        uv=$venv/bin/uv
+        $uv --version >/dev/null 2>&1 ||
+            $venv/bin/python -m pip install --quiet --force-reinstall --require-hashes -r requirements/uv.txt || uv=
+    fi
+}
+
+install() {
+    if [ -n "$uv" ]; then
+        "$uv" pip install --python $venv/bin/python "$@"
+    else
+        $venv/bin/python -m pip install --quiet "$@"
+    fi
+}
+
+fits $venv/bin/python || make_venv
+find_uv
+
+# An interrupted installation leaves packages that look whole and are not: install every one of them afresh.
+again=
+if [ -e $unfinished ]; then
+    if [ -n "$uv" ]; then again=--reinstall; else again=--force-reinstall; fi
+fi
+rm -f $stamp
+touch $unfinished
+
+install $again --require-hashes -r requirements/lock.txt
+install --no-deps --no-build-isolation -e .
+
+rm -f $unfinished
+echo "$inputs" >$stamp
+echo "$venv is ready"

@@ -1,0 +1,157 @@
+"""Rules on how well the work fits the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean
+
+from strobe.advice.thresholds import Thresholds
+from strobe.advice.view import CENTURY_MS, Part, examined, first_cut, free, ms, percent, top, whole_ms, without
+from strobe.results.schema import Finding, Result
+
+HALF = ("bfloat16", "float16")
+MPS_KINDS = ("pi0", "pi05")  # the policies whose times seed 001's table gives
+AROUND = ("preprocessing", "postprocessing")  # they copy to and from the device, so host and device wait for another
+
+
+def host_bound(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """An accelerator that waits for Python to tell it what to do."""
+    for measurement in examined(result):
+        components = [c for part in first_cut(measurement) if part.name not in AROUND for c in part.components]
+        host = sum(c.host_ms for c in components if c.host_ms is not None and c.values)
+        device = sum(fmean(c.values) for c in components if c.host_ms is not None and c.values)
+        if measurement.clock != "device" or device <= 0 or host < thresholds.host_bound * device:
+            continue
+        yield Finding(
+            rule="host-bound",
+            level="warning",
+            title=f"The device waits for the host in the {measurement.phase}",
+            seen=f"The parts take {ms(host)} on the host and {ms(device)} on {result.machine.device_name}, waiting "
+            f"included, in '{measurement.name}'.",
+            why="Where the device is the limit, the host runs ahead of it. Here Python and kernel launches set the "
+            "pace, and a faster device would change nothing.",
+            do="Try --compile --compile_mode=reduce-overhead (CUDA graphs); --operators shows the gaps.",
+            gain="not known before it is tried: events do not tell waiting from working",
+            evidence={"host_ms": host, "device_ms": device, "host_over_device": host / device},
+        )
+
+
+def below_ceiling(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """A big part that does its arithmetic at a small share of what the machine was measured to do."""
+    for measurement in examined(result):
+        for part in first_cut(measurement):
+            reached = _ceiling_share(part)
+            if reached is None or part.share < thresholds.big_part or reached >= thresholds.ceiling_low:
+                continue
+            saved = min(part.share, 1.0) * (1 - reached)
+            yield Finding(
+                rule="below-ceiling",
+                level="info",
+                title=f"{part.name} reaches {percent(reached)} of this machine's ceiling",
+                seen=f"{ms(part.ms)}, {percent(part.share)} of '{measurement.name}', whose arithmetic alone would take "
+                f"{ms(part.ms * reached)} at the measured ceiling.",
+                why="It is bound by something other than arithmetic: reading weights, launches, small shapes, copies.",
+                do="--operators shows which; larger batches, compilation and smaller data types each remove one.",
+                gain=f"at most: at the ceiling the {measurement.phase} would go from {ms(whole_ms(measurement))} to "
+                f"{ms(without(whole_ms(measurement), saved))} (computed)",
+                evidence={
+                    "part": part.name,
+                    "share": part.share,
+                    "part_ms": part.ms,
+                    "ceiling_share": reached,
+                    "gain_share": saved,
+                },
+            )
+
+
+def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """Weights mostly in half precision, and a big part that computes in float32 all the same.
+
+    A part's FLOP, time and share of the ceiling give the ceiling it was held against, which lies between that of
+    float32 and that of half precision as its FLOP do.
+    """
+    dtypes, gflops = result.subject.dtypes, result.machine.ceiling.gflops
+    half = max(HALF, key=lambda dtype: dtypes.get(dtype, 0))
+    if dtypes.get(half, 0) <= dtypes.get("float32", 0) or not {half, "float32"} <= gflops.keys():
+        return
+    slow, fast = gflops["float32"], gflops[half]
+    if not (1e-6 < slow < 1e12 and 1e-6 < fast < 1e12 and fast >= thresholds.half_faster * slow and fast > slow):
+        return
+    for measurement in examined(result):
+        for part in first_cut(measurement):
+            reached, gflop = _ceiling_share(part), sum(c.gflop or 0.0 for c in part.components)
+            if reached is None or gflop <= 1e-12 or part.share < thresholds.big_part:
+                continue
+            seconds = sum(fmean(c.values) for c in part.components if c.values) / 1e3
+            held_against = gflop / (seconds * reached) if seconds > 1e-12 else 0.0
+            if not slow * 0.99 <= held_against <= fast * 1.01:
+                continue
+            single = (1 / held_against - 1 / fast) / (1 / slow - 1 / fast)
+            single = min(max(single, 0.0), 1.0)
+            if single < 0.5:
+                continue
+            of_time = single / slow / (single / slow + (1 - single) / fast)
+            saved = min(part.share, 1.0) * of_time * (1 - slow / fast)
+            yield Finding(
+                rule="single-precision",
+                level="warning",
+                title=f"{part.name} computes in float32, though the weights are mostly {half}",
+                seen=f"{percent(single)} of its {gflop:.3g} GFLOP, in {ms(part.ms)} of '{measurement.name}'. Here a "
+                f"large product runs at {slow:.4g} GFLOP/s in float32 and {fast:.4g} in {half}.",
+                why="A cast before a part makes every product in it run at the slower rate.",
+                do=f"Run it in {half}, and compare the actions.",
+                gain=f"at most: at {half}'s rate the {measurement.phase} would go from {ms(whole_ms(measurement))} to "
+                f"{ms(without(whole_ms(measurement), saved))} (computed from the ceilings)",
+                evidence={
+                    "part": part.name,
+                    "share": part.share,
+                    "float32_share_of_flop": single,
+                    "float32_gflops": slow,
+                    "half_gflops": fast,
+                    "gain_share": saved,
+                },
+            )
+
+
+def apple(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """pi0 and pi0.5 on Apple silicon, against what others saw there."""
+    if not result.machine.device.startswith("mps") or result.subject.kind not in MPS_KINDS:
+        return
+    ranges = {
+        "policy": (thresholds.mps_policy_good, thresholds.mps_policy_poor),
+        "preprocessing": (thresholds.mps_preprocessing_good, thresholds.mps_preprocessing_poor),
+    }
+    for measurement in examined(result, "inference"):
+        for name, (good, poor) in ranges.items():
+            found = top(measurement, name)
+            if found is None:
+                continue
+            if found.ms > poor:
+                level, judgement = "warning", "poor"
+            elif found.ms > good:
+                level, judgement = "info", "acceptable"
+            else:
+                level, judgement = "good", "good"
+            yield Finding(
+                rule=f"mps-{name}",
+                level=level,
+                title=f"{name} takes {ms(found.ms)}: {judgement} for MPS",
+                seen=f"{ms(found.ms)} of {ms(whole_ms(measurement))} in '{measurement.name}'.",
+                why=f"On Apple silicon up to {ms(good)} is good and over {ms(poor)} poor (seed 001, pi0 and pi0.5).",
+                do="" if level == "good" else "See what the biggest part is, and whether it ran on the device.",
+                gain="" if level == "good" else free(measurement, found.share),
+                evidence={"part_ms": found.ms, "good_ms": good, "poor_ms": poor},
+            )
+
+
+def _ceiling_share(part: Part) -> float | None:
+    # Of several components of a name: the time at the ceiling of all over the time they took.
+    shares = [component.ceiling_share for component in part.components]
+    took = sum(sum(component.values) for component in part.components)
+    if took <= 0 or any(share is None or not 0 < share <= CENTURY_MS for share in shares):
+        return None
+    least = sum((share or 0.0) * sum(c.values) for share, c in zip(shares, part.components, strict=True))
+    return least / took if least > 0 else None
+
+
+RULES = (host_bound, below_ceiling, single_precision, apple)

@@ -1,0 +1,53 @@
+"""The list of rules, and how they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib.metadata import entry_points
+
+from strobe.advice import machine, parts, rtc, trust
+from strobe.advice.thresholds import DEFAULTS, Thresholds
+from strobe.advice.view import plausible
+from strobe.results.schema import Finding, Result
+
+Rule = Callable[[Result, Thresholds], Iterable[Finding]]
+
+RULES: tuple[Rule, ...] = (*parts.RULES, *rtc.RULES, *machine.RULES, *trust.RULES)
+
+_LEVELS = ("warning", "info", "good")
+
+
+def advise(result: Result, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
+    """What the rules find in ``result``: warnings first, then by the share of the whole that they could save.
+
+    A rule that fails costs the user its finding, which says so, and never the measured result.
+    """
+    seen = plausible(result)
+    found: list[Finding] = []
+    for name, load in _rules().items():
+        try:
+            found += load()(seen, thresholds)
+        except Exception as error:
+            found.append(_failed(name, error))
+    return sorted(found, key=_importance)
+
+
+def _rules() -> dict[str, Callable[[], Rule]]:
+    rules: dict[str, Callable[[], Rule]] = {rule.__qualname__: (lambda rule=rule: rule) for rule in RULES}
+    return rules | {entry.value: entry.load for entry in entry_points(group="strobe.rules")}
+
+
+def _importance(finding: Finding) -> tuple[int, float]:
+    gain = finding.evidence.get("gain_share")
+    return _LEVELS.index(finding.level), -gain if isinstance(gain, int | float) else 0.0
+
+
+def _failed(rule: str, error: Exception) -> Finding:
+    return Finding(
+        rule="rule-failed",
+        level="warning",
+        title=f"The rule '{rule}' failed",
+        seen=f"{type(error).__name__}: {error}",
+        why="What it looks for was not looked for; the measurements are not affected.",
+        do="Report it to the package that the rule comes from.",
+    )

@@ -1,0 +1,65 @@
+"""strobe breakdown: where does the time of a policy go?
+
+Runs the policy as LeRobot does, with probes on its parts, and shows for each part: calls, milliseconds (median and
+its 95 % interval), share of the whole, GFLOP, share of what this machine was measured to do, peak memory. The parts
+and 'other' add up to the whole. Each part is timed where it runs; nothing is synchronised in the middle.
+
+Examples:
+  strobe breakdown --policy.type=act                                   full size, random weights, synthetic inputs
+  strobe breakdown --policy.path=FOLDER --dataset.root=DATASET         a checkpoint on frames of a LeRobotDataset
+  strobe breakdown --policy.type=pi05 --policy.dtype=bfloat16 --depth=2
+  strobe breakdown --policy.type=act --phases='[inference, training forward, training step]' --batch_size=8
+  strobe breakdown --policy.type=pi05 --rtc.execution_horizon=20       with Real-Time Chunking's inside
+  strobe breakdown --policy.type=diffusion --policy.size=tiny --env.type=pusht
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from strobe.cli.common import RunConfig, keep, latest, load_subject, options_of, read_flags, show_help
+from strobe.cli.live import Live
+from strobe.errors import UserError, nearest
+from strobe.subjects.subject import ITERATION
+
+PHASES = ("inference", "training forward", "training step")
+
+
+@dataclass
+class BreakdownConfig(RunConfig):
+    # What to measure, one or more of: inference, training forward, training step.
+    phases: list[str] = field(default_factory=lambda: ["inference"])
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; see the module's docstring."""
+    if show_help(__doc__ or "", BreakdownConfig, argv):
+        return 0
+    flags, config = read_flags(BreakdownConfig, argv)
+    for phase in config.phases:
+        if phase not in PHASES:
+            raise UserError(f"unknown phase '{phase}': {nearest(phase, PHASES)}")
+    from strobe.studies.breakdown import breakdown
+    from strobe.studies.operators import operators_of
+    from strobe.treatments.rtc import RealTimeChunking, require
+
+    started = time.monotonic()
+    with Live() as live:
+        subject = load_subject(flags, config, live)
+        options = options_of(config)
+        treatments = ()
+        if config.rtc is not None and config.rtc.enabled:
+            require(subject)
+            treatments = (RealTimeChunking(config.rtc, config.inference_delay),)
+        result, measured = breakdown(subject, config.phases, options, treatments, live)  # type: ignore[arg-type]
+        if not result.measurements:
+            raise KeyboardInterrupt
+        sections = [section for one in measured for section in latest(one.sections, ITERATION)]
+        profiler = None
+        if config.operators and result.status == "complete":
+            live.stage("recording operators")
+            sections, profiler = operators_of(subject, config.phases[0], options)  # type: ignore[arg-type]
+    keep(result, sections, flags, config, ["breakdown", *argv], started, profiler)
+    return 0 if result.status == "complete" else 130

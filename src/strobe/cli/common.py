@@ -1,0 +1,187 @@
+"""What the measuring commands share: their flags, how a subject is loaded, how a run is kept and shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lerobot.configs.default import DatasetConfig
+from lerobot.envs.configs import EnvConfig
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from rich.console import Console
+
+from strobe.advice import Thresholds, advise
+from strobe.cli.live import Live
+from strobe.cli.parse import PolicyFlags, check_flags, help_text, parse, policy_type, split_policy
+from strobe.errors import UserError
+from strobe.measure.sampling import Budget
+from strobe.report import console as console_report
+from strobe.report import html
+from strobe.results import store
+from strobe.results.schema import Result
+from strobe.studies.measuring import Options
+from strobe.subjects.subject import Subject
+from strobe.timeline.timeline import Section
+from strobe.timeline.trace import chrome_trace
+
+TRACED = 20  # iterations of each variant that go into the trace
+
+
+@dataclass
+class RunConfig:
+    # Frames of a LeRobotDataset as inputs: --dataset.root=FOLDER (or --dataset.repo_id=ID from the Hub or its cache).
+    dataset: DatasetConfig | None = None
+    # Observations of an environment as inputs: --env.type=pusht, metaworld, libero …
+    env: EnvConfig | None = None
+    # Real-Time Chunking, as in lerobot-rollout: --rtc.execution_horizon=20, --rtc.max_guidance_weight=10 …
+    rtc: RTCConfig | None = None
+    # RTC: control ticks from the observation to the first action of the chunk that is executed.
+    inference_delay: int = 4
+    # How many times each thing is run; by default, until its interval is narrow enough (see --precision).
+    iterations: int | None = None
+    # Time to spend on sampling each phase, in seconds, whatever --precision asks for.
+    seconds: float = 30.0
+    # Stop once the 95 % interval's half-width is below this fraction of the median.
+    precision: float = 0.01
+    # 1: the anatomy's parts; 2: their blocks and the processors' steps; 3: the inside of blocks.
+    depth: int = 1
+    # Samples in a training batch (inference is always one observation).
+    batch_size: int = 8
+    # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
+    device: str | None = None
+    # torch's threads on the CPU; by default as torch chooses.
+    threads: int | None = None
+    # Seed of weights, inputs and noise.
+    seed: int = 0
+    # Synchronise the device around every part: true host time per part, nothing overlaps, a slower whole.
+    serialised: bool = False
+    # Leave out the pass that counts FLOP and memory, and the measuring of this machine's ceiling.
+    skip_counting: bool = False
+    # Merge torch.profiler's operators and kernels into the trace (one more iteration).
+    operators: bool = False
+    # Where run folders go.
+    output_dir: Path = Path("runs")
+    # Limits at which findings fire, e.g. --thresholds.backbone_dominates=0.7
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+def read_flags[C: RunConfig](
+    config_class: type[C], argv: Sequence[str], extra: Sequence[str] = ()
+) -> tuple[PolicyFlags, C]:
+    """Parse a measuring command's flags. Raises UserError, before anything heavy is loaded."""
+    flags, rest = split_policy(argv)
+    names = [argument.split("=", 1)[0] for argument in rest]
+    if "--dataset.root" in names and "--dataset.repo_id" not in names:
+        root = next(argument.split("=", 1)[1] for argument in rest if argument.startswith("--dataset.root="))
+        rest.append(f"--dataset.repo_id=local/{Path(root).name}")
+    config = parse(config_class, rest, extra=[*extra, "--policy.path", "--policy.type", "--policy.size"])
+    if flags.type is not None:
+        from lerobot.configs.policies import PreTrainedConfig
+
+        known = PreTrainedConfig.get_choice_class(policy_type(flags.type))
+        check_flags(known, [o.split("=", 1)[0] for o in flags.overrides], prefix="policy.", extra=["--policy.path"])
+    if config.device is not None and not any(o.startswith("--device=") for o in flags.overrides):
+        flags.overrides.append(f"--device={config.device}")
+    if config.dataset is not None and config.env is not None:
+        raise UserError("inputs come from --dataset or from --env, not both")
+    for name, value, least in (("iterations", config.iterations, 1), ("depth", config.depth, 1),
+                               ("batch_size", config.batch_size, 1), ("threads", config.threads, 1)):  # fmt: skip
+        if value is not None and value < least:
+            raise UserError(f"--{name}={value}: must be at least {least}")
+    if config.inference_delay < 0:
+        raise UserError(f"--inference_delay={config.inference_delay}: must be 0 or more")
+    for name, value in (("seconds", config.seconds), ("precision", config.precision)):
+        if not value > 0:
+            raise UserError(f"--{name}={value}: must be above 0")
+    return flags, config
+
+
+def options_of(config: RunConfig) -> Options:
+    """How to measure, from the flags."""
+    budget = Budget(iterations=config.iterations, seconds=config.seconds, precision=config.precision)
+    return Options(
+        budget=budget,
+        depth=config.depth,
+        batch_size=config.batch_size,
+        serialised=config.serialised,
+        counted=not config.skip_counting,
+    )
+
+
+def load_subject(flags: PolicyFlags, config: RunConfig, live: Live) -> Subject:
+    """Build or load the policy, with inputs. Raises UserError."""
+    import torch
+
+    from strobe.subjects import loading
+
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    live.stage(f"loading {flags.path or flags.type}")
+    return loading.load_subject(
+        path=flags.path,
+        policy_type=flags.type,
+        size=flags.size,
+        overrides=flags.overrides,
+        dataset=config.dataset,
+        env=config.env,
+        seed=config.seed,
+    )
+
+
+def keep(
+    result: Result,
+    sections: Sequence[Section],
+    flags: PolicyFlags,
+    config: RunConfig,
+    argv: Sequence[str],
+    started: float,
+    profiler: Any = None,
+) -> Path:
+    """Draw the findings, write the run folder, show it. Returns the folder."""
+    result.duration_s = round(time.monotonic() - started, 3)
+    result.command = ["strobe", *argv]
+    result.config = {"policy": dataclasses.asdict(flags), **plain(config)}
+    result.findings = advise(result, config.thresholds)
+    folder = store.new_run(config.output_dir, result.study, result.subject.name)
+    trace = chrome_trace(sections, profiler=profiler, metadata={"command": shlex.join(result.command)})
+    store.save(result, folder, trace)
+    store.replace(folder / store.REPORT, html.render(result).encode())
+    console = Console()
+    if not console.is_terminal:  # a file has no width, and tables read better at this one than at rich's 80
+        console = Console(width=120)
+    console_report.render(result, console)
+    console.print(f"\nreport   {folder / store.REPORT}", markup=False, highlight=False)
+    console.print(f"trace    {folder / 'trace.json.gz'}  (open in ui.perfetto.dev)", markup=False, highlight=False)
+    return folder
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """A config as JSON data."""
+    return json.loads(json.dumps(dataclasses.asdict(config), default=str))
+
+
+def latest(sections: Sequence[Section], root: str) -> list[Section]:
+    """The sections of the last ``TRACED`` top-level ``root`` sections, so that a trace stays small enough to open."""
+    starts = [section.start_ns for section in sections if section.path == (root,)]
+    if len(starts) <= TRACED:
+        return list(sections)
+    begin = sorted(starts)[-TRACED]
+    return [section for section in sections if section.start_ns >= begin]
+
+
+def show_help(doc: str, config_class: type, argv: Sequence[str]) -> bool:
+    """Print a command's help if it is asked for."""
+    if not {"-h", "--help"} & set(argv):
+        return False
+    print(help_text(doc, config_class))
+    print("\nPolicy flags: --policy.path, --policy.type, --policy.size=full|tiny, --policy.<any field of its config>")
+    return True
+
+
+__all__ = ["RTCConfig", "RunConfig", "keep", "latest", "load_subject", "options_of", "read_flags", "show_help"]

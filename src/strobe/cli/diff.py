@@ -1,0 +1,63 @@
+"""Say what changed between two runs of the same study, with intervals.
+
+Exit code 0; with --fail-on-regression, 1 where a measurement was shown to be slower.
+
+Examples:
+  strobe diff runs/2026-11-20_1803_breakdown_act runs/2026-11-21_0412_breakdown_act
+  strobe diff BEFORE AFTER --output changes.html
+  strobe diff BEFORE AFTER --fail-on-regression       (any slow-down that is shown)
+  strobe diff BEFORE AFTER --fail-on-regression=5     (one of more than 5 %)
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from strobe.cli.report import Arguments, write
+from strobe.errors import UserError
+from strobe.report import console, html, markdown
+from strobe.results import store
+from strobe.studies.diff import diff, regressed
+
+
+def percent(text: str) -> float:
+    """A percentage of zero or more."""
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage, such as 5")
+    return value
+
+
+def run(argv: Sequence[str]) -> int:
+    """``strobe diff``; returns the exit code."""
+    parser = Arguments("diff", __doc__)
+    parser.add_argument("before", metavar="BEFORE", type=Path, help="a run folder, or its result.json")
+    parser.add_argument("after", metavar="AFTER", type=Path, help="another run of the same study")
+    gate = "exit with 1 where a measurement is shown to be slower (by more than PERCENT)"
+    parser.add_argument("--fail-on-regression", type=percent, metavar="PERCENT", nargs="?", const=0.0, help=gate)
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="also write a page there: .html, or .md for Markdown"
+    )
+    # Bare, the flag must not take the run that follows it for its percentage.
+    asked = parser.parse_args(["--fail-on-regression=0" if a == "--fail-on-regression" else a for a in argv])
+    shapes = {".html": html.render, ".htm": html.render, ".md": markdown.render}
+    if asked.output and asked.output.suffix.lower() not in shapes:
+        raise UserError(f"--output {asked.output}: name a file that ends in .html or .md")
+    difference = diff(store.load(asked.before), store.load(asked.after))
+    console.render(difference, Console())
+    if asked.output:
+        write(asked.output, shapes[asked.output.suffix.lower()](difference))
+        print(f"\nreport: {asked.output}")
+    limit = asked.fail_on_regression
+    if limit is None or not regressed(difference, limit / 100):
+        return 0
+    print(f"\nregression: slower by more than {limit:g} %" if limit else "\nregression: slower")
+    return 1

@@ -1,0 +1,69 @@
+"""strobe: a performance lab for robot policies.
+
+Where do the milliseconds of a policy go, what would make it faster, and does the robot still act the same?
+
+Commands:
+{commands}
+
+`strobe COMMAND --help` says more, with examples. Flags are spelt as LeRobot spells them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from strobe.errors import UserError, nearest
+
+# torch.profiler's library complains about every machine without a GPU, on stderr, past Python.
+os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+
+# command → what it answers; each lives in the module of its name
+COMMANDS = {
+    "breakdown": "where does the time go? parts of inference, of a training forward pass, of a training step",
+    "compare": "is it faster? variants of one policy in alternation: RTC on/off, compiled, other settings",
+    "report": "show a run again: console, Markdown or HTML",
+    "diff": "what changed between two runs? with --fail-on-regression a gate for CI",
+    "record": "record episodes of a simulator into a LeRobotDataset with video",
+    "tour": "all of it once, from nothing: record, break down, compare",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command. Returns its exit code: 0, 1 (a gate failed), 2 (wrong input), 130 (interrupted)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(arguments)
+    except UserError as error:
+        print(f"strobe: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("strobe: interrupted before anything was measured", file=sys.stderr)
+        return 130
+    except SystemExit as done:  # argparse, after --help
+        return int(done.code or 0)
+    except BrokenPipeError:  # `strobe … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        listed = "\n".join(f"  {name:<10} {answer}" for name, answer in COMMANDS.items())
+        print((__doc__ or "").format(commands=listed).strip())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        import strobe
+
+        print(f"strobe {strobe.__version__}")
+        return 0
+    command, rest = arguments[0], arguments[1:]
+    if command not in COMMANDS:
+        raise UserError(f"unknown command '{command}': {nearest(command, COMMANDS)}")
+    return importlib.import_module(f"strobe.cli.{command}").run(rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""From an argument list to a study's config, in LeRobot's spelling.
+
+draccus parses; this module takes out what draccus does not know (``--policy.path``, which LeRobot handles before it
+too, ``--policy.size``, repeated ``--variant``), checks every flag against the known ones so that a misspelt one is
+answered with the nearest, and turns whatever goes wrong into one line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import draccus
+from draccus.argparsing import ArgumentParser
+
+from strobe.errors import UserError, nearest
+
+
+@dataclass
+class PolicyFlags:
+    """The ``--policy.*`` flags: which policy, and what to override in its config (``--chunk_size=50`` …)."""
+
+    path: str | None = None
+    type: str | None = None
+    size: Literal["full", "tiny"] = "full"
+    overrides: list[str] = field(default_factory=list)
+
+
+def split_policy(argv: Sequence[str]) -> tuple[PolicyFlags, list[str]]:
+    """Take the ``--policy.*`` flags out of ``argv``; ``--policy.x 1`` and ``--policy.x=1`` are the same.
+
+    Raises:
+        UserError: no policy named, two of them named, an unknown size, a flag without a value.
+    """
+    flags, rest = PolicyFlags(), []
+    for name, value in pairs(argv):
+        prefix, _, setting = name.partition(".")
+        if prefix != "--policy":
+            rest.append(name if value is None else f"{name}={value}")
+            continue
+        if value is None or not setting:
+            raise UserError(f"{name} needs a value, such as --policy.type=act")
+        if setting in ("path", "type", "size"):
+            setattr(flags, setting, value)
+        elif setting == "pretrained_path":
+            flags.path = value
+        else:
+            flags.overrides.append(f"--{setting}={value}")
+    if flags.path and flags.type:
+        raise UserError("--policy.path and --policy.type exclude each other: a checkpoint knows its type")
+    if not flags.path and not flags.type:
+        raise UserError("which policy? --policy.path=FOLDER_OR_HUB_ID, or --policy.type=act for random weights")
+    if flags.size not in ("full", "tiny"):
+        raise UserError(f"--policy.size={flags.size}: 'full' or 'tiny'")
+    return flags, rest
+
+
+def take_repeated(argv: Sequence[str], flag: str) -> tuple[list[str], list[str]]:
+    """Take every occurrence of ``--flag VALUE`` out of ``argv``: the values, and the rest."""
+    values, rest = [], []
+    for name, value in pairs(argv):
+        if name != flag:
+            rest.append(name if value is None else f"{name}={value}")
+        elif value is None:
+            raise UserError(f"{flag} needs a value")
+        else:
+            values.append(value)
+    return values, rest
+
+
+def pairs(argv: Sequence[str]) -> Iterable[tuple[str, str | None]]:
+    """``--a=1 --b 2 --c`` as ``('--a', '1'), ('--b', '2'), ('--c', None)``.
+
+    Raises:
+        UserError: something that is neither a flag nor a flag's value.
+    """
+    index = 0
+    while index < len(argv):
+        argument = argv[index]
+        index += 1
+        if not argument.startswith("--"):
+            raise UserError(f"'{argument}' is not a flag; flags start with --")
+        name, equals, value = argument.partition("=")
+        if equals:
+            yield name, value
+        elif index < len(argv) and not argv[index].startswith("--"):
+            yield name, argv[index]
+            index += 1
+        else:
+            yield name, None
+
+
+def parse[C](config_class: type[C], argv: Sequence[str], *, extra: Iterable[str] = ()) -> C:
+    """Parse ``argv`` into ``config_class`` (a dataclass).
+
+    Args:
+        extra: flags that were taken out before, offered when a misspelt one resembles them.
+
+    Raises:
+        UserError: an unknown flag (with the nearest known one), a value of the wrong kind, a flag that is missing.
+    """
+    arguments = []
+    kinds = {f"--{item.name}": str(item.type) for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+    for name, value in pairs(argv):
+        # A bare --flag is a switch; draccus wants its value spelt out.
+        switch = value is None and "bool" in kinds.get(name, "")
+        arguments.append(f"{name}={'true' if switch else value if value is not None else ''}")
+    check_flags(config_class, [name for name, _ in pairs(argv)], extra=extra)
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors), _quiet_logging():
+            return draccus.parse(config_class, args=arguments)  # type: ignore[return-value]
+    except SystemExit:
+        lines = [line for line in errors.getvalue().splitlines() if "error:" in line]
+        raise UserError(lines[-1].split("error:", 1)[1].strip() if lines else "wrong arguments") from None
+    except UserError:
+        raise
+    except Exception as error:  # draccus and the configs' own checks raise many kinds, all of them the user's input
+        raise UserError(one_line(error)) from None
+
+
+def check_flags(config_class: Any, names: Iterable[str], *, prefix: str = "", extra: Iterable[str] = ()) -> None:
+    """Raises UserError for a flag that ``config_class`` does not have, with the nearest one that it has."""
+    with _quiet_logging():
+        parser = ArgumentParser(config_class)
+    known = {option for action in parser.parser._actions for option in action.option_strings}
+    for name in names:
+        if name in known or name == "--config_path":
+            continue
+        offered = [f"--{prefix}{option[2:]}" for option in known if option.startswith("--")] + list(extra)
+        shown = f"--{prefix}{name[2:]}"
+        close = difflib.get_close_matches(shown, offered, n=1, cutoff=0.6)
+        raise UserError(f"unknown flag {shown}: {f'did you mean {close[0]}?' if close else 'see --help'}")
+
+
+def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
+    """A command's docstring, then its own flags with their comments and defaults."""
+    from draccus.wrappers.docstring import get_attribute_docstring
+
+    lines = [doc.strip(), "", "Flags:"]
+    for item in dataclasses.fields(config_class):
+        if item.name in skip:
+            continue
+        about = get_attribute_docstring(config_class, item.name)
+        said = about.comment_above or about.comment_inline or about.docstring_below
+        if item.default is not dataclasses.MISSING:
+            default = item.default
+        elif item.default_factory is not dataclasses.MISSING:
+            default = item.default_factory()
+        else:
+            default = None
+        plain = isinstance(default, str | int | float | bool | Path | list) and default not in ("", [])
+        lines.append(f"  --{item.name}{f' (default: {_shown(default)})' if plain else ''}")
+        lines += [f"      {line}" for line in said.splitlines()]
+    return "\n".join(lines)
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's message without its line breaks, cut where it grows long."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+def policy_type(name: str) -> str:
+    """Check that LeRobot, or a plug-in of it, knows the policy type ``name``. Raises UserError."""
+    import lerobot.policies  # noqa: F401  registers LeRobot's own
+    from lerobot.configs.policies import PreTrainedConfig
+    from lerobot.utils.import_utils import register_third_party_plugins
+
+    register_third_party_plugins()
+    known = PreTrainedConfig.get_known_choices()
+    if name not in known:
+        raise UserError(f"unknown policy type '{name}': {nearest(name, known, many=30)}")
+    return name
+
+
+def _shown(default: Any) -> str:
+    return ", ".join(map(str, default)) if isinstance(default, list) else str(default)
+
+
+@contextlib.contextmanager
+def _quiet_logging() -> Any:
+    # Building a LeRobot config logs a warning for every device that it falls back from.
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

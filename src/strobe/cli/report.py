@@ -1,0 +1,89 @@
+"""Show a run again: on the terminal, as Markdown, or as one HTML page that needs no network.
+
+Without --format, the run's report.html is written anew and the result is printed.
+
+Examples:
+  strobe report runs/2026-11-21_0412_breakdown_act
+  strobe report runs/2026-11-21_0412_breakdown_act --depth 2
+  strobe report runs/2026-11-21_0412_breakdown_act --format markdown --output report.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+
+from strobe.errors import UserError
+from strobe.report import console, html, markdown
+from strobe.results import store
+from strobe.results.schema import Difference, Result
+
+
+class Arguments(argparse.ArgumentParser):
+    """argparse, with a wrong flag answered in one line."""
+
+    def __init__(self, command: str, about: str | None) -> None:
+        super().__init__(
+            prog=f"strobe {command}",
+            description=about,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; `{self.prog} --help` lists the flags")
+
+
+def levels(text: str) -> int:
+    """A depth of trees, from 1 up."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of levels, such as 2")
+    return int(text)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a report whole or not at all. Raises UserError where there is no such place."""
+    try:
+        store.replace(path, text.encode())
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {os.strerror(error.errno or 0).lower()}") from None
+
+
+def as_text(answer: Result | Difference, depth: int | None) -> str:
+    """The console view without colours."""
+    plain = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.render(answer, plain, depth)
+    return plain.export_text()
+
+
+def run(argv: Sequence[str]) -> int:
+    """``strobe report``; returns the exit code."""
+    parser = Arguments("report", __doc__)
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or its result.json")
+    parser.add_argument("--format", choices=("console", "markdown", "html"), help="print or write only this")
+    parser.add_argument("--depth", type=levels, metavar="N", help="show this many levels of parts (default: all)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write there (HTML unless --format says otherwise)")
+    asked = parser.parse_args(argv)
+    result = store.load(asked.run)
+    shape = asked.format or ("html" if asked.output else None)
+    if shape is None or shape == "html":
+        folder = asked.run if asked.run.is_dir() else asked.run.parent
+        page = asked.output or folder / store.REPORT
+        write(page, html.render(result, asked.depth))
+        if shape is None:
+            console.render(result, Console(), asked.depth)
+        print(f"\nreport: {page}" if shape is None else f"report: {page}")
+    elif asked.output:
+        text = markdown.render(result, asked.depth) if shape == "markdown" else as_text(result, asked.depth)
+        write(asked.output, text)
+        print(f"report: {asked.output}")
+    elif shape == "markdown":
+        print(markdown.render(result, asked.depth), end="")
+    else:
+        console.render(result, Console(), asked.depth)
+    return 0

@@ -1,0 +1,76 @@
+"""strobe tour: from nothing to insight, in a few minutes on a laptop's CPU.
+
+Records a few episodes of PushT into a LeRobotDataset with video, breaks down ACT and Diffusion Policy on its frames at
+full size, and compares SmolVLA without and with Real-Time Chunking. The weights are random: times are those of trained
+policies, actions are not.
+
+Examples:
+  strobe tour
+  strobe tour --output_dir=/tmp/tour --fresh
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from strobe.cli import breakdown, compare
+from strobe.cli.parse import help_text, parse
+from strobe.cli.record import RecordConfig, record
+
+
+@dataclass
+class TourConfig:
+    # Where the dataset and the run folders go.
+    output_dir: Path = Path("runs/tour")
+    # Record the dataset again even if it is there.
+    fresh: bool = False
+    # Build tiny policies instead of full-size ones: a test of the way, not of the numbers.
+    tiny: bool = False
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; see the module's docstring."""
+    if {"-h", "--help"} & set(argv):
+        print(help_text(__doc__ or "", TourConfig))
+        return 0
+    config = parse(TourConfig, argv)
+    console = Console()
+    data = config.output_dir / "pusht"
+    if config.fresh and data.exists():
+        shutil.rmtree(data)
+    console.rule("1  record PushT into a LeRobotDataset")
+    if (data / "meta" / "info.json").exists():
+        console.print(f"there already: {data}  (--fresh records it again)", highlight=False)
+    else:
+        record(RecordConfig(root=data))
+        console.print(f"3 episodes of 40 frames, 480×480 video: {data}", highlight=False)
+    shared = [f"--output_dir={config.output_dir}", f"--policy.size={'tiny' if config.tiny else 'full'}"]
+    frames = [f"--dataset.root={data}", *shared]
+    # Diffusion Policy as it is deployed: ten steps of DDIM instead of the hundred of DDPM that it was trained with.
+    ddim = ["--policy.noise_scheduler_type=DDIM", "--policy.num_inference_steps=10"]
+    stops = (
+        ("2  where does ACT's time go?", breakdown.run, ["--policy.type=act", *frames, "--seconds=10"]),
+        ("3  and Diffusion Policy's?", breakdown.run, ["--policy.type=diffusion", *ddim, *frames, "--seconds=20"]),
+        (
+            "4  what does Real-Time Chunking cost?",
+            compare.run,
+            ["--policy.type=smolvla", "--rtc.execution_horizon=20", *shared, "--seconds=40"],
+        ),
+    )
+    for title, command, arguments in stops:
+        console.print()
+        console.rule(title)
+        console.print(f"$ strobe {command.__module__.rsplit('.', 1)[-1]} {' '.join(arguments)}", highlight=False)
+        code = command(arguments)
+        if code:
+            return code
+    console.print()
+    console.rule("next")
+    console.print("Open a report above in a browser, then try your own checkpoint:", highlight=False)
+    console.print("  strobe breakdown --policy.path=FOLDER --dataset.root=DATASET", highlight=False)
+    return 0

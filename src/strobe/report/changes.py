@@ -1,0 +1,94 @@
+"""Difference → document: what changed between two runs, the verdicts first."""
+
+from __future__ import annotations
+
+from strobe.report import units
+from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.results.schema import Difference, MeasurementChange, RunLabel
+
+
+def outline(difference: Difference) -> Document:
+    """The document of a difference."""
+    runs = [("Before", _label(difference.before)), ("After", _label(difference.after))]
+    cut = [d.title for d in (difference.before, difference.after) if d.status == "interrupted"]
+    sections = [Section("samples", "Both runs", _metrics(difference))]
+    for index, m in enumerate(difference.measurements):
+        sections.append(_parts(index, m))
+    if any(m.memory for m in difference.measurements):
+        sections.append(Section("memory", "Memory", _memory(difference)))
+    title = units.plain(difference.after.title)
+    return Document(
+        kind=f"strobe diff of {difference.study}",
+        title=title,
+        banner=f"Interrupted: {' and '.join(map(units.plain, cut))} stopped before it was done." if cut else None,
+        answers=[units.plain(_answer(m)) for m in sorted(difference.measurements, key=_urgency)],
+        findings=[],
+        sections=sections,
+        notes=[units.plain(text) for text in difference.notes],
+        facts=runs,
+        raw=[],
+    )
+
+
+def _label(run: RunLabel) -> str:
+    return units.plain(f"{run.title}, {run.started:%Y-%m-%d %H:%M %Z}, strobe {run.strobe_version}")
+
+
+def _urgency(m: MeasurementChange) -> int:
+    return ("slower", "faster", "no difference shown", "too noisy").index(m.verdict.kind)
+
+
+def _answer(m: MeasurementChange) -> str:
+    return m.verdict.sentence if m.name in m.verdict.sentence else f"{m.name}: {m.verdict.sentence}"
+
+
+def _metrics(difference: Difference) -> Table:
+    columns = [Column("Measurement", numeric=False), Column("Verdict", numeric=False)]
+    columns += [Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")]
+    columns += [Column("Samples")]
+    rows = []
+    for m in difference.measurements:
+        before, after = m.before.summary.median, m.after.summary.median
+        decimals = units.digits(max(before, after))
+        cells = [units.plain(m.name), m.verdict.kind, units.ms(before, decimals), units.ms(after, decimals)]
+        cells += [units.signed(after - before, decimals), units.change(m.verdict.ratio)]
+        cells += [
+            units.change_span(m.verdict.interval),
+            f"{len(m.before.values):,} + {len(m.after.values):,}",
+        ]
+        rows.append(Row(cells))
+    return Table(columns, rows)
+
+
+def _parts(index: int, m: MeasurementChange) -> Section:
+    title = f"Parts of {units.plain(m.name)} that changed"
+    if not m.components:
+        said = f"None of {units.count(m.judged, 'part')} changed by more than chance would show."
+        return Section(f"measurement-{index}", title, text=[said if m.judged else "Neither run has parts in common."])
+    columns = [Column("Component", numeric=False), Column("", numeric=False)]
+    columns += [Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")]
+    decimals = units.digits(max(m.before.summary.median, m.after.summary.median))
+    rows = []
+    for c in m.components:
+        cells = [" › ".join(map(units.plain, c.path)), c.change]
+        cells += [units.ms(c.before_ms, decimals), units.ms(c.after_ms, decimals)]
+        cells += [units.signed((c.after_ms or 0.0) - (c.before_ms or 0.0), decimals)]
+        cells += [
+            units.change(c.verdict and c.verdict.ratio),
+            units.change_span(c.verdict and c.verdict.interval),
+        ]
+        rows.append(Row(cells))
+    said = f"{units.count(m.judged, 'part')} judged at once; the intervals are widened for that."
+    return Section(f"measurement-{index}", title, Table(columns, rows).without_empty_columns(), [said])
+
+
+def _memory(difference: Difference) -> Table:
+    columns = [Column("Memory", numeric=False), Column("Before"), Column("After"), Column("Difference")]
+    rows = []
+    for m in difference.measurements:
+        for c in m.memory:
+            grown = units.size(c.after - c.before) or ""
+            sign = "+" if c.after > c.before else ""
+            label = f"{units.plain(m.name)}: {c.name}"
+            rows.append(Row([label, units.size(c.before), units.size(c.after), sign + grown]))
+    return Table(columns, rows)

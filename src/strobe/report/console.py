@@ -1,0 +1,106 @@
+"""A result on the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from strobe.report import units
+from strobe.report.document import Row, Section, Table
+from strobe.report.outline import outline
+from strobe.results.schema import Difference, Finding, Result
+
+MARKS = {"warning": ("!", "yellow"), "info": ("i", "cyan"), "good": ("✓", "green")}
+
+
+def render(answer: Result | Difference, console: Console, depth: int | None = None) -> None:
+    """Print the answer first, then findings, tables and notes. ``depth`` limits the levels of trees."""
+    page = outline(answer, depth)
+    # Text objects, never markup: names come from outside, and '[' must stay '['.
+    console.print(Text(f"{page.kind}  {page.title}", style="dim"))
+    if page.banner:
+        console.print(Text(page.banner, style="bold yellow"))
+    console.print()
+    for index, sentence in enumerate(page.answers):
+        console.print(Text(sentence, style="" if index else "bold"))
+    for finding in page.findings:
+        console.print()
+        _finding(finding, console)
+    for section in page.sections:
+        if not section.detail:
+            _section(section, console)
+    console.print()
+    for note in page.notes:
+        console.print(_hanging("· ", note, "dim"))
+    for name, text in page.facts:
+        console.print(Text(f"{name}: {text}", style="dim"))
+
+
+def _hanging(mark: str, text: str, style: str) -> RichTable:
+    grid = RichTable.grid(padding=0)
+    grid.add_row(Text(mark, style=style), Text(text, style=style))
+    return grid
+
+
+def _finding(finding: Finding, console: Console) -> None:
+    mark, colour = MARKS[finding.level]
+    console.print(_hanging(f"{mark} ", finding.title, f"bold {colour}"))
+    gain = f"Gain: {finding.gain}" if finding.gain else ""
+    for lead, text in (("  ", finding.seen), ("  ", finding.why), ("→ ", finding.do), ("  ", gain)):
+        if text:
+            console.print(Padding(_hanging(lead, text, ""), (0, 0, 0, 2)))
+
+
+def _section(section: Section, console: Console) -> None:
+    console.print()
+    console.print(Text(section.title.upper(), style="bold"))
+    for text in section.text:
+        console.print(Text(text, style="dim" if section.table else ""))
+    if section.table is not None:
+        _table(section.table, console)
+
+
+def _table(table: Table, console: Console) -> None:
+    """Print a table whole. A terminal too narrow for it loses the columns on the right, and is told so."""
+    kept = table
+    while _width(kept, console) > console.width and console.is_terminal and len(kept.columns) > 3:
+        kept = kept.left(len(kept.columns) - 1)
+    console.print(_rich(kept), width=max(console.width, _width(kept, console)), crop=False)
+    if left_out := [column.title for column in table.columns[len(kept.columns) :]]:
+        console.print(Text(f"(no room here for: {', '.join(left_out)})", style="dim"))
+
+
+def _width(table: Table, console: Console) -> int:
+    wide = console.options.update(width=10_000)
+    return Measurement.get(console, wide, _rich(table)).minimum
+
+
+def _rich(table: Table) -> RichTable:
+    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for index, column in enumerate(table.columns):
+        cells = [cell_len(_cell(row, index)) for row in table.rows]
+        # Numbers broken over two lines cannot be compared: headings and labels give way instead.
+        widest = max([*cells, *map(cell_len, column.title.split())], default=1)
+        shown.add_column(
+            Text(column.title if index == 0 else textwrap.fill(column.title, widest)),
+            justify="right" if column.numeric else "left",
+            no_wrap=index > 0,
+            overflow="fold",
+            min_width=min(widest, 24),
+        )
+    for row in table.rows:
+        style = {"whole": "bold", "other": "dim", "part": ""}[row.kind]
+        shown.add_row(*(Text(_cell(row, index), style=style) for index in range(len(table.columns))))
+    return shown
+
+
+def _cell(row: Row, index: int) -> str:
+    cell = row.cells[index]
+    return 2 * row.depth * " " + (cell or "") if index == 0 else units.NONE if cell is None else cell

@@ -1,0 +1,76 @@
+"""A result as one HTML page: no network, no other file; Plotly travels in it, compressed.
+
+Everything that came from outside is escaped three times over: by Jinja for the page, as JSON without ``<`` for the
+plots' data, and for Plotly's own reading of HTML (`plots.text`). A content security policy that lets only this page's
+two scripts run stands behind that.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from strobe.report import units
+from strobe.report.outline import outline
+from strobe.report.plots import plots
+from strobe.results.schema import Difference, Result
+
+HERE = Path(__file__).parent
+
+
+def render(answer: Result | Difference, depth: int | None = None) -> str:
+    """The whole page. ``depth`` limits the levels of its tables; its plots show all."""
+    script = (HERE / "page.js").read_text(encoding="utf-8")
+    library, compressed = _plotly()
+    page = outline(answer, depth)
+    drawn = plots(answer, depth)
+    figures = {s.key: [asdict(plot) for plot in drawn.get(s.key, [])] for s in page.sections}
+    return _template().render(
+        page=page,
+        figures=figures,
+        data=_json([figure for of_section in figures.values() for figure in of_section]),
+        style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        plotly=Markup(compressed),
+        scripts=Markup(" ".join([_hash(script), library])),
+        NONE=units.NONE,
+    )
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True,
+        loader=jinja2.FileSystemLoader(HERE),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2")
+
+
+@cache
+def _plotly() -> tuple[str, str]:
+    """Plotly's hash for the content policy, and its source compressed: 2 MB rather than 5."""
+    from plotly.offline import get_plotlyjs
+
+    source = get_plotlyjs()
+    return _hash(source), base64.b64encode(gzip.compress(source.encode(), 9, mtime=0)).decode()
+
+
+def _hash(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+def _json(data: object) -> Markup:
+    """JSON for a script element, which ``</script>`` in a string must not end."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

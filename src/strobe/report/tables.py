@@ -1,0 +1,239 @@
+"""Result → tables: pure functions that every renderer shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from strobe.report import units
+from strobe.report.document import Column, Row, Table
+from strobe.results.schema import Comparison, Component, Measurement, Result, Summary
+
+RATES = {"inference": "chunks/s", "training forward": "passes/s", "training step": "steps/s"}
+
+
+def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
+    """Where one measurement's time goes: the whole, then its parts as a tree, with 'other' always among them."""
+    whole = measurement.samples.summary
+    decimals = units.digits(whole.median)
+    columns = [Column("Component", numeric=False), Column("Calls"), Column("ms (median)")]
+    columns += [Column(_interval_title([whole, *(c.summary for c in measurement.components)]))]
+    columns += [Column("Host ms"), Column("% of whole"), Column("GFLOP"), Column("% of ceiling")]
+    columns += [Column("Peak memory")]
+    counted = [c.gflop for c in measurement.components if c.depth == 1 and c.gflop is not None]
+    cells = [units.plain(measurement.name), "1", units.ms(whole.median, decimals)]
+    cells += [units.span(whole.interval, decimals), None, units.percent(1.0)]
+    cells += [units.gflop(sum(counted)) if counted else None, None]
+    cells += [units.size(measurement.memory.peak_activations)]
+    rows = [Row(cells, "whole", share=1.0)]
+    for part in shown(measurement.components, depth):
+        cells = [units.plain(part.name), units.calls(part.calls), units.ms(part.summary.median, decimals)]
+        cells += [units.span(part.summary.interval, decimals), units.ms(part.host_ms, decimals)]
+        cells += [units.percent(part.share), units.gflop(part.gflop), units.percent(part.ceiling_share)]
+        cells += [units.size(part.peak_bytes)]
+        rows.append(Row(cells, "other" if part.other else "part", part.depth, part.share))
+    return Table(columns, rows).without_empty_columns()
+
+
+Path = tuple[str, ...]
+
+
+def shown(components: Sequence[Component], depth: int | None) -> list[Component]:
+    return [part for part in components if depth is None or part.depth <= depth]
+
+
+def _interval_title(summaries: Sequence[Summary]) -> str:
+    level = next((s.interval.level for s in summaries if s.interval is not None), 0.95)
+    return f"{100 * level:.4g} % interval"
+
+
+def metrics(result: Result) -> Table:
+    """The figures of every measurement side by side, and what each candidate differs by."""
+    measured = result.measurements
+    decimals = units.digits(max((m.samples.summary.median for m in measured), default=0.0))
+    judged = [c for c in result.comparisons if {c.baseline, c.candidate} <= {m.name for m in measured}]
+    columns = [Column("Metric", numeric=False), *(Column(units.plain(m.name)) for m in measured)]
+    columns += [Column(_difference_title(c, len(judged))) for c in judged]
+
+    def row(title: str, figure: Callable[[Measurement], float | None], places: int) -> Row:
+        cells: list[str | None] = [title, *(units.ms(figure(m), places) for m in measured)]
+        for pair in judged:
+            before = figure(result.measurement(pair.baseline))
+            after = figure(result.measurement(pair.candidate))
+            cells.append(None if before is None or after is None else units.signed(after - before, places))
+        return Row(cells)
+
+    rows = [
+        row("Mean (ms)", lambda m: m.samples.summary.mean, decimals),
+        row("Median (ms)", lambda m: m.samples.summary.median, decimals),
+        row("Std (ms)", lambda m: m.samples.summary.std, decimals),
+        row("Min (ms)", lambda m: m.samples.summary.min, decimals),
+        row("Max (ms)", lambda m: m.samples.summary.max, decimals),
+        row("p95 (ms)", lambda m: m.samples.summary.p95, decimals),
+    ]
+    for unit in dict.fromkeys(RATES[m.phase] for m in measured):
+
+        def rate(m: Measurement, unit: str = unit) -> float | None:
+            mean = m.samples.summary.mean
+            return 1000 / mean if RATES[m.phase] == unit and mean > 0 else None
+
+        fastest = max((r for m in measured if (r := rate(m)) is not None), default=1.0)
+        rows.append(row(f"Throughput ({unit})", rate, 2 if fastest >= 1 else 4))
+    blank: list[str | None] = [None] * len(judged)
+    rows.append(Row(["Samples", *(f"{len(m.samples.values):,}" for m in measured), *blank]))
+    if any(m.samples.warmup for m in measured):
+        cut = [f"{len(m.samples.warmup):,}" for m in measured]
+        rows.append(Row(["Warm-up cut", *cut, *blank]))
+    return Table(columns, rows)
+
+
+def _difference_title(pair: Comparison, many: int) -> str:
+    return "Difference" if many == 1 else f"{units.plain(pair.candidate)} − {units.plain(pair.baseline)}"
+
+
+def verdicts(result: Result) -> Table:
+    """Every judgement with its interval."""
+    decimals = units.digits(max((m.samples.summary.median for m in result.measurements), default=0.0))
+    columns = [Column("Compared", numeric=False), Column("Verdict", numeric=False)]
+    titles = ("Change", "Interval of it", "Difference (ms)", "Interval of it (ms)", "Pairs")
+    columns += [Column(title) for title in titles]
+    rows = []
+    for pair in result.comparisons:
+        verdict = pair.verdict
+        cells = [
+            _compared(pair),
+            verdict.kind,
+            units.change(verdict.ratio),
+            units.change_span(verdict.interval),
+        ]
+        cells += [units.signed(pair.difference_ms, decimals), units.signed_span(pair.difference, decimals)]
+        cells += [f"{verdict.pairs:,}" if verdict.pairs else None]
+        rows.append(Row(cells))
+    return Table(columns, rows).without_empty_columns()
+
+
+def agreement(result: Result) -> Table | None:
+    """How far the actions of each candidate differ from its baseline's, or None where that was not measured."""
+    columns = [Column("Actions of", numeric=False), Column("Cosine"), Column("Largest error")]
+    columns += [Column("Mean error"), Column("Observations")]
+    rows = []
+    for pair in result.comparisons:
+        if (same := pair.agreement) is not None:
+            cells = [_compared(pair), f"{same.cosine:.6f}", units.number(same.largest_error)]
+            rows.append(Row([*cells, units.number(same.mean_error), f"{same.observations:,}"]))
+    return Table(columns, rows) if rows else None
+
+
+def _compared(pair: Comparison) -> str:
+    return f"{units.plain(pair.candidate)} vs {units.plain(pair.baseline)}"
+
+
+def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Table:
+    """The parts of several variants side by side, aligned by path; differences are from the first variant."""
+    decimals = units.digits(max((m.samples.summary.median for m in measurements), default=0.0))
+    first, *others = measurements
+    columns = [Column("Component", numeric=False)]
+    for m in measurements:
+        columns += [Column(f"{units.plain(m.name)} (ms)"), Column("% of whole")]
+    columns += [Column("Difference (ms)" if len(others) == 1 else f"Δ {units.plain(m.name)}") for m in others]
+
+    cells: list[str | None] = ["whole"]
+    for m in measurements:
+        cells += [units.ms(m.samples.summary.median, decimals), units.percent(1.0)]
+    base = first.samples.summary.median
+    cells += [units.signed(m.samples.summary.median - base, decimals) for m in others]
+    rows = [Row(cells, "whole")]
+
+    found = side_by_side(measurements, depth)
+    for path in aligned([list(by_path) for by_path in found]):
+        row = [by_path.get(path) for by_path in found]
+        part = next(p for p in row if p is not None)
+        cells = [units.plain(path[-1])]
+        for p in row:
+            cells += [p and units.ms(p.summary.median, decimals), p and units.percent(p.share)]
+        zero = row[0].summary.median if row[0] else 0.0
+        cells += [units.signed((p.summary.median if p else 0.0) - zero, decimals) for p in row[1:]]
+        rows.append(Row(cells, "other" if part.other else "part", len(path)))
+    return Table(columns, rows)
+
+
+def side_by_side(measurements: Sequence[Measurement], depth: int | None) -> list[dict[Path, Component]]:
+    """Each measurement's parts under paths that they share.
+
+    What one variant wraps in a part of its own (RTC's step around a denoising step) is the same part as what another
+    runs bare: the bare one is listed where the wrapped one is.
+    """
+    found = [{tuple(part.path): part for part in shown(m.components, depth)} for m in measurements]
+    every = dict.fromkeys(path for by_path in found for path in by_path)
+    for by_path in found:
+        names = {name for path in by_path for name in path}
+        for path in sorted((path for path in every if path not in by_path), key=len):
+            bare = (*(name for name in path[:-1] if name in names), path[-1])
+            # An 'other' belongs to its parent: that of the wrapper is not that of what is around it.
+            if bare != path and bare in by_path and (path[-1] != "other" or path[-2] in names):
+                by_path[path] = by_path.pop(bare)
+    return found
+
+
+def aligned(orders: Sequence[Sequence[Path]]) -> list[Path]:
+    """All paths in tree order: siblings as they first appear, 'other' after the named ones."""
+    children: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {}
+    for order in orders:
+        for path in order:
+            for length in range(1, len(path) + 1):
+                children.setdefault(path[: length - 1], {})[path[:length]] = None
+    present = {path for order in orders for path in order}
+
+    def walk(parent: tuple[str, ...]) -> list[tuple[str, ...]]:
+        ordered = sorted(children.get(parent, {}), key=lambda path: path[-1] == "other")
+        return [p for path in ordered for p in ([path] if path in present else []) + walk(path)]
+
+    return walk(())
+
+
+def guidance(measurements: Sequence[Measurement]) -> Table | None:
+    """What Real-Time Chunking spends on each chunk, as shares of the base denoising inside it; None without RTC."""
+    guided = [(m, split) for m in measurements if (split := _guided(m)) is not None]
+    if not guided:
+        return None
+    rows = []
+    for name in ("Base denoising", "Guidance", "Autograd correction", "RTC overhead"):
+        cells: list[str | None] = [name]
+        for m, split in guided:
+            decimals = units.digits(m.samples.summary.median)
+            share = split[name] / split["Base denoising"] if split["Base denoising"] > 0 else None
+            cells += [units.ms(split[name], decimals), share and units.percent(share)]
+        rows.append(Row(cells, "whole" if name == "RTC overhead" else "part"))
+    columns = [Column("Real-Time Chunking", numeric=False)]
+    for m, _ in guided:
+        columns += [Column(f"{units.plain(m.name)} (ms)"), Column("% of base")]
+    return Table(columns, rows)
+
+
+def _guided(m: Measurement) -> dict[str, float] | None:
+    def total(name: str) -> float:
+        inside = [part for part in m.components if part.path[-1] == name and "RTC step" in part.path]
+        return sum(part.summary.median for part in inside)
+
+    step, base, autograd = total("RTC step"), total("denoise step"), total("autograd correction")
+    if step == 0 or base == 0:
+        return None
+    overhead = step - base
+    return {
+        "Base denoising": base,
+        "Guidance": overhead - autograd,
+        "Autograd correction": autograd,
+        "RTC overhead": overhead,
+    }
+
+
+def memory(measurements: Sequence[Measurement]) -> Table | None:
+    """What each measurement held, or None where nothing was counted."""
+    figures = {
+        "Weights": [m.memory.weights for m in measurements],
+        "Peak activations": [m.memory.peak_activations for m in measurements],
+        "Peak of the process": [m.memory.peak_process for m in measurements],
+        "Peak on the device": [m.memory.peak_device for m in measurements],
+    }
+    rows = [Row([k, *map(units.size, v)]) for k, v in figures.items() if any(b is not None for b in v)]
+    columns = [Column("Memory", numeric=False), *(Column(units.plain(m.name)) for m in measurements)]
+    return Table(columns, rows) if rows else None

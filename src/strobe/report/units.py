@@ -1,0 +1,93 @@
+"""Numbers as people read them, with as many digits as the whole they belong to deserves."""
+
+from __future__ import annotations
+
+from strobe.results.schema import Interval
+
+NONE = "–"
+
+
+def plain(text: str) -> str:
+    """One printable line: names and notes come from outside and may hold newlines or terminal escapes."""
+    return " ".join("".join(c if c.isprintable() or c.isspace() else "\ufffd" for c in text).split())
+
+
+def digits(whole_ms: float) -> int:
+    """Decimals for every time in a table whose largest figure is ``whole_ms``, so that columns align."""
+    for limit, decimals in ((1000, 1), (10, 2), (1, 3)):
+        if abs(whole_ms) >= limit:
+            return decimals
+    return 4
+
+
+def ms(value: float | None, decimals: int = 2) -> str | None:
+    return None if value is None else f"{value:,.{decimals}f}"
+
+
+def signed(value: float | None, decimals: int = 2) -> str | None:
+    if value is None:
+        return None
+    return f"{round(value, decimals) + 0.0:+,.{decimals}f}".replace("-", "−")
+
+
+def span(interval: Interval | None, decimals: int = 2) -> str | None:
+    return None if interval is None else f"{interval.low:,.{decimals}f} to {interval.high:,.{decimals}f}"
+
+
+def signed_span(interval: Interval | None, decimals: int = 2) -> str | None:
+    if interval is None:
+        return None
+    return f"{signed(interval.low, decimals)} to {signed(interval.high, decimals)}"
+
+
+def percent(share: float | None) -> str | None:
+    return None if share is None else f"{100 * share:.1f} %"
+
+
+def change(ratio: float | None) -> str | None:
+    """A ratio as a change: 1.031 is ``+3.1 %``."""
+    return None if ratio is None else f"{signed(100 * (ratio - 1), 1)} %"
+
+
+def change_span(interval: Interval | None) -> str | None:
+    if interval is None:
+        return None
+    return f"{signed(100 * (interval.low - 1), 1)} to {signed(100 * (interval.high - 1), 1)} %"
+
+
+def calls(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+
+
+def gflop(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def size(value: int | None) -> str | None:
+    """Bytes in the binary unit that gives one to four digits before the point."""
+    if value is None:
+        return None
+    if value < 0:
+        return f"−{size(-value)}"
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{amount:,.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:,.1f} {unit}"
+
+
+def number(value: float | None, significant: int = 4) -> str | None:
+    return None if value is None else f"{value:.{significant}g}"
+
+
+def count(value: int, noun: str) -> str:
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
+def metric(value: float) -> str:
+    """A large count in short: 51600000 is ``51.6 M``."""
+    for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            return f"{value / limit:.3g} {unit}"
+    return f"{value:g}"

@@ -1,0 +1,127 @@
+"""Keep a result in a run folder and read it again: ``result.json``, ``trace.json.gz`` and ``report.html``."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import re
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from strobe.errors import UserError, nearest
+from strobe.results.schema import SCHEMA_VERSION, Result
+
+RESULT = "result.json"
+TRACE = "trace.json.gz"
+REPORT = "report.html"
+
+# Schema version → the function that turns such a document into one of the next version. Version 1 is the first
+# that was released, so there is nothing to migrate from yet.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+
+def new_run(root: Path, study: str, subject: str) -> Path:
+    """Make a folder for one run, such as ``2026-11-21_0412_breakdown_act``; never one that was there before."""
+    stem = "_".join([datetime.now().strftime("%Y-%m-%d_%H%M"), _slug(study), _slug(subject)])
+    root.mkdir(parents=True, exist_ok=True)
+    for attempt in range(1, 10_000):
+        folder = root / (stem if attempt == 1 else f"{stem}-{attempt}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            return folder
+    raise UserError(f"{root} holds too many runs called {stem}: name another folder to keep runs in")
+
+
+def save(result: Result, folder: Path, trace: dict[str, Any] | None = None) -> None:
+    """Write the run's files so that a reader sees the old ones or the new ones, never half of one."""
+    # Lists can be changed behind pydantic's back; what is written must be readable again.
+    Result.model_validate(result.model_dump())
+    text = result.model_dump_json(indent=1, fallback=str)
+    packed = None if trace is None else gzip.compress(json.dumps(trace, allow_nan=False).encode(), mtime=0)
+    folder.mkdir(parents=True, exist_ok=True)
+    if packed is not None:
+        replace(folder / TRACE, packed)
+    replace(folder / RESULT, text.encode())
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write ``path`` whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: Path | str) -> Result:
+    """Read the result of a run, given its folder or its ``result.json``."""
+    file = _find(Path(path))
+    document = _parse(file)
+    version = document.get("schema_version")
+    if not isinstance(version, int) or isinstance(version, bool) or "strobe_version" not in document:
+        raise UserError(f"{file} is JSON, but not a result of Strobe: name a run folder or its {RESULT}")
+    if version > SCHEMA_VERSION:
+        reads = f"schema {version}; this one reads up to {SCHEMA_VERSION}"
+        raise UserError(f"{file} was made by a newer Strobe ({reads}): upgrade Strobe to read it")
+    for step in range(version, SCHEMA_VERSION):
+        if step not in MIGRATIONS:
+            raise UserError(f"{file} has schema {version}, which no released Strobe wrote: run the study again")
+        document = MIGRATIONS[step](document) | {"schema_version": step + 1}
+    try:
+        return Result.model_validate(document)
+    except ValidationError as error:
+        raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")[:60] or "run"
+
+
+def _find(path: Path) -> Path:
+    if path.is_dir():
+        if (path / RESULT).is_file():
+            return path / RESULT
+        runs = _runs(path)
+        if runs:
+            raise UserError(f"{path} holds several runs, name one of them: {', '.join(runs[-6:])}")
+        raise UserError(f"{path} holds no {RESULT}: name the folder of a run that was kept")
+    if path.exists():
+        return path
+    siblings = _runs(path.parent)
+    hint = nearest(path.name, siblings) if siblings else "name the folder of a run that was kept"
+    raise UserError(f"no run at {path}: {hint}")
+
+
+def _runs(root: Path) -> list[str]:
+    try:
+        return sorted(child.name for child in root.iterdir() if (child / RESULT).is_file())
+    except OSError:
+        return []
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(file.read_bytes())
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+        where = f" (line {error.lineno}: {error.msg})" if isinstance(error, json.JSONDecodeError) else ""
+        raise UserError(f"{file} is truncated or not JSON{where}: run the study again") from None
+    return document if isinstance(document, dict) else {}
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or "the whole"
+    return f"{field}: {first['msg'][:1].lower()}{first['msg'][1:]}"

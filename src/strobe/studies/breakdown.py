@@ -1,0 +1,59 @@
+"""Breakdown: where do the milliseconds of a phase go?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import strobe
+from strobe.measure import ceiling as ceilings
+from strobe.measure import machine
+from strobe.results.schema import Ceiling, Result
+from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
+from strobe.subjects.subject import Phase, Subject
+from strobe.treatments.treatment import Treatment, Variant
+
+
+def breakdown(
+    subject: Subject,
+    phases: Sequence[Phase],
+    options: Options,
+    treatments: tuple[Treatment, ...] = (),
+    reporter: Reporter | None = None,
+) -> tuple[Result, list[Measured]]:
+    """Measure each phase on its own and cut it into the anatomy's parts; ``treatments`` hold for inference.
+
+    Returns:
+        The result, without findings, and per phase what it was made from. Ctrl-C keeps the rounds measured so far and
+        leaves out the phases not begun.
+    """
+    reporter = reporter or Silent()
+    result = begin(subject, "breakdown", f"{subject.loaded.info.name}: where the time goes", options, reporter)
+    measured: list[Measured] = []
+    for phase in phases:
+        variant = Variant(phase, treatments if phase == "inference" else ())
+        one = measure(subject, phase, [variant], options, result.machine.ceiling, reporter)
+        measured.append(one)
+        result.measurements += one.measurements
+        if one.interrupted:
+            result.status = "interrupted"
+            break
+    return result, measured
+
+
+def begin(subject: Subject, study: str, title: str, options: Options, reporter: Reporter) -> Result:
+    """A result that knows its subject, its machine and what the machine can do, and nothing else yet."""
+    where = machine.describe(subject.device)
+    if options.counted:
+        reporter.stage("measuring what this machine can do")
+        dtypes = [dtype for dtype in subject.loaded.info.dtypes if dtype in ("float32", "bfloat16", "float16")]
+        where.ceiling = ceilings.measure(subject.device, dtypes or ["float32"])
+    else:
+        where.ceiling = Ceiling()
+    return Result(
+        strobe_version=strobe.__version__,
+        study=study,  # type: ignore[arg-type]
+        title=title,
+        subject=subject.loaded.info,
+        machine=where,
+        notes=list(subject.loaded.notes),
+    )

@@ -1,0 +1,172 @@
+"""What changed between two runs of the same study?
+
+The runs were made at different times, so nothing pairs their samples: verdicts are unpaired, and a note says that a
+drift of the machine looks like a change. Many parts are judged at once. To keep the chance of any false claim at 5 %
+for each measurement, only parts of at least 2 % of the whole are judged, each at the level 1 − 5 % / (parts judged)
+(Bonferroni).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from strobe.errors import UserError
+from strobe.results.schema import (
+    Component,
+    ComponentChange,
+    Difference,
+    Machine,
+    Measurement,
+    MeasurementChange,
+    MemoryChange,
+    Result,
+    RunLabel,
+    Verdict,
+)
+
+Judge = Callable[..., Verdict]
+SMALLEST_SHARE = 0.02
+FALSE_CLAIMS = 0.05
+
+
+def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Difference:
+    """Judge ``after`` against ``before``, measurement by measurement and part by part.
+
+    ``judge`` is `strobe.measure.verdicts.unpaired_verdict` or something with its signature.
+
+    Raises:
+        UserError: the runs are of different studies, or have no measurement in common.
+    """
+    if before.study != after.study:
+        raise UserError(f"a {before.study} and a {after.study} cannot be compared: name two runs of the same study")
+    names = [m.name for m in after.measurements]
+    common = [m for m in before.measurements if m.name in names and m.samples.values]
+    pairs = [(m, after.measurement(m.name)) for m in common if after.measurement(m.name).samples.values]
+    if not pairs:
+        one, two = ([m.name for m in run.measurements] for run in (before, after))
+        had = f"{', '.join(one) or 'none'} before, {', '.join(two) or 'none'} after"
+        raise UserError(f"the two runs have no measurement in common ({had}): name two runs that measured the same")
+    judged_by = judge or _standard()
+    return Difference(
+        study=after.study,
+        before=_label(before),
+        after=_label(after),
+        measurements=[_measurement(old, new, judged_by) for old, new in pairs],
+        notes=_notes(before, after),
+    )
+
+
+def regressed(difference: Difference, threshold: float = 0.0) -> bool:
+    """Whether a measurement was shown to be slower, by an estimated fraction above ``threshold`` (0.05 is 5 %)."""
+    return any(m.verdict.kind == "slower" and m.verdict.ratio > 1 + threshold for m in difference.measurements)
+
+
+def _standard() -> Judge:
+    # Here and not above: it brings SciPy, which `regressed` and the command's help can do without.
+    from strobe.measure.verdicts import unpaired_verdict
+
+    return unpaired_verdict
+
+
+def _label(run: Result) -> RunLabel:
+    return RunLabel(title=run.title, started=run.started, strobe_version=run.strobe_version, status=run.status)
+
+
+def _measurement(old: Measurement, new: Measurement, judge: Judge) -> MeasurementChange:
+    names = {"baseline_name": f"{old.name} before", "candidate_name": f"{new.name} after"}
+    before = {tuple(c.path): c for c in old.components}
+    after = {tuple(c.path): c for c in new.components}
+    judged = [path for path in after if path in before and _counts(before[path], after[path])]
+    changes = [_component(before[path], after[path], len(judged), judge) for path in judged]
+    changes += [
+        ComponentChange(path=list(path), change="appeared", after_ms=part.summary.median)
+        for path, part in after.items()
+        if path not in before and not part.other and part.share >= SMALLEST_SHARE
+    ]
+    changes += [
+        ComponentChange(path=list(path), change="gone", before_ms=part.summary.median)
+        for path, part in before.items()
+        if path not in after and not part.other and part.share >= SMALLEST_SHARE
+    ]
+    order = {path: place for place, path in enumerate([*after, *before])}
+    return MeasurementChange(
+        name=new.name,
+        phase=new.phase,
+        before=old.samples,
+        after=new.samples,
+        verdict=judge(old.samples.values, new.samples.values, **names),
+        components=sorted((c for c in changes if c is not None), key=lambda c: order[tuple(c.path)]),
+        judged=len(judged),
+        memory=_memory(old, new),
+    )
+
+
+def _counts(old: Component, new: Component) -> bool:
+    # A part that took no time in some iteration has no ratio.
+    return max(old.share, new.share) >= SMALLEST_SHARE and min([*old.values, *new.values], default=0) > 0
+
+
+def _component(old: Component, new: Component, judged: int, judge: Judge) -> ComponentChange | None:
+    level = 1 - FALSE_CLAIMS / judged
+    verdict = judge(old.values, new.values, baseline_name="before", candidate_name="after", level=level)
+    if verdict.kind not in ("faster", "slower"):
+        return None
+    return ComponentChange(
+        path=new.path,
+        change="faster" if verdict.kind == "faster" else "slower",
+        before_ms=old.summary.median,
+        after_ms=new.summary.median,
+        verdict=verdict,
+    )
+
+
+def _memory(old: Measurement, new: Measurement) -> list[MemoryChange]:
+    names = {
+        "weights": "weights",
+        "peak_activations": "peak activations",
+        "peak_process": "peak of the process",
+        "peak_device": "peak on the device",
+    }
+    pairs = [(name, getattr(old.memory, field), getattr(new.memory, field)) for field, name in names.items()]
+    return [MemoryChange(name=name, before=a, after=b) for name, a, b in pairs if a is not None and b is not None]
+
+
+def _notes(before: Result, after: Result) -> list[str]:
+    notes = ["The runs were made one after the other: a drift of the machine between them looks like a change. "
+             "`strobe compare` alternates and is surer."]  # fmt: skip
+    notes += _machine(before.machine, after.machine)
+    if before.strobe_version != after.strobe_version:
+        notes.append(f"strobe: {before.strobe_version} before, {after.strobe_version} after")
+    notes += _changed("config", _flat(before.config), _flat(after.config))
+    fields = {"name", "kind", "source", "size", "parameters", "dtypes", "inputs", "anatomy"}
+    old, new = (run.subject.model_dump(include=fields) for run in (before, after))
+    notes += _changed("subject", _flat(old), _flat(new))
+    one, two = ({m.name for m in run.measurements} for run in (before, after))
+    notes += [f"measured before only: {name}" for name in sorted(one - two)]
+    notes += [f"measured after only: {name}" for name in sorted(two - one)]
+    return notes
+
+
+def _machine(old: Machine, new: Machine) -> list[str]:
+    about = ("system", "cpu", "cores", "threads", "memory_bytes", "device", "device_name")
+    notes = [
+        f"other machine: {name.replace('_', ' ')} was {getattr(old, name)}, is {getattr(new, name)}"
+        for name in about
+        if getattr(old, name) != getattr(new, name)
+    ]
+    return notes + _changed("version", old.versions, new.versions) + _changed("power", old.power, new.power)
+
+
+def _changed(what: str, old: dict[str, str], new: dict[str, str]) -> list[str]:
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return [f"{what} {key}: {old.get(key, 'not there')} before, {new.get(key, 'not there')} after" for key in keys]
+
+
+def _flat(data: object, prefix: str = "") -> dict[str, str]:
+    """Nested settings as ``a.b`` → text."""
+    if not isinstance(data, dict):
+        return {prefix: str(data)}
+    flat: dict[str, str] = {}
+    for key, value in data.items():
+        flat |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat

@@ -1,0 +1,229 @@
+"""What breakdown and compare share: run a subject's variants in turn, and turn the timeline into measurements."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from strobe.measure.accounting import Accounting
+from strobe.measure.components import Iteration, components, iterations, spans
+from strobe.measure.memory import peak_process
+from strobe.measure.sampling import Budget, Collected, Progress, collect
+from strobe.measure.statistics import describe, summarise
+from strobe.results.schema import Ceiling, Measurement, Memory, Samples
+from strobe.subjects.subject import ITERATION, Phase, Subject
+from strobe.timeline import Section, Timeline
+from strobe.timeline.probe import Attached, Hook
+from strobe.timeline.sections import unseen
+from strobe.treatments.treatment import Variant
+
+
+class Reporter(Protocol):
+    """Where a study says what it is doing."""
+
+    def stage(self, what: str) -> None:
+        """A new piece of work begins."""
+
+    def progress(self, progress: Progress) -> None:
+        """How far the sampling in this stage has come."""
+
+
+class Silent:
+    """Says nothing."""
+
+    def stage(self, what: str) -> None: ...
+
+    def progress(self, progress: Progress) -> None: ...
+
+
+@dataclass
+class Options:
+    """How to measure, whatever is measured."""
+
+    budget: Budget
+    depth: int = 1
+    batch_size: int = 8
+    serialised: bool = False
+    counted: bool = True
+    probed: bool = True
+
+
+@dataclass
+class Measured:
+    """Measurements of one phase, one per variant, and what they were made from."""
+
+    measurements: list[Measurement]
+    collected: Collected
+    actions: dict[str, list[Tensor]]  # inference: the actions of every kept round, aligned over the variants
+    sections: list[Section] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def measure(
+    subject: Subject,
+    phase: Phase,
+    variants: Sequence[Variant],
+    options: Options,
+    ceiling: Ceiling | None = None,
+    reporter: Reporter | None = None,
+) -> Measured:
+    """Run ``variants`` of one phase in alternation until the budget is spent; Ctrl-C keeps the complete rounds.
+
+    Raises:
+        UserError: a treatment does not apply; a probe does not fit.
+    """
+    reporter = reporter or Silent()
+    call = subject.call(phase, options.batch_size)
+    hooks = subject.hooks(phase, options.depth) if options.probed else []
+    order: list[str] = []
+    outputs: dict[str, list[Tensor]] = {variant.name: [] for variant in variants}
+    timeline = Timeline(subject.device, serialised=options.serialised)
+
+    def runner(variant: Variant) -> Callable[[], float]:
+        def run() -> float:
+            undo = variant.apply(subject)
+            try:
+                order.append(variant.name)
+                index = len(outputs[variant.name])  # every variant sees the same observation and noise in a round
+                start = time.perf_counter()
+                output = call(index)
+                took = (time.perf_counter() - start) * 1e3
+                outputs[variant.name].append(output.detach().float().cpu())
+                return took
+            finally:
+                undo()
+
+        return run
+
+    reporter.stage(f"{phase}: {', '.join(variant.name for variant in variants)}")
+    with Attached(hooks), timeline:
+        collected = collect({v.name: runner(v) for v in variants}, options.budget, reporter.progress)
+    runs = _by_variant(iterations(timeline.sections(), ITERATION), order)
+    skip, interrupted = collected.warmup_rounds, collected.interrupted
+    kept = {name: runs.get(name, [])[skip : skip + len(s.values)] for name, s in collected.samples.items()}
+
+    measurements: list[Measurement] = []
+    for variant in variants:
+        if not kept.get(variant.name):
+            continue
+        counted: _Counted | None = None
+        if options.counted and not interrupted:
+            reporter.stage(f"{phase}: counting FLOP and memory of {variant.name}")
+            try:
+                counted = _count(subject, variant, call, hooks)
+            except KeyboardInterrupt:
+                interrupted = True
+        warmup = [run.ms for run in runs[variant.name][:skip]]
+        measurement = _measurement(subject, variant, phase, kept[variant.name], warmup, counted, ceiling)
+        measurement.unseen = _unseen(hooks, kept[variant.name])
+        measurement.facts |= _facts(subject, phase, options)
+        if not measurement.unseen and options.depth == 1:
+            measurement.notes += _never_ran(hooks, kept[variant.name])
+        if options.serialised:
+            measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
+        measurements.append(measurement)
+    actions = {name: values[skip : skip + len(kept.get(name, []))] for name, values in outputs.items()}
+    return Measured(measurements, collected, actions, timeline.sections(), interrupted)
+
+
+@dataclass
+class _Counted:
+    accounting: Accounting | None
+    memory: Memory
+
+
+def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]) -> _Counted:
+    undo = variant.apply(subject)
+    accounting = None
+    device = subject.device
+    try:
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        with peak_process() as process:
+            if variant.facts().get("compiled"):  # operators inside a compiled region cannot be counted
+                call(0)
+            else:
+                accounting = Accounting()
+                with Attached(hooks):
+                    accounting.run(lambda: call(0))
+    finally:
+        undo()
+    on_device = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    return _Counted(
+        accounting,
+        Memory(
+            weights=subject.loaded.info.weight_bytes,
+            peak_activations=accounting.total.peak_bytes if accounting is not None else None,
+            peak_process=process.bytes,
+            peak_device=on_device,
+        ),
+    )
+
+
+def _measurement(
+    subject: Subject,
+    variant: Variant,
+    phase: Phase,
+    runs: Sequence[Iteration],
+    warmup: list[float],
+    counted: _Counted | None,
+    ceiling: Ceiling | None,
+) -> Measurement:
+    values = [run.ms for run in runs]
+    accounts = None
+    if counted is not None and counted.accounting is not None:
+        accounts = {path[1:]: account for path, account in counted.accounting.accounts.items()}
+    summary = summarise(values)
+    nearest = min(runs, key=lambda run: abs(run.ms - summary.median))
+    return Measurement(
+        name=variant.name,
+        phase=phase,
+        clock="host" if runs[0].whole.device_ms is None else "device",
+        samples=Samples(warmup=warmup, values=values, summary=summary, notes=describe(values)),
+        components=components(runs, accounts, ceiling),
+        memory=counted.memory if counted is not None else Memory(weights=subject.loaded.info.weight_bytes),
+        spans=spans(nearest),
+        facts=variant.facts(),
+    )
+
+
+def _facts(subject: Subject, phase: Phase, options: Options) -> dict[str, str | int | float | bool | None]:
+    config: Any = subject.policy.config
+    steps = getattr(config, "num_inference_steps", None) or getattr(config, "num_steps", None)
+    if steps is None and hasattr(config, "num_train_timesteps"):  # Diffusion takes them all unless told otherwise
+        steps = config.num_train_timesteps
+    facts: dict[str, str | int | float | bool | None] = {
+        "device": str(subject.device),
+        "batch size": 1 if phase == "inference" else options.batch_size,
+        "chunk size": getattr(config, "chunk_size", None) or getattr(config, "horizon", None),
+        "grad.parameters": sum(1 for parameter in subject.policy.parameters() if parameter.requires_grad),
+    }
+    if phase == "inference":
+        facts["denoising steps"] = steps
+        facts["executed actions"] = getattr(config, "n_action_steps", None)
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _unseen(hooks: Sequence[Hook], runs: Sequence[Iteration]) -> dict[str, str]:
+    # Variants share the timeline: a part that is hidden in this one may have been seen in another.
+    fired = {part.name for run in runs for part in run.parts}
+    reasons = unseen()
+    return {hook.name: reasons[hook.name] for hook in hooks if hook.name in reasons and hook.name not in fired}
+
+
+def _never_ran(hooks: Sequence[Hook], runs: Sequence[Iteration]) -> list[str]:
+    fired = {part.name for run in runs for part in run.parts}
+    silent = [hook.name for hook in hooks if hook.name not in fired and not hook.optional]
+    return [f"probes that never fired in this phase: {', '.join(dict.fromkeys(silent))}"] if silent else []
+
+
+def _by_variant(runs: Sequence[Iteration], order: Sequence[str]) -> Mapping[str, list[Iteration]]:
+    found: dict[str, list[Iteration]] = {}
+    for run, name in zip(runs, order, strict=False):
+        found.setdefault(name, []).append(run)
+    return found

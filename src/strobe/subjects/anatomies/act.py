@@ -1,0 +1,45 @@
+"""ACT: Action Chunking with Transformers (Zhao et al. 2023, LeRobot's ``policies/act``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lerobot.policies.pretrained import PreTrainedPolicy
+
+from strobe.subjects.anatomy import Anatomy, blocks, register
+from strobe.timeline.probe import Probe
+
+
+def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
+    """Parts of a chunk; the image parts are there only for a policy that sees."""
+    found = [
+        Probe.module("model.encoder", "encoder"),
+        blocks("model.encoder.layers", "layer"),
+        Probe.module("model.encoder.layers.*.self_attn", "attention", level=3),
+        Probe.module("model.decoder", "decoder"),
+        blocks("model.decoder.layers", "layer"),
+        Probe.module("model.decoder.layers.*.self_attn", "self-attention", level=3),
+        Probe.module("model.decoder.layers.*.multihead_attn", "cross-attention", level=3),
+        Probe.module("model.action_head", "action head"),
+    ]
+    if policy.config.image_features:
+        found += [
+            Probe.module("model.backbone", "backbone"),
+            Probe.module("model.backbone.*", "{}", level=2),
+            Probe.module("model.encoder_img_feat_input_proj", "image projection"),
+            Probe.module("model.encoder_cam_feat_pos_embed", "image position embedding"),
+        ]
+    return found
+
+
+def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
+    """The VAE encoder sees the actions to be learnt; it does not run at inference."""
+    if not getattr(policy.config, "use_vae", False):
+        return ()
+    return [
+        Probe.module("model.vae_encoder", "VAE encoder"),
+        blocks("model.vae_encoder.layers", "layer"),
+    ]
+
+
+register(Anatomy("act", ("act",), probes, training=training, compiled=(("model", "forward"),)))

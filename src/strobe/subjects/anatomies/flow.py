@@ -1,0 +1,49 @@
+"""What the flow-matching policies share: a prefix pass that fills the KV cache once, then denoising steps over it.
+
+They run one module for three things, told apart by which embeddings it is given: prefix alone (fill the cache), suffix
+alone (a denoising step), both (training).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from strobe.timeline.probe import Probe
+
+
+def _prefix_only(*_: Any, inputs_embeds: Sequence[Any], **__: Any) -> bool:
+    return inputs_embeds[1] is None
+
+
+def _suffix_only(*_: Any, inputs_embeds: Sequence[Any], **__: Any) -> bool:
+    return inputs_embeds[0] is None
+
+
+def _both(*_: Any, inputs_embeds: Sequence[Any], **__: Any) -> bool:
+    return inputs_embeds[0] is not None and inputs_embeds[1] is not None
+
+
+def embeddings(joint: str, resize: str) -> list[Probe]:
+    """Images and words to tokens. ``joint``: path of the module that holds both transformers."""
+    return [
+        Probe.method("", resize, "image resize"),
+        Probe.method(joint, "embed_image", "vision tower"),
+        Probe.method(joint, "embed_language_tokens", "language embedding"),
+        Probe.method("model", "embed_suffix", "suffix embedding"),
+        Probe.module("model.action_out_proj", "action head"),
+    ]
+
+
+def sampling(joint: str) -> list[Probe]:
+    """Inference: the prefix pass, and the denoising steps with the action expert in them."""
+    return [
+        Probe.method(joint, "forward", "prefix KV cache", when=_prefix_only),
+        Probe.method("model", "denoise_step", "denoise step"),
+        Probe.method(joint, "forward", "action expert", when=_suffix_only),
+    ]
+
+
+def joint_pass(joint: str) -> list[Probe]:
+    """Training: prefix and suffix through both transformers at once."""
+    return [Probe.method(joint, "forward", "joint transformer", when=_both)]

@@ -1,0 +1,242 @@
+"""Build a policy at full size with random weights, fast and without a second copy in memory.
+
+While the policy's own constructor runs, large uninitialised tensors are put on the meta device and every
+operation on them is written down on a *tape* instead of being computed. When the constructor is done, each
+large tensor is allocated once, in its final dtype on its device, and its tape is played.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+BLOCK = 1 << 22  # elements of the random block that the weights are cut from
+
+_aten = torch.ops.aten
+_EMPTY = {_aten.empty.memory_format, _aten.empty_strided.default, _aten.new_empty.default}
+_COPY = {_aten._to_copy.default, _aten.clone.default}
+_OVERWRITE = {
+    _aten.zero_.default,
+    _aten.fill_.Scalar,
+    _aten.uniform_.default,
+    _aten.normal_.default,
+    _aten.copy_.default,
+}
+
+
+class CannotBuildFast(Exception):
+    """A tensor was left without values: the constructor has to be run the usual way."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One in-place operation or cast, on a view of the storage; without one, alike on every element."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    geometry: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
+
+    @property
+    def cast(self) -> bool:
+        return self.func is _aten._to_copy.default
+
+    def play(self, tensor: Tensor) -> Tensor:
+        if self.geometry is None:
+            return self.func(tensor, *self.args, **dict(self.kwargs))
+        self.func(tensor.as_strided(*self.geometry), *self.args, **dict(self.kwargs))
+        return tensor
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _length(tensor: Tensor) -> int:
+    return tensor.untyped_storage().nbytes() // tensor.element_size()
+
+
+def _tensors_in(values: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+class _PutOff(TorchDispatchMode):
+    """Puts large empty tensors on the meta device and keeps a tape for each of their storages.
+
+    A tensor whose values are needed while the mode is on gets them at once.
+    """
+
+    def __init__(self, device: torch.device, seed: int, above: int) -> None:
+        super().__init__()
+        self.device = device
+        self.above = above
+        self.tapes: dict[int, list[_Step]] = {}
+        self.made: dict[int, Tensor] = {}
+        self.held: list[Tensor] = []
+        self.blocks: dict[tuple[tuple[_Step, ...], torch.dtype], Tensor] = {}
+        self.offsets = random.Random(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in _EMPTY and self._is_large(func, args, kwargs):
+            return self._put_off(func(*args, **kwargs | {"device": "meta"}), [])
+        if func is _aten.scalar_tensor.default:
+            # `weight[3] = 0.0` makes its scalar where the weight is, and there the value would be lost.
+            kwargs["device"] = None
+        known = [tensor for tensor in _tensors_in((args, kwargs)) if self.knows(tensor)]
+        if not known or func.is_view:
+            return func(*args, **kwargs)
+        first = args[0]
+        if func in _COPY and first.numel() == _length(first):
+            return self._copy(first, kwargs.get("dtype"))
+        in_place = func._schema.name.endswith("_")
+        if in_place and len(known) == 1 and known[0] is first and self._write(first, func, args[1:], kwargs):
+            return first
+        # Weights made here outlive the inference mode in which the constructor may be trying them out.
+        with torch.inference_mode(False):
+            args, kwargs = tree_map(self._valued, (args, kwargs))
+        result = func(*args, **kwargs)
+        return first if in_place else result
+
+    def knows(self, tensor: Tensor) -> bool:
+        return tensor.is_meta and (_storage(tensor) in self.tapes or _storage(tensor) in self.made)
+
+    def _is_large(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+        size = args[1] if func is _aten.new_empty.default else args[0]
+        dtype = kwargs.get("dtype") or torch.get_default_dtype()
+        device = torch.device(kwargs.get("device") or "cpu")
+        return device.type != "meta" and dtype.is_floating_point and torch.Size(size).numel() >= self.above
+
+    def _put_off(self, tensor: Tensor, tape: list[_Step]) -> Tensor:
+        # A freed storage's address may be taken by the next one; held, an address means one storage only.
+        self.held.append(tensor)
+        self.tapes[_storage(tensor)] = tape
+        return tensor
+
+    def _copy(self, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+        # A move to a device is put off with everything else: where to is known in the end.
+        copied = self._put_off(torch.empty_like(tensor, dtype=dtype), [])
+        if _storage(tensor) in self.made:
+            self.made[_storage(copied)] = self.made[_storage(tensor)].to(copied.dtype, copy=True)
+        else:
+            cast = _Step(_aten._to_copy.default, (), (("dtype", copied.dtype),))
+            self.tapes[_storage(copied)] = [*self.tapes[_storage(tensor)], cast]
+        return copied
+
+    def _write(self, tensor: Tensor, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+        """Put the operation on the tape, if it can be put off."""
+        if _storage(tensor) in self.made:
+            return False
+        tape, whole = self.tapes[_storage(tensor)], tensor.numel() == _length(tensor)
+        sources = _tensors_in((args, kwargs))
+        if sources and not (whole and func is _aten.copy_.default):
+            return False
+        if whole and func in _OVERWRITE:
+            tape.clear()
+        alike = whole and not sources
+        geometry = None if alike else (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+        tape.append(_Step(func, args, tuple((k, v) for k, v in kwargs.items() if k != "generator"), geometry))
+        return True
+
+    def _valued(self, leaf: Any) -> Any:
+        return self.value(leaf) if isinstance(leaf, Tensor) and self.knows(leaf) else leaf
+
+    def value(self, tensor: Tensor) -> Tensor:
+        """The tensor with its values, on the device; tensors that shared a storage share it still."""
+        key = _storage(tensor)
+        if key not in self.made:
+            # Popped, so that the tensors a checkpoint was read into are freed one by one.
+            self.made[key] = self._play(_length(tensor), tensor.dtype, self.tapes.pop(key))
+        return self.made[key].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    @torch.no_grad()
+    def _play(self, length: int, dtype: torch.dtype, tape: list[_Step]) -> Tensor:
+        local = next((i for i, step in enumerate(tape) if step.geometry), len(tape))
+        flat = self._tile(length, dtype, tuple(tape[:local]))
+        for step in tape[local:]:
+            # The tensor has its last dtype from the start: no wider copy is ever in memory.
+            if not step.cast:
+                step.play(flat)
+        return flat
+
+    def _tile(self, length: int, dtype: torch.dtype, steps: tuple[_Step, ...]) -> Tensor:
+        block = self.blocks.get((steps, dtype))
+        if block is None:
+            # Drawn on the CPU, so that a seed gives the same weights on every device.
+            block = torch.zeros(BLOCK)
+            for step in steps:
+                block = step.play(block)
+            block = self.blocks[steps, dtype] = block.to(self.device, dtype)
+        flat = torch.empty(length, dtype=dtype, device=self.device)
+        half = BLOCK // 2
+        for start in range(0, length, half):
+            piece = flat[start : start + half]
+            offset = self.offsets.randrange(half)
+            piece.copy_(block[offset : offset + len(piece)])
+        return flat
+
+
+@contextlib.contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+def build_fast(
+    make: Callable[[], nn.Module], device: str | torch.device = "cpu", seed: int = 0, *, above: int = 1 << 18
+) -> nn.Module:
+    """Call ``make`` with the initialisation of its large tensors put off, then fill them in fast.
+
+    Tensors below ``above`` elements are initialised by ``make`` itself. A larger one gets the distribution
+    that its constructor asked for, but its values are slices, at random offsets, of one block of 4 Mi random
+    values per distribution: weights repeat each other in pieces. They behave as random weights do in
+    everything that is timed, and are no start for training. Names, shapes, dtypes, ties and ``requires_grad``
+    are the constructor's own.
+
+    The same ``seed`` gives the same weights on every device. The global random state is left as it was.
+    Memory peaks at the weights plus one block per distribution.
+
+    ``make`` may also read a checkpoint into the module: what it copies into a weight is what the weight
+    holds.
+
+    Raises CannotBuildFast if a tensor is left without values.
+    """
+    device = torch.device(device)
+    with _seeded(seed, device):
+        putting_off = _PutOff(device, seed, above)
+        with putting_off, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*which is a no-op")
+            module = make()
+        for owner in module.modules():
+            for tensor in _tensors(owner):
+                if putting_off.knows(tensor):
+                    _become(tensor, putting_off.value(tensor))
+    left = sum(tensor.is_meta for owner in module.modules() for tensor in _tensors(owner))
+    if left:
+        raise CannotBuildFast(f"{left} tensors of {type(module).__name__} were left without values")
+    return module.to(device)
+
+
+def _become(tensor: Tensor, value: Tensor) -> None:
+    # Swapped in place, so that whoever holds the parameter (a tied layer, a list) holds the one with values.
+    if isinstance(tensor, nn.Parameter):
+        value = nn.Parameter(value, requires_grad=tensor.requires_grad)
+    vars(value).update(vars(tensor))  # pyright: ignore[reportAttributeAccessIssue]
+    torch.utils.swap_tensors(tensor, value)
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    """The module's own parameters, buffers and plain tensor attributes."""
+    for values in (module._parameters, module._buffers, vars(module)):
+        yield from (value for value in values.values() if isinstance(value, Tensor))

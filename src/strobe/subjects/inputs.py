@@ -1,0 +1,261 @@
+"""What a policy is run on: observations as inference hands them over, and batches as training does.
+
+Both are raw: they are what goes into the policy's preprocessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lerobot.configs import FeatureType, PolicyFeature, PreTrainedConfig
+from lerobot.utils.constants import ACTION, OBS_ENV_STATE, OBS_STATE, OBS_STR
+from torch import Tensor
+
+from strobe.errors import UserError, nearest
+from strobe.subjects import synthesis
+from strobe.subjects.quiet import quiet
+from strobe.subjects.standins import hub_reachable
+
+
+@dataclass
+class Inputs:
+    """Observations and batches for one policy.
+
+    An observation is one control tick's: images ``(1, C, H, W)`` float in [0, 1], vectors ``(1, D)``, and
+    ``task``, on the CPU. A policy that looks at several ticks (``n_obs_steps`` > 1, as Diffusion does) gets
+    them stacked, ``(1, n_obs_steps, …)``: what ``select_action``'s queues hold when a chunk is due, so that
+    ``predict_action_chunk`` on it does the work of one real chunk without the state of the queues.
+    """
+
+    description: str
+    observations: list[dict[str, Any]]
+    features: dict[str, PolicyFeature]
+    stats: dict[str, dict[str, Any]]
+    meta: Any  # a LeRobotDatasetMetadata, or what stands for one: .features, .stats, .fps
+    make_batch: Callable[[int], dict[str, Any]]
+
+    def batch(self, size: int) -> dict[str, Any]:
+        """A training batch of ``size``: collated items with the policy's deltas, images float in [0, 1].
+
+        It is what the training loop hands to the preprocessor. Raises UserError for a size below 1.
+        """
+        if size < 1:
+            raise UserError(f"a batch needs at least one sample, not {size}")
+        return self.make_batch(size)
+
+
+def from_dataset(
+    config: PreTrainedConfig,
+    root: str | Path | None = None,
+    repo_id: str | None = None,
+    *,
+    count: int = 4,
+    seed: int = 0,
+) -> Inputs:
+    """``count`` frames spread over a LeRobotDataset; camera statistics are ImageNet's, as in training.
+
+    Raises UserError if there is no dataset at ``root``, or none called ``repo_id`` in the cache or on the
+    Hub.
+    """
+    from lerobot.datasets.factory import IMAGENET_STATS, resolve_delta_timestamps
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset, LeRobotDatasetMetadata
+    from lerobot.utils.collate import lerobot_collate_fn
+    from lerobot.utils.feature_utils import dataset_to_policy_features
+
+    where = _locate(root, repo_id)
+    name = repo_id or f"local/{where.name}"
+    try:
+        with quiet():
+            meta: Any = LeRobotDatasetMetadata(name, root=where)
+            deltas = resolve_delta_timestamps(config, meta)
+            training: Any = LeRobotDataset(name, root=where, delta_timestamps=deltas, return_uint8=True)
+            ticks = {k: v for k, v in (deltas or {}).items() if k.startswith(OBS_STR)}
+            frames: Any = LeRobotDataset(name, root=where, delta_timestamps=ticks if config.n_obs_steps > 1 else None)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"the dataset at {where} cannot be read: {reason}") from error
+    if not meta.stats:
+        raise UserError(f"the dataset at {where} has no meta/stats.json, which normalisation needs")
+    if len(frames) == 0:
+        raise UserError(f"the dataset at {where} has no frames; record some first")
+    for key in meta.camera_keys:
+        meta.stats[key] |= {k: torch.tensor(v, dtype=torch.float32) for k, v in IMAGENET_STATS.items()}
+    keys = [k for k in meta.features if k.startswith(OBS_STR)]
+    chosen = torch.linspace(0, len(frames) - 1, min(count, len(frames))).long().tolist()
+    observations = []
+    for index in chosen:
+        item = frames[index]
+        observation: dict[str, Any] = {k: item[k].unsqueeze(0) for k in keys if isinstance(item[k], Tensor)}
+        observations.append(observation | {"task": item["task"], "robot_type": meta.robot_type or ""})
+    generator = torch.Generator().manual_seed(seed)
+
+    def make_batch(size: int) -> dict[str, Any]:
+        picks = torch.randint(len(training), (size,), generator=generator).tolist()
+        batch = lerobot_collate_fn([training[i] for i in picks]) or {}
+        for key in meta.camera_keys:
+            if batch[key].dtype == torch.uint8:
+                batch[key] = batch[key].to(torch.float32) / 255.0
+        return batch
+
+    return Inputs(
+        description=f"{len(observations)} frames of the dataset {repo_id or where}",
+        observations=observations,
+        features=dataset_to_policy_features(meta.features),
+        stats=meta.stats,
+        meta=meta,
+        make_batch=make_batch,
+    )
+
+
+def _locate(root: str | Path | None, repo_id: str | None) -> Path:
+    from lerobot.utils.constants import HF_LEROBOT_HOME
+
+    if root is None and repo_id is None:
+        raise UserError("name a dataset: --dataset.root=FOLDER or --dataset.repo_id=OWNER/NAME")
+    where = Path(root) if root is not None else HF_LEROBOT_HOME / str(repo_id)
+    # Checked first, because LeRobot makes the folder that it does not find.
+    if (where / "meta" / "info.json").is_file():
+        return where
+    if root is not None:
+        what = "has no meta/info.json in it" if where.is_dir() else "is not a folder"
+        raise UserError(f"no LeRobotDataset at {where}: it {what}; give the folder that holds data/, meta/ and videos/")
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    if not hub_reachable():
+        raise UserError(
+            f"the dataset {repo_id} is not at {where} and the Hub cannot be reached; "
+            "give a local one with --dataset.root=FOLDER"
+        )
+    try:
+        with quiet():
+            return Path(LeRobotDataset(str(repo_id)).root)
+    except Exception as error:
+        raise UserError(f"the dataset {repo_id} cannot be had from the Hub: {str(error).splitlines()[0]}") from error
+
+
+def env_config(kind: str, **values: Any) -> Any:
+    """LeRobot's config of the environment type ``kind``; UserError for an unknown one or a wrong value."""
+    from lerobot.envs import EnvConfig
+    from lerobot.envs.factory import make_env_config
+
+    if kind not in EnvConfig.get_known_choices():
+        raise UserError(f"no environment type '{kind}': {nearest(kind, EnvConfig.get_known_choices())}")
+    try:
+        return make_env_config(kind, **values)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the environment '{kind}' does not take these values: {error}") from error
+
+
+def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 0) -> Inputs:
+    """Observations of an environment (a LeRobot ``EnvConfig``) after a reset and random actions.
+
+    The features are those the environment really shows, which may differ from what its config says. Batches
+    are put together from its observations and random actions; statistics come from them too. Raises UserError
+    if the environment cannot be started.
+    """
+    from lerobot.envs.factory import make_env, make_env_pre_post_processors
+    from lerobot.envs.utils import preprocess_observation
+
+    try:
+        with quiet():
+            suites = make_env(env, n_envs=1)
+            vector: Any = next(iter(next(iter(suites.values())).values()))
+            vector.action_space.seed(seed)
+            to_policy, _ = make_env_pre_post_processors(env, config)
+            raw, _ = vector.reset(seed=seed)
+            ticks = []
+            for _ in range(count + config.n_obs_steps - 1):
+                tick: dict[str, Any] = preprocess_observation(raw)
+                tick["task"] = _task(vector)
+                ticks.append(to_policy(tick))
+                raw, *_ = vector.step(vector.action_space.sample())
+    except ModuleNotFoundError as error:
+        raise UserError(f"the environment '{env.type}' is not installed: pip install 'strobe[{env.type}]'") from error
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"the environment '{env.type}' cannot be started: {reason}") from error
+    space = vector.single_action_space
+    vector.close()
+    features = {k: _observed(k, v) for k, v in ticks[0].items() if k.startswith(OBS_STR) and isinstance(v, Tensor)}
+    features[ACTION] = PolicyFeature(FeatureType.ACTION, tuple(space.shape))
+    ranges = {ACTION: (torch.as_tensor(space.low).float(), torch.as_tensor(space.high).float())}
+    for key, feature in features.items():
+        if feature.type in (FeatureType.STATE, FeatureType.ENV):
+            seen = torch.cat([tick[key] for tick in ticks])
+            ranges[key] = (seen.amin(0) - 1, seen.amax(0) + 1)
+    return _made(config, f"{count} observations of the environment {env.type}", ticks, features, ranges, env.fps, seed)
+
+
+def _task(vector: Any) -> list[str]:
+    for name in ("task_description", "task"):
+        try:
+            return [str(task) for task in vector.call(name)]
+        except (AttributeError, NotImplementedError):
+            continue
+    return [""] * vector.num_envs
+
+
+def _observed(key: str, value: Tensor) -> PolicyFeature:
+    kind = FeatureType.STATE
+    if value.ndim == 4:
+        kind = FeatureType.VISUAL
+    elif key == OBS_ENV_STATE:
+        kind = FeatureType.ENV
+    return PolicyFeature(kind, tuple(value.shape[1:]))
+
+
+def synthetic(config: PreTrainedConfig, *, tiny: bool = False, count: int = 4, seed: int = 0) -> Inputs:
+    """Made-up inputs of the policy's own features, or of an arm like the SO-101 where it has none.
+
+    That arm has two 480 × 640 cameras (64 × 64 if ``tiny``), a state and an action of 6 joints. The images
+    are smooth noise.
+    """
+    features = dict(config.input_features or {}) or synthesis.so101(tiny)
+    features |= config.output_features or {}
+    for key in (OBS_STATE, ACTION):
+        features.setdefault(key, synthesis.so101(tiny)[key])
+    generator = torch.Generator().manual_seed(seed)
+    ranges = synthesis.ranges(features)
+    ticks = [
+        synthesis.tick(features, ranges, generator) | {"task": synthesis.TASK, "robot_type": ""}
+        for _ in range(count + config.n_obs_steps - 1)
+    ]
+    return _made(config, f"{count} synthetic observations", ticks, features, ranges, 30, seed)
+
+
+def _made(
+    config: PreTrainedConfig,
+    description: str,
+    ticks: list[dict[str, Any]],
+    features: dict[str, PolicyFeature],
+    ranges: dict[str, tuple[Tensor, Tensor]],
+    fps: int,
+    seed: int,
+) -> Inputs:
+    stats = synthesis.stats(features, ranges)
+    generator = torch.Generator().manual_seed(seed + 1)
+    return Inputs(
+        description=description,
+        observations=_windows(ticks, config.n_obs_steps),
+        features=features,
+        stats=stats,
+        meta=synthesis.Meta(features, stats, fps),
+        make_batch=lambda size: synthesis.batch(config, features, ranges, ticks, size, generator),
+    )
+
+
+def _windows(ticks: list[dict[str, Any]], steps: int) -> list[dict[str, Any]]:
+    """Each run of ``steps`` successive ticks, stacked along dimension 1; the ticks as they are for one."""
+    if steps == 1:
+        return ticks
+    windows = []
+    for end in range(steps, len(ticks) + 1):
+        window, last = ticks[end - steps : end], ticks[end - 1]
+        windows.append(
+            {k: torch.stack([t[k] for t in window], dim=1) if isinstance(v, Tensor) else v for k, v in last.items()}
+        )
+    return windows

@@ -1,0 +1,320 @@
+"""Load a policy with its processors: from a checkpoint, or of a type with random weights."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import draccus
+import torch
+from lerobot.configs import FeatureType, PolicyFeature, PreTrainedConfig
+from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+from lerobot.policies.pretrained import PreTrainedPolicy
+from lerobot.utils.constants import ACTION
+from lerobot.utils.import_utils import register_third_party_plugins
+
+from strobe.errors import UserError, nearest
+from strobe.results.schema import SubjectInfo
+from strobe.subjects import checkpoints
+from strobe.subjects.build import CannotBuildFast, build_fast
+from strobe.subjects.inputs import Inputs
+from strobe.subjects.quiet import quiet
+from strobe.subjects.standins import stand_ins
+from strobe.subjects.tiny import shrink, tiny_backbones
+
+# These fill a camera that is not there with an empty image, so one of several is enough for them.
+_FILLS_CAMERAS = {"pi0", "pi05", "pi0_fast", "smolvla"}
+
+
+@dataclass
+class Loaded:
+    """A policy in eval mode on its device, with the processors that stand before and after it."""
+
+    policy: PreTrainedPolicy
+    preprocessor: Any
+    postprocessor: Any
+    info: SubjectInfo
+    notes: list[str] = field(default_factory=list)
+
+
+def config_from_path(path: str | Path, overrides: Sequence[str] = (), revision: str | None = None) -> PreTrainedConfig:
+    """The config of a checkpoint (a folder or a Hub id), with overrides as on LeRobot's command line.
+
+    ``overrides`` are ``--name=value``. Raises UserError for what is not a checkpoint, a type that is not
+    known, an override that does not exist and a device that is not there.
+    """
+    known_types()
+    folder = checkpoints.locate(path, revision)
+    check_device(_device(overrides))
+    with quiet(), _parsing(f"{path}/config.json"):
+        plain = PreTrainedConfig.from_pretrained(folder)
+        _check_names(type(plain), overrides)
+        config = PreTrainedConfig.from_pretrained(folder, cli_overrides=list(overrides))
+    config.pretrained_path = folder
+    return config
+
+
+def config_from_type(kind: str, overrides: Sequence[str] = ()) -> PreTrainedConfig:
+    """The config of a policy type, LeRobot's own or a plug-in's, with overrides as on LeRobot's command line.
+
+    Raises UserError for an unknown type, an override that does not exist and a device that is not there.
+    """
+    if kind not in known_types():
+        raise UserError(f"no policy type '{kind}': {nearest(kind, known_types())}")
+    check_device(_device(overrides))
+    choice = PreTrainedConfig.get_choice_class(kind)
+    _check_names(choice, overrides)
+    with quiet(), _parsing(f"--policy.type={kind}"):
+        return draccus.parse(choice, args=list(overrides))
+
+
+def known_types() -> list[str]:
+    """The policy types that LeRobot and the installed plug-ins know."""
+    with quiet():
+        register_third_party_plugins()
+    return sorted(PreTrainedConfig.get_known_choices())
+
+
+def check_device(name: str | None) -> None:
+    """Raise UserError if this machine has no device ``name``; None is always fine.
+
+    LeRobot takes another device in silence, which would make the numbers those of another machine.
+    """
+    if name is None:
+        return
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(f"no device '{name}': use cpu, cuda, cuda:N or mps") from error
+    if device.type == "cpu":
+        return
+    backend = getattr(torch, device.type, None)
+    if backend is None or not backend.is_available():
+        raise UserError(f"--policy.device={name}, but this machine has no {device.type} device; use cpu")
+    if (device.index or 0) >= backend.device_count():
+        raise UserError(f"--policy.device={name}, but there are only {backend.device_count()} {device.type} devices")
+
+
+def load(
+    config: PreTrainedConfig,
+    inputs: Inputs,
+    *,
+    size: Literal["full", "tiny"] = "full",
+    seed: int = 0,
+    rename: dict[str, str] | None = None,
+) -> Loaded:
+    """Build the policy of ``config``, or read it from its ``pretrained_path``, and fit it to ``inputs``.
+
+    With random weights the features are those of the inputs, the weights depend on ``seed`` alone, and the
+    processors use the inputs' statistics. ``rename`` maps the inputs' names to the policy's. ``config`` is
+    changed to what was built. Raises UserError where inputs and policy do not match, an extra is not
+    installed, or the checkpoint is not whole.
+    """
+    kind, tiny = config.type, size == "tiny"
+    random = config.pretrained_path is None
+    notes: list[str] = []
+    if tiny:
+        shrink(config)
+    _fit(config, inputs, rename or {}, notes)
+    if random and getattr(config, "pretrained_backbone_weights", None):
+        notes.append("the backbone's pretrained weights were left out: all weights are random")
+        config.pretrained_backbone_weights = None  # pyright: ignore[reportAttributeAccessIssue]
+    with (
+        quiet() as warned,
+        stand_ins(random_weights=random, tiny=tiny) as stood_in,
+        _extras(),
+        tiny_backbones(config),
+    ):
+        policy = _construct(config, inputs, seed, notes)
+        preprocessor, postprocessor = _processors(config, inputs)
+    for step in preprocessor.steps:
+        if rename and hasattr(step, "rename_map"):
+            step.rename_map = dict(rename)
+    policy.eval()
+    info = SubjectInfo(
+        name=kind if config.pretrained_path is None else checkpoints.source(config.pretrained_path).split("/")[-1],
+        kind=kind,
+        source="random weights" if random else checkpoints.source(Path(str(config.pretrained_path))),
+        size=size,
+        inputs=inputs.description,
+        stand_ins=list(stood_in),
+        **_count(policy),
+    )
+    return Loaded(policy, preprocessor, postprocessor, info, notes + [n for n in warned if n not in notes])
+
+
+def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[str]) -> PreTrainedPolicy:
+    choice: Any = get_policy_class(config.type)
+    folder = config.pretrained_path
+    make: Callable[[], Any]
+    if folder is None:
+        make = lambda: choice(config=config, dataset_stats=inputs.stats, dataset_meta=inputs.meta)  # noqa: E731
+    elif config.use_peft:
+        raise UserError(f"{folder} is a PEFT adapter; merge it into its base policy and give that folder")
+    else:
+
+        def make() -> Any:
+            with checkpoints.watched(choice, Path(folder)):
+                return choice.from_pretrained(folder, config=config)
+
+    try:
+        return build_fast(make, config.device or "cpu", seed)  # pyright: ignore[reportReturnType]
+    except CannotBuildFast as error:
+        notes.append(f"built the usual, slower way: {error}")
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return make().to(config.device)
+
+
+def _processors(config: PreTrainedConfig, inputs: Inputs) -> tuple[Any, Any]:
+    if config.pretrained_path is None:
+        return make_pre_post_processors(config, dataset_stats=inputs.stats, dataset_meta=inputs.meta)
+    try:
+        return make_pre_post_processors(
+            config,
+            pretrained_path=str(config.pretrained_path),
+            preprocessor_overrides={"device_processor": {"device": str(config.device)}},
+        )
+    except (FileNotFoundError, KeyError) as error:
+        raise UserError(
+            f"the processors of {checkpoints.source(config.pretrained_path)} cannot be read "
+            f"({_first_line(error)}); a checkpoint has policy_preprocessor.json and policy_postprocessor.json"
+        ) from error
+
+
+def _fit(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str], notes: list[str]) -> None:
+    """Take the features from the inputs where the policy has none, else check that they are what it wants."""
+    given = {rename.get(key, key): feature for key, feature in inputs.features.items()}
+    actions = {key: feature for key, feature in given.items() if feature.type is FeatureType.ACTION}
+    if config.pretrained_path is None:
+        config.output_features = config.output_features or actions
+        if not config.input_features:
+            config.input_features = {key: feature for key, feature in given.items() if key not in actions}
+        _describe_dataset(config, inputs.meta)
+    with _user_mistakes():
+        config.validate_features()
+    has_camera = any(key in given for key in config.image_features)
+    for key, wanted in ((config.input_features or {}) | (config.output_features or {})).items():
+        if key in given:
+            _check_shape(config, key, wanted, given[key], inputs, notes)
+        elif wanted.type is FeatureType.VISUAL and config.type in _FILLS_CAMERAS and has_camera:
+            notes.append(f"{key} is not among the inputs; the policy sees an empty image there")
+        else:
+            alike = [k for k, feature in given.items() if feature.type is wanted.type]
+            raise UserError(
+                f"the policy wants '{key}', which {inputs.description} do not have"
+                + (f"; map one of {', '.join(alike)} to it with --rename_map" if alike else "")
+            )
+
+
+def _check_shape(
+    config: PreTrainedConfig,
+    key: str,
+    wanted: PolicyFeature,
+    given: PolicyFeature,
+    inputs: Inputs,
+    notes: list[str],
+) -> None:
+    want, have = tuple(wanted.shape), tuple(given.shape)
+    if wanted.type is FeatureType.VISUAL:
+        if want[0] != have[0]:
+            raise UserError(f"'{key}': the policy wants {want[0]} channels, {inputs.description} have {have[0]}")
+        if want != have:
+            notes.append(f"{key} is {_by(have)} in the inputs; the policy was made for {_by(want)}")
+        return
+    if want != have:
+        raise UserError(f"'{key}': the policy wants {_by(want)} values, {inputs.description} have {_by(have)}")
+    most = getattr(config, "max_action_dim" if key == ACTION else "max_state_dim", None)
+    if most is not None and have[0] > most:
+        raise UserError(f"'{key}' has {have[0]} values, more than the policy's limit of {most}; raise that limit")
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape))
+
+
+def _describe_dataset(config: PreTrainedConfig, meta: Any) -> None:
+    # As LeRobot's make_policy does for a new policy.
+    if hasattr(config, "action_feature_names"):
+        names = meta.features.get(ACTION, {}).get("names")
+        config.action_feature_names = list(names) if names else None  # pyright: ignore[reportAttributeAccessIssue]
+    describe = getattr(config, "set_dataset_feature_metadata", None)
+    if callable(describe):
+        describe(meta.features)
+
+
+def _count(policy: torch.nn.Module) -> dict[str, Any]:
+    parameters = list(policy.parameters())
+    dtypes: Counter[str] = Counter()
+    for parameter in parameters:
+        dtypes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
+    return {
+        "parameters": sum(p.numel() for p in parameters),
+        "weight_bytes": sum(p.numel() * p.element_size() for p in parameters),
+        "dtypes": dict(dtypes),
+    }
+
+
+def _device(overrides: Sequence[str]) -> str | None:
+    named = [o.partition("=")[2] for o in overrides if o.startswith("--device=")]
+    return named[-1] if named and named[-1].lower() not in ("null", "none", "") else None
+
+
+def _check_names(choice: type, overrides: Sequence[str]) -> None:
+    names = [f.name for f in dataclasses.fields(choice)]
+    for override in overrides:
+        name, _, value = override.removeprefix("--").partition("=")
+        if not override.startswith("--") or not value:
+            raise UserError(f"'{override}' is not of the form --name=value")
+        if name.partition(".")[0] not in names:
+            raise UserError(f"no flag --policy.{name}: {nearest(name.partition('.')[0], names)}")
+
+
+@contextlib.contextmanager
+def _parsing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        match = re.search(r"Policy type '([^']*)'", str(error))
+        if match:
+            raise UserError(f"{what} is of an unknown type '{match[1]}': {nearest(match[1], known_types())}") from error
+        # draccus wraps what the config's own checks said.
+        cause = error.__cause__ if isinstance(error.__cause__, (ValueError, NotImplementedError)) else error
+        raise UserError(f"{what} cannot be read as a policy's config: {_first_line(cause)}") from error
+
+
+@contextlib.contextmanager
+def _user_mistakes() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, NotImplementedError) as error:
+        # LeRobot wraps what a processor step raised.
+        if isinstance(error.__cause__, UserError):
+            raise error.__cause__ from None
+        raise UserError(f"LeRobot refuses this policy: {_first_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _extras() -> Iterator[None]:
+    """Name the extra to install when LeRobot misses a package."""
+    try:
+        with _user_mistakes():
+            yield
+    except ImportError as error:
+        extra = re.search(r"lerobot\[([\w-]+)\]", str(error))
+        if extra is None:
+            raise UserError(f"a package is missing for this policy: {_first_line(error)}") from error
+        ours = metadata.metadata("strobe").get_all("Provides-Extra") or []
+        package = "strobe" if extra[1] in ours else "lerobot"
+        raise UserError(f"this policy needs an extra: pip install '{package}[{extra[1]}]'") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]

@@ -1,0 +1,69 @@
+"""Keep LeRobot's prints, logs and warnings off the screen, and hand back the warnings that matter."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from unittest import mock
+
+# Said on every load and nothing the user could act on.
+_CHATTER = (
+    "Switching to",
+    "auto-detected",
+    "No accelerated backend",
+    "Vision embedding key",
+    "no-op",
+    "features are parsed from an environment",
+    "Skipping",
+    "fast processor",
+)
+
+
+class _Collector(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.notes: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lines = record.getMessage().strip().splitlines()
+        if lines and lines[0] not in self.notes and not any(part in lines[0] for part in _CHATTER):
+            self.notes.append(lines[0])
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[list[str]]:
+    """While open, nothing is printed or logged; yields the warnings, one line each, as they come.
+
+    What is written to the terminal directly still shows, such as our own progress and the Hub's downloads.
+    """
+    root = logging.getLogger()
+    libraries = [logging.getLogger(name) for name in ("transformers", "datasets", "huggingface_hub")]
+    collector = _Collector()
+    kept = [(logger, logger.handlers[:], logger.propagate) for logger in (root, *libraries)]
+    root.handlers = [collector]
+    for logger in libraries:
+        logger.handlers, logger.propagate = [logging.NullHandler()], False
+    try:
+        with mock.patch.object(builtins, "print", return_value=None), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield collector.notes
+    finally:
+        for logger, handlers, propagate in kept:
+            logger.handlers, logger.propagate = handlers, propagate
+
+
+@contextlib.contextmanager
+def muted_encoder() -> Iterator[None]:
+    """While open, what video encoders write to standard error is dropped: they know no logger."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

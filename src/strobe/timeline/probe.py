@@ -1,0 +1,238 @@
+"""Probes: sections attached to code that we do not own, and always taken off again.
+
+A probe replaces a callable where its callers find it (``module.forward`` on the instance, a method on a class, a
+function in its module) by a plain Python closure. wrapt's proxies were tried: torch.compile looks through them, so a
+probe inside a compiled region would vanish without a word; a closure is traced like any function, and ``section``
+then notes that it could not be timed.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from torch import nn
+
+from strobe.errors import UserError
+from strobe.timeline.sections import section
+
+_MISSING: Any = object()
+
+
+class ProbeError(UserError):
+    """A probe does not fit what is installed. Its message starts with the probe's name."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Where to attach a section, and under which name.
+
+    Make one with ``Probe.module``, ``Probe.method`` or ``Probe.function``.
+
+    Args:
+        name: the section's name; for a path with ``*`` it may hold ``{}``, filled with what the star matched.
+        path: dotted attribute path from the object that is probed, ``*`` standing for each child of a container;
+            or, for a function, ``package.module:qualified.name``.
+        attribute: the callable on that object.
+        when: called with the call's own arguments (without ``self``); the section is opened only if it returns true.
+        argument: name of a parameter that is itself a callable: the section is then around each call of that one.
+        optional: nothing happens where the path does not exist, which otherwise is an error; and nobody is told when
+            it never fires.
+        level: 1 for the parts shown by default, 2 for their blocks, 3 for the inside of blocks.
+    """
+
+    name: str
+    path: str
+    attribute: str
+    when: Callable[..., bool] | None = None
+    argument: str | None = None
+    optional: bool = False
+    level: int = 1
+
+    @classmethod
+    def module(cls, path: str, name: str, **options: Any) -> Self:
+        """The forward pass of the module at ``path``, also where ``.forward`` is called directly."""
+        return cls(name, path, "forward", **options)
+
+    @classmethod
+    def method(cls, path: str, method: str, name: str, **options: Any) -> Self:
+        """The method of the object at ``path`` ('' for the probed object itself)."""
+        return cls(name, path, method, **options)
+
+    @classmethod
+    def function(cls, target: str, name: str, **options: Any) -> Self:
+        """A function, or a method of a class, given as ``package.module:qualified.name``.
+
+        A function is replaced in that module only: name the module that calls it if it was imported by name.
+        """
+        return cls(name, target, "", **options)
+
+    def hooks(self, root: object) -> list[Hook]:
+        """Every place this probe attaches to under ``root``.
+
+        Raises:
+            ProbeError: the path does not exist and the probe is not optional.
+        """
+        try:
+            if not self.attribute:
+                return [self._function_hook()]
+            found = [
+                Hook(owner, self.attribute, self.name.format(*stars), self.when, self.argument, self.optional)
+                for owner, stars in _walk(root, self.path)
+            ]
+            for hook in found:
+                getattr(hook.owner, hook.attribute)
+            if not found:
+                raise AttributeError(f"nothing matches '{self.path}'")
+            return found
+        except (AttributeError, ImportError) as error:
+            if self.optional:
+                return []
+            raise ProbeError(
+                f"probe '{self.name}' does not fit {type(root).__module__.split('.')[0]}'s {type(root).__name__} as "
+                f"installed: {error}"
+            ) from None
+
+    def _function_hook(self) -> Hook:
+        module_name, _, qualified = self.path.partition(":")
+        owner: Any = importlib.import_module(module_name)
+        *parents, attribute = qualified.split(".")
+        for parent in parents:
+            owner = getattr(owner, parent)
+        getattr(owner, attribute)
+        return Hook(owner, attribute, self.name, self.when, self.argument, self.optional)
+
+
+@dataclass(frozen=True)
+class Hook:
+    """One callable to wrap: ``owner.attribute``."""
+
+    owner: Any
+    attribute: str
+    name: str
+    when: Callable[..., bool] | None = None
+    argument: str | None = None
+    optional: bool = False
+
+
+def hooks_of(probes: Iterable[Probe], root: object) -> list[Hook]:
+    """The hooks of all ``probes`` under ``root``, in their order. Raises ProbeError."""
+    return [hook for probe in probes for hook in probe.hooks(root)]
+
+
+class Attached:
+    """Probes that are on, until ``detach`` or the end of the ``with`` block."""
+
+    def __init__(self, hooks: Sequence[Hook]) -> None:
+        self.names = list(dict.fromkeys(hook.name for hook in hooks))
+        self._undo: list[tuple[Any, str, Any]] = []
+        try:
+            for hook in hooks:
+                self._wrap(hook)
+        except BaseException:
+            self.detach()
+            raise
+
+    def _wrap(self, hook: Hook) -> None:
+        # vars(), not getattr: what a class holds may be a descriptor, and an instance must not keep its class's method.
+        namespace = vars(hook.owner)
+        own = namespace.get(hook.attribute, _MISSING)
+        self._undo.append((hook.owner, hook.attribute, own))
+        descriptor = own if isinstance(own, staticmethod | classmethod) else None
+        inner = descriptor.__func__ if descriptor is not None else getattr(hook.owner, hook.attribute)
+        takes_self = isinstance(hook.owner, type) and not isinstance(own, staticmethod)
+        closure = _closure(inner, hook, takes_self)
+        _set(hook.owner, hook.attribute, type(descriptor)(closure) if descriptor is not None else closure)
+
+    def detach(self) -> None:
+        """Take every probe off, the last one first; what was there before is there again, the same object."""
+        while self._undo:
+            owner, attribute, own = self._undo.pop()
+            if own is _MISSING:
+                _delete(owner, attribute)
+            else:
+                _set(owner, attribute, own)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.detach()
+
+
+def attach(probes: Iterable[Probe | Hook], root: object) -> Attached:
+    """Attach ``probes`` to ``root``.
+
+    Raises:
+        ProbeError: a probe that is not optional finds nothing; then none is left on.
+    """
+    hooks: list[Hook] = []
+    for probe in probes:
+        hooks += [probe] if isinstance(probe, Hook) else probe.hooks(root)
+    return Attached(hooks)
+
+
+def _closure(inner: Callable[..., Any], hook: Hook, takes_self: bool) -> Callable[..., Any]:
+    name, when, argument = hook.name, hook.when, hook.argument
+
+    if argument is not None:
+
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            callback = kwargs.get(argument)
+            if callback is not None:
+                kwargs[argument] = _closure(callback, replace(hook, argument=None), False)
+            return inner(*args, **kwargs)
+
+    elif when is not None:
+
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not when(*(args[1:] if takes_self else args), **kwargs):
+                return inner(*args, **kwargs)
+            with section(name):
+                return inner(*args, **kwargs)
+
+    else:
+
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with section(name):
+                return inner(*args, **kwargs)
+
+    return call
+
+
+def _walk(root: object, path: str) -> Iterable[tuple[Any, tuple[str, ...]]]:
+    found: list[tuple[Any, tuple[str, ...]]] = [(root, ())]
+    for part in path.split(".") if path else []:
+        step: list[tuple[Any, tuple[str, ...]]] = []
+        for owner, stars in found:
+            if part == "*":
+                children = owner.named_children() if isinstance(owner, nn.Module) else enumerate(owner)
+                step += [(child, (*stars, str(key))) for key, child in children]
+            elif re.fullmatch(r"\d+", part):
+                step.append((owner[int(part)], stars))
+            else:
+                step.append((getattr(owner, part), stars))
+        found = step
+    return found
+
+
+def _set(owner: Any, attribute: str, value: Any) -> None:
+    # nn.Module.__setattr__ sorts what it is given into parameters, buffers and children; a function belongs in none.
+    if isinstance(owner, nn.Module):
+        owner.__dict__[attribute] = value
+    else:
+        setattr(owner, attribute, value)
+
+
+def _delete(owner: Any, attribute: str) -> None:
+    if isinstance(owner, nn.Module):
+        owner.__dict__.pop(attribute, None)
+    else:
+        delattr(owner, attribute)

@@ -1,0 +1,225 @@
+"""The timeline: all sections of a run. Tables, plots and the Chrome trace come from it; nothing else records time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+
+from strobe.timeline import sections as sections_in_force
+from strobe.timeline import workers
+from strobe.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One recorded interval. Times are nanoseconds on the host's monotonic clock."""
+
+    name: str
+    path: tuple[str, ...]
+    start_ns: int
+    end_ns: int
+    thread: str
+    device_start_ns: int | None = None
+    device_end_ns: int | None = None
+
+    @property
+    def depth(self) -> int:
+        return len(self.path) - 1
+
+    @property
+    def host_ms(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e6
+
+    @property
+    def device_ms(self) -> float | None:
+        if self.device_start_ns is None or self.device_end_ns is None:
+            return None
+        return (self.device_end_ns - self.device_start_ns) / 1e6
+
+    @property
+    def ms(self) -> float:
+        """Device time where there is one, else host time."""
+        device = self.device_ms
+        return self.host_ms if device is None else device
+
+
+class Timeline:
+    """Records sections between ``start`` and ``stop``, or inside ``with Timeline() as timeline:``.
+
+    Args:
+        device: an accelerator whose time the sections also take, through events resolved after the run.
+        serialised: synchronise the device around every section, so that host time is true per part. It changes what
+            is measured (nothing overlaps any more) and must be said wherever its numbers are shown.
+    """
+
+    def __init__(self, device: torch.device | str | None = None, *, serialised: bool = False) -> None:
+        self.device = torch.device(device) if device is not None else None
+        self.serialised = serialised
+        self._clock: DeviceClock | None = None if serialised else device_clock(self.device)
+        self._records: list[tuple[Any, ...]] = []
+        self._threads: dict[int, str] = {}
+        self._foreign: list[tuple[str, str, int, int]] = []
+        self._spool: workers.Spool | None = None
+        self._previous: sections_in_force.Opener | None = None
+        self._opener = self._make_opener()
+        self._lost: dict[str, str] = {}
+
+    def section(self, name: str) -> Any:
+        """Open a section on this timeline, whichever is in force."""
+        return self._opener(name)
+
+    def start(self) -> Self:
+        """Put this timeline in force for every thread, and for worker processes started from here on."""
+        self._spool = workers.Spool(self._records)
+        self._previous = sections_in_force.swap(self._opener)
+        return self
+
+    def stop(self) -> Self:
+        """Take this timeline out of force; gathers what worker processes recorded."""
+        sections_in_force.swap(self._previous)
+        self._previous = None
+        for thread in threading.enumerate():
+            if thread.ident is not None:
+                self._threads.setdefault(thread.ident, thread.name)
+        if self._spool is not None:
+            foreign, lost = self._spool.gather()
+            self._foreign += foreign
+            self._lost.update(lost)
+            self._spool = None
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def clear(self) -> None:
+        """Forget every section recorded so far."""
+        self._records.clear()
+        self._foreign.clear()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def unseen(self) -> dict[str, str]:
+        """Sections that were reached but could not be timed → why."""
+        seen = {record[0] for record in self._records}
+        reached = {name: why for name, why in sections_in_force.unseen().items() if name not in seen}
+        return {**reached, **self._lost}
+
+    def sections(self) -> list[Section]:
+        """Every section recorded so far in tree order: by thread, then a parent before its children."""
+        records = list(self._records)
+        device: list[int | None] = []
+        if self._clock is not None and records:
+            device = self._clock.resolve([mark for record in records for mark in record[4:6]])
+        main = threading.main_thread().ident
+        found: list[Section] = []
+        by_thread: dict[str, list[tuple[int, int, int, str, int]]] = {}
+        for index, (name, start, end, ident, *_marks) in enumerate(records):
+            thread = "main" if ident == main else self._threads.get(ident, f"thread {ident}")
+            by_thread.setdefault(thread, []).append((start, -end, -index, name, index))
+        for thread, rows in by_thread.items():
+            for path, start, end, name, index in _nest(rows):
+                marks = (device[2 * index], device[2 * index + 1]) if device else (None, None)
+                found.append(Section(name, path, start, end, thread, *marks))
+        by_worker: dict[str, list[tuple[int, int, int, str, int]]] = {}
+        for index, (thread, name, start, end) in enumerate(self._foreign):
+            by_worker.setdefault(thread, []).append((start, -end, -index, name, index))
+        for thread, rows in by_worker.items():
+            found += [Section(name, path, start, end, thread) for path, start, end, name, _ in _nest(rows)]
+        return found
+
+    def _make_opener(self) -> Callable[[str], Any]:
+        if self.serialised:
+            return _serialised_opener(self._records, self.device)
+        if self._clock is not None:
+            return _device_opener(self._records, self._clock)
+        return _host_opener(self._records)
+
+
+def _nest(
+    rows: Iterable[tuple[int, int, int, str, int]],
+) -> Iterable[tuple[tuple[str, ...], int, int, str, int]]:
+    # A child ends before its parent, so it was appended before it: of two equal intervals the later one is the parent,
+    # which the third key (−index) puts first.
+    open_sections: list[tuple[int, tuple[str, ...]]] = []
+    for start, minus_end, _, name, index in sorted(rows):
+        end = -minus_end
+        while open_sections and (open_sections[-1][0] < end or open_sections[-1][0] <= start < end):
+            open_sections.pop()
+        path = (*open_sections[-1][1], name) if open_sections else (name,)
+        open_sections.append((end, path))
+        yield path, start, end, name, index
+
+
+def _host_opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
+    append, now, ident = records.append, host_ns, threading.get_ident
+
+    class HostSection:
+        __slots__ = ("name", "start")
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> None:
+            self.start = now()
+
+        def __exit__(self, kind: object, error: object, traceback: object) -> None:
+            append((self.name, self.start, now(), ident()))
+
+    return HostSection
+
+
+def _device_opener(records: list[tuple[Any, ...]], clock: DeviceClock) -> Callable[[str], Any]:
+    append, now, ident, read = records.append, host_ns, threading.get_ident, clock.read
+
+    class DeviceSection:
+        __slots__ = ("mark", "name", "start")
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> None:
+            self.mark = read()
+            self.start = now()
+
+        def __exit__(self, kind: object, error: object, traceback: object) -> None:
+            end = now()
+            mark = read() if self.mark is not None else None
+            if mark is None:  # the host's time of a capture says nothing of the replays
+                sections_in_force.note_unseen(self.name, sections_in_force.CAPTURED)
+                return
+            append((self.name, self.start, end, ident(), self.mark, mark))
+
+    return DeviceSection
+
+
+def _serialised_opener(records: list[tuple[Any, ...]], device: torch.device | None) -> Callable[[str], Any]:
+    class SerialisedSection:
+        __slots__ = ("name", "start")
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> None:
+            synchronise(device)
+            self.start = host_ns()
+
+        def __exit__(self, kind: object, error: object, traceback: object) -> None:
+            synchronise(device)
+            records.append((self.name, self.start, host_ns(), threading.get_ident()))
+
+    return SerialisedSection
+
+
+# A worker spawned by a process that is recording records too.
+_inherited = workers.spawned()
+if _inherited is not None:
+    sections_in_force.swap(_host_opener(_inherited))

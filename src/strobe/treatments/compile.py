@@ -1,0 +1,45 @@
+"""``torch.compile`` on what LeRobot's own ``compile_model`` compiles, switched on and off without building twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from strobe.subjects.subject import Subject
+from strobe.treatments.treatment import Effect, Undo
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass
+class Compile:
+    """Compile the methods that the anatomy names, else the whole forward pass; compiled once, at the first call."""
+
+    mode: str = "default"
+    effect: Effect = "rounding"
+    _compiled: list[tuple[Any, str, Any]] | None = field(default=None, init=False, repr=False)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"compiled": True, "compile mode": self.mode}
+
+    def apply(self, subject: Subject) -> Undo:
+        if self._compiled is None:
+            self._compiled = []
+            for path, method in subject.anatomy.compiled or (("", "predict_action_chunk"),):
+                owner = attrgetter(path)(subject.policy) if path else subject.policy
+                self._compiled.append((owner, method, torch.compile(getattr(owner, method), mode=self.mode)))
+        before = [(owner, method, vars(owner).get(method)) for owner, method, _ in self._compiled]
+        for owner, method, compiled in self._compiled:
+            owner.__dict__[method] = compiled
+
+        def undo() -> None:
+            for owner, method, own in before:
+                if own is None:
+                    owner.__dict__.pop(method, None)
+                else:
+                    owner.__dict__[method] = own
+
+        return undo

@@ -1,0 +1,113 @@
+"""Real-Time Chunking on: the chunk is guided to continue the previous one (Black et al. 2025; LeRobot's RTCProcessor).
+
+Measured as ``lerobot-rollout`` calls it in the middle of an episode: with what is left of a previous chunk, cut to the
+execution horizon, and an inference delay. (The very first chunk of an episode has nothing to continue and costs the
+same as one without RTC.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.subjects.subject import Subject
+from strobe.treatments.treatment import Effect, Undo
+
+_PREVIOUS_SEED = 1_000_003  # the previous chunk has noise of its own
+
+
+@dataclass
+class RealTimeChunking:
+    """RTC with ``config``; ``inference_delay`` in control ticks."""
+
+    config: RTCConfig
+    inference_delay: int
+    effect: Effect = "lossy"
+    _left_over: Tensor | None = field(default=None, init=False, repr=False)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {
+            "rtc.enabled": True,
+            "rtc.execution_horizon": self.config.execution_horizon,
+            "rtc.inference_delay": self.inference_delay,
+            "rtc.max_guidance_weight": self.config.max_guidance_weight,
+            "rtc.prefix_attention_schedule": str(self.config.prefix_attention_schedule.value),
+        }
+
+    def apply(self, subject: Subject) -> Undo:
+        policy: Any = subject.policy
+        require(subject)
+        if self._left_over is None:
+            self._left_over = self._previous_chunk(subject)
+        before, options = policy.config.rtc_config, subject.chunk_options
+        policy.config.rtc_config = self.config
+        policy.init_rtc_processor()
+        subject.chunk_options = {
+            **options,
+            "inference_delay": self.inference_delay,
+            "prev_chunk_left_over": self._left_over,
+        }
+
+        def undo() -> None:
+            subject.chunk_options = options
+            switch(policy, before)
+
+        return undo
+
+    def _previous_chunk(self, subject: Subject) -> Tensor:
+        # rollout/inference/rtc.py: left over = the chunk from the actions executed so far, cut to the horizon.
+        before = subject.policy.config.rtc_config  # type: ignore[attr-defined]
+        switch(subject.policy, None)
+        chunk = subject.model_chunk(_PREVIOUS_SEED)[0]
+        switch(subject.policy, before)
+        executed = min(max(self.inference_delay, 1), chunk.shape[0] - 1)
+        left_over = chunk[executed : executed + self.config.execution_horizon].clone()
+        if left_over.shape[0] < self.config.execution_horizon:
+            padded = left_over.new_zeros(self.config.execution_horizon, left_over.shape[1])
+            padded[: left_over.shape[0]] = left_over
+            return padded
+        return left_over
+
+
+@dataclass
+class WithoutRealTimeChunking:
+    """RTC off, also where the checkpoint's own config has it on."""
+
+    effect: Effect = "lossy"
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"rtc.enabled": False}
+
+    def apply(self, subject: Subject) -> Undo:
+        policy: Any = subject.policy
+        before = getattr(policy.config, "rtc_config", None)
+        if before is None:
+            return lambda: None
+        switch(policy, None)
+        return lambda: switch(policy, before)
+
+
+def supports(subject: Subject) -> bool:
+    """Whether the policy says that it can be guided (pi0, pi0.5, SmolVLA, and plug-ins that say so)."""
+    return bool(getattr(subject.policy, "supports_rtc", lambda: False)())
+
+
+def require(subject: Subject) -> None:
+    """Raises UserError if the policy has no RTC."""
+    if not supports(subject):
+        raise UserError(
+            f"policy type '{subject.policy.config.type}' has no Real-Time Chunking: only flow policies do "
+            "(pi0, pi05, smolvla); compare something else with --compile or --variant"
+        )
+
+
+def switch(policy: Any, config: RTCConfig | None) -> None:
+    """Give the policy another RTC config; LeRobot's own method makes the processor, but leaves the old one at None."""
+    policy.config.rtc_config = config
+    policy.init_rtc_processor()
+    if config is None and getattr(policy, "model", None) is not None:
+        policy.model.rtc_processor = None

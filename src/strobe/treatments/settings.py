@@ -1,0 +1,58 @@
+"""Another value for a setting that the policy reads on every call, such as the number of denoising steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from strobe.errors import UserError, nearest
+from strobe.subjects.subject import Subject
+from strobe.treatments.treatment import Effect, Undo
+
+# Read at every call, so that a change needs no second copy of the weights. Others shape the weights or are read once.
+LIVE = ("num_inference_steps", "num_steps", "n_action_steps", "use_amp")
+
+
+@dataclass
+class Settings:
+    """``policy.<field> = value`` for fields in ``LIVE``."""
+
+    values: dict[str, Any]
+    effect: Effect = "lossy"
+    _checked: bool = field(default=False, init=False, repr=False)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {f"policy.{name}": value for name, value in self.values.items()}
+
+    def apply(self, subject: Subject) -> Undo:
+        self._check(subject)
+        # Some models copy a setting at construction (Diffusion's num_inference_steps): change the copies too.
+        owners = [subject.policy.config, *subject.policy.modules()]
+        before = [(o, name, vars(o)[name]) for o in owners for name in self.values if name in vars(o)]
+        for owner, name, _ in before:
+            vars(owner)[name] = self.values[name]
+
+        def undo() -> None:
+            for owner, name, value in before:
+                vars(owner)[name] = value
+
+        return undo
+
+    def _check(self, subject: Subject) -> None:
+        if self._checked:
+            return
+        config = vars(subject.policy.config)
+        for name, value in self.values.items():
+            if name not in config:
+                raise UserError(
+                    f"policy type '{subject.policy.config.type}' has no setting '{name}': {nearest(name, config)}"
+                )
+            if name not in LIVE:
+                raise UserError(
+                    f"'policy.{name}' cannot be changed on a built policy: run `strobe breakdown` with and without "
+                    "it and compare the runs with `strobe diff`"
+                )
+            known = config[name]
+            if known is not None and not isinstance(value, type(known)):
+                raise UserError(f"'policy.{name}' is a {type(known).__name__}, not '{value}'")
+        self._checked = True

@@ -1,0 +1,75 @@
+import pytest
+from advice_results import measured, result, rules
+
+from strobe.results.schema import Result
+
+
+def on_device(host: float, *, clock: str = "device") -> Result:
+    parts = {"policy": 100.0, "policy/backbone": 100.0}
+    return result(measured(parts, clock=clock, more={"policy/backbone": {"host_ms": host}}), device="cuda:0")
+
+
+@pytest.mark.parametrize(("host", "fires"), [(94.0, False), (95.0, True)])
+def test_a_device_that_waits_for_the_host(host: float, fires: bool):
+    assert ("host-bound" in rules(on_device(host))) == fires
+
+
+def test_the_host_is_not_bound_by_itself():
+    assert "host-bound" not in rules(on_device(100.0, clock="host"))
+
+
+def test_preprocessing_on_the_host_does_not_make_the_policy_host_bound():
+    parts = {"preprocessing": 90.0, "policy": 10.0, "policy/backbone": 10.0}
+    more = {"preprocessing": {"host_ms": 200.0}, "policy/backbone": {"host_ms": 2.0}}
+    assert "host-bound" not in rules(result(measured(parts, clock="device", more=more), device="cuda:0"))
+
+
+@pytest.mark.parametrize(
+    ("ms", "reached", "fires"), [(20.0, 0.09, True), (20.0, 0.1, False), (19.9, 0.09, False), (20.0, None, False)]
+)
+def test_a_big_part_far_below_the_ceiling(ms: float, reached: float | None, fires: bool):
+    parts = {"policy": 100.0, "policy/encoder": ms}
+    found = rules(result(measured(parts, more={"policy/encoder": {"ceiling_share": reached}})))
+    assert ("below-ceiling" in found) == fires
+
+
+def in_float32(share: float, *, fast: float = 400.0, half: int = 90) -> Result:
+    """A part of 10 GFLOP in 100 ms, ``share`` of them in float32."""
+    slow, gflop = 100.0, 10.0
+    least = share * gflop / slow + (1 - share) * gflop / fast
+    more = {"policy/vision tower": {"gflop": gflop, "ceiling_share": least / 0.1}}
+    parts = {"policy": 100.0, "policy/vision tower": 100.0}
+    return result(
+        measured(parts, more=more),
+        dtypes={"bfloat16": half, "float32": 100 - half},
+        gflops={"float32": slow, "bfloat16": fast},
+    )
+
+
+@pytest.mark.parametrize(("share", "fires"), [(1.0, True), (0.51, True), (0.49, False), (0.0, False)])
+def test_single_precision_is_read_from_the_ceiling_it_was_held_against(share: float, fires: bool):
+    found = rules(in_float32(share))
+    assert ("single-precision" in found) == fires
+    if fires:
+        assert found["single-precision"].evidence["float32_share_of_flop"] == pytest.approx(share)
+
+
+def test_single_precision_gives_what_the_faster_ceiling_allows():
+    assert rules(in_float32(1.0, fast=400.0))["single-precision"].evidence["gain_share"] == pytest.approx(0.75)
+
+
+def test_single_precision_is_right_where_half_is_no_faster_or_the_weights_are_float32():
+    assert "single-precision" not in rules(in_float32(1.0, fast=140.0))
+    assert "single-precision" not in rules(in_float32(1.0, half=10))
+
+
+@pytest.mark.parametrize(
+    ("policy", "preprocessing", "levels"),
+    [(150.0, 20.0, ("good", "good")), (151.0, 21.0, ("info", "info")), (251.0, 51.0, ("warning", "warning"))],
+)
+def test_times_on_apple_silicon(policy: float, preprocessing: float, levels: tuple[str, str]):
+    whole = measured({"preprocessing": preprocessing, "policy": policy}, whole=policy + preprocessing)
+    found = rules(result(whole, device="mps", kind="pi05"))
+    assert (found["mps-policy"].level, found["mps-preprocessing"].level) == levels
+    assert "mps-policy" not in rules(result(whole, device="cpu", kind="pi05"))
+    assert "mps-policy" not in rules(result(whole, device="mps", kind="act"))

@@ -1,0 +1,219 @@
+"""The command line as a user meets it: runs that end in a report, and wrong input that ends in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from strobe.cli.main import COMMANDS, main
+from strobe.results import store
+
+TINY = ["--policy.size=tiny", "--iterations=6", "--seconds=20"]
+
+
+def run(*argv: str) -> int:
+    return main(list(argv))
+
+
+def only_run(folder: Path) -> Path:
+    (found,) = [path.parent for path in folder.rglob("result.json")]
+    return found
+
+
+@pytest.fixture(scope="module")
+def pusht(tmp_path_factory) -> Path:
+    pytest.importorskip("gym_pusht")
+    root = tmp_path_factory.mktemp("data") / "pusht"
+    assert run("record", f"--root={root}", "--episodes=2", "--frames=24", "--image=96") == 0
+    return root
+
+
+def test_breakdown_of_every_phase_on_a_recorded_dataset(pusht, tmp_path, capsys):
+    phases = "[inference, training forward, training step]"
+    code = run(
+        "breakdown", "--policy.type=act", *TINY, f"--dataset.root={pusht}", f"--output_dir={tmp_path}",
+        f"--phases={phases}", "--batch_size=2", "--operators",
+    )  # fmt: skip
+    out = capsys.readouterr().out
+    assert code == 0
+    folder = only_run(tmp_path)
+    result = store.load(folder)
+    assert [m.name for m in result.measurements] == ["inference", "training forward", "training step"]
+    assert all(len(m.samples.values) >= 6 and m.samples.warmup for m in result.measurements)
+    for measurement in result.measurements:
+        top = [c for c in measurement.components if c.depth == 1]
+        for index, whole in enumerate(measurement.samples.values):
+            assert sum(c.values[index] for c in top) == pytest.approx(whole, abs=1e-3)
+        assert sum(c.share for c in top) == pytest.approx(1)
+        assert any(c.other for c in top)
+        assert next(c for c in measurement.components if c.name == "backbone").gflop > 0
+        assert measurement.memory.peak_activations > 0
+    assert "pusht" in result.subject.inputs
+    assert "backbone" in out
+    assert "other" in out
+    assert "report.html" in out
+    assert (folder / "report.html").read_text().startswith("<!doctype html>") or "<html" in (
+        folder / "report.html"
+    ).read_text()[:500]
+    with gzip.open(folder / "trace.json.gz") as file:
+        names = {event.get("name") for event in json.load(file)["traceEvents"]}
+    assert {"iteration", "backbone", "aten::conv2d"} <= names
+
+
+@pytest.mark.parametrize("policy_type", ["pi05", "smolvla"])
+def test_compare_rtc_on_a_flow_policy(policy_type, tmp_path, capsys):
+    code = run(
+        "compare", f"--policy.type={policy_type}", *TINY, "--rtc.execution_horizon=8", f"--output_dir={tmp_path}"
+    )
+    out = capsys.readouterr().out
+    assert code == 0
+    result = store.load(only_run(tmp_path))
+    assert [m.name for m in result.measurements] == ["without RTC", "with RTC"]
+    (comparison,) = result.comparisons
+    assert comparison.verdict.pairs == len(result.measurements[0].samples.values)
+    assert comparison.agreement.cosine < 1
+    guided = result.measurement("with RTC")
+    assert guided.facts["rtc.execution_horizon"] == 8
+    assert {"RTC step", "autograd correction", "prefix weights"} <= {c.name for c in guided.components}
+    assert "RTC step" not in {c.name for c in result.measurement("without RTC").components}
+    for words in ("without RTC", "with RTC", "p95", "chunks/s", comparison.verdict.sentence.split(" ")[-1]):
+        assert words in out
+
+
+def test_compare_other_settings_and_the_same_twice(tmp_path):
+    code = run(
+        "compare", "--policy.type=pi05", *TINY, f"--output_dir={tmp_path}",
+        "--variant", "as before: policy.num_inference_steps=10",
+        "--variant", "5 steps: policy.num_inference_steps=5",
+    )  # fmt: skip
+    assert code == 0
+    result = store.load(only_run(tmp_path))
+    same, fewer = result.comparisons
+    assert same.agreement.largest_error == 0
+    assert fewer.agreement.largest_error > 0
+    calls = {m.name: next(c.calls for c in m.components if c.name == "denoise step") for m in result.measurements}
+    assert calls == {"as it is": 10, "as before": 10, "5 steps": 5}
+
+
+def test_compare_compiled_says_what_it_cannot_see(tmp_path):
+    code = run("compare", "--policy.type=act", *TINY, "--compile", f"--output_dir={tmp_path}")
+    assert code == 0
+    result = store.load(only_run(tmp_path))
+    compiled = result.measurement("as it is, compiled")
+    assert "torch.compile" in compiled.unseen["backbone"]
+    assert "backbone" not in {c.name for c in compiled.components}
+    assert result.comparisons[0].agreement.cosine == pytest.approx(1, abs=1e-4)
+
+
+WRONG = {
+    "unknown command": (["brekdown"], "did you mean 'breakdown'"),
+    "no policy": (["breakdown"], "--policy.path"),
+    "unknown policy": (["breakdown", "--policy.type=difusion"], "did you mean 'diffusion'"),
+    "unknown flag": (["breakdown", "--policy.type=act", "--iteratons=3"], "did you mean --iterations"),
+    "unknown policy flag": (["breakdown", "--policy.type=act", "--policy.chunk_sise=3"], "--policy.chunk_size"),
+    "value of the wrong kind": (["breakdown", "--policy.type=act", "--iterations=many"], "iterations"),
+    "below its least": (["breakdown", "--policy.type=act", "--iterations=0"], "at least 1"),
+    "unknown phase": (["breakdown", "--policy.type=act", "--phases=[infrence]"], "did you mean 'inference'"),
+    "missing checkpoint": (["breakdown", "--policy.path=/no/such/folder"], "/no/such/folder"),
+    "missing dataset": (["breakdown", "--policy.type=act", "--dataset.root=/no/such/data"], "/no/such/data"),
+    "unknown size": (["breakdown", "--policy.type=act", "--policy.size=huge"], "'full' or 'tiny'"),
+    "path and type": (["breakdown", "--policy.type=act", "--policy.path=x"], "exclude each other"),
+    "device not there": (["breakdown", "--policy.type=act", "--device=xpu"], "xpu"),
+    "no RTC": (["compare", "--policy.type=act", "--policy.size=tiny"], "no Real-Time Chunking"),
+    "malformed variant": (["compare", "--policy.type=act", "--variant", "oops"], "NAME: key=value"),
+    "unknown variant key": (["compare", "--policy.type=act", "--variant", "a: speed=1"], "policy.FIELD"),
+    "setting that is not live": (
+        ["compare", "--policy.type=act", "--policy.size=tiny", "--variant", "wide: policy.dim_model=64"],
+        "cannot be changed on a built policy",
+    ),
+    "missing run": (["report", "/no/such/run"], "/no/such/run"),
+    "two runs needed": (["diff", "/no/such/run", "/no/such/other"], "/no/such/run"),
+    "not a flag": (["breakdown", "act"], "not a flag"),
+    "record without a place": (["record"], "--root=FOLDER"),
+    "unknown tour flag": (["tour", "--fresch=true"], "--fresh"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_is_one_line_and_code_2(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    argv, words = WRONG[name]
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if line and not line.startswith("…")]
+    assert len(lines) == 1, captured.err
+    assert lines[0].startswith("strobe: ")
+    assert words in lines[0]
+    assert "Traceback" not in captured.err
+    assert list(tmp_path.iterdir()) == []  # nothing half-written
+
+
+def test_cuda_without_one_is_refused(capsys):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has one")
+    assert run("breakdown", "--policy.type=act", "--policy.size=tiny", "--device=cuda") == 2
+    assert "cuda" in capsys.readouterr().err
+
+
+def test_a_dataset_that_does_not_fit_the_checkpoint_is_told_by_feature(pusht, tmp_path, capsys):
+    from strobe.subjects.loading import load_subject
+
+    subject = load_subject(policy_type="act", size="tiny")
+    subject.policy.save_pretrained(tmp_path / "checkpoint")
+    subject.loaded.preprocessor.save_pretrained(tmp_path / "checkpoint")
+    subject.loaded.postprocessor.save_pretrained(tmp_path / "checkpoint")
+    assert run("breakdown", f"--policy.path={tmp_path / 'checkpoint'}", f"--dataset.root={pusht}") == 2
+    assert "observation." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches(command, capsys):
+    assert run(command, "--help") == 0
+    text = capsys.readouterr().out
+    assert "xamples:" in text
+    assert f"strobe {command}" in text
+
+
+def test_report_and_diff_of_runs(tmp_path, capsys):
+    for name in ("before", "after"):
+        code = run("breakdown", "--policy.type=act", *TINY, f"--output_dir={tmp_path / name}", "--skip_counting")
+        assert code == 0
+    before, after = only_run(tmp_path / "before"), only_run(tmp_path / "after")
+    (before / "report.html").unlink()
+    capsys.readouterr()
+    assert run("report", str(before)) == 0
+    assert "backbone" in capsys.readouterr().out
+    assert (before / "report.html").exists()
+    assert run("diff", str(before), str(after)) == 0
+    assert "inference" in capsys.readouterr().out
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path):
+    command = [
+        sys.executable, "-m", "strobe.cli.main", "breakdown", "--policy.type=act", "--policy.size=tiny",
+        "--iterations=100000", "--seconds=300", f"--output_dir={tmp_path}",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "… inference" in line:
+            break
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    result = store.load(only_run(tmp_path))
+    assert result.status == "interrupted"
+    assert len(result.measurements[0].samples.values) > 3
+    assert "interrupted" in out.lower()
+    assert "Traceback" not in err

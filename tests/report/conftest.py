@@ -1,0 +1,44 @@
+"""A real browser for the page, where there is one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+QUIET = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
+
+Browse = Callable[..., str]
+
+
+@pytest.fixture
+def browse(tmp_path: Path) -> Browse:
+    """Open a page in headless Chromium and return what its document has become."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip(f"no Chromium on the PATH (looked for {', '.join(NAMES)}): apt-get install chromium")
+
+    def open_page(source: str, *flags: str) -> str:
+        page = tmp_path / "page.html"
+        page.write_text(source, encoding="utf-8")
+        command = [found, *QUIET, f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000", *flags]
+        done = subprocess.run(
+            [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=True
+        )
+        return done.stdout
+
+    return open_page

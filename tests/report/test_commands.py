@@ -1,0 +1,110 @@
+"""`strobe report` and `strobe diff`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from report import example_runs as runs
+
+from strobe.cli import diff as diff_command
+from strobe.cli import report as report_command
+from strobe.errors import UserError
+from strobe.results import store
+from strobe.studies import diff as study
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = store.new_run(tmp_path, "breakdown", "act")
+    store.save(runs.act(), folder)
+    return folder
+
+
+@pytest.fixture
+def slower(tmp_path: Path) -> Path:
+    folder = store.new_run(tmp_path, "breakdown", "act-slower")
+    store.save(runs.act(measurements=[runs.measurement("inference", runs.ACT, 163.0)]), folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _judge(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(study, "_standard", lambda: runs.judge)
+
+
+def test_report_prints_and_rewrites_the_page(run: Path, capsys: pytest.CaptureFixture[str]):
+    assert report_command.run([str(run), "--depth", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "Image backbone takes" in out
+    assert "layer1" not in out.split("INFERENCE")[1]
+    assert str(run / "report.html") in out
+    assert "</html>" in (run / "report.html").read_text()
+    assert sorted(p.name for p in run.iterdir()) == ["report.html", "result.json"]
+
+
+def test_report_in_each_format(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert report_command.run([str(run / "result.json"), "--format", "markdown"]) == 0
+    assert capsys.readouterr().out.startswith("# Breakdown of act\n")
+    assert report_command.run([str(run), "--format", "console"]) == 0
+    assert not (run / "report.html").exists()
+    for shape, start in (("markdown", "# Breakdown"), ("html", "<!doctype html>"), ("console", "strobe breakdown")):
+        there = tmp_path / f"out.{shape}"
+        assert report_command.run([str(run), "--format", shape, "--output", str(there)]) == 0
+        assert there.read_text().startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (["--depth", "0"], "'0' is not a number of levels"),
+        (["--depht", "2"], "unrecognized arguments: --depht"),
+        (["--format", "pdf"], "invalid choice: 'pdf'"),
+        (["--output", "/nowhere/at/all.html"], "cannot write /nowhere/at/all.html: no such file or directory"),
+    ],
+)
+def test_wrong_flags_of_report_are_one_line(run: Path, extra: list[str], said: str):
+    with pytest.raises(UserError, match=said) as caught:
+        report_command.run([str(run), *extra])
+    assert "\n" not in str(caught.value)
+
+
+def test_report_without_a_run():
+    with pytest.raises(UserError, match="required: RUN"):
+        report_command.run([])
+    with pytest.raises(UserError, match="no run at"):
+        report_command.run(["/nowhere"])
+
+
+@pytest.mark.parametrize("command", [report_command, diff_command])
+def test_help_shows_examples(command, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as caught:
+        command.run(["--help"])
+    assert caught.value.code == 0
+    assert "Examples:\n  strobe " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        ([], 0),
+        (["--fail-on-regression"], 1),
+        (["--fail-on-regression=5"], 1),
+        (["--fail-on-regression=5%"], 1),
+        (["--fail-on-regression=50"], 0),
+    ],
+)
+def test_diff_is_a_gate(run: Path, slower: Path, flags: list[str], code: int, capsys: pytest.CaptureFixture[str]):
+    assert diff_command.run([*flags, str(run), str(slower)]) == code
+    assert ("regression: slower" in capsys.readouterr().out) == bool(code)
+    assert diff_command.run([*flags, str(slower), str(run)]) == 0
+
+
+def test_diff_writes_a_page(run: Path, slower: Path, tmp_path: Path):
+    for name, start in (("d.html", "<!doctype html>"), ("d.md", "# Breakdown of act")):
+        assert diff_command.run([str(run), str(slower), "--output", str(tmp_path / name)]) == 0
+        assert (tmp_path / name).read_text().startswith(start)
+    with pytest.raises(UserError, match=r"ends in \.html or \.md"):
+        diff_command.run([str(run), str(slower), "--output", "d.pdf"])
+    with pytest.raises(UserError, match="'lots' is not a percentage"):
+        diff_command.run([str(run), str(slower), "--fail-on-regression=lots"])

@@ -1,0 +1,132 @@
+"""What changed between two runs, with intervals, and as a gate."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from report import example_runs as runs
+
+from strobe.errors import UserError
+from strobe.report import html, markdown
+from strobe.results.schema import Difference, Memory, Result
+from strobe.studies.diff import diff, regressed
+
+SLOW = {"preprocess": 0.03, "policy": (0.96, {"image backbone": 0.6, "new encoder": 0.3, "decoder": 0.06})}
+
+
+def again(**more: object) -> Result:
+    """Another run of the same thing on the same machine: other noise, no change."""
+    return runs.act(
+        measurements=[
+            runs.measurement("inference", runs.ACT, 148.2, seed=101),
+            runs.measurement("training forward", runs.ACT, 1217.4, "training forward", seed=102),
+        ],
+        **more,
+    )
+
+
+def slower() -> Result:
+    held = Memory(weights=206_388_760, peak_activations=2 * 2**30)
+    return runs.act(
+        strobe_version="0.2.0",
+        config={"depth": 2, "seed": 1},
+        measurements=[runs.measurement("inference", SLOW, 163.0, memory=held)],
+    )
+
+
+def judged(before: Result, after: Result) -> Difference:
+    return diff(before, after, judge=runs.judge)
+
+
+def test_a_run_against_itself_shows_nothing():
+    difference = judged(runs.act(), again())
+    assert [m.verdict.kind for m in difference.measurements] == ["no difference shown"] * 2
+    assert not any(m.components for m in difference.measurements)
+    assert not regressed(difference)
+    parts = difference.measurements[0].judged
+    assert parts > 5
+    assert f"None of {parts} parts changed by more than chance would show." in markdown.render(difference)
+
+
+def test_what_changed_is_said():
+    difference = judged(runs.act(), slower())
+    (only,) = difference.measurements
+    assert only.verdict.kind == "slower"
+    changes = {c.path[-1]: c.change for c in only.components}
+    assert changes["new encoder"] == "appeared"
+    assert changes["encoder"] == "gone"
+    assert changes["image backbone"] == "faster"
+    assert {c.name: c.after - c.before for c in only.memory}["peak activations"] == 2 * 2**30 - 912 * 2**20
+    text = markdown.render(difference)
+    for said in ("config seed: 0 before, 1 after", "strobe: 0.1.0 before, 0.2.0 after",
+                 "measured before only: training forward", "policy › new encoder", "one after the other"):  # fmt: skip
+        assert said in text
+
+
+def test_another_machine_is_noted():
+    other = runs.act()
+    other.machine = runs.MACHINE.model_copy(update={"cpu": "Ryzen", "versions": {"torch": "2.12.0"}})
+    notes = judged(runs.act(), other).notes
+    assert "other machine: cpu was AMD EPYC 9B14, is Ryzen" in notes
+    assert "version torch: 2.11.0 before, 2.12.0 after" in notes
+    assert "version python: 3.12.9 before, not there after" in notes
+
+
+def test_runs_that_share_nothing_are_refused():
+    with pytest.raises(UserError, match="name two runs of the same study"):
+        judged(runs.act(), runs.rtc())
+    before, after = runs.act(), runs.act()
+    before.measurements, after.measurements = before.measurements[:1], after.measurements[1:]
+    with pytest.raises(UserError, match=r"inference before, training forward after"):
+        judged(before, after)
+
+
+def test_the_gate_asks_for_a_shown_slow_down_above_the_threshold():
+    difference = judged(runs.act(), slower())
+    ratio = difference.measurements[0].verdict.ratio
+    assert regressed(difference)
+    assert regressed(difference, ratio - 1.001)
+    assert not regressed(difference, ratio - 0.999)
+    assert not regressed(judged(slower(), runs.act()))
+
+
+def test_parts_are_judged_at_a_level_that_allows_for_their_number():
+    (only,) = judged(runs.act(), slower()).measurements
+    levels = {c.verdict.interval.level for c in only.components if c.verdict}
+    assert levels == {1 - 0.05 / only.judged}
+    assert only.verdict.interval.level == 0.95
+
+
+def test_many_parts_without_a_change_rarely_claim_one():
+    """The chance of any false claim in a measurement is held near 5 %, not 5 % for each of its parts."""
+    claims = 0
+    for seed in range(40):
+        chance = random.Random(seed)
+        trees = [runs.measurement("m", runs.ACT, 100.0) for _ in range(2)]
+        for m in trees:
+            for part in m.components:
+                part.values = [10 * (1 + chance.gauss(0, 0.05)) for _ in range(40)]
+                part.summary, part.share = runs.summary(part.values), 0.1
+        before, after = runs.act(measurements=trees[:1]), runs.act(measurements=trees[1:])
+        claims += bool(judged(before, after).measurements[0].components)
+    assert claims <= 6
+
+
+def test_the_real_verdict_fits():
+    statistics = pytest.importorskip("strobe.measure.verdicts")
+    difference = diff(runs.act(), slower(), judge=statistics.unpaired_verdict)
+    assert difference.measurements[0].verdict.kind == "slower"
+    same = diff(runs.act(), runs.act())
+    assert same.measurements[0].verdict.kind in ("no difference shown", "too noisy")
+
+
+def test_the_difference_is_plain_data():
+    difference = judged(runs.act(), slower())
+    assert Difference.model_validate_json(difference.model_dump_json()) == difference
+    assert "</html>" in html.render(difference)
+
+
+def test_interrupted_runs_are_named_at_the_top():
+    text = markdown.render(judged(runs.act(), runs.act(status="interrupted")))
+    assert text.index("Interrupted:") < text.index("## ")

@@ -1,0 +1,175 @@
+"""What the reports say, whichever shape they take."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from report import example_runs as runs
+from results.any_result import results
+from rich.console import Console
+
+from strobe.report import console, html, markdown, tables, units
+from strobe.report.outline import biggest, outline
+from strobe.results.schema import Component, Finding, Result
+
+
+def printed(answer, width: int = 130, depth: int | None = None, **more) -> str:
+    out = io.StringIO()
+    console.render(answer, Console(file=out, width=width, **more), depth)
+    return out.getvalue()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(answer=results)
+def test_any_result_can_be_shown(answer: Result):
+    assert printed(answer)
+    assert markdown.render(answer)
+    assert "</html>" in html.render(answer)
+
+
+def test_numbers_come_with_as_many_digits_as_they_deserve():
+    assert units.ms(1234.56, units.digits(1234.56)) == "1,234.6"
+    assert units.ms(0.04321, units.digits(0.04321)) == "0.0432"
+    assert units.signed(-0.001) == "+0.00"
+    assert units.change(1.031) == "+3.1 %"
+    assert units.change(0.9) == "−10.0 %"
+    assert [units.size(n) for n in (512, 1536, 912 * 2**20, 3 * 2**30, -2048)] == [
+        "512 B", "1.5 KiB", "912 MiB", "3.0 GiB", "−2.0 KiB"]  # fmt: skip
+    assert units.plain("a\x1b[31m\nb\u202e") == "a\ufffd[31m b\ufffd"
+
+
+def test_a_breakdown_shows_every_column_and_every_other():
+    table = tables.breakdown(runs.act().measurements[0])
+    assert [c.title for c in table.columns] == [
+        "Component", "Calls", "ms (median)", "95 % interval", "% of whole", "GFLOP", "% of ceiling",
+        "Peak memory"]  # fmt: skip
+    others = [row for row in table.rows if row.kind == "other"]
+    assert [row.depth for row in others] == [3, 3, 2, 1]
+    assert table.rows[0].kind == "whole"
+
+
+def test_columns_without_figures_are_left_out():
+    result = runs.act()
+    for part in result.measurements[0].components:
+        part.gflop = part.ceiling_share = part.peak_bytes = None
+    result.measurements[0].memory.peak_activations = None
+    titles = [c.title for c in tables.breakdown(result.measurements[0]).columns]
+    assert titles == ["Component", "Calls", "ms (median)", "95 % interval", "% of whole"]
+
+
+def test_depth_limits_the_tree_and_keeps_other():
+    table = tables.breakdown(runs.act().measurements[0], depth=1)
+    assert [row.cells[0] for row in table.rows] == ["inference", "preprocess", "policy", "other"]
+    assert "image backbone" not in printed(runs.act(findings=[]), depth=1).split("INFERENCE")[1]
+
+
+def test_the_comparison_has_the_seed_toolkit_s_rows():
+    table = tables.metrics(runs.rtc())
+    assert [c.title for c in table.columns] == ["Metric", "Without RTC", "With RTC", "Difference"]
+    assert [row.cells[0] for row in table.rows] == [
+        "Mean (ms)", "Median (ms)", "Std (ms)", "Min (ms)", "Max (ms)", "p95 (ms)", "Throughput (chunks/s)",
+        "Samples", "Warm-up cut"]  # fmt: skip
+    mean = [float((cell or "").replace(",", "").replace("−", "-")) for cell in table.rows[0].cells[1:]]
+    assert mean[2] == pytest.approx(mean[1] - mean[0], abs=0.2)
+
+
+def test_parts_of_variants_are_aligned_by_path():
+    rows = tables.parts(runs.rtc().measurements).rows
+    names = [(row.depth, row.cells[0]) for row in rows]
+    assert names[-5:] == [(1, "RTC guidance"), (2, "guidance weights"), (2, "autograd correction"), (2, "other"),
+                          (1, "other")]  # fmt: skip
+    guidance = rows[-5].cells
+    assert guidance[1:3] == [None, None]
+    assert guidance[5] == f"+{guidance[3]}"
+
+
+def test_three_variants_have_differences_of_their_own():
+    result = runs.rtc()
+    third = result.measurements[1].model_copy(update={"name": "compiled"})
+    pair = result.comparisons[0].model_copy(update={"candidate": "compiled"})
+    result.measurements.append(third)
+    result.comparisons.append(pair)
+    titles = [c.title for c in tables.metrics(result).columns]
+    assert titles[-2:] == ["With RTC − Without RTC", "compiled − Without RTC"]
+    assert len(outline(result).answers) == 2
+
+
+def part(path: str, share: float, other: bool = False) -> Component:
+    names = path.split("/")
+    return Component(path=names, other=other, calls=1, values=[], summary=runs.summary([1.0]), share=share)
+
+
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        ([("policy", 0.96), ("policy/backbone", 0.7), ("policy/backbone/layer1", 0.2)], "backbone"),
+        ([("policy", 0.96), ("policy/encoder", 0.4), ("policy/decoder", 0.45)], "decoder"),
+        ([("preprocess", 0.3), ("policy", 0.65), ("policy/encoder", 0.3)], "policy"),
+        ([("denoise", 0.8), ("denoise/step", 0.79), ("denoise/step/attention", 0.4)], "step"),
+        ([("a", 0.3), ("b", 0.4), ("b/c", 0.4)], "b"),
+        ([("a", 0.2), ("other", 0.8)], "other"),
+    ],
+)
+def test_the_headline_names_the_most_specific_big_part(parts: list[tuple[str, float]], named: str):
+    found = biggest([part(path, share, path.endswith("other")) for path, share in parts])
+    assert found is not None
+    assert found.name == named
+
+
+def test_the_answer_comes_first_and_findings_before_detail():
+    text = printed(runs.act())
+    places = [text.index(s) for s in ("Image backbone takes 68.", "69 % of the training", "Preprocessing is small",
+                                      "INFERENCE", "SAMPLES", "Machine:", "Ceiling:")]  # fmt: skip
+    assert places == sorted(places)
+    text = markdown.render(runs.rtc())
+    places = [text.index(s) for s in ("**With RTC is slower", "## Findings", "## Comparison", "## Verdict",
+                                      "## Parts side by side", "## Notes")]  # fmt: skip
+    assert places == sorted(places)
+
+
+def test_notes_unseen_probes_stand_ins_and_warm_up_are_told():
+    text = printed(runs.act()) + printed(runs.rtc())
+    for said in ("not seen: compiled decoder (runs inside a torch.compile region)", "3 warm-up samples cut, 40 kept",
+                 "Stand-in: a local tokenizer", "drift: 1.2 %", "118 GFLOP/s float32", "torch 2.11.0"):  # fmt: skip
+        assert said in text
+
+
+def test_an_interrupted_run_says_so_at_the_top():
+    run = runs.act(status="interrupted")
+    for text in (printed(run), markdown.render(run), html.render(run)):
+        assert "Interrupted: this run was stopped before it was done" in text
+        assert text.index("Interrupted:") < text.index("mage backbone takes")
+    empty = runs.act(status="interrupted", measurements=[], findings=[])
+    assert "Nothing was measured." in printed(empty)
+    assert "nothing measured" in markdown.render(empty)
+
+
+def test_a_narrow_terminal_keeps_numbers_whole_and_says_what_it_left_out():
+    text = printed(runs.act(), width=70, force_terminal=True, color_system=None)
+    assert "148.83 to 149.88" in text
+    assert "(no room here for: GFLOP, % of ceiling, Peak memory)" in text
+    assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())) <= 70
+    assert "912 MiB" in printed(runs.act(), width=70).split("MEMORY")[0]
+
+
+def test_outside_text_is_not_markup_anywhere():
+    nasty = "[red]x[/red] | <b>*y*</b>\x1b[31m `z` &amp;\n# h"
+    finding = Finding(rule="r", level="info", title=nasty, seen=nasty, why="w")
+    run = runs.act(title=nasty, findings=[finding], notes=[nasty])
+    text = printed(run)
+    assert "[red]x[/red] | <b>*y*</b>" in text
+    assert "\x1b" not in text
+    text = markdown.render(run)
+    assert r"\[red\]x\[/red\] \| \<b\>\*y\*\</b\>" in text
+    assert "\n# h" not in text
+    assert r"\&amp;" in text
+
+
+def test_markdown_tables_have_equal_columns():
+    for run in (runs.act(), runs.rtc()):
+        for block in re.findall(r"(?:^\|.*\n)+", markdown.render(run), flags=re.M):
+            counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+            assert len(counts) == 1

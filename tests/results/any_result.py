@@ -1,0 +1,160 @@
+"""Strategies for any valid result: pydantic's own bounds, hypothesis's imagination."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+from hypothesis import strategies as st
+
+from strobe.results import schema
+
+TEXT = st.text(max_size=20)
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+TIME = st.floats(min_value=0, max_value=1e7)
+COUNT = st.integers(min_value=0, max_value=2**60)
+SCALAR = st.one_of(TEXT, st.booleans(), st.integers(-(2**53), 2**53), NUMBER, st.none())
+NUMBERS = st.lists(TIME, max_size=5)
+TEXTS = st.lists(TEXT, max_size=3)
+
+
+def maybe(strategy):
+    return st.none() | strategy
+
+
+intervals = st.builds(schema.Interval, low=NUMBER, high=NUMBER, level=st.floats(0.5, 0.999))
+summaries = st.builds(
+    schema.Summary,
+    n=COUNT,
+    median=TIME,
+    interval=maybe(intervals),
+    mean=TIME,
+    std=TIME,
+    min=TIME,
+    max=TIME,
+    p95=TIME,
+)
+samples = st.builds(schema.Samples, warmup=NUMBERS, values=NUMBERS, summary=summaries, notes=TEXTS)
+components = st.builds(
+    schema.Component,
+    path=st.lists(TEXT, min_size=1, max_size=4),
+    other=st.booleans(),
+    calls=TIME,
+    values=NUMBERS,
+    summary=summaries,
+    share=st.floats(0, 1),
+    host_ms=maybe(TIME),
+    gflop=maybe(TIME),
+    ceiling_share=maybe(st.floats(0, 2)),
+    peak_bytes=maybe(COUNT),
+)
+spans = st.builds(schema.Span, name=TEXT, start_ms=TIME, duration_ms=TIME, depth=st.integers(0, 9), thread=TEXT)
+memories = st.builds(schema.Memory, weights=maybe(COUNT), peak_process=maybe(COUNT), peak_device=maybe(COUNT))
+measurements = st.builds(
+    schema.Measurement,
+    name=TEXT,
+    phase=st.sampled_from(["inference", "training forward", "training step"]),
+    clock=st.sampled_from(["host", "device"]),
+    samples=samples,
+    components=st.lists(components, max_size=4),
+    memory=memories,
+    spans=st.lists(spans, max_size=4),
+    facts=st.dictionaries(TEXT, SCALAR, max_size=3),
+    unseen=st.dictionaries(TEXT, TEXT, max_size=2),
+    notes=TEXTS,
+)
+verdicts = st.builds(
+    schema.Verdict,
+    kind=st.sampled_from(["faster", "slower", "no difference shown", "too noisy"]),
+    ratio=st.floats(0, 1e6),
+    interval=intervals,
+    pairs=COUNT,
+    sentence=TEXT,
+)
+agreements = st.builds(
+    schema.Agreement, cosine=NUMBER, largest_error=NUMBER, mean_error=NUMBER, observations=COUNT, note=TEXT
+)
+comparisons = st.builds(
+    schema.Comparison,
+    baseline=TEXT,
+    candidate=TEXT,
+    verdict=verdicts,
+    difference=maybe(intervals),
+    difference_ms=NUMBER,
+    agreement=maybe(agreements),
+)
+findings = st.builds(
+    schema.Finding,
+    rule=TEXT,
+    level=st.sampled_from(["good", "info", "warning"]),
+    title=TEXT,
+    seen=TEXT,
+    why=TEXT,
+    do=TEXT,
+    gain=TEXT,
+    evidence=st.dictionaries(TEXT, st.one_of(NUMBER, TEXT, st.none()), max_size=2),
+)
+ceilings = st.builds(schema.Ceiling, gflops=st.dictionaries(TEXT, TIME, max_size=2), memory_gbps=maybe(TIME))
+machines = st.builds(
+    schema.Machine,
+    system=TEXT,
+    cpu=TEXT,
+    cores=COUNT,
+    threads=COUNT,
+    memory_bytes=COUNT,
+    device=TEXT,
+    device_name=TEXT,
+    device_memory_bytes=maybe(COUNT),
+    power=st.dictionaries(TEXT, TEXT, max_size=2),
+    versions=st.dictionaries(TEXT, TEXT, max_size=2),
+    ceiling=ceilings,
+)
+subjects = st.builds(
+    schema.SubjectInfo,
+    name=TEXT,
+    kind=TEXT,
+    source=TEXT,
+    size=st.sampled_from(["full", "tiny"]),
+    parameters=COUNT,
+    weight_bytes=COUNT,
+    dtypes=st.dictionaries(TEXT, COUNT, max_size=2),
+    inputs=TEXT,
+    stand_ins=TEXTS,
+    anatomy=TEXT,
+)
+results = st.builds(
+    schema.Result,
+    strobe_version=TEXT,
+    study=st.sampled_from(["breakdown", "compare"]),
+    title=TEXT,
+    command=TEXTS,
+    config=st.dictionaries(TEXT, st.one_of(SCALAR, TEXTS, st.dictionaries(TEXT, SCALAR, max_size=2)), max_size=3),
+    started=st.datetimes(timezones=st.just(UTC)),
+    duration_s=TIME,
+    status=st.sampled_from(["complete", "interrupted"]),
+    subject=subjects,
+    machine=machines,
+    measurements=st.lists(measurements, max_size=3, unique_by=lambda m: m.name),
+    comparisons=st.lists(comparisons, max_size=2),
+    findings=st.lists(findings, max_size=2),
+    notes=TEXTS,
+)
+
+
+def small() -> schema.Result:
+    subject = schema.SubjectInfo(
+        name="act", kind="act", source="random weights", parameters=1, weight_bytes=4, inputs="synthetic"
+    )
+    machine = schema.Machine(
+        system="Linux", cpu="cpu", cores=2, threads=2, memory_bytes=2**30, device="cpu", device_name="cpu"
+    )
+    values = [1.5, 1.25]
+    summary = schema.Summary(n=2, median=1.375, mean=1.375, std=0.18, min=1.25, max=1.5, p95=1.5)
+    taken = schema.Samples(values=values, summary=summary)
+    return schema.Result(
+        strobe_version="0.1.0",
+        study="breakdown",
+        title="a small one",
+        subject=subject,
+        machine=machine,
+        measurements=[schema.Measurement(name="inference", phase="inference", samples=taken)],
+    )

@@ -1,0 +1,140 @@
+"""A result is kept whole and read again; every mistake of the user is one line that says what to do."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from results.any_result import results
+
+from strobe.errors import UserError
+from strobe.results import store
+from strobe.results.schema import SCHEMA_VERSION, Result
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(kept=results)
+def test_any_result_survives_being_kept(kept: Result, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("run")
+    store.save(kept, folder)
+    assert store.load(folder) == kept
+    assert store.load(folder / "result.json") == kept
+
+
+def test_the_trace_is_kept_beside_the_result(result: Result, tmp_path: Path):
+    store.save(result, tmp_path / "run", {"traceEvents": [{"name": "décode"}]})
+    packed = (tmp_path / "run" / "trace.json.gz").read_bytes()
+    assert json.loads(gzip.decompress(packed)) == {"traceEvents": [{"name": "décode"}]}
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["result.json", "trace.json.gz"]
+
+
+def test_folder_names_say_what_they_hold_and_never_collide(tmp_path: Path):
+    made = [store.new_run(tmp_path / "runs", "breakdown", "lerobot/ACT ../x") for _ in range(4)]
+    assert len(set(made)) == 4
+    assert all(folder.is_dir() and folder.parent == tmp_path / "runs" for folder in made)
+    assert made[0].name.endswith("_breakdown_lerobot-act-..-x")
+    assert made[3].name.startswith(made[0].name[:15])
+
+
+def test_a_failed_save_leaves_the_old_file(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store.save(result, tmp_path)
+    old = (tmp_path / "result.json").read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        store.save(result.model_copy(update={"title": "new"}), tmp_path)
+    assert (tmp_path / "result.json").read_bytes() == old
+    assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_figure_that_is_not_finite_is_never_written(result: Result, tmp_path: Path):
+    result.measurements[0].samples.values.append(math.nan)
+    with pytest.raises(ValueError, match="finite"):
+        store.save(result, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_config_may_hold_anything(result: Result, tmp_path: Path):
+    result.config = {"where": tmp_path, "limit": math.inf, "deep": [{"nan": math.nan}]}
+    store.save(result, tmp_path)
+    text = (tmp_path / "result.json").read_text()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} was written"))
+    assert store.load(tmp_path).config == {"where": str(tmp_path), "limit": None, "deep": [{"nan": None}]}
+
+
+def broken(path: Path, content: bytes | str) -> str:
+    file = path / "result.json"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError) as caught:
+        store.load(path)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert str(file) in line
+    return line
+
+
+def test_a_missing_run_is_answered_with_the_nearest(result: Result, tmp_path: Path):
+    store.save(result, tmp_path / "2026-11-21_0412_breakdown_act")
+    with pytest.raises(UserError, match="did you mean '2026-11-21_0412_breakdown_act'"):
+        store.load(tmp_path / "2026-11-21_0412_breakdwn_act")
+    with pytest.raises(UserError, match=r"no run at .*nowhere"):
+        store.load(tmp_path / "nowhere" / "at all")
+
+
+def test_a_folder_of_runs_is_not_a_run(result: Result, tmp_path: Path):
+    with pytest.raises(UserError, match=r"holds no result\.json"):
+        store.load(tmp_path)
+    store.save(result, tmp_path / "one")
+    with pytest.raises(UserError, match="name one of them: one"):
+        store.load(tmp_path)
+
+
+def test_truncated_and_binary_files(result: Result, tmp_path: Path):
+    store.save(result, tmp_path)
+    whole = (tmp_path / "result.json").read_bytes()
+    for content in (whole[: len(whole) // 2], b"", b"\xff\xfe\x00", b"[" * 100_000):
+        assert "truncated or not JSON" in broken(tmp_path, content)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "{}", '{"schema_version": "1"}', '{"schema_version": 1}'])
+def test_foreign_json(content: str, tmp_path: Path):
+    assert "not a result of Strobe" in broken(tmp_path, content)
+
+
+def test_a_newer_schema_says_upgrade(tmp_path: Path):
+    line = broken(tmp_path, '{"schema_version": 7, "strobe_version": "9.0"}')
+    assert f"made by a newer Strobe (schema 7; this one reads up to {SCHEMA_VERSION}): upgrade" in line
+
+
+def test_the_first_wrong_field_is_named(result: Result, tmp_path: Path):
+    document = json.loads(result.model_dump_json())
+    document["measurements"][0]["samples"]["values"][1] = "fast"
+    assert "measurements.0.samples.values.1: input should be a valid number" in broken(tmp_path, json.dumps(document))
+    document = json.loads(result.model_dump_json()) | {"colour": "red"}
+    assert "colour: extra inputs are not permitted" in broken(tmp_path, json.dumps(document))
+    document = json.loads(result.model_dump_json())
+    document["duration_s"] = math.inf
+    assert "duration_s: input should be a finite number" in broken(tmp_path, json.dumps(document))
+
+
+def test_older_versions_load_through_every_step(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Version 1 is the first there is, so the chain is tried with two made-up versions before it."""
+    document = json.loads(result.model_dump_json())
+    document["schema_version"] = SCHEMA_VERSION - 2
+    document["name"] = document.pop("title")
+    steps = {
+        SCHEMA_VERSION - 2: lambda old: {k: v for k, v in old.items() if k != "name"} | {"heading": old["name"]},
+        SCHEMA_VERSION - 1: lambda old: {k: v for k, v in old.items() if k != "heading"} | {"title": old["heading"]},
+    }
+    monkeypatch.setattr(store, "MIGRATIONS", steps)
+    (tmp_path / "result.json").write_text(json.dumps(document))
+    assert store.load(tmp_path) == result
+    monkeypatch.setattr(store, "MIGRATIONS", {})
+    assert "no released Strobe wrote" in broken(tmp_path, json.dumps(document))

@@ -1,0 +1,72 @@
+"""Agreement of actions, and variants of one subject."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from strobe.errors import UserError
+from strobe.measure.sampling import Budget
+from strobe.studies.compare import agree, compare
+from strobe.studies.measuring import Options
+from strobe.subjects.loading import load_subject
+from strobe.treatments.settings import Settings
+from strobe.treatments.treatment import Variant
+
+
+def test_equal_actions_agree_fully():
+    chunks = [torch.randn(1, 5, 2) for _ in range(3)]
+    seen = agree(chunks, [chunk.clone() for chunk in chunks])
+    assert seen.cosine == pytest.approx(1)
+    assert seen.largest_error == seen.mean_error == 0
+    assert seen.observations == 3
+
+
+def test_errors_are_in_the_actions_own_units():
+    a = [torch.zeros(1, 2, 2) + 1]
+    b = [torch.tensor([[[1.0, 1.0], [1.0, 3.0]]])]
+    seen = agree(a, b)
+    assert seen.largest_error == 2
+    assert seen.mean_error == 0.5
+    assert seen.cosine == pytest.approx(6 / (2 * 12**0.5))
+
+
+def test_chunks_that_do_not_pair_are_refused():
+    with pytest.raises(ValueError, match="as many"):
+        agree([torch.zeros(1)], [])
+
+
+def test_a_comparison_needs_two_names():
+    subject = load_subject(policy_type="act", size="tiny")
+    options = Options(Budget(iterations=2))
+    with pytest.raises(UserError, match="two variants"):
+        compare(subject, [Variant("alone")], "inference", options)
+    with pytest.raises(UserError, match="same name"):
+        compare(subject, [Variant("x"), Variant("x")], "inference", options)
+
+
+def test_a_setting_is_put_back_even_where_it_was_copied():
+    subject = load_subject(policy_type="diffusion", size="tiny")
+    policy = subject.policy
+    before = (policy.config.num_inference_steps, policy.diffusion.num_inference_steps)
+    undo = Settings({"num_inference_steps": 3}).apply(subject)
+    assert policy.diffusion.num_inference_steps == 3
+    undo()
+    assert (policy.config.num_inference_steps, policy.diffusion.num_inference_steps) == before
+
+
+def test_a_variant_that_fails_half_way_leaves_the_subject_as_it_was():
+    subject = load_subject(policy_type="diffusion", size="tiny")
+    before = subject.policy.diffusion.num_inference_steps
+    variant = Variant("bad", (Settings({"num_inference_steps": 2}), Settings({"no_such_setting": 1})))
+    with pytest.raises(UserError, match="no_such_setting"):
+        variant.apply(subject)
+    assert subject.policy.diffusion.num_inference_steps == before
+
+
+def test_training_phases_can_be_compared_too():
+    subject = load_subject(policy_type="act", size="tiny")
+    options = Options(Budget(iterations=3), batch_size=2, counted=False)
+    result, _ = compare(subject, [Variant("a"), Variant("b")], "training forward", options)
+    assert [m.name for m in result.measurements] == ["a", "b"]
+    assert result.comparisons[0].agreement is None

@@ -1,0 +1,214 @@
+"""Policies load at tiny size from a type and from a checkpoint, and run on their inputs."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from lerobot.configs import FeatureType, PolicyFeature
+
+from strobe.errors import UserError
+from strobe.subjects import inputs, policies
+
+from .conftest import KINDS, build
+
+
+def chunk(loaded, observation):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return loaded.policy.predict_action_chunk(loaded.preprocessor(dict(observation)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tiny_policy_acts_and_learns(kind: str) -> None:
+    config, made, loaded = build(kind)
+    assert not loaded.policy.training
+    actions = chunk(loaded, made.observations[0])
+    steps = config.n_action_steps if kind == "diffusion" else config.chunk_size
+    assert actions.shape == (1, steps, 6)
+    assert torch.isfinite(loaded.postprocessor(actions)).all()
+    loaded.policy.train()
+    loss, _ = loaded.policy.forward(loaded.preprocessor(made.batch(2)))
+    loss.backward()
+    assert torch.isfinite(loss)
+    info = loaded.info
+    assert info.parameters == sum(info.dtypes.values()) > 0
+    assert (info.kind, info.size, info.source) == (kind, "tiny", "random weights")
+    assert bool(info.stand_ins) == (kind in ("smolvla", "pi0", "pi05"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_policy_acts_the_same(kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _, made, first = build(kind)
+    save(first, tmp_path)
+    config = policies.config_from_path(tmp_path, ["--device=cpu"])
+    again = policies.load(config, made, size="tiny", seed=7)
+    assert again.info.source == str(tmp_path)
+    for observation in made.observations[:2]:
+        assert torch.equal(chunk(first, observation), chunk(again, observation))
+    assert capfd.readouterr() == ("", "")
+
+
+def save(loaded, folder: Path) -> None:
+    loaded.policy.save_pretrained(folder)
+    loaded.preprocessor.save_pretrained(folder)
+    loaded.postprocessor.save_pretrained(folder)
+
+
+def test_the_seed_decides_the_weights() -> None:
+    first, again, other = (build("act", seed=s)[2].policy.state_dict() for s in (1, 1, 2))
+    assert all(torch.equal(first[k], again[k]) for k in first)
+    assert not all(torch.equal(first[k], other[k]) for k in first)
+
+
+def test_overrides_reach_the_config() -> None:
+    config, _, loaded = build("pi05", "--num_inference_steps=3", "--rtc_config.enabled=true")
+    assert config.num_inference_steps == 3  # pyright: ignore[reportAttributeAccessIssue]
+    assert loaded.policy._rtc_enabled()  # pyright: ignore[reportCallIssue]
+
+
+def test_any_other_registered_policy_loads(tmp_path: Path) -> None:
+    config = policies.config_from_type("vqbet", ["--device=cpu", "--crop_shape=null"])
+    config.input_features = {
+        "observation.image": PolicyFeature(FeatureType.VISUAL, (3, 96, 96)),
+        "observation.state": PolicyFeature(FeatureType.STATE, (2,)),
+    }
+    config.output_features = {"action": PolicyFeature(FeatureType.ACTION, (2,))}
+    loaded = policies.load(config, inputs.synthetic(config))
+    assert loaded.info.kind == "vqbet"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: policies.config_from_type("difusion"), "did you mean 'diffusion'"),
+        (lambda: policies.config_from_type("act", ["--chunksize=3"]), "did you mean 'chunk_size'"),
+        (lambda: policies.config_from_type("act", ["--chunk_size=many"]), "chunk_size|many"),
+        (lambda: policies.config_from_type("act", ["--chunk_size"]), "--name=value"),
+        (lambda: policies.config_from_type("act", ["--n_action_steps=1000"]), "chunk"),
+        (lambda: policies.config_from_type("act", ["--device=cuda:77"]), "cuda"),
+        (lambda: policies.config_from_type("act", ["--device=gpu"]), "no device 'gpu'"),
+        (lambda: policies.config_from_path("/nowhere/at/all"), "no folder /nowhere/at/all"),
+        (lambda: policies.config_from_path("some/policy"), "Hub cannot be reached"),
+        (lambda: build("vqbet"), "not available for 'vqbet'"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(call, message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(scope="module", params=["act", "pi05"])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    _, made, loaded = build(request.param)
+    folder = tmp_path_factory.mktemp(request.param)
+    save(loaded, folder)
+    return folder, made
+
+
+def spoil(checkpoint, tmp_path: Path, change) -> tuple[Path, inputs.Inputs]:
+    folder, made = checkpoint
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    change(tmp_path)
+    return tmp_path, made
+
+
+def drop_weight(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    del weights[sorted(weights)[0]]
+    save_file(weights, folder / "model.safetensors")
+
+
+def reshape_weight(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    name = sorted(weights)[0]
+    weights[name] = torch.zeros(3)
+    save_file(weights, folder / "model.safetensors")
+
+
+def unknown_type(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"type": "p105"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: (f / "config.json").unlink(), "no config.json"),
+        (lambda f: (f / "model.safetensors").unlink(), "no model.safetensors"),
+        (lambda f: (f / "config.json").write_text("{not json"), "config.json cannot be read"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"junk"), "do not fit"),
+        (lambda f: (f / "policy_preprocessor.json").unlink(), "policy_preprocessor.json"),
+        (unknown_type, "unknown type 'p105'"),
+        (drop_weight, "lacks 1 weight"),
+        (reshape_weight, "size mismatch"),
+    ],
+)
+def test_a_broken_checkpoint_is_named(checkpoint, tmp_path: Path, change, message: str) -> None:
+    folder, made = spoil(checkpoint, tmp_path, change)
+    with pytest.raises(UserError, match=message) as caught:
+        policies.load(policies.config_from_path(folder, ["--device=cpu"]), made, size="tiny")
+    assert "\n" not in str(caught.value)
+
+
+def test_real_weights_do_not_get_a_stand_in_tokenizer(tmp_path: Path) -> None:
+    from strobe.subjects.standins import stand_ins
+
+    _, made, loaded = build("pi05")
+    save(loaded, tmp_path)
+    config = policies.config_from_path(tmp_path, ["--device=cpu"])
+    wanted = pytest.raises(UserError, match="the tokenizer 'google/paligemma")
+    with wanted as caught, stand_ins(random_weights=False), policies._user_mistakes():
+        policies._processors(config, made)
+    assert "\n" not in str(caught.value)
+
+
+def changed(made: inputs.Inputs, **features: PolicyFeature | None) -> inputs.Inputs:
+    merged = made.features | {k.replace("__", "."): v for k, v in features.items()}
+    return inputs.Inputs(
+        made.description,
+        made.observations,
+        {k: v for k, v in merged.items() if v is not None},
+        made.stats,
+        made.meta,
+        made.make_batch,
+    )
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({"observation__images__wrist": None}, "wants 'observation.images.wrist'"),
+        ({"observation__state": PolicyFeature(FeatureType.STATE, (9,))}, "'observation.state': .* 6 .* 9"),
+        ({"action": PolicyFeature(FeatureType.ACTION, (7,))}, "'action': .* 6 .* 7"),
+        ({"observation__images__front": PolicyFeature(FeatureType.VISUAL, (1, 64, 64))}, "channels"),
+    ],
+)
+def test_inputs_that_do_not_match_are_named(tmp_path: Path, features, message: str) -> None:
+    _, made, loaded = build("act")
+    save(loaded, tmp_path)
+    config = policies.config_from_path(tmp_path, ["--device=cpu"])
+    with pytest.raises(UserError, match=message):
+        policies.load(config, changed(made, **features), size="tiny")
+
+
+def test_rename_maps_the_inputs_names(tmp_path: Path) -> None:
+    _, made, loaded = build("act")
+    save(loaded, tmp_path)
+    config = policies.config_from_path(tmp_path, ["--device=cpu"])
+    top = changed(
+        made,
+        observation__images__front=None,
+        observation__images__top=made.features["observation.images.front"],
+    )
+    name = {"observation.images.top": "observation.images.front"}
+    again = policies.load(config, top, size="tiny", rename=name)
+    observation = dict(made.observations[0])
+    observation["observation.images.top"] = observation.pop("observation.images.front")
+    assert torch.equal(chunk(again, observation), chunk(loaded, made.observations[0]))

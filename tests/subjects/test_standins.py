@@ -1,0 +1,74 @@
+"""The stand-in tokenizers are real ones of the right size, and stand in only where they may."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strobe.errors import UserError
+from strobe.subjects import standins
+from strobe.subjects.standins import PALIGEMMA, SMOLVLM, TINY_VOCABULARY, stand_ins, tokenizer
+
+
+@pytest.mark.parametrize(("name", "size"), [(PALIGEMMA, 257152), (SMOLVLM, 49280)])
+def test_the_vocabulary_is_as_large_as_the_real_one(name: str, size: int) -> None:
+    assert len(tokenizer(name)) == size
+    assert len(tokenizer(name, tiny=True)) == TINY_VOCABULARY
+
+
+@given(text=st.text(max_size=60), length=st.integers(4, 24), name=st.sampled_from([PALIGEMMA, SMOLVLM]))
+@settings(max_examples=50, deadline=None)
+def test_ids_are_in_the_vocabulary_cut_and_padded(text: str, length: int, name: str) -> None:
+    stand_in = tokenizer(name, tiny=True)
+    coded = stand_in(
+        [text],
+        max_length=length,
+        truncation=True,
+        padding="max_length",
+        padding_side="right",
+        return_tensors="pt",
+    )
+    ids, mask = coded["input_ids"], coded["attention_mask"]
+    assert ids.shape == mask.shape == (1, length)
+    assert 0 <= int(ids.min()) <= int(ids.max()) < TINY_VOCABULARY
+    assert bool((ids[mask == 0] == stand_in.pad_token_id).all())
+    plain = stand_in(text)["input_ids"]
+    assert int(mask.sum()) == min(len(plain), length)
+
+
+@given(text=st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=40))
+@settings(max_examples=30, deadline=None)
+def test_nothing_is_lost(text: str) -> None:
+    stand_in = tokenizer(SMOLVLM)
+    assert stand_in.decode(stand_in(text)["input_ids"], clean_up_tokenization_spaces=False) == text
+
+
+def test_digits_and_known_words_are_one_token_each() -> None:
+    assert len(tokenizer(SMOLVLM).tokenize("push the block 42")) == 6
+
+
+def test_the_smolvlm_config_has_the_real_sizes() -> None:
+    config = standins.smolvlm_config()
+    text, vision = config.text_config, config.vision_config
+    assert (text.hidden_size, text.num_hidden_layers, text.vocab_size, text.head_dim) == (960, 32, 49280, 64)
+    assert (vision.hidden_size, vision.image_size, config.scale_factor) == (768, 512, 4)
+
+
+def test_random_weights_get_a_stand_in_and_a_note() -> None:
+    from lerobot.processor import TokenizerProcessorStep, tokenizer_processor
+
+    real = tokenizer_processor.AutoTokenizer
+    with stand_ins(random_weights=True) as notes:
+        step = TokenizerProcessorStep(tokenizer_name=PALIGEMMA)
+    assert len(step.input_tokenizer) == 257152
+    assert len(notes) == 1
+    assert PALIGEMMA in notes[0]
+    assert tokenizer_processor.AutoTokenizer is real
+
+
+@pytest.mark.parametrize(("name", "random_weights"), [(PALIGEMMA, False), ("some/unknown", True)])
+def test_no_stand_in_for_real_weights_or_an_unknown_name(name: str, random_weights: bool) -> None:
+    from lerobot.processor import TokenizerProcessorStep
+
+    with stand_ins(random_weights=random_weights) as notes, pytest.raises(UserError, match=name):
+        TokenizerProcessorStep(tokenizer_name=name)
+    assert notes == []

@@ -1,0 +1,139 @@
+"""Probes: where they attach, when they fire, and that nothing of them stays."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from strobe.errors import UserError
+from strobe.timeline import Probe, ProbeError, Timeline, attach, section
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+        self.head = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def forward(self, x, *, twice=False):
+        for layer in self.layers:
+            x = layer(x)
+        return self.step(x, scale=2.0 if twice else 1.0)
+
+    def step(self, x, scale):
+        return self.head.forward(x) * scale  # called past __call__, as LeRobot does with the language model
+
+
+def names(timeline: Timeline) -> list[str]:
+    return [recorded.name for recorded in timeline.sections()]
+
+
+def test_modules_methods_and_stars():
+    model = Model()
+    probes = [Probe.module("layers.*", "layer {}"), Probe.method("", "step", "step"), Probe.module("head", "head")]
+    with Timeline() as timeline, attach(probes, model):
+        model(torch.ones(1, 4))
+    assert names(timeline) == ["layer 0", "layer 1", "layer 2", "step", "head"]
+    assert timeline.sections()[-1].path == ("step", "head")
+
+
+def test_results_and_arguments_are_untouched():
+    model, x = Model(), torch.randn(2, 4)
+    bare = model(x, twice=True)
+    with attach([Probe.module("layers.*", "layer {}"), Probe.method("", "step", "s")], model):
+        assert torch.equal(model(x, twice=True), bare)
+
+
+def test_a_condition_decides_call_by_call():
+    model = Model()
+    probe = Probe.method("", "step", "doubled", when=lambda x, scale: scale == 2)
+    with Timeline() as timeline, attach([probe], model):
+        model(torch.ones(1, 4))
+        model(torch.ones(1, 4), twice=True)
+    assert names(timeline) == ["doubled"]
+
+
+def test_functions_classes_and_callbacks():
+    class Integrator:
+        def run(self, x, denoise):
+            return denoise(x) + denoise(x)
+
+        @staticmethod
+        def fixed(x):
+            return x
+
+        @classmethod
+        def made(cls, x):
+            return cls().run(x, denoise=abs)
+
+    globals()["Integrator"] = Integrator
+    here = __name__
+    before = {name: vars(Integrator)[name] for name in ("run", "fixed", "made")}
+    probes = [
+        Probe.function("math:sqrt", "root"),
+        Probe.function(f"{here}:Integrator.run", "run"),
+        Probe.function(f"{here}:Integrator.run", "base", argument="denoise"),
+        Probe.function(f"{here}:Integrator.fixed", "fixed"),
+        Probe.function(f"{here}:Integrator.made", "made"),
+    ]
+    sqrt = math.sqrt
+    with Timeline() as timeline, attach(probes, None):
+        assert math.sqrt(9) == 3
+        assert Integrator().run(-2, denoise=abs) == 4
+        assert (Integrator.fixed(7), Integrator().fixed(8), Integrator.made(-1)) == (7, 8, 2)
+    assert names(timeline) == ["root", "run", "base", "base", "fixed", "fixed", "made", "run", "base", "base"]
+    assert math.sqrt is sqrt
+    assert all(vars(Integrator)[name] is own for name, own in before.items())
+
+
+@given(st.lists(st.sampled_from(["layers.*", "layers.0", "head", "head.0", ""]), max_size=6), st.booleans())
+def test_detaching_leaves_the_same_objects_behind(paths, fails):
+    model = Model()
+    own = model.layers[0].__dict__["forward"] = model.layers[0].forward  # an instance that had one of its own
+    before = [(module, dict(vars(module))) for module in model.modules()]
+    probes = [Probe.module(path, f"{path or 'model'}".replace("*", "{}")) for path in paths]
+    try:
+        with Timeline(), attach(probes, model):
+            model(torch.ones(1, 4))
+            if fails:
+                raise ArithmeticError
+    except ArithmeticError:
+        pass
+    for module, attributes in before:
+        assert vars(module).keys() == attributes.keys()
+        assert all(vars(module)[name] is value for name, value in attributes.items())
+    assert model.layers[0].forward is own
+
+
+def test_a_probe_that_does_not_fit_names_itself_and_leaves_nothing_on():
+    model = Model()
+    with pytest.raises(ProbeError, match="probe 'vision tower' does not fit") as caught:
+        attach([Probe.module("head", "head"), Probe.module("vision.tower", "vision tower")], model)
+    assert isinstance(caught.value, UserError)
+    assert "\n" not in str(caught.value)
+    assert "forward" not in vars(model.head)
+    with pytest.raises(ProbeError, match="'gone'"):
+        attach([Probe.function("math:no_such_function", "gone")], None)
+    with pytest.raises(ProbeError, match="'empty'"):
+        attach([Probe.module("layers.0.*", "empty")], model)
+
+
+def test_an_optional_probe_may_find_nothing():
+    with attach([Probe.module("no.such", "x", optional=True)], Model()) as attached:
+        assert attached.names == []
+
+
+def test_a_probe_inside_a_compiled_region_is_named_not_lost():
+    torch.compiler.reset()
+    model = Model()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    probes = [Probe.module("layers.*", "compiled layer {}")]
+    with Timeline() as timeline, attach(probes, model), section("whole"):
+        compiled(torch.ones(1, 4))
+    assert names(timeline) == ["whole"]
+    assert {"compiled layer 0", "compiled layer 1", "compiled layer 2"} <= set(timeline.unseen)

@@ -1,0 +1,45 @@
+"""The Chrome trace: valid events, one time base with torch.profiler's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch.profiler import profile
+
+from strobe.timeline import Timeline, section
+from strobe.timeline.trace import chrome_trace, mark_clocks
+
+
+def test_every_section_is_a_complete_event_with_its_path():
+    with Timeline() as timeline, section("a"), section("b"):
+        pass
+    trace = json.loads(json.dumps(chrome_trace(timeline.sections(), metadata={"command": "x"})))
+    events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert [event["name"] for event in events] == ["a", "b"]
+    assert events[1]["args"]["path"] == "a / b"
+    assert events[0]["ts"] == 0
+    assert events[0]["ts"] <= events[1]["ts"] <= events[1]["ts"] + events[1]["dur"] <= events[0]["dur"] + 1e-6
+    assert trace["otherData"] == {"command": "x"}
+
+
+def test_operators_fall_inside_the_section_that_ran_them():
+    a = torch.randn(300, 300)
+    with profile() as profiler, Timeline() as timeline:
+        mark_clocks()
+        with section("product"):
+            a @ a
+    events = chrome_trace(timeline.sections(), profiler=profiler)["traceEvents"]
+    product = next(e for e in events if e.get("name") == "product")
+    operator = next(e for e in events if e.get("name") == "aten::mm")
+    slack = 200  # µs: the mark's own opening
+    assert product["ts"] - slack <= operator["ts"]
+    assert operator["ts"] + operator["dur"] <= product["ts"] + product["dur"] + slack
+
+
+def test_a_profiler_without_the_mark_is_refused():
+    with profile() as profiler, Timeline() as timeline, section("x"):
+        torch.ones(1) + 1
+    with pytest.raises(ValueError, match="clocks"):
+        chrome_trace(timeline.sections(), profiler=profiler)
