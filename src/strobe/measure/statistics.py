@@ -62,12 +62,13 @@ def find_warmup(values: Sequence[float] | Array) -> int:
     sums = np.cumsum(centred[::-1])[::-1][: most + 1]
     squares = np.cumsum(centred[::-1] ** 2)[::-1][: most + 1]
     cut = int(np.argmin((squares - sums**2 / left) / left**2))
-    if cut and (
-        np.median(array[:cut]) > fence
-        or stats.mannwhitneyu(array[:cut], array[cut:], alternative="greater").pvalue < 0.01
-    ):
+    if cut and (np.median(array[:cut]) > fence or _slower(array[:cut], array[cut:])):
         return cut
     return int(np.argmax(array[: most + 1] <= fence)) if (array[: most + 1] <= fence).any() else most
+
+
+def _slower(lead: Array, rest: Array) -> bool:
+    return float(np.asarray(stats.mannwhitneyu(lead, rest, alternative="greater"))[1]) < 0.01
 
 
 def describe(values: Sequence[float] | Array) -> list[str]:
@@ -90,8 +91,7 @@ def _change_over_time(array: Array) -> str | None:
     groups = np.array_split(array, math.ceil(len(array) / size))
     series = np.array([np.median(group) for group in groups])
     count, at = len(series), np.arange(len(series))
-    trend = stats.theilslopes(series, at)
-    slope, intercept = float(trend.slope), float(trend.intercept)
+    slope, intercept = (float(part) for part in np.asarray(stats.theilslopes(series, at))[:2])
     off_trend = series - (slope * at + intercept)
     split = _pettitt_split(series)
     before, after = float(np.median(series[:split])), float(np.median(series[split:]))
@@ -112,9 +112,7 @@ def _change_over_time(array: Array) -> str | None:
     # Mann-Kendall's trend test, corrected for autocorrelation as by Hamed and Rao, Journal of Hydrology 204,
     # 1998.
     tau = np.asarray(stats.kendalltau(at, series))[0]
-    deviation = math.sqrt(
-        2 * (2 * count + 5) / (9 * count * (count - 1)) * inflation(stats.rankdata(off_trend))
-    )
+    deviation = math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1)) * inflation(stats.rankdata(off_trend)))
     change = end / start - 1 if start > 0 else 0.0
     if np.isfinite(tau) and 2 * stats.norm.sf(abs(tau) / deviation) < _SURE and abs(change) > 0.02:
         return f"times drift {'up' if change > 0 else 'down'} by {abs(change) * 100:.1f} % over the run"
