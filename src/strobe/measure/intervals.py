@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import signal, stats
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating]
 
 # Walsh averages grow with the square of the pairs; above this many, neighbours are merged first.
 _MOST_DIFFERENCES = 1000
@@ -34,7 +34,7 @@ def median_interval(values: Array, level: float = 0.95) -> tuple[float, float] |
 
     None where there are too few values for ``level`` (fewer than six at 95 %).
     """
-    low, high = stats.quantile_test(values, q=float(np.median(values)), p=0.5).confidence_interval(level)
+    low, high = stats.quantile_test(values, p=0.5).confidence_interval(level)
     return (float(low), float(high)) if np.isfinite(low) and np.isfinite(high) else None
 
 
@@ -61,10 +61,11 @@ def inflation(scores: Array) -> float:
 def centre(differences: Array, level: float) -> tuple[float, float, float, float]:
     """The centre of ``differences`` with its interval: ``(estimate, low, high, level reached)``.
 
-    Hodges and Lehmann's estimate and the interval that inverts Wilcoxon's signed-rank test (Hollander, Wolfe and
-    Chicken, "Nonparametric Statistical Methods", 2014, sections 3.2 and 3.3), so that spikes count as ranks only.
-    The null variance is multiplied by `inflation`, which keeps the level when neighbours resemble each other.
-    With n differences no interval reaches more than 1 − 2 ** (1 − n); the level says what was reached.
+    Hodges and Lehmann's estimate and the interval that inverts Wilcoxon's signed-rank test (Hollander, Wolfe
+    and Chicken, "Nonparametric Statistical Methods", 2014, sections 3.2 and 3.3), so that spikes count as
+    ranks only. The null variance is multiplied by `inflation`, which keeps the level when neighbours resemble
+    each other. With n differences no interval reaches more than 1 − 2 ** (1 − n); the level says what was
+    reached.
     """
     merged = _merge(differences)
     count = len(merged)

@@ -52,8 +52,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far sampling is, in rounds; ``expected`` and ``seconds_left`` are None while they cannot be
-    known."""
+    """How far sampling is, in rounds; ``expected`` and ``seconds_left`` are None while they cannot be known."""
 
     done: int
     expected: int | None
@@ -79,8 +78,7 @@ def collect(
     *,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Collected:
-    """Call everything in ``calls`` once a round until ``budget`` says stop; each call returns its
-    milliseconds.
+    """Call everything in ``calls`` once a round until ``budget`` says stop; each call returns its milliseconds.
 
     Every second round runs in the reverse order of the one before (A B, B A; with more than two names, each
     such pair of rounds in a new shuffled order), so that neither drift nor who runs second favours anyone.
@@ -153,8 +151,7 @@ class _Pace:
         return Progress(done=done, expected=expected, seconds=seconds, seconds_left=left)
 
     def _wanted(self, rounds: list[Round]) -> int | None:
-        """How many rounds the count or the precision asks for, as far as can be told; sets the reason when
-        met."""
+        """How many rounds the count or the precision asks for, as far as can be told; sets the reason when met."""
         budget, done = self._budget, len(rounds)
         if budget.iterations is not None:
             if done <= budget.iterations:
@@ -179,8 +176,7 @@ class _Pace:
 
 
 def _warmup_rounds(rounds: list[Round]) -> int:
-    """Leading rounds that are warm-up for at least one name; the first always is where more than one was
-    run."""
+    """Leading rounds that are warm-up for at least one name; the first always is where more than one was run."""
     if len(rounds) < 2:
         return 0
     return max(1, *(find_warmup(_column(rounds, name)) for name in rounds[0]))

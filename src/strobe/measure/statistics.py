@@ -15,15 +15,16 @@ _LEVEL = 0.95
 # A note accuses the machine; at this level a quiet run is accused once in a thousand.
 _SURE = 0.001
 _FEWEST_TO_DESCRIBE = 20
-# Theil's slopes and the ranks grow with the square of the samples; above this many, neighbours are merged first.
+# Theil's slopes and the ranks grow with the square of the samples; above this many, neighbours are merged
+# first.
 _MOST_TO_DESCRIBE = 1000
 
 
 def summarise(values: Sequence[float] | Array) -> Summary:
     """Median with its distribution-free 95 % interval, mean, spread, extremes and 95th percentile.
 
-    In the unit of ``values`` (milliseconds). The interval (see `intervals.median_interval`) takes the samples as
-    independent. Raises ValueError for empty, negative, NaN or infinite values.
+    In the unit of ``values`` (milliseconds). The interval (see `intervals.median_interval`) takes the samples
+    as independent. Raises ValueError for empty, negative, NaN or infinite values.
     """
     array = checked(values)
     ends = median_interval(array, _LEVEL)
@@ -44,10 +45,10 @@ def summarise(values: Sequence[float] | Array) -> Summary:
 def find_warmup(values: Sequence[float] | Array) -> int:
     """How many leading ``values`` are warm-up: slower than what follows; at most half of them.
 
-    The cut is where the mean of the rest is known best: MSER (White, "An effective truncation heuristic for bias
-    reduction in simulation output", Simulation 69, 1997). Values are clipped at the outer fence of their later
-    half (Tukey 1977), so that a spike counts little, and the cut is kept only when what it removes lies beyond
-    that fence or is slower by Mann and Whitney's test at 1 %. Raises ValueError as `summarise` does.
+    The cut is where the mean of the rest is known best: MSER (White, "An effective truncation heuristic for
+    bias reduction in simulation output", Simulation 69, 1997). Values are clipped at the outer fence of their
+    later half (Tukey 1977), so that a spike counts little, and the cut is kept only when what it removes lies
+    beyond that fence or is slower by Mann and Whitney's test at 1 %. Raises ValueError as `summarise` does.
     """
     array = checked(values)
     count, most = len(array), len(array) // 2
@@ -61,12 +62,13 @@ def find_warmup(values: Sequence[float] | Array) -> int:
     sums = np.cumsum(centred[::-1])[::-1][: most + 1]
     squares = np.cumsum(centred[::-1] ** 2)[::-1][: most + 1]
     cut = int(np.argmin((squares - sums**2 / left) / left**2))
-    if cut and (
-        np.median(array[:cut]) > fence
-        or stats.mannwhitneyu(array[:cut], array[cut:], alternative="greater").pvalue < 0.01
-    ):
+    if cut and (np.median(array[:cut]) > fence or _slower(array[:cut], array[cut:])):
         return cut
     return int(np.argmax(array[: most + 1] <= fence)) if (array[: most + 1] <= fence).any() else most
+
+
+def _slower(lead: Array, rest: Array) -> bool:
+    return float(np.asarray(stats.mannwhitneyu(lead, rest, alternative="greater"))[1]) < 0.01
 
 
 def describe(values: Sequence[float] | Array) -> list[str]:
@@ -89,12 +91,12 @@ def _change_over_time(array: Array) -> str | None:
     groups = np.array_split(array, math.ceil(len(array) / size))
     series = np.array([np.median(group) for group in groups])
     count, at = len(series), np.arange(len(series))
-    slope, intercept, *_ = stats.theilslopes(series, at)
+    slope, intercept = (float(part) for part in np.asarray(stats.theilslopes(series, at))[:2])
     off_trend = series - (slope * at + intercept)
     split = _pettitt_split(series)
     before, after = float(np.median(series[:split])), float(np.median(series[split:]))
     off_step = series - np.where(at < split, before, after)
-    start, end = float(intercept), float(intercept + slope * (count - 1))
+    start, end = intercept, intercept + slope * (count - 1)
     if np.abs(off_step).sum() < np.abs(off_trend).sum():
         # Pettitt, "A non-parametric approach to the change-point problem", Applied Statistics 28, 1979.
         highest = float(np.abs(_pettitt(series)).max())
@@ -102,13 +104,14 @@ def _change_over_time(array: Array) -> str | None:
         change = after / before - 1 if before > 0 else 0.0
         if chance < _SURE and abs(change) > 0.02:
             return (
-                f"a step {'up' if change > 0 else 'down'} of {abs(change) * 100:.1f} % after {split / count * 100:.0f} % "
-                f"of the run, from {before:.4g} to {after:.4g} ms"
+                f"a step {'up' if change > 0 else 'down'} of {abs(change) * 100:.1f} % "
+                f"after {split / count * 100:.0f} % of the run, from {before:.4g} to {after:.4g} ms"
                 f"{': the machine may be throttling or have become busier' if change > 0 else ''}"
             )
         return None
-    # Mann-Kendall's trend test, corrected for autocorrelation as by Hamed and Rao, Journal of Hydrology 204, 1998.
-    tau = float(stats.kendalltau(at, series).statistic)
+    # Mann-Kendall's trend test, corrected for autocorrelation as by Hamed and Rao, Journal of Hydrology 204,
+    # 1998.
+    tau = np.asarray(stats.kendalltau(at, series))[0]
     deviation = math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1)) * inflation(stats.rankdata(off_trend)))
     change = end / start - 1 if start > 0 else 0.0
     if np.isfinite(tau) and 2 * stats.norm.sf(abs(tau) / deviation) < _SURE and abs(change) > 0.02:
@@ -119,7 +122,8 @@ def _change_over_time(array: Array) -> str | None:
 def _pettitt(series: Array) -> Array:
     """Pettitt's statistic for a change after each value but the last."""
     count = len(series)
-    return 2 * np.cumsum(stats.rankdata(series))[:-1] - np.arange(1, count) * (count + 1)
+    # The number of later values below, minus those above, from the ranks.
+    return 2 * np.cumsum(stats.rankdata(series))[:-1] - np.arange(1.0, count) * (count + 1)
 
 
 def _pettitt_split(series: Array) -> int:
@@ -127,7 +131,8 @@ def _pettitt_split(series: Array) -> int:
 
 
 def _modes(array: Array) -> str | None:
-    """Two groups of samples with a gap between: Otsu's threshold (1979) on the logarithms explains most of it."""
+    """Two groups of samples with a gap between: Otsu's threshold (1979) on the logarithms explains most of
+    it."""
     ordered = np.sort(np.log(np.maximum(array, np.finfo(float).tiny)))
     count = len(ordered)
     fewest = max(4, math.ceil(0.15 * count))
@@ -141,8 +146,8 @@ def _modes(array: Array) -> str | None:
     if min(split, count - split) < fewest or not apart:
         return None
     return (
-        f"times fall into two groups: {split} of {count} near {faster:.4g} ms and {count - split} near {slower:.4g} ms; "
-        "the median may jump from one to the other"
+        f"times fall into two groups: {split} of {count} near {faster:.4g} ms "
+        f"and {count - split} near {slower:.4g} ms; the median may jump from one to the other"
     )
 
 

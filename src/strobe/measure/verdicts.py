@@ -11,8 +11,8 @@ from scipy import stats
 from strobe.measure.intervals import Array, centre, checked, inflation, median_interval
 from strobe.results.schema import Interval, Verdict
 
-# 99 % for a claim: A/A comparisons then claim a difference in about 1 %, which leaves room below 5 % for what no
-# interval knows of (early stopping, neighbours that resemble each other over longer times than the run).
+# 99 % for a claim: A/A comparisons then claim a difference in about 1 %, which leaves room below 5 % for what
+# no interval knows of (early stopping, neighbours that resemble each other over longer times than the run).
 LEVEL = 0.99
 FEWEST_PAIRS = 6
 
@@ -28,10 +28,11 @@ def paired_verdict(
 ) -> Verdict:
     """Judge two lists of milliseconds whose entries are paired by round of one interleaved run.
 
-    The ratio is the centre of the pairs' log-ratios (see `intervals.centre`): what slows a whole round cancels.
-    A difference is claimed when the interval excludes 1. Otherwise the verdict is 'too noisy' where the interval
-    reaches further than ``too_wide`` (0.10: a difference of 10 % could have hidden in it) or there are fewer than
-    six pairs, and 'no difference shown' where not. Below eight pairs the interval's level is what they can reach.
+    The ratio is the centre of the pairs' log-ratios (see `intervals.centre`): what slows a whole round
+    cancels. A difference is claimed when the interval excludes 1. Otherwise the verdict is 'too noisy' where
+    the interval reaches further than ``too_wide`` (0.10: a difference of 10 % could have hidden in it) or
+    there are fewer than six pairs, and 'no difference shown' where not. Below eight pairs the interval's
+    level is what they can reach.
 
     Raises ValueError for empty, unequal, non-finite or non-positive samples.
     """
@@ -60,10 +61,10 @@ def unpaired_verdict(
     """Judge two lists of milliseconds from separate runs; ``pairs`` is 0.
 
     The interval of the ratio of medians joins the two medians' distribution-free intervals by MOVER (Zou and
-    Donner, Statistics in Medicine 27, 2008), each widened by what neighbours share (see `intervals.inflation`).
-    Two runs of the same thing differ by more than the noise inside either (Kalibera and Jones, "Rigorous
-    Benchmarking in Reasonable Time", ISMM 2013), and one run of each cannot show by how much: ``between_runs``
-    is the relative difference allowed for that, added on both sides.
+    Donner, Statistics in Medicine 27, 2008), each widened by what neighbours share (see
+    `intervals.inflation`). Two runs of the same thing differ by more than the noise inside either (Kalibera
+    and Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013), and one run of each cannot show by how
+    much: ``between_runs`` is the relative difference allowed for that, added on both sides.
 
     Raises ValueError for empty, non-finite or non-positive samples.
     """
@@ -89,8 +90,8 @@ def difference_interval(
 ) -> tuple[float, Interval | None]:
     """Candidate − baseline in milliseconds, at the baseline's median, and its interval.
 
-    It is the verdict's ratio and interval carried over to milliseconds, so the two never contradict each other.
-    The interval is None with fewer than six samples. Raises ValueError as the verdicts do.
+    It is the verdict's ratio and interval carried over to milliseconds, so the two never contradict each
+    other. The interval is None with fewer than six samples. Raises ValueError as the verdicts do.
     """
     judge = paired_verdict if paired else unpaired_verdict
     verdict = judge(baseline, candidate, level=level)

@@ -1,0 +1,60 @@
+import json
+import subprocess
+
+import psutil
+import pytest
+import torch
+
+from strobe.measure import ceiling, machine, memory
+
+CPU = torch.device("cpu")
+
+
+def broken(*_args, **_kwargs):
+    raise OSError("not here")
+
+
+def test_the_machine_is_described_without_names_or_paths():
+    found = machine.describe(CPU)
+    assert found.device == "cpu"
+    assert found.cores >= 1
+    assert found.threads == torch.get_num_threads()
+    assert found.memory_bytes > 0
+    assert {"python", "torch", "numpy", "lerobot"} <= set(found.versions)
+    assert "/home" not in found.model_dump_json()
+    json.loads(found.model_dump_json())
+
+
+def test_a_machine_that_tells_nothing_is_still_described(monkeypatch):
+    monkeypatch.setattr(machine, "Path", broken)
+    monkeypatch.setattr(psutil, "cpu_freq", broken)
+    monkeypatch.setattr(psutil, "sensors_battery", broken, raising=False)
+    monkeypatch.setattr("os.getloadavg", broken)
+    monkeypatch.setattr(subprocess, "run", broken)
+    assert machine.describe(CPU).power == {}
+
+
+def test_the_ceiling_has_a_figure_for_each_dtype(monkeypatch):
+    monkeypatch.setattr(ceiling, "_SECONDS", 0.01)
+    found = ceiling.measure(CPU, ["float32"])
+    assert set(found.gflops) == {"float32"}
+    assert found.gflops["float32"] > 0
+    assert found.memory_gbps is not None
+    assert found.memory_gbps > 0
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_the_process_peak_holds_what_was_freed(monkeypatch, tmp_path, kernel):
+    if not kernel:
+        monkeypatch.setattr(memory, "_CLEAR", tmp_path / "missing" / "clear_refs")
+    before = psutil.Process().memory_info().rss
+    with memory.peak_process() as peak:
+        held = torch.ones(64 * 2**20 // 4)
+        for _ in range(20):
+            held.mul_(1.0)
+        del held
+    assert peak.bytes >= before + 32 * 2**20
+
+
+def test_memory_is_left():
+    assert 0 < memory.available_bytes() <= psutil.virtual_memory().total

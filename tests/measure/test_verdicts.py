@@ -1,0 +1,201 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.signal import lfilter
+
+from strobe.measure.verdicts import difference_interval, paired_verdict, unpaired_verdict
+
+pairs = st.lists(st.tuples(st.floats(0.001, 1e6), st.floats(0.001, 1e6)), min_size=1, max_size=40)
+judges = pytest.mark.parametrize("judge", [paired_verdict, unpaired_verdict])
+
+
+def correlated(random: np.random.Generator, count: int) -> np.ndarray:
+    return 10 * np.exp(0.03 * np.asarray(lfilter([1], [1, -0.5], random.normal(size=count + 50)))[50:])
+
+
+NOISE = {
+    "normal": lambda random, count: random.normal(10, 0.4, count),
+    "lognormal": lambda random, count: 10 * random.lognormal(0, 0.2, count),
+    "spiky": lambda random, count: random.normal(10, 0.3, count) * np.where(random.random(count) < 0.05, 20, 1),
+    "correlated": correlated,
+}
+
+
+@judges
+@given(samples=pairs)
+def test_verdict_is_finite_and_holds_its_estimate(judge, samples):
+    first, second = zip(*samples, strict=True)
+    verdict = judge(first, second)
+    numbers = [verdict.ratio, verdict.interval.low, verdict.interval.high, verdict.interval.level]
+    assert all(map(math.isfinite, numbers))
+    assert verdict.interval.low <= verdict.ratio <= verdict.interval.high
+    assert verdict.pairs == (len(samples) if judge is paired_verdict else 0)
+    if len(samples) < 6:
+        assert verdict.kind == "too noisy"
+
+
+@judges
+@given(samples=pairs)
+def test_swapping_inverts(judge, samples):
+    first, second = zip(*samples, strict=True)
+    there, back = judge(first, second), judge(second, first)
+    assert back.ratio == pytest.approx(1 / there.ratio)
+    assert back.interval.low == pytest.approx(1 / there.interval.high)
+    assert back.interval.high == pytest.approx(1 / there.interval.low)
+    opposite = {"faster": "slower", "slower": "faster"}
+    assert back.kind == opposite.get(there.kind, there.kind)
+
+
+@judges
+@given(samples=pairs, factor=st.sampled_from([0.25, 2, 1024]))
+def test_the_unit_does_not_matter(judge, samples, factor):
+    first, second = np.array(samples).T
+    assert judge(first * factor, second * factor).ratio == pytest.approx(judge(first, second).ratio)
+
+
+@pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
+@pytest.mark.parametrize("count", [20, 60])
+def test_the_same_thing_is_seldom_told_apart(noise, count):
+    random = np.random.default_rng(count)
+    claims = sum(
+        paired_verdict(noise(random, count), noise(random, count)).kind in ("faster", "slower") for _ in range(300)
+    )
+    assert claims <= 0.04 * 300
+
+
+def test_drift_common_to_both_cancels():
+    random = np.random.default_rng(1)
+    claims = found = 0
+    for _ in range(200):
+        drift = np.linspace(1, 2, 50) * np.where(np.arange(50) > 30, 1.5, 1)
+        first, second = (drift * random.normal(10, 0.3, 50) for _ in range(2))
+        claims += paired_verdict(first, second).kind in ("faster", "slower")
+        found += paired_verdict(first, 1.03 * second).kind == "slower"
+    assert claims <= 8
+    assert found >= 180
+
+
+def test_who_runs_second_does_not_matter():
+    random = np.random.default_rng(2)
+    order = np.where(np.arange(60) % 2, 1.05, 1 / 1.05)
+    claims = sum(
+        paired_verdict(random.normal(10, 0.1, 60), random.normal(10, 0.1, 60) * order).kind in ("faster", "slower")
+        for _ in range(100)
+    )
+    assert claims <= 4
+
+
+@pytest.mark.parametrize("noise", ["normal", "spiky"])
+def test_three_percent_is_found(noise):
+    random = np.random.default_rng(3)
+    found = sum(
+        paired_verdict(NOISE[noise](random, 100), 1.03 * NOISE[noise](random, 100)).kind == "slower" for _ in range(200)
+    )
+    assert found >= 180
+
+
+def test_interval_covers_the_true_ratio():
+    random = np.random.default_rng(4)
+    covered = 0
+    for _ in range(300):
+        verdict = paired_verdict(NOISE["lognormal"](random, 40), 1.2 * NOISE["lognormal"](random, 40))
+        covered += verdict.interval.low <= 1.2 <= verdict.interval.high
+    assert covered >= 0.97 * 300
+
+
+def test_the_sentences():
+    random = np.random.default_rng(5)
+    first = random.normal(10, 0.1, 50)
+    names = {"baseline_name": "no rtc", "candidate_name": "rtc"}
+    slower = paired_verdict(first, first * random.normal(1.10, 0.02, 50), **names)
+    assert slower.kind == "slower"
+    assert slower.sentence.startswith("rtc is slower than no rtc by ")
+    assert slower.sentence.endswith("(99 % interval, 50 pairs)")
+    faster = paired_verdict(first, first * random.normal(0.8, 0.02, 50), **names)
+    assert faster.kind == "faster"
+    assert faster.sentence.startswith("rtc is faster than no rtc by 19.7 % [18.8, 20.6]")
+    same = paired_verdict(first, random.normal(10, 0.1, 50), **names)
+    assert same.kind == "no difference shown"
+    assert "no difference shown between rtc and no rtc, and one over " in same.sentence
+    wide = paired_verdict(first, first * random.lognormal(0, 1, 50), **names)
+    assert wide.kind == "too noisy"
+    assert "too noisy to judge" in wide.sentence
+    few = paired_verdict(first[:5], 2 * first[:5], **names)
+    assert few.kind == "too noisy"
+    assert "at least 6 needed" in few.sentence
+
+
+@pytest.mark.parametrize(("count", "level"), [(6, 0.96875), (7, 0.984375), (8, 0.99)])
+def test_few_pairs_say_what_level_they_reach(count, level):
+    verdict = paired_verdict(np.full(count, 10.0), 10 * np.linspace(1.1, 1.2, count))
+    assert verdict.kind == "slower"
+    assert verdict.interval.level == pytest.approx(level)
+
+
+def test_thousands_of_pairs_are_judged():
+    random = np.random.default_rng(6)
+    first, second = random.normal(10, 1, 20_001), random.normal(10.1, 1, 20_001)
+    verdict = paired_verdict(first, second)
+    assert verdict.kind == "slower"
+    assert verdict.pairs == 20_001
+
+
+def test_equal_samples_show_no_difference():
+    verdict = paired_verdict([10.0] * 20, [10.0] * 20)
+    assert (verdict.kind, verdict.ratio) == ("no difference shown", 1)
+
+
+def test_separate_runs_need_more_than_their_own_noise():
+    random = np.random.default_rng(7)
+    first, second = random.normal(10, 0.05, 200), random.normal(10.15, 0.05, 200)
+    assert unpaired_verdict(first, second).kind == "no difference shown"
+    assert unpaired_verdict(first, second, between_runs=0).kind == "slower"
+    verdict = unpaired_verdict(first, 1.1 * first)
+    assert verdict.kind == "slower"
+    assert verdict.sentence.endswith("(99 % interval, separate runs of 200 and 200 samples)")
+
+
+@pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
+def test_separate_runs_of_the_same_thing(noise):
+    random = np.random.default_rng(8)
+    claims = sum(
+        unpaired_verdict(noise(random, 40), noise(random, 60), between_runs=0).kind in ("faster", "slower")
+        for _ in range(300)
+    )
+    assert claims <= 0.04 * 300
+
+
+@given(samples=pairs, paired=st.booleans())
+def test_difference_agrees_with_the_verdict(samples, paired):
+    first, second = zip(*samples, strict=True)
+    verdict = (paired_verdict if paired else unpaired_verdict)(first, second)
+    difference, interval = difference_interval(first, second, paired=paired)
+    assert math.isfinite(difference)
+    assert (interval is None) == (len(samples) < 6)
+    if interval is not None:
+        assert interval.low <= difference <= interval.high
+        assert (interval.low > 0) == (verdict.kind == "slower")
+        assert (interval.high < 0) == (verdict.kind == "faster")
+
+
+@judges
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ([], [1.0], "baseline: expected a non-empty list"),
+        ([1.0], [-1.0], "candidate: a time cannot be negative"),
+        ([1.0], [float("nan")], "candidate: every value must be finite"),
+        ([0.0], [1.0], "baseline: a ratio needs times above zero"),
+    ],
+)
+def test_bad_samples_are_named(judge, first, second, message):
+    with pytest.raises(ValueError, match=message):
+        judge(first, second)
+
+
+def test_pairs_must_be_equally_many():
+    with pytest.raises(ValueError, match="baseline has 2, candidate 1"):
+        paired_verdict([1.0, 2.0], [1.0])
