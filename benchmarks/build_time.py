@@ -20,6 +20,7 @@ import sys
 import time
 
 import psutil
+from _shared import finish
 
 SECONDS, MEMORY = 20.0, 1.25  # the bars: time to build, and peak memory over weight bytes
 NEEDED = 19 * 2**30  # free memory to run LeRobot's own constructor
@@ -85,8 +86,7 @@ def main() -> None:
         )
     fast = rows["build_fast"]
     holds = fast["seconds"] <= SECONDS and fast["peak_over_weights"] <= MEMORY
-    bars = {"seconds": SECONDS, "peak_over_weights": MEMORY}
-    print(json.dumps({"benchmark": "build_time", "builders": rows, "bars": bars, "holds": holds}))
+    finish(rows, holds)
 
 
 if __name__ == "__main__":

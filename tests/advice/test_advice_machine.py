@@ -73,3 +73,15 @@ def test_times_on_apple_silicon(policy: float, preprocessing: float, levels: tup
     assert (found["mps-policy"].level, found["mps-preprocessing"].level) == levels
     assert "mps-policy" not in rules(result(whole, device="cpu", kind="pi05"))
     assert "mps-policy" not in rules(result(whole, device="mps", kind="act"))
+
+
+@pytest.mark.parametrize(
+    ("kernel_ms", "faults", "clock", "fires"),
+    [(20.0, 5000, "host", True), (4.0, 5000, "host", False), (20.0, 10, "host", False), (20.0, 5000, "device", False)],
+)
+def test_memory_fetched_from_the_kernel_on_every_call(kernel_ms: float, faults: int, clock: str, fires: bool):
+    measurement = measured({"policy": 100.0}, clock=clock)
+    measurement.memory.kernel_ms, measurement.memory.page_faults = kernel_ms, faults
+    found = result(measurement)
+    found.machine.threads = 2
+    assert ("memory-churn" in rules(found)) == fires

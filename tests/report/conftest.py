@@ -36,9 +36,15 @@ def browse(tmp_path: Path) -> Browse:
         page = tmp_path / "page.html"
         page.write_text(source, encoding="utf-8")
         command = [found, *QUIET, f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000", *flags]
-        done = subprocess.run(
-            [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=True
-        )
-        return done.stdout
+        dom = ""
+        # Chromium's virtual time does not wait for the thread that inflates Plotly: on a busy machine it ends too soon.
+        for _ in range(5):
+            done = subprocess.run(
+                [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=True
+            )
+            dom = done.stdout
+            if 'data-settled="true"' in dom or "data-errors=" in dom:
+                break
+        return dom
 
     return open_page

@@ -40,6 +40,8 @@ class RunConfig:
     dataset: DatasetConfig | None = None
     # Observations of an environment as inputs: --env.type=pusht, metaworld, libero …
     env: EnvConfig | None = None
+    # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
+    rename_map: dict[str, str] = field(default_factory=dict)
     # Real-Time Chunking, as in lerobot-rollout: --rtc.execution_horizon=20, --rtc.max_guidance_weight=10 …
     rtc: RTCConfig | None = None
     # RTC: control ticks from the observation to the first action of the chunk that is executed.
@@ -133,6 +135,7 @@ def load_subject(flags: PolicyFlags, config: RunConfig, live: Live) -> Subject:
         dataset=config.dataset,
         env=config.env,
         seed=config.seed,
+        rename=config.rename_map or None,
     )
 
 

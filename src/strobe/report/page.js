@@ -7,6 +7,7 @@
     const place = document.getElementById("trouble");
     place.textContent = message;
     place.hidden = false;
+    root.dataset.settled = "true";
   }
 
   // What goes wrong is kept on the page itself, where a test or a curious reader finds it.
@@ -105,9 +106,13 @@
       const width = Math.round(contentRect.width);
       if (!width || target.dataset.drawn === String(width)) return;
       target.dataset.drawn = String(width);
-      paint(target, figures[places.indexOf(target)]).then(() => Plotly.Plots.resize(target));
+      paint(target, figures[places.indexOf(target)]).then(() => {
+        Plotly.Plots.resize(target);
+        root.dataset.settled = places.every((place) => !place.offsetWidth || place.querySelector("svg"));
+      });
     }));
     places.forEach((place) => watch.observe(place));
+    if (!places.length) root.dataset.settled = "true";
 
     dark.addEventListener("change", repaint);
     addEventListener("beforeprint", () => {

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import psutil
 import torch
 from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
+from strobe.errors import UserError
 from strobe.subjects import anatomies  # noqa: F401  registers them
 from strobe.subjects.anatomy import Anatomy, anatomy_of
 from strobe.subjects.inputs import Inputs
@@ -84,9 +86,14 @@ class Subject:
 
         A training phase runs the policy in training mode on one raw batch of ``batch_size`` samples, as
         ``lerobot-train`` does: preprocessing, forward; for a step also backward, clipping, optimizer.
+
+        Raises:
+            UserError: the memory for a training step is not there.
         """
         if phase == "inference":
             return self.chunk
+        if phase == "training step":
+            self._require_memory()
         raw = self.inputs.batch(batch_size)
         return lambda index: self._train(raw, index, step=phase == "training step")
 
@@ -98,6 +105,20 @@ class Subject:
             kinds = {type(step): None for step in steps}
             hooks += [Hook(kind, "__call__", _step_name(kind)) for kind in kinds]
         return hooks
+
+    def _require_memory(self) -> None:
+        """Raises UserError where gradients and Adam's two moments cannot fit: the kernel would kill the process."""
+        trained = sum(p.numel() * p.element_size() for p in self.policy.parameters() if p.requires_grad)
+        needed = 3 * trained
+        if self.device.type == "cuda":
+            free = torch.cuda.mem_get_info(self.device)[0]
+        else:
+            free = psutil.virtual_memory().available
+        if self._optimizer is None and needed > free:
+            raise UserError(
+                f"a training step of this policy needs about {needed / 2**30:.0f} GiB beyond its weights for gradients "
+                f"and Adam's moments, and {free / 2**30:.0f} GiB are free: freeze parts of it, or --policy.size=tiny"
+            )
 
     def _train(self, raw: dict[str, Any], index: int, *, step: bool) -> Tensor:
         policy, config = self.policy, self.policy.config
