@@ -50,10 +50,10 @@ def test_the_process_peak_holds_what_was_freed(monkeypatch, tmp_path, kernel):
     if not kernel:
         monkeypatch.setattr(memory, "_CLEAR", tmp_path / "missing" / "clear_refs")
     before = psutil.Process().memory_info().rss
-    with memory.peak_process() as peak:
-        with mmap.mmap(-1, 64 * 2**20) as held:  # fresh memory: an allocator may have some of its own left
-            held.write(bytes(64 * 2**20))
-            time.sleep(0.1)
+    # Fresh memory, for an allocator may have some of its own left.
+    with memory.peak_process() as peak, mmap.mmap(-1, 64 * 2**20) as held:
+        held.write(bytes(64 * 2**20))
+        time.sleep(0.1)
     assert peak.bytes >= before + 32 * 2**20
 
 
