@@ -33,13 +33,15 @@ def guided(
         "rtc.execution_horizon": horizon,
         "rtc.inference_delay": delay,
     }
-    return measured(parts, name="with RTC", whole=whole, facts=facts | ({"grad.parameters": grad} if grad else {}))
+    return measured(
+        parts, name="with RTC", whole=whole, facts=facts | ({"tensors requiring grad": grad} if grad else {})
+    )
 
 
 def pair(rtc: Measurement, baseline: Measurement | None = None, **fields: Any) -> Result:
     baseline = baseline or plain()
-    if "grad.parameters" in rtc.facts:
-        baseline.facts["grad.parameters"] = rtc.facts["grad.parameters"]
+    if "tensors requiring grad" in rtc.facts:
+        baseline.facts["tensors requiring grad"] = rtc.facts["tensors requiring grad"]
     return result(baseline, rtc, study="compare", kind=fields.pop("kind", "pi05"), **fields)
 
 

@@ -89,7 +89,7 @@ def components(draw: Any, n: int) -> Component:
 def measurements(draw: Any) -> Measurement:
     values = draw(st.lists(numbers, max_size=3))
     fact = st.sampled_from(
-        ["rtc.enabled", "rtc.execution_horizon", "rtc.inference_delay", "compiled", "grad.parameters"]
+        ["rtc.enabled", "rtc.execution_horizon", "rtc.inference_delay", "compiled", "tensors requiring grad"]
     )
     value = st.none() | st.booleans() | st.integers() | st.integers(0, 50) | numbers | st.text(max_size=3)
     return Measurement(

@@ -13,7 +13,12 @@ def summary(ms: float) -> Summary:
 def measurement(name: str, parts: dict[str, float]) -> Measurement:
     components = [
         Component(
-            path=path.split("/"), other=path.endswith("other"), calls=1, values=[ms], summary=summary(ms), share=ms / 100
+            path=path.split("/"),
+            other=path.endswith("other"),
+            calls=1,
+            values=[ms],
+            summary=summary(ms),
+            share=ms / 100,
         )
         for path, ms in parts.items()
     ]

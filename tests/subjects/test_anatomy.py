@@ -129,7 +129,7 @@ def test_an_anatomy_that_does_not_fit_fails_with_the_probes_name():
     subject = load_subject(policy_type="act", size="tiny")
     subject.policy.model.trunk = subject.policy.model.backbone
     del subject.policy.model.backbone
-    with pytest.raises(ProbeError, match="^probe 'backbone' does not fit lerobot's ACTPolicy"):
+    with pytest.raises(ProbeError, match=r"^probe 'backbone' does not fit lerobot's ACTPolicy"):
         anatomy_of(subject.policy).hooks(subject.policy, training=False)
 
 

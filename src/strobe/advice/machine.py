@@ -10,7 +10,7 @@ from strobe.advice.view import CENTURY_MS, Part, examined, first_cut, free, ms, 
 from strobe.results.schema import Finding, Result
 
 HALF = ("bfloat16", "float16")
-MPS_KINDS = ("pi0", "pi05")  # the policies whose times seed 001's table gives
+MPS_KINDS = ("pi0", "pi05")  # the policies whose times the RTC profiling toolkit's table gives
 AROUND = ("preprocessing", "postprocessing")  # they copy to and from the device, so host and device wait for another
 
 
@@ -33,6 +33,32 @@ def host_bound(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             do="Try --compile --compile_mode=reduce-overhead (CUDA graphs); --operators shows the gaps.",
             gain="not known before it is tried: events do not tell waiting from working",
             evidence={"host_ms": host, "device_ms": device, "host_over_device": host / device},
+        )
+
+
+def memory_churn(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """Tensors whose memory is given back to the kernel and fetched again, page by page, on every call."""
+    for measurement in examined(result):
+        kernel, faults = measurement.memory.kernel_ms, measurement.memory.page_faults
+        if kernel is None or faults is None or measurement.clock == "device":
+            continue
+        whole, threads = whole_ms(measurement), max(result.machine.threads, 1)
+        share = kernel / threads / whole if whole > 0 else 0.0
+        if share < thresholds.kernel_time or faults < 1000:
+            continue
+        yield Finding(
+            rule="memory-churn",
+            level="warning",
+            title=f"The {measurement.phase} spends {percent(share)} of its time in the kernel, fetching memory",
+            seen=f"{ms(kernel)} of kernel time over {threads} threads and {faults:,} page faults "
+            f"({faults * 4096 / 2**20:,.0f} MiB) in every iteration of '{measurement.name}' ({ms(whole)}).",
+            why="The C library gives large buffers back to the kernel when a tensor is freed and fetches them again "
+            "for the next one; each page is zeroed and mapped anew.",
+            do="On Linux run with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PAD_=268435456 "
+            "(or jemalloc, or tcmalloc), then `strobe diff` the two runs.",
+            gain=f"about {percent(min(share, 1.0))}: without kernel time the {measurement.phase} would go from "
+            f"{ms(whole)} to {ms(without(whole, min(share, 1.0)))} (computed); the memory stays with the process",
+            evidence={"kernel_ms": kernel, "page_faults": faults, "gain_share": min(share, 1.0)},
         )
 
 
@@ -137,7 +163,8 @@ def apple(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 level=level,
                 title=f"{name} takes {ms(found.ms)}: {judgement} for MPS",
                 seen=f"{ms(found.ms)} of {ms(whole_ms(measurement))} in '{measurement.name}'.",
-                why=f"On Apple silicon up to {ms(good)} is good and over {ms(poor)} poor (seed 001, pi0 and pi0.5).",
+                why=f"On Apple silicon up to {ms(good)} is good and over {ms(poor)} poor "
+                "(the RTC profiling toolkit, for pi0 and pi0.5).",
                 do="" if level == "good" else "See what the biggest part is, and whether it ran on the device.",
                 gain="" if level == "good" else free(measurement, found.share),
                 evidence={"part_ms": found.ms, "good_ms": good, "poor_ms": poor},
@@ -154,4 +181,4 @@ def _ceiling_share(part: Part) -> float | None:
     return least / took if least > 0 else None
 
 
-RULES = (host_bound, below_ceiling, single_precision, apple)
+RULES = (memory_churn, host_bound, below_ceiling, single_precision, apple)

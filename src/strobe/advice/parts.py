@@ -67,8 +67,9 @@ def backbone(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             rule=rule,
             level=level,
             title=f"The backbone is {percent(share)} of the training forward: {answer}",
-            seen=f"{ms(found.ms)} of {ms(forward.ms)}, without preprocessing. The rule of thumb (seed 000) says viable "
-            f"from {percent(thresholds.backbone_dominates)}, reconsider under {percent(thresholds.backbone_small)}.",
+            seen=f"{ms(found.ms)} of {ms(forward.ms)}, without preprocessing. The rule of thumb of the batch-expansion "
+            f"benchmark says viable from {percent(thresholds.backbone_dominates)}, reconsider under "
+            f"{percent(thresholds.backbone_small)}.",
             why="Batch expansion encodes the images once and runs the rest once per delay.",
             do=do,
             gain=f"computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, "
@@ -95,7 +96,7 @@ def preprocessing(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             level="warning",
             title=f"Preprocessing is {percent(found.share)} of the inference",
             seen=f"{ms(found.ms)} of {ms(whole_ms(measurement))}; under {percent(thresholds.preprocessing_heavy)} is "
-            "usual (seed 001).",
+            "usual (the RTC profiling toolkit's experience).",
             why="It delays every chunk and moves no robot.",
             do="Lower the cameras' resolution, leave out views that are not needed, or preprocess on the device. "
             "--depth=2 shows the steps.",
@@ -121,7 +122,8 @@ def policy_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             rule="policy-share-low",
             level="info",
             title=f"The policy is only {percent(found.share)} of the inference",
-            seen=f"{ms(found.ms)} of {ms(whole_ms(measurement))}; 70 to 90 % is usual (seed 001).",
+            seen=f"{ms(found.ms)} of {ms(whole_ms(measurement))}; 70 to 90 % is usual "
+            "(the RTC profiling toolkit's experience).",
             why="What surrounds the policy costs as much as a good part of it.",
             do="Look at pre- and postprocessing with --depth=2 before changing the policy.",
             gain=free(measurement, around),

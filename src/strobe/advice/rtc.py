@@ -86,7 +86,8 @@ def overhead(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             seen=f"RTC steps {ms(seen.step.ms)}, of which base denoising {ms(seen.base.ms)} and guidance "
             f"{ms(seen.overhead_ms)} per chunk in '{seen.measurement.name}'.{grown}",
             why=f"Up to {percent(thresholds.rtc_expected)} is expected and over {percent(thresholds.rtc_poor)} poor "
-            "(seed 001). The benefit comes while the robot moves, not within one inference.",
+            "(the RTC profiling toolkit's experience). The benefit comes while the robot moves, not within one "
+            "inference.",
             do=""
             if level == "good"
             else "Try --compile; a larger --rtc.execution_horizon spreads the cost over more actions.",
@@ -116,8 +117,8 @@ def autograd(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             level="warning" if high else "good",
             title=f"RTC's autograd correction is {percent(share)} of base denoising",
             seen=f"{ms(seen.autograd.ms)} on {ms(seen.base.ms)} per chunk in '{seen.measurement.name}'.",
-            why=f"5 to {percent(thresholds.autograd_expected)} is expected (seed 001). In LeRobot 0.6.1 the gradient "
-            "does not pass through the denoiser, so it can be next to nothing.",
+            why=f"5 to {percent(thresholds.autograd_expected)} is expected (the RTC profiling toolkit's experience). "
+            "In LeRobot 0.6.1 the gradient does not pass through the denoiser, so it can be next to nothing.",
             do="Try --compile, and see that no parameter requires a gradient." if high else "",
             gain=free(seen.measurement, seen.autograd.share) if high else "",
             evidence={
@@ -132,7 +133,7 @@ def autograd(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 def graph(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """RTC calls the denoiser with gradients on: with parameters that require them, every step records a graph."""
     for seen in guided(result):
-        parameters = number(seen.measurement, "grad.parameters")
+        parameters = number(seen.measurement, "tensors requiring grad")
         if not parameters or seen.growth is None or seen.growth <= thresholds.graph_growth:
             continue
         grown_ms = seen.base.ms - seen.base.ms / (1 + seen.growth)
@@ -231,7 +232,7 @@ def not_compiled(result: Result, _: Thresholds) -> Iterator[Finding]:
             seen=verdict.sentence,
             why=f"'{result.subject.kind}' can be compiled, which fuses the many small operations of guidance.",
             do="Try --compile: it measures RTC off and on, eager and compiled.",
-            gain="not measured here; seed 001 saw 20 to 40 %",
+            gain="not measured here; the RTC profiling toolkit saw 20 to 40 %",
             evidence={"ratio": verdict.ratio, "low": verdict.interval.low, "high": verdict.interval.high},
         )
 

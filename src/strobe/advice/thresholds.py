@@ -9,36 +9,37 @@ from dataclasses import dataclass
 class Thresholds:
     """Shares are of 1, times in milliseconds, rates per second.
 
-    Where a comment names a seed, the number is that profiling kit's rule of thumb; the others are Strobe's own.
+    'The toolkit' is the RTC profiling toolkit, 'the delay benchmark' the forward-pass benchmark
+    of ACT Relative RTC; these numbers are their rules of thumb, the others are Strobe's own.
     """
 
-    # Backbone's share of a training forward from which training by batch expansion pays (seed 000).
+    # Backbone's share of a training forward from which training by batch expansion pays (the delay benchmark's).
     backbone_dominates: float = 0.7
-    # Backbone's share of a training forward under which it should be reconsidered (seed 000).
+    # Backbone's share of a training forward under which it should be reconsidered (the delay benchmark's).
     backbone_small: float = 0.5
-    # Delays that batch expansion evaluates at once, for the computed gain (seed 000: rtc_max_delay).
+    # Delays that batch expansion evaluates at once, for the computed gain (the delay benchmark: rtc_max_delay).
     delays: int = 10
-    # Preprocessing's share of inference above which it is heavy (seed 001).
+    # Preprocessing's share of inference above which it is heavy (the toolkit's experience).
     preprocessing_heavy: float = 0.2
-    # The policy's share of inference below which the rest is worth a look (seed 001: 70 to 90 % is usual).
+    # The policy's share of inference below which the rest is worth a look (the toolkit: 70 to 90 % is usual).
     policy_low: float = 0.7
-    # RTC's overhead over base denoising up to which it is as expected (seed 001: 10 to 30 %).
+    # RTC's overhead over base denoising up to which it is as expected (the toolkit: 10 to 30 %).
     rtc_expected: float = 0.3
-    # RTC's overhead over base denoising above which it is poor (seed 001).
+    # RTC's overhead over base denoising above which it is poor (the toolkit's experience).
     rtc_poor: float = 0.5
-    # RTC's autograd correction over base denoising above which it is more than expected (seed 001: 5 to 15 %).
+    # RTC's autograd correction over base denoising above which it is more than expected (the toolkit: 5 to 15 %).
     autograd_expected: float = 0.15
     # Growth of base denoising under RTC above which a recorded autograd graph is named as its cause.
     graph_growth: float = 0.05
     # The robot's control rate, in actions per second.
     control_hz: float = 30.0
-    # Policy inference on MPS up to which it is good, in milliseconds (seed 001, for pi0 and pi0.5).
+    # Policy inference on MPS up to which it is good, in milliseconds (the toolkit, pi0 and pi0.5).
     mps_policy_good: float = 150.0
-    # Policy inference on MPS above which it is poor, in milliseconds (seed 001, for pi0 and pi0.5).
+    # Policy inference on MPS above which it is poor, in milliseconds (the toolkit, pi0 and pi0.5).
     mps_policy_poor: float = 250.0
-    # Preprocessing on MPS up to which it is good, in milliseconds (seed 001).
+    # Preprocessing on MPS up to which it is good, in milliseconds (the toolkit's experience).
     mps_preprocessing_good: float = 20.0
-    # Preprocessing on MPS above which it is poor, in milliseconds (seed 001).
+    # Preprocessing on MPS above which it is poor, in milliseconds (the toolkit's experience).
     mps_preprocessing_poor: float = 50.0
     # Host time over device time from which the device waits for the host (below 1, for the noise in both).
     host_bound: float = 0.95
@@ -48,9 +49,11 @@ class Thresholds:
     ceiling_low: float = 0.1
     # Ceiling in half precision over that in float32 from which running in float32 is worth a finding.
     half_faster: float = 1.5
+    # Kernel time over wall time from which memory traded with the kernel is worth a finding (CPU only).
+    kernel_time: float = 0.05
     # Share of the whole in 'other' above which the parts do not explain enough.
     other_large: float = 0.05
-    # Samples below which a median says little (seed 001 advises 50 to 100 where timings are inconsistent).
+    # Samples below which a median says little (the toolkit advises 50 to 100 where timings are inconsistent).
     few_samples: int = 10
 
 

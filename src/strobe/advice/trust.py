@@ -72,11 +72,12 @@ def too_noisy(result: Result, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def unsteady(result: Result, _: Thresholds) -> Iterator[Finding]:
+def unsteady(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """Drift, throttling and noise noted while sampling."""
     for measurement in result.measurements:
         notes = list(dict.fromkeys(measurement.samples.notes))
-        if not notes:
+        # With few samples the notes are about that, which `few_samples` says.
+        if not notes or len(measurement.samples.values) < thresholds.few_samples:
             continue
         yield Finding(
             rule="unsteady",
@@ -91,15 +92,14 @@ def unsteady(result: Result, _: Thresholds) -> Iterator[Finding]:
 
 def few_samples(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """Medians of a handful of samples."""
-    for measurement in result.measurements:
-        taken = len(measurement.samples.values)
-        if taken >= thresholds.few_samples:
-            continue
+    few = [m for m in result.measurements if len(m.samples.values) < thresholds.few_samples]
+    if few:
+        taken = min(len(m.samples.values) for m in few)
         yield Finding(
             rule="few-samples",
-            level="warning",
-            title=f"'{measurement.name}' was measured only {taken} times",
-            seen=f"{taken} samples; {thresholds.few_samples} or more are wanted.",
+            level="info" if result.comparisons and taken >= 6 else "warning",
+            title="Few samples: " + ", ".join(f"{len(m.samples.values)} of '{m.name}'" for m in few),
+            seen=f"{thresholds.few_samples} or more of each are wanted.",
             why="With so few, one slow run moves the median, and its interval is wide or missing.",
             do="Measure longer: --seconds=120, or --iterations=50.",
             evidence={"samples": taken},

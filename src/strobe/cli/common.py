@@ -30,6 +30,7 @@ from strobe.subjects.subject import Subject
 from strobe.timeline.timeline import Section
 from strobe.timeline.trace import chrome_trace
 
+NO_LIMIT_S = 1e9
 TRACED = 20  # iterations of each variant that go into the trace
 
 
@@ -45,8 +46,8 @@ class RunConfig:
     inference_delay: int = 4
     # How many times each thing is run; by default, until its interval is narrow enough (see --precision).
     iterations: int | None = None
-    # Time to spend on sampling each phase, in seconds, whatever --precision asks for.
-    seconds: float = 30.0
+    # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit).
+    seconds: float | None = None
     # Stop once the 95 % interval's half-width is below this fraction of the median.
     precision: float = 0.01
     # 1: the anatomy's parts; 2: their blocks and the processors' steps; 3: the inside of blocks.
@@ -97,14 +98,15 @@ def read_flags[C: RunConfig](
     if config.inference_delay < 0:
         raise UserError(f"--inference_delay={config.inference_delay}: must be 0 or more")
     for name, value in (("seconds", config.seconds), ("precision", config.precision)):
-        if not value > 0:
+        if value is not None and not value > 0:
             raise UserError(f"--{name}={value}: must be above 0")
     return flags, config
 
 
 def options_of(config: RunConfig) -> Options:
     """How to measure, from the flags."""
-    budget = Budget(iterations=config.iterations, seconds=config.seconds, precision=config.precision)
+    seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
+    budget = Budget(iterations=config.iterations, seconds=seconds, precision=config.precision)
     return Options(
         budget=budget,
         depth=config.depth,

@@ -55,11 +55,11 @@ def run(argv: Sequence[str]) -> int:
     ddim = ["--policy.noise_scheduler_type=DDIM", "--policy.num_inference_steps=10"]
     stops = (
         ("2  where does ACT's time go?", breakdown.run, ["--policy.type=act", *frames, "--seconds=10"]),
-        ("3  and Diffusion Policy's?", breakdown.run, ["--policy.type=diffusion", *ddim, *frames, "--seconds=20"]),
+        ("3  and Diffusion Policy's?", breakdown.run, ["--policy.type=diffusion", *ddim, *frames, "--seconds=25"]),
         (
             "4  what does Real-Time Chunking cost?",
             compare.run,
-            ["--policy.type=smolvla", "--rtc.execution_horizon=20", *shared, "--seconds=40"],
+            ["--policy.type=smolvla", "--rtc.execution_horizon=20", *frames, "--seconds=55"],
         ),
     )
     for title, command, arguments in stops:

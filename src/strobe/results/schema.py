@@ -90,13 +90,17 @@ class Span(Data):
 
 
 class Memory(Data):
-    """Memory of one measurement, in bytes."""
+    """Memory of one measurement, in bytes, and what it cost to get it from the kernel."""
 
     weights: int | None = None
     peak_activations: int | None = Field(
         default=None, description="highest live tensor memory above weights and inputs"
     )
     peak_process: int | None = Field(default=None, description="resident set of the process at its highest (CPU)")
+    kernel_ms: Finite | None = Field(
+        default=None, description="milliseconds in the operating system's kernel per iteration, over all threads"
+    )
+    page_faults: int | None = Field(default=None, description="per iteration: pages that the kernel had to hand out")
     peak_device: int | None = Field(default=None, description="allocator's peak on the accelerator")
 
 

@@ -12,15 +12,21 @@ from torch import Tensor
 
 from strobe.measure.accounting import Accounting
 from strobe.measure.components import Iteration, components, iterations, spans
+from strobe.measure.kernel import KernelUse, kernel_use, median_use
 from strobe.measure.memory import peak_process
 from strobe.measure.sampling import Budget, Collected, Progress, collect
-from strobe.measure.statistics import describe, summarise
+from strobe.measure.statistics import summarise
 from strobe.results.schema import Ceiling, Measurement, Memory, Samples
 from strobe.subjects.subject import ITERATION, Phase, Subject
 from strobe.timeline import Section, Timeline
 from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.sections import unseen
 from strobe.treatments.treatment import Variant
+
+ABOVE_CEILING = (
+    "a part above 100 % of the ceiling is convolutions whose algorithm (Winograd's) saves part of the arithmetic that "
+    "is counted"
+)
 
 
 class Reporter(Protocol):
@@ -82,6 +88,7 @@ def measure(
     hooks = subject.hooks(phase, options.depth) if options.probed else []
     order: list[str] = []
     outputs: dict[str, list[Tensor]] = {variant.name: [] for variant in variants}
+    kernel: dict[str, list[KernelUse]] = {variant.name: [] for variant in variants}
     timeline = Timeline(subject.device, serialised=options.serialised)
 
     def runner(variant: Variant) -> Callable[[], float]:
@@ -90,9 +97,11 @@ def measure(
             try:
                 order.append(variant.name)
                 index = len(outputs[variant.name])  # every variant sees the same observation and noise in a round
+                before = kernel_use()
                 start = time.perf_counter()
                 output = call(index)
                 took = (time.perf_counter() - start) * 1e3
+                kernel[variant.name].append(kernel_use() - before)
                 outputs[variant.name].append(output.detach().float().cpu())
                 return took
             finally:
@@ -122,6 +131,12 @@ def measure(
         measurement = _measurement(subject, variant, phase, kept[variant.name], warmup, counted, ceiling)
         measurement.unseen = _unseen(hooks, kept[variant.name])
         measurement.facts |= _facts(subject, phase, options)
+        used = median_use(kernel[variant.name][skip : skip + len(kept[variant.name])])
+        if used is not None:
+            measurement.memory.kernel_ms, measurement.memory.page_faults = used
+        measurement.samples.notes = collected.samples[variant.name].notes
+        if any((part.ceiling_share or 0) > 1 for part in measurement.components):
+            measurement.notes.append(ABOVE_CEILING)
         if not measurement.unseen and options.depth == 1:
             measurement.notes += _never_ran(hooks, kept[variant.name])
         if options.serialised:
@@ -184,7 +199,7 @@ def _measurement(
         name=variant.name,
         phase=phase,
         clock="host" if runs[0].whole.device_ms is None else "device",
-        samples=Samples(warmup=warmup, values=values, summary=summary, notes=describe(values)),
+        samples=Samples(warmup=warmup, values=values, summary=summary),
         components=components(runs, accounts, ceiling),
         memory=counted.memory if counted is not None else Memory(weights=subject.loaded.info.weight_bytes),
         spans=spans(nearest),
@@ -201,7 +216,7 @@ def _facts(subject: Subject, phase: Phase, options: Options) -> dict[str, str | 
         "device": str(subject.device),
         "batch size": 1 if phase == "inference" else options.batch_size,
         "chunk size": getattr(config, "chunk_size", None) or getattr(config, "horizon", None),
-        "grad.parameters": sum(1 for parameter in subject.policy.parameters() if parameter.requires_grad),
+        "tensors requiring grad": sum(1 for parameter in subject.policy.parameters() if parameter.requires_grad),
     }
     if phase == "inference":
         facts["denoising steps"] = steps

@@ -144,7 +144,7 @@ def load(
         source="random weights" if random else checkpoints.source(Path(str(config.pretrained_path))),
         size=size,
         inputs=inputs.description,
-        stand_ins=list(stood_in),
+        stand_ins=_grouped(stood_in),
         **_count(policy),
     )
     return Loaded(policy, preprocessor, postprocessor, info, notes + [n for n in warned if n not in notes])
@@ -260,6 +260,15 @@ def _count(policy: torch.nn.Module) -> dict[str, Any]:
         "weight_bytes": sum(p.numel() * p.element_size() for p in parameters),
         "dtypes": dict(dtypes),
     }
+
+
+def _grouped(notes: Sequence[str]) -> list[str]:
+    """'config X: why', 'tokenizer X: why' as 'config and tokenizer X: why'."""
+    found: dict[str, list[str]] = {}
+    for note in notes:
+        what, _, rest = note.partition(" ")
+        found.setdefault(rest, []).append(what)
+    return [f"{' and '.join(whats)} {rest}" for rest, whats in found.items()]
 
 
 def _device(overrides: Sequence[str]) -> str | None:

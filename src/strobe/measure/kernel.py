@@ -1,0 +1,37 @@
+"""What the operating system's kernel does for this process: time in it, and pages of memory it had to hand out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+
+class KernelUse(NamedTuple):
+    """Kernel time over all threads (milliseconds) and page faults that needed no disk."""
+
+    ms: float
+    faults: int
+
+    def __sub__(self, earlier: KernelUse) -> KernelUse:
+        return KernelUse(self.ms - earlier.ms, self.faults - earlier.faults)
+
+
+def kernel_use() -> KernelUse:
+    """So far, for the whole process; zeros where the system does not say."""
+    if resource is None:
+        return KernelUse(0.0, 0)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return KernelUse(used.ru_stime * 1e3, used.ru_minflt)
+
+
+def median_use(uses: Sequence[KernelUse]) -> KernelUse | None:
+    """The middle of several iterations; None where there is nothing to say."""
+    if not any(use.faults for use in uses):
+        return None
+    return KernelUse(median(use.ms for use in uses), round(median(use.faults for use in uses)))
