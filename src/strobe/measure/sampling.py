@@ -29,8 +29,8 @@ class Budget:
     ``iterations``: rounds to keep after warm-up; None to sample until the precision is reached.
     ``seconds``: wall time, which a round is not started to overrun, except for the first three.
     ``min_iterations``: rounds kept before the precision is looked at.
-    ``precision``: relative half-width at which to stop (0.01 is 1 %), of every median's 95 % interval and,
-    where several things are compared, of every paired ratio to the first of them.
+    ``precision``: relative half-width at which to stop (0.01 is 1 %): of the median's 95 % interval, or where several
+    things are compared, of every paired ratio to the first of them (load that slows all alike need not prolong it).
 
     Raises ValueError for a budget that makes no sense.
     """
@@ -183,18 +183,15 @@ def _warmup_rounds(rounds: list[Round]) -> int:
 
 
 def _widest(rounds: list[Round]) -> float:
-    """The largest relative half-width among the medians' intervals and the ratios to the first name."""
-    columns = [_column(rounds, name) for name in rounds[0]]
-    if len(rounds) < FEWEST_PAIRS or any((column <= 0).any() for column in columns):
+    """Relative half-width of the one median's interval, or the largest among the ratios' to the first name."""
+    first, *others = (_column(rounds, name) for name in rounds[0])
+    if len(rounds) < FEWEST_PAIRS or any((column <= 0).any() for column in (first, *others)):
         return math.inf
-    widths = []
-    for column in columns:
-        low, high = median_interval(column) or (0.0, math.inf)
-        widths.append((high - low) / 2 / float(np.median(column)))
-    for column in columns[1:]:
-        verdict = paired_verdict(columns[0], column)
-        widths.append((verdict.interval.high - verdict.interval.low) / 2 / verdict.ratio)
-    return max(widths)
+    if not others:
+        low, high = median_interval(first) or (0.0, math.inf)
+        return (high - low) / 2 / float(np.median(first))
+    verdicts = [paired_verdict(first, other) for other in others]
+    return max((verdict.interval.high - verdict.interval.low) / 2 / verdict.ratio for verdict in verdicts)
 
 
 def _column(rounds: list[Round], name: str) -> Array:
