@@ -39,8 +39,8 @@ OTHER, AGREE, DISTURB, BIG = 0.05, 0.05, 1.01, 0.05
 # policy type → overrides, seconds of sampling, iterations under the profiler
 SUBJECTS: dict[str, tuple[list[str], float, int]] = {
     "act": ([], 60, 8),
-    "diffusion": (["--num_inference_steps=10"], 120, 3),
-    "pi05": (["--dtype=bfloat16"], 300, 2),
+    "diffusion": (["--num_inference_steps=10"], 90, 3),
+    "pi05": (["--dtype=bfloat16"], 240, 2),
 }
 QUICK: dict[str, tuple[list[str], float, int]] = {
     "act": ([], 12, 4),

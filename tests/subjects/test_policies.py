@@ -212,3 +212,25 @@ def test_rename_maps_the_inputs_names(tmp_path: Path) -> None:
     observation = dict(made.observations[0])
     observation["observation.images.top"] = observation.pop("observation.images.front")
     assert torch.equal(chunk(again, observation), chunk(loaded, made.observations[0]))
+
+
+@pytest.mark.parametrize("kind", ["pi0", "pi05"])
+@pytest.mark.parametrize(("size", "width"), [("full", 2048), ("tiny", 64)])
+def test_only_a_tiny_policy_is_built_around_a_tiny_backbone(monkeypatch, kind, size, width):
+    import importlib
+
+    modeling = importlib.import_module(f"lerobot.policies.{kind}.modeling_{kind}")
+    seen = []
+
+    class Enough(Exception):
+        pass
+
+    def build(*_):
+        seen.append(modeling.get_gemma_config("gemma_2b").width)
+        raise Enough
+
+    monkeypatch.setattr(policies, "build_fast", build)
+    config = policies.config_from_type(kind, ["--device=cpu"])
+    with pytest.raises(Enough):
+        policies.load(config, inputs.synthetic(config), size=size)
+    assert seen == [width]

@@ -130,7 +130,7 @@ def load(
         quiet() as warned,
         stand_ins(random_weights=random, tiny=tiny) as stood_in,
         _extras(),
-        tiny_backbones(config),
+        tiny_backbones(config) if tiny else contextlib.nullcontext(),
     ):
         policy = _construct(config, inputs, seed, notes)
         preprocessor, postprocessor = _processors(config, inputs)
