@@ -42,10 +42,13 @@ def _product(device: torch.device, dtype: torch.dtype) -> float | None:
     return 2 * side**3 / 1e9 / _best(device, lambda: torch.mm(a, a, out=out))
 
 
-def _copy(device: torch.device) -> float:
+def _copy(device: torch.device) -> float | None:
     # Far larger than any cache, so that it is memory that is measured.
-    source = torch.zeros((64 if device.type == "cpu" else 512) * 2**20, device=device)
-    target = torch.empty_like(source)
+    try:
+        source = torch.zeros((64 if device.type == "cpu" else 512) * 2**20, device=device)
+        target = torch.empty_like(source)
+    except RuntimeError:  # no room beside the policy
+        return None
     return 2 * source.nbytes / 1e9 / _best(device, lambda: target.copy_(source))
 
 

@@ -83,10 +83,12 @@ def _cpu_power() -> dict[str, str]:
 
 
 def _gpu_power(device: torch.device) -> dict[str, str]:
-    asked = ["nvidia-smi", f"--query-gpu={','.join(_GPU_FIELDS.values())}", "--format=csv,noheader"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
-        lines = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
-        values = [value.strip() for value in lines[device.index or 0].split(",")]
+    with contextlib.suppress(Exception):  # whatever the driver's tool makes of it
+        # By its UUID: torch counts the visible devices, nvidia-smi all of them.
+        which = f"--id=GPU-{torch.cuda.get_device_properties(device).uuid}"
+        asked = ["nvidia-smi", which, f"--query-gpu={','.join(_GPU_FIELDS.values())}", "--format=csv,noheader"]
+        line = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
+        values = [value.strip() for value in line.split(",")]
         return {name: value for name, value in zip(_GPU_FIELDS, values, strict=False) if "N/A" not in value}
     return {}
 
