@@ -2,7 +2,7 @@
 
 On full-size policies with random weights, bars for each: time outside every named part ≤ 5 % of the chunk; every part
 over 5 % agrees within 5 % with what torch.profiler sees of its operators, from the first one's start to the last one's
-end in each call, chunk by chunk in turn (the median of the pairs; the sum inside operators is shown beside it: it lacks
+end in each call, in the same run (the median of several chunks; the sum inside operators is shown beside it: it lacks
 the host's time between them, which pi0.5's ten thousand small operators make 5 to 10 % of its denoising); chunk
 time with probes over chunk time without, from one interleaved run, ≤ 1.01.
 
@@ -43,7 +43,7 @@ OTHER, AGREE, DISTURB, BIG = 0.05, 0.05, 1.01, 0.05
 SUBJECTS: dict[str, tuple[list[str], float, int]] = {
     "act": ([], 35, 12),
     "diffusion": (["--num_inference_steps=10"], 45, 6),
-    "pi05": (["--dtype=bfloat16"], 130, 4),
+    "pi05": (["--dtype=bfloat16"], 140, 3),
 }
 QUICK: dict[str, tuple[list[str], float, int]] = {
     "act": ([], 12, 4),
@@ -59,8 +59,23 @@ class Operators:
     extent: Counter[tuple[str, ...]]
 
 
-def operator_times(subject: Subject, hooks: list[Any]) -> Operators:
-    """What torch.profiler sees of each part in one chunk."""
+class Both:
+    """A section and a profiler annotation around the same code."""
+
+    def __init__(self, timeline: Timeline, name: str) -> None:
+        self.pair = (record_function(name), timeline.section(name))
+
+    def __enter__(self) -> None:
+        for one in self.pair:
+            one.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        for one in reversed(self.pair):
+            one.__exit__(*exception)
+
+
+def seen_by_both(subject: Subject, hooks: list[Any]) -> tuple[list[Component], Operators]:
+    """One chunk: our components of it, and what torch.profiler saw of the operators in each part."""
     seen = Operators(Counter(), Counter())
 
     def below(event: Any, path: tuple[str, ...]) -> tuple[float, float, float]:
@@ -75,24 +90,14 @@ def operator_times(subject: Subject, hooks: list[Any]) -> Operators:
         seen.extent[inner[1:]] += (end - start) / 1e3
         return total, start, end
 
-    # The same probes, with the profiler's annotations in place of our sections.
-    with profile(activities=[ProfilerActivity.CPU]) as profiler, Attached(hooks), recording(record_function):
+    timeline = Timeline()
+    opener = recording(lambda name: Both(timeline, name))
+    with profile(activities=[ProfilerActivity.CPU]) as profiler, Attached(hooks), opener:
         subject.chunk(0)
     for event in profiler.events() or []:
         if event.cpu_parent is None and event.name == ITERATION:
             below(event, ())
-    return seen
-
-
-def in_turn(subject: Subject, hooks: list[Any], count: int) -> list[tuple[list[Component], Operators]]:
-    """Our components of a chunk as users get them, then torch.profiler's operators of the next one; ``count`` times."""
-    found = []
-    for _ in range(count + 1):
-        timeline = Timeline()
-        with Attached(hooks), timeline:
-            subject.chunk(0)
-        found.append((components(iterations(timeline.sections(), ITERATION)), operator_times(subject, hooks)))
-    return found[1:]  # the profiler's first start is slow
+    return components(iterations(timeline.sections(), ITERATION)), seen
 
 
 def study(
@@ -123,7 +128,7 @@ def study(
     runs = iterations(timeline.sections(), ITERATION)[collected.warmup_rounds :]
     parts = components(runs)
     other = sum(part.share for part in parts if part.other and part.path[:-1] in ([], ["policy"]))
-    pairs = in_turn(subject, hooks, profiled)
+    pairs = [seen_by_both(subject, hooks) for _ in range(profiled + 1)][1:]  # the profiler's first start is slow
     ours = {tuple(part.path): [] for part in pairs[0][0] if not part.other and tuple(part.path) in pairs[0][1].inside}
     for rows, _ in pairs:
         for part in rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ QUIET = (
 )
 
 Browse = Callable[..., str]
+PATIENCE_S = 150
 
 
 @pytest.fixture
@@ -36,9 +38,9 @@ def browse(tmp_path: Path) -> Browse:
         page = tmp_path / "page.html"
         page.write_text(source, encoding="utf-8")
         command = [found, *QUIET, f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000", *flags]
-        dom = ""
-        # Chromium's virtual time does not wait for the thread that inflates Plotly: on a busy machine it ends too soon.
-        for _ in range(5):
+        dom, end = "", time.monotonic() + PATIENCE_S
+        # Chromium's virtual time does not wait for the thread that inflates Plotly: it often ends too soon.
+        while time.monotonic() < end:
             done = subprocess.run(
                 [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=True
             )
