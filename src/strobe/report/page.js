@@ -108,7 +108,7 @@
       target.dataset.drawn = String(width);
       paint(target, figures[places.indexOf(target)]).then(() => {
         Plotly.Plots.resize(target);
-        root.dataset.settled = places.every((place) => !place.offsetWidth || place.querySelector("svg"));
+        root.dataset.settled = places.every((place) => !place.dataset.drawn || place.querySelector("svg"));
       });
     }));
     places.forEach((place) => watch.observe(place));
