@@ -1,0 +1,140 @@
+"""What a sweep found: one study over a grid of configurations. Plain data, with the schema's version.
+
+Raw samples stay in the cells' own results, in the folders that `CellRun.folder` names.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.results.schema import (
+    SCHEMA_VERSION,
+    Agreement,
+    Data,
+    Finding,
+    Finite,
+    Interval,
+    Machine,
+    Summary,
+    Verdict,
+)
+
+Status = Literal["done", "out of memory", "timed out", "crashed", "invalid", "not run"]
+
+
+class Axis(Data):
+    """One setting that the grid varies."""
+
+    name: str = Field(description="the flag without its dashes, e.g. 'batch_size', 'policy.vision_backbone'")
+    values: list[str]
+    numbers: list[Finite] | None = Field(default=None, description="the values as numbers; '240x320' is its pixels")
+    unit: str = Field(default="", description="what the numbers count, e.g. 'pixels'")
+
+
+class PartFigure(Data):
+    """A component of a cell's measurement, its repeats taken together."""
+
+    path: list[str]
+    other: bool = False
+    ms: Finite = Field(description="median, inclusive")
+    share: Finite = Field(description="of the whole, 0 to 1")
+
+
+class Row(Data):
+    """One measurement of one cell, its repeats taken together."""
+
+    measurement: str
+    phase: Literal["inference", "training forward", "training step"]
+    batch: int = Field(description="samples in a call")
+    ms: Summary = Field(description="of a call, over the samples of all repeats")
+    repeats: list[Finite] = Field(description="the median of each repeat, in milliseconds")
+    throughput: Finite = Field(description="samples per second at the median")
+    memory_bytes: int | None = Field(
+        default=None, description="the allocator's peak on an accelerator, else the process's resident set at its peak"
+    )
+    activation_bytes: int | None = Field(
+        default=None, description="highest live tensor memory above weights and inputs"
+    )
+    gflop: Finite | None = None
+    parts: list[PartFigure] = Field(default_factory=list)
+    verdict: Verdict | None = Field(default=None, description="against the cell's own baseline, if it is a comparison")
+    agreement: Agreement | None = None
+
+
+class CellRun(Data):
+    """One execution of a cell, in a process of its own."""
+
+    repeat: int = Field(description="1 for the first")
+    status: Status
+    reason: str = Field(default="", description="one line; empty where it is done")
+    folder: str = Field(description="the run's folder, relative to the sweep's")
+    started: datetime | None = None
+    duration_s: Finite | None = Field(default=None, description="from the start of the process to its end")
+    machine: int | None = Field(default=None, description="index into Sweep.machines")
+    node: str = Field(default="", description="the node of a cluster that ran it")
+
+
+class Cell(Data):
+    """One configuration."""
+
+    key: str
+    settings: dict[str, str] = Field(description="axis name → value")
+    status: Status = Field(description="'done' if every repeat is; otherwise what became of the first that is not")
+    reason: str = ""
+    runs: list[CellRun] = Field(default_factory=list)
+    rows: list[Row] = Field(default_factory=list)
+
+
+class Scaling(Data):
+    """How a figure grows along a numeric axis: ``figure ∝ axis ** exponent``, all other settings held."""
+
+    measurement: str
+    figure: Literal["time", "memory", "activations"]
+    axis: str
+    unit: str = Field(description="what the axis counts: 'samples', 'pixels', 'steps' …")
+    exponent: Finite
+    interval: Interval | None = Field(default=None, description="None from two values of the axis: shape not tested")
+    slope: Finite = Field(description="what one more unit of the axis adds: milliseconds, or bytes")
+    slope_interval: Interval | None = None
+    fixed: Finite = Field(description="what is there at zero, in milliseconds or bytes, by the straight line")
+    points: int
+    groups: int = Field(description="combinations of the other settings that the fit pools")
+    curved: bool = Field(default=False, description="neither a power nor a line describes it within 10 %")
+    sentence: str
+
+
+class Best(Data):
+    """The best cell under a constraint."""
+
+    asked: str
+    key: str | None = Field(description="None where no cell fulfils the constraint")
+    settings: dict[str, str] = Field(default_factory=dict)
+    measurement: str = ""
+    ties: list[dict[str, str]] = Field(default_factory=list, description="cells not shown to be worse")
+    sentence: str
+
+
+class Sweep(Data):
+    """A study over a grid: one row per configuration, whatever became of it."""
+
+    schema_version: int = SCHEMA_VERSION
+    strobe_version: str
+    study: Literal["sweep"] = "sweep"
+    of: str = Field(description="the study that every cell runs, e.g. 'breakdown'")
+    title: str
+    command: list[str] = Field(default_factory=list)
+    config: dict[str, object] = Field(default_factory=dict)
+    started: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    duration_s: Finite = 0.0
+    status: Literal["complete", "interrupted"] = "complete"
+    axes: list[Axis]
+    repeats: int = 1
+    cells: list[Cell]
+    machines: list[Machine] = Field(default_factory=list, description="those that ran cells, unlike ones apart")
+    scaling: list[Scaling] = Field(default_factory=list)
+    best: list[Best] = Field(default_factory=list)
+    findings: list[Finding] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
