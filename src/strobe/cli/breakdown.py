@@ -19,8 +19,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from strobe.cli.common import RunConfig, keep, latest, load_subject, options_of, read_flags, show_help
+from strobe.cli.common import Answer, RunConfig, keep, latest, load_subject, options_of, read_flags, show_help
 from strobe.cli.live import Live
+from strobe.cli.parse import PolicyFlags
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
 
@@ -37,29 +38,41 @@ def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
     if show_help(__doc__ or "", BreakdownConfig, argv):
         return 0
+    flags, config = read(argv)
+    started = time.monotonic()
+    with Live() as live:
+        answer = study(flags, config, live)
+    keep(answer, ["breakdown", *argv], started)
+    return 0 if answer.result.status == "complete" else 130
+
+
+def read(argv: Sequence[str]) -> tuple[PolicyFlags, BreakdownConfig]:
+    """The command's flags, checked. Raises UserError."""
     flags, config = read_flags(BreakdownConfig, argv)
     for phase in config.phases:
         if phase not in PHASES:
             raise UserError(f"unknown phase '{phase}': {nearest(phase, PHASES)}")
+    return flags, config
+
+
+def study(flags: PolicyFlags, config: BreakdownConfig, live: Live) -> Answer:
+    """Load the subject and measure it. Raises UserError, and KeyboardInterrupt where nothing was measured."""
     from strobe.studies.breakdown import breakdown
     from strobe.studies.operators import operators_of
     from strobe.treatments.rtc import RealTimeChunking, require
 
-    started = time.monotonic()
-    with Live() as live:
-        subject = load_subject(flags, config, live)
-        options = options_of(config)
-        treatments = ()
-        if config.rtc is not None and config.rtc.enabled:
-            require(subject)
-            treatments = (RealTimeChunking(config.rtc, config.inference_delay),)
-        result, measured = breakdown(subject, config.phases, options, treatments, live)  # type: ignore[arg-type]
-        if not result.measurements:
-            raise KeyboardInterrupt
-        sections = [section for one in measured for section in latest(one.sections, ITERATION)]
-        profiler = None
-        if config.operators and result.status == "complete":
-            live.stage("recording operators")
-            sections, profiler = operators_of(subject, config.phases[0], options)  # type: ignore[arg-type]
-    keep(result, sections, flags, config, ["breakdown", *argv], started, profiler)
-    return 0 if result.status == "complete" else 130
+    subject = load_subject(flags, config, live)
+    options = options_of(config)
+    treatments = ()
+    if config.rtc is not None and config.rtc.enabled:
+        require(subject)
+        treatments = (RealTimeChunking(config.rtc, config.inference_delay),)
+    result, measured = breakdown(subject, config.phases, options, treatments, live)  # type: ignore[arg-type]
+    if not result.measurements:
+        raise KeyboardInterrupt
+    sections = [section for one in measured for section in latest(one.sections, ITERATION)]
+    profiler = None
+    if config.operators and result.status == "complete":
+        live.stage("recording operators")
+        sections, profiler = operators_of(subject, config.phases[0], options)  # type: ignore[arg-type]
+    return Answer(result, flags, config, sections, profiler)

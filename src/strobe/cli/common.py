@@ -56,6 +56,10 @@ class RunConfig:
     depth: int = 1
     # Samples in a training batch (inference is always one observation).
     batch_size: int = 8
+    # Height and width of synthetic cameras' images, e.g. 240x320 (default: 480x640).
+    image_size: str | None = None
+    # Number of synthetic cameras (default: 2).
+    cameras: int | None = None
     # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
     device: str | None = None
     # torch's threads on the CPU; by default as torch chooses.
@@ -93,8 +97,13 @@ def read_flags[C: RunConfig](
         flags.overrides.append(f"--device={config.device}")
     if config.dataset is not None and config.env is not None:
         raise UserError("inputs come from --dataset or from --env, not both")
+    if config.image_size is not None:
+        size_of(config.image_size)
+    if (config.image_size or config.cameras) and (config.dataset or config.env):
+        raise UserError("--image_size and --cameras shape synthetic inputs; a dataset or an environment has its own")
     for name, value, least in (("iterations", config.iterations, 1), ("depth", config.depth, 1),
-                               ("batch_size", config.batch_size, 1), ("threads", config.threads, 1)):  # fmt: skip
+                               ("batch_size", config.batch_size, 1), ("threads", config.threads, 1),
+                               ("cameras", config.cameras, 1)):  # fmt: skip
         if value is not None and value < least:
             raise UserError(f"--{name}={value}: must be at least {least}")
     if config.inference_delay < 0:
@@ -103,6 +112,14 @@ def read_flags[C: RunConfig](
         if value is not None and not value > 0:
             raise UserError(f"--{name}={value}: must be above 0")
     return flags, config
+
+
+def size_of(text: str) -> tuple[int, int]:
+    """``'240x320'`` as (height, width). Raises UserError."""
+    height, times, width = text.lower().partition("x")
+    if not (times and height.isdecimal() and width.isdecimal() and int(height) > 0 and int(width) > 0):
+        raise UserError(f"--image_size={text}: write HEIGHTxWIDTH, such as 240x320")
+    return int(height), int(width)
 
 
 def options_of(config: RunConfig) -> Options:
@@ -134,36 +151,54 @@ def load_subject(flags: PolicyFlags, config: RunConfig, live: Live) -> Subject:
         overrides=flags.overrides,
         dataset=config.dataset,
         env=config.env,
+        image_size=size_of(config.image_size) if config.image_size else None,
+        cameras=config.cameras,
         seed=config.seed,
         rename=config.rename_map or None,
     )
 
 
-def keep(
-    result: Result,
-    sections: Sequence[Section],
-    flags: PolicyFlags,
-    config: RunConfig,
-    argv: Sequence[str],
-    started: float,
-    profiler: Any = None,
-) -> Path:
-    """Draw the findings, write the run folder, show it. Returns the folder."""
+@dataclass
+class Answer:
+    """What a study found, what it was asked, and what its trace is made from."""
+
+    result: Result
+    flags: PolicyFlags
+    config: RunConfig
+    sections: Sequence[Section] = ()
+    profiler: Any = None
+
+
+def finish(answer: Answer, argv: Sequence[str], started: float) -> dict[str, Any]:
+    """Complete the answer's result with its command, config and findings. Returns its trace."""
+    result = answer.result
     result.duration_s = round(time.monotonic() - started, 3)
     result.command = ["strobe", *argv]
-    result.config = {"policy": dataclasses.asdict(flags), **plain(config)}
-    result.findings = advise(result, config.thresholds)
-    folder = store.new_run(config.output_dir, result.study, result.subject.name)
-    trace = chrome_trace(sections, profiler=profiler, metadata={"command": shlex.join(result.command)})
+    result.config = {"policy": dataclasses.asdict(answer.flags), **plain(answer.config)}
+    result.findings = advise(result, answer.config.thresholds)
+    metadata = {"command": shlex.join(result.command)}
+    return chrome_trace(answer.sections, profiler=answer.profiler, metadata=metadata)
+
+
+def keep(answer: Answer, argv: Sequence[str], started: float) -> Path:
+    """Draw the findings, write the run folder, show it. Returns the folder."""
+    result = answer.result
+    trace = finish(answer, argv, started)
+    folder = store.new_run(answer.config.output_dir, result.study, result.subject.name)
     store.save(result, folder, trace)
     store.replace(folder / store.REPORT, html.render(result).encode())
+    show(result)
+    print(f"\nreport   {folder / store.REPORT}")
+    print(f"trace    {folder / store.TRACE}  (open in ui.perfetto.dev)")
+    return folder
+
+
+def show(answer: Any) -> None:
+    """Print a result, or whatever else the console's report renders."""
     console = Console()
     if not console.is_terminal:  # a file has no width, and tables read better at this one than at rich's 80
         console = Console(width=120)
-    console_report.render(result, console)
-    console.print(f"\nreport   {folder / store.REPORT}", markup=False, highlight=False)
-    console.print(f"trace    {folder / 'trace.json.gz'}  (open in ui.perfetto.dev)", markup=False, highlight=False)
-    return folder
+    console_report.render(answer, console)
 
 
 def plain(config: Any) -> dict[str, Any]:
@@ -189,4 +224,27 @@ def show_help(doc: str, config_class: type, argv: Sequence[str]) -> bool:
     return True
 
 
-__all__ = ["RTCConfig", "RunConfig", "keep", "latest", "load_subject", "options_of", "read_flags", "show_help"]
+def check_values(flags: PolicyFlags) -> None:
+    """Build the policy's config, which checks the values of its overrides. Raises UserError."""
+    from strobe.subjects import policies
+
+    if flags.type is not None:
+        policies.config_from_type(flags.type, flags.overrides)
+    else:
+        policies.config_from_path(flags.path or "", flags.overrides)
+
+
+__all__ = [
+    "Answer",
+    "RTCConfig",
+    "RunConfig",
+    "check_values",
+    "finish",
+    "keep",
+    "latest",
+    "load_subject",
+    "options_of",
+    "read_flags",
+    "show",
+    "show_help",
+]

@@ -20,14 +20,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import yaml
 
-from strobe.cli.common import RTCConfig, RunConfig, keep, latest, load_subject, options_of, read_flags, show_help
+from strobe.cli.common import (
+    Answer,
+    RTCConfig,
+    RunConfig,
+    keep,
+    latest,
+    load_subject,
+    options_of,
+    read_flags,
+    show_help,
+)
 from strobe.cli.live import Live
-from strobe.cli.parse import take_repeated
+from strobe.cli.parse import PolicyFlags, take_repeated
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
 
@@ -40,52 +50,70 @@ class CompareConfig(RunConfig):
     compile_mode: str = "default"
     # What to compare: inference, training forward or training step.
     phase: str = "inference"
+    # What to compare it with, 'NAME: key=value, key=value'; may be repeated (see above).
+    variant: list[str] = field(default_factory=list)
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
     if show_help(__doc__ or "", CompareConfig, argv):
         return 0
+    flags, config = read(argv)
+    started = time.monotonic()
+    with Live() as live:
+        answer = study(flags, config, live)
+    keep(answer, ["compare", *argv], started)
+    return 0 if answer.result.status == "complete" else 130
+
+
+def read(argv: Sequence[str]) -> tuple[PolicyFlags, CompareConfig]:
+    """The command's flags, checked. Raises UserError."""
     texts, rest = take_repeated(argv, "--variant")
     flags, config = read_flags(CompareConfig, rest, extra=["--variant"])
     if config.phase not in ("inference", "training forward", "training step"):
         raise UserError(f"unknown phase '{config.phase}': inference, training forward or training step")
-    variants = [parse_variant(text, config) for text in texts]
-
-    from strobe.studies.compare import compare
-    from strobe.studies.operators import operators_of
-    from strobe.treatments.compile import MODES, Compile
-    from strobe.treatments.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
-    from strobe.treatments.treatment import Variant
+    from strobe.treatments.compile import MODES
 
     if config.compile_mode not in MODES:
         raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
-    started = time.monotonic()
-    with Live() as live:
-        subject = load_subject(flags, config, live)
-        if config.rtc is not None:
-            require(subject)
-        asked = config.rtc is not None or not (variants or config.compile)
-        off = config.rtc is not None and not config.rtc.enabled
-        if (asked or supports(subject)) and not variants and not off and config.phase == "inference":
-            require(subject)
-            rtc = RealTimeChunking(config.rtc or RTCConfig(), config.inference_delay)
-            variants = [Variant("without RTC", (WithoutRealTimeChunking(),)), Variant("with RTC", (rtc,))]
-        else:
-            variants = [Variant("as it is"), *variants]
-        if config.compile:
-            compiled = Compile(config.compile_mode)
-            variants += [replace(v, name=f"{v.name}, compiled", treatments=(*v.treatments, compiled)) for v in variants]
-        options = options_of(config)
-        result, measured = compare(subject, variants, config.phase, options, live)  # type: ignore[arg-type]
-        if not result.measurements:
-            raise KeyboardInterrupt
-        sections, profiler = latest(measured.sections, ITERATION), None
-        if config.operators and result.status == "complete":
-            live.stage("recording operators")
-            sections, profiler = operators_of(subject, config.phase, options)  # type: ignore[arg-type]
-    keep(result, sections, flags, config, ["compare", *argv], started, profiler)
-    return 0 if result.status == "complete" else 130
+    config.variant = texts
+    for text in texts:
+        parse_variant(text, config)
+    return flags, config
+
+
+def study(flags: PolicyFlags, config: CompareConfig, live: Live) -> Answer:
+    """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt where nothing was measured."""
+    from strobe.studies.compare import compare
+    from strobe.studies.operators import operators_of
+    from strobe.treatments.compile import Compile
+    from strobe.treatments.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
+    from strobe.treatments.treatment import Variant
+
+    variants = [parse_variant(text, config) for text in config.variant]
+    subject = load_subject(flags, config, live)
+    if config.rtc is not None:
+        require(subject)
+    asked = config.rtc is not None or not (variants or config.compile)
+    off = config.rtc is not None and not config.rtc.enabled
+    if (asked or supports(subject)) and not variants and not off and config.phase == "inference":
+        require(subject)
+        rtc = RealTimeChunking(config.rtc or RTCConfig(), config.inference_delay)
+        variants = [Variant("without RTC", (WithoutRealTimeChunking(),)), Variant("with RTC", (rtc,))]
+    else:
+        variants = [Variant("as it is"), *variants]
+    if config.compile:
+        compiled = Compile(config.compile_mode)
+        variants += [replace(v, name=f"{v.name}, compiled", treatments=(*v.treatments, compiled)) for v in variants]
+    options = options_of(config)
+    result, measured = compare(subject, variants, config.phase, options, live)  # type: ignore[arg-type]
+    if not result.measurements:
+        raise KeyboardInterrupt
+    sections, profiler = latest(measured.sections, ITERATION), None
+    if config.operators and result.status == "complete":
+        live.stage("recording operators")
+        sections, profiler = operators_of(subject, config.phase, options)  # type: ignore[arg-type]
+    return Answer(result, flags, config, sections, profiler)
 
 
 def parse_variant(text: str, config: CompareConfig) -> Any:

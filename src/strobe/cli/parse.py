@@ -76,7 +76,7 @@ def take_repeated(argv: Sequence[str], flag: str) -> tuple[list[str], list[str]]
 
 
 def pairs(argv: Sequence[str]) -> Iterable[tuple[str, str | None]]:
-    """``--a=1 --b 2 --c`` as ``('--a', '1'), ('--b', '2'), ('--c', None)``.
+    """``--a=1 --b 2 --c`` as ``('--a', '1'), ('--b', '2'), ('--c', None)``; ``--a-b`` is ``--a_b``.
 
     Raises:
         UserError: something that is neither a flag nor a flag's value.
@@ -88,6 +88,7 @@ def pairs(argv: Sequence[str]) -> Iterable[tuple[str, str | None]]:
         if not argument.startswith("--"):
             raise UserError(f"'{argument}' is not a flag; flags start with --")
         name, equals, value = argument.partition("=")
+        name = f"--{name[2:].replace('-', '_')}"
         if equals:
             yield name, value
         elif index < len(argv) and not argv[index].startswith("--"):

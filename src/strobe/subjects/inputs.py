@@ -208,16 +208,28 @@ def _observed(key: str, value: Tensor) -> PolicyFeature:
     return PolicyFeature(kind, tuple(value.shape[1:]))
 
 
-def synthetic(config: PreTrainedConfig, *, tiny: bool = False, count: int = 4, seed: int = 0) -> Inputs:
+def synthetic(
+    config: PreTrainedConfig,
+    *,
+    tiny: bool = False,
+    image_size: tuple[int, int] | None = None,
+    cameras: int | None = None,
+    count: int = 4,
+    seed: int = 0,
+) -> Inputs:
     """Made-up inputs of the policy's own features, or of an arm like the SO-101 where it has none.
 
-    That arm has two 480 × 640 cameras (64 × 64 if ``tiny``), a state and an action of 6 joints. The images
-    are smooth noise.
+    That arm has two 480 × 640 cameras (64 × 64 if ``tiny``) unless ``image_size`` (height, width) or ``cameras`` say
+    otherwise, a state and an action of 6 joints. The images are smooth noise. Raises UserError where a policy that has
+    features is to get other cameras.
     """
-    features = dict(config.input_features or {}) or synthesis.so101(tiny)
+    arm = synthesis.so101(tiny, image_size, cameras)
+    if config.input_features and (image_size or cameras):
+        raise UserError("--image_size and --cameras are for policies without cameras of their own: this one has some")
+    features = dict(config.input_features or {}) or arm
     features |= config.output_features or {}
     for key in (OBS_STATE, ACTION):
-        features.setdefault(key, synthesis.so101(tiny)[key])
+        features.setdefault(key, arm[key])
     generator = torch.Generator().manual_seed(seed)
     ranges = synthesis.ranges(features)
     ticks = [

@@ -17,6 +17,8 @@ def load_subject(
     overrides: Sequence[str] = (),
     dataset: Any = None,
     env: Any = None,
+    image_size: tuple[int, int] | None = None,
+    cameras: int | None = None,
     seed: int = 0,
     rename: dict[str, str] | None = None,
 ) -> Subject:
@@ -26,6 +28,7 @@ def load_subject(
         overrides: settings of the policy's config, ``--name=value`` as on LeRobot's command line.
         dataset: LeRobot's ``DatasetConfig`` (its ``root`` and ``repo_id`` count), or None.
         env: LeRobot's ``EnvConfig``, or None; without either the inputs are synthetic.
+        image_size, cameras: height and width, and number, of synthetic cameras; None for the usual.
         rename: names in the inputs → names that the policy knows.
 
     Raises:
@@ -40,5 +43,5 @@ def load_subject(
     elif env is not None:
         fed = inputs.from_env(config, env, seed=seed)
     else:
-        fed = inputs.synthetic(config, tiny=size == "tiny", seed=seed)
+        fed = inputs.synthetic(config, tiny=size == "tiny", image_size=image_size, cameras=cameras, seed=seed)
     return Subject(policies.load(config, fed, size=size, seed=seed, rename=rename), fed, seed)

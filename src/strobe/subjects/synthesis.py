@@ -18,12 +18,14 @@ _JOINTS = 6
 _DEGREES = 100.0  # the range of a joint, either way
 
 
-def so101(tiny: bool = False) -> dict[str, PolicyFeature]:
-    """The features of an SO-101 arm with a front and a wrist camera."""
-    image = tiny_size.IMAGE if tiny else (3, 480, 640)
+def so101(
+    tiny: bool = False, image_size: tuple[int, int] | None = None, cameras: int | None = None
+) -> dict[str, PolicyFeature]:
+    """The features of an SO-101 arm with a front and a wrist camera, or as many as ``cameras`` says."""
+    image = (3, *image_size) if image_size else tiny_size.IMAGE if tiny else (3, 480, 640)
+    names = ["front", "wrist", *(f"camera_{number}" for number in range(3, (cameras or 2) + 1))][: cameras or 2]
     return {
-        f"{OBS_IMAGES}.front": PolicyFeature(FeatureType.VISUAL, image),
-        f"{OBS_IMAGES}.wrist": PolicyFeature(FeatureType.VISUAL, image),
+        **{f"{OBS_IMAGES}.{name}": PolicyFeature(FeatureType.VISUAL, image) for name in names},
         OBS_STATE: PolicyFeature(FeatureType.STATE, (_JOINTS,)),
         ACTION: PolicyFeature(FeatureType.ACTION, (_JOINTS,)),
     }
