@@ -96,10 +96,13 @@ class Scaling(Data):
     axis: str
     unit: str = Field(description="what the axis counts: 'samples', 'pixels', 'steps' …")
     exponent: Finite
-    interval: Interval | None = Field(default=None, description="None from two values of the axis: shape not tested")
-    slope: Finite = Field(description="what one more unit of the axis adds: milliseconds, or bytes")
+    interval: Interval | None = Field(default=None, description="None where nothing is left to judge the fit by")
+    slope: Finite | None = Field(
+        default=None,
+        description="what one more unit of the axis adds, in milliseconds or bytes; None for several groups",
+    )
     slope_interval: Interval | None = None
-    fixed: Finite = Field(description="what is there at zero, in milliseconds or bytes, by the straight line")
+    fixed: Finite | None = Field(default=None, description="the same line at zero, in milliseconds or bytes")
     points: int
     groups: int = Field(description="combinations of the other settings that the fit pools")
     curved: bool = Field(default=False, description="neither a power nor a line describes it within 10 %")

@@ -1,0 +1,170 @@
+"""Run one cell in a process of its own, within limits, and say what became of it.
+
+The cell's process (`strobe.cli.cell`) writes its result and, last of all, ``outcome.json``. A process that ends without
+having written one was stopped by a limit, by the system or by its own crash: then it is written here. A folder with an
+outcome is finished; one without is as if it had never been begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+from pydantic import ValidationError
+
+from strobe.results import store
+from strobe.results.schema import Data, Finite
+from strobe.results.sweep import Status
+
+OUTCOME = "outcome.json"
+LOG = "log.txt"
+CELL = "strobe.cli.cell"
+DRIVER = "STROBE_SWEEP_DRIVER"  # the process whose death ends the cell, for the cell to watch
+_LOOK_EVERY_S = 0.25
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a cell may take: seconds, and bytes of resident memory over all of its processes."""
+
+    seconds: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """One execution of a cell."""
+
+    key: str
+    repeat: int
+    study: str
+    argv: tuple[str, ...]
+    label: str
+    folder: Path
+    limits: Limits
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class Outcome(Data):
+    """What became of one execution."""
+
+    status: Status
+    reason: str = ""
+    started: datetime
+    duration_s: Finite
+    node: str = ""
+
+
+def outcome_of(folder: Path) -> Outcome | None:
+    """What became of the execution in ``folder``; None where it has not ended."""
+    try:
+        return Outcome.model_validate_json((folder / OUTCOME).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def write_outcome(folder: Path, outcome: Outcome) -> None:
+    """Write it whole or not at all."""
+    store.replace(folder / OUTCOME, outcome.model_dump_json().encode())
+
+
+def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = "") -> Outcome:
+    """Run ``job`` to its end. ``look`` is told, a few times a second, the last thing that the cell said.
+
+    An exception from ``look``, or Ctrl-C, ends the cell and leaves no trace of it.
+    """
+    shutil.rmtree(job.folder, ignore_errors=True)
+    job.folder.mkdir(parents=True)
+    started, clock = datetime.now(UTC), time.monotonic()
+    command = [sys.executable, "-m", CELL, str(job.folder.absolute()), job.study, *job.argv]
+    environment = {**os.environ, **job.environment, DRIVER: str(os.getpid())}
+    stopped: tuple[Status, str] | None = None
+    with (job.folder / LOG).open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is the sweep's to handle, and the cell's own children end with it
+        )
+        try:
+            while stopped is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_LOOK_EVERY_S)
+                    break
+                stopped = _over(job.limits, process.pid, time.monotonic() - clock)
+                look(last_line(job.folder / LOG))
+        except BaseException:
+            _kill(process)
+            shutil.rmtree(job.folder, ignore_errors=True)
+            raise
+        _kill(process)
+    found = outcome_of(job.folder)
+    duration = round(time.monotonic() - clock, 3)
+    if found is None or stopped is not None:
+        status, reason = stopped or _died(process.returncode, job.folder / LOG)
+        found = Outcome(status=status, reason=reason, started=started, duration_s=duration)
+    found = found.model_copy(update={"started": started, "duration_s": duration, "node": node})
+    write_outcome(job.folder, found)
+    return found
+
+
+def last_line(log: Path, of: int = 2000) -> str:
+    """The last line in a log that says something."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - of))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _over(limits: Limits, pid: int, seconds: float) -> tuple[Status, str] | None:
+    if seconds > limits.seconds:
+        return "timed out", f"stopped after {limits.seconds:,.0f} s (--timeout)"
+    held = _resident(pid)
+    if held > limits.memory_bytes:
+        allowed = f"{limits.memory_bytes / 2**30:.1f} GiB (--memory_gib)"
+        return "out of memory", f"stopped at {held / 2**30:.1f} GiB resident, of {allowed}"
+    return None
+
+
+def _resident(pid: int) -> int:
+    """Resident memory of a process and its children; what they share counts for each."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                total += one.memory_info().rss
+    return total
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the cell and whatever it started."""
+    if os.name == "posix":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
+
+
+def _died(code: int, log: Path) -> tuple[Status, str]:
+    if code == -signal.SIGKILL:
+        return "out of memory", "killed by the operating system, most likely for want of memory"
+    if code < 0:
+        return "crashed", f"killed by {signal.Signals(-code).name}: {last_line(log)[:200]}"
+    return "crashed", f"ended with code {code} before it was done: {last_line(log)[:200]}"

@@ -1,0 +1,207 @@
+"""The grid: which settings vary, over which values, and the cells that makes."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from strobe.errors import UserError, nearest
+from strobe.results.sweep import Axis
+
+# What the numbers of an axis count, by the last word of its name; the rest are counted by that word itself.
+UNITS = {
+    "batch_size": "samples",
+    "num_inference_steps": "steps",
+    "num_steps": "steps",
+    "img_size": "pixels",
+    "num_workers": "workers",
+}
+# A sweep's numbers are comparable with those of another day only if these are the same.
+PACKAGES = ("strobe", "lerobot", "torch", "transformers")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One configuration: the values of the axes, and all flags of the study that it amounts to."""
+
+    settings: Mapping[str, str]
+    argv: tuple[str, ...]
+    key: str
+
+    @property
+    def label(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.settings.items()) or "as it is"
+
+
+def parse_axis(text: str) -> tuple[str, list[str]]:
+    """``'batch_size=8,16'`` as name and values; commas inside brackets or quotes do not separate.
+
+    Raises:
+        UserError: no name, no values, or a value twice.
+    """
+    name, equals, rest = text.partition("=")
+    name = name.strip().removeprefix("--").replace("-", "_")
+    values = [value.strip().strip("'\"") for value in _split(rest)]
+    if not equals or not name or not all(values):
+        raise UserError(f"--grid '{text}': write NAME=VALUE,VALUE, such as --grid 'batch_size=8,16'")
+    _unique(name, values)
+    return name, values
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """A grid from YAML: ``study``, ``flags``, ``grid``, ``cells`` (further combinations), and the sweep's own settings.
+
+    Raises:
+        UserError: no such file, not YAML, or a key that is not known.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"--file={path}: {(error.strerror or 'cannot be read').lower()}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"--file={path} is not YAML: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(document, dict):
+        raise UserError(f"--file={path}: expected keys such as study, flags and grid")
+    known = {"study": str, "flags": dict, "grid": dict, "cells": list, "sweep": dict}
+    for key, value in document.items():
+        if key not in known:
+            raise UserError(f"--file={path}: unknown key '{key}': {nearest(str(key), known)}")
+        if not isinstance(value, known[key]):
+            raise UserError(f"--file={path}: '{key}' must be a {known[key].__name__}, not {type(value).__name__}")
+    return {
+        "study": document.get("study"),
+        "flags": [f"--{name}={as_flag(value)}" for name, value in document.get("flags", {}).items()],
+        "grid": {str(name): _values(path, name, value) for name, value in document.get("grid", {}).items()},
+        "cells": [_settings(path, one) for one in document.get("cells", [])],
+        "sweep": [f"--{name}={as_flag(value)}" for name, value in document.get("sweep", {}).items()],
+    }
+
+
+def as_flag(value: Any) -> str:
+    """A YAML value as a flag spells it: ``true``, ``[a, b]``."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{', '.join(map(as_flag, value))}]"
+    return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+def cells(
+    study: str, flags: Sequence[str], grid: Mapping[str, Sequence[str]], more: Iterable[Mapping[str, str]] = ()
+) -> list[Cell]:
+    """Every combination of the grid's values, then ``more``; none twice.
+
+    Raises:
+        UserError: an axis that is also a flag, or nothing to vary.
+    """
+    named = {flag.split("=", 1)[0].removeprefix("--") for flag in flags}
+    further = [dict(one) for one in more]
+    axes = dict.fromkeys([*grid, *(name for one in further for name in one)])
+    for name in axes:
+        if name in named:
+            raise UserError(f"--{name} is both a flag and an axis of the grid: leave the flag out")
+    if not axes:
+        raise UserError("nothing to sweep over: add --grid 'batch_size=8,16', or --file=GRID.yaml")
+    combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    found: dict[str, Cell] = {}
+    for settings in [*(combinations if grid else []), *further]:
+        argv = (*flags, *(f"--{name}={value}" for name, value in settings.items()))
+        key = _key(study, argv)
+        found.setdefault(key, Cell(settings, argv, key))
+    return list(found.values())
+
+
+def axes_of(made: Sequence[Cell]) -> list[Axis]:
+    """The axes of cells, with the values in the order they first appear, as numbers where all of them are."""
+    names = dict.fromkeys(name for cell in made for name in cell.settings)
+    found = []
+    for name in names:
+        values = list(dict.fromkeys(cell.settings[name] for cell in made if name in cell.settings))
+        numbers = [number_of(value) for value in values]
+        last = name.rsplit(".", 1)[-1]
+        sized = all("x" in value.lower() for value in values)
+        unit = "pixels" if sized else UNITS.get(last, last.replace("_", " "))
+        known = [number for number in numbers if number is not None]
+        complete = len(known) == len(values)
+        found.append(Axis(name=name, values=values, numbers=known if complete else None, unit=unit if complete else ""))
+    return found
+
+
+def number_of(value: str) -> float | None:
+    """``'8'`` → 8, ``'240x320'`` → its 76,800 pixels, anything else → None."""
+    size = re.fullmatch(r"(\d+)x(\d+)", value.lower())
+    if size:
+        return float(int(size[1]) * int(size[2]))
+    return float(value) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", value.lower()) else None
+
+
+def in_blocks(made: Sequence[Cell], repeats: int, seed: int = 0) -> list[tuple[Cell, int]]:
+    """The order to run in: every cell once, shuffled, then every cell again, shuffled otherwise (randomised blocks).
+
+    A drift of the machine then spreads over all cells. A cell's place depends on the seed and on itself only, so
+    that a sweep that goes on, or that has grown, keeps its order.
+    """
+
+    def place(cell: Cell, repeat: int) -> str:
+        return hashlib.sha256(f"{seed}:{repeat}:{cell.key}".encode()).hexdigest()
+
+    return [
+        (cell, repeat)
+        for repeat in range(1, repeats + 1)
+        for cell in sorted(made, key=lambda cell, repeat=repeat: place(cell, repeat))
+    ]
+
+
+def _key(study: str, argv: Sequence[str]) -> str:
+    """What a cell is: the study, its flags in any order, the folders these name as they are now, and the versions."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "none"
+    stamps = {flag: _stamp(Path(flag.partition("=")[2])) for flag in argv if ".path=" in flag or ".root=" in flag}
+    whole = json.dumps([study, sorted(argv), versions, stamps], sort_keys=True)
+    return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+def _stamp(folder: Path) -> list[float] | None:
+    """A folder's total size and newest change: a checkpoint trained on is another checkpoint."""
+    if not folder.is_dir():
+        return None
+    states = [file.stat() for file in folder.rglob("*") if file.is_file()]
+    return [sum(state.st_size for state in states), max((state.st_mtime for state in states), default=0.0)]
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas that are in no brackets and no quotes."""
+    return [part for part in re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|'[^']*'|\"[^\"]*\"|[^,])+|(?<=,)(?=,|$)|^$", text)]
+
+
+def _unique(name: str, values: Sequence[str]) -> None:
+    twice = [value for value in values if values.count(value) > 1]
+    if twice:
+        raise UserError(f"--grid {name}: {twice[0]} is there twice; for repeated measurements use --repeats")
+
+
+def _values(path: Path, name: Any, value: Any) -> list[str]:
+    if not isinstance(value, list) or not value:
+        raise UserError(f"--file={path}: grid '{name}' must be a list of values, such as [8, 16]")
+    values = [as_flag(one) for one in value]
+    _unique(str(name), values)
+    return values
+
+
+def _settings(path: Path, one: Any) -> dict[str, str]:
+    if not isinstance(one, dict) or not one:
+        raise UserError(f"--file={path}: each of 'cells' must be settings, such as {{batch_size: 8}}")
+    return {str(name): as_flag(value) for name, value in one.items()}
