@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from strobe.measure.sampling import Progress as Sampled
+from strobe.sweeps.execute import Job, Outcome
 
 
 class Live:
@@ -53,3 +54,73 @@ class Live:
             total=progress.expected,
             description=f"{self._what}: {progress.done} rounds{left}",
         )
+
+
+class CellsLive:
+    """The progress of a sweep: cells done, running and left, and the time that they will take."""
+
+    def __init__(self, cells: int, known: int) -> None:
+        self.console = Console(stderr=True)
+        self._cells, self._known = cells, known
+        self._done, self._failed = 0, 0
+        self._took: list[float] = []
+        self._running: dict[tuple[str, int], str] = {}
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> Self:
+        known = f", {self._known} there already" if self._known else ""
+        self._print(f"{self._cells} runs to go{known}")
+        if self.console.is_terminal and self._cells:
+            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+            self._bar = Progress(*columns, console=self.console, transient=True, refresh_per_second=1)
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self._cells)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def began(self, job: Job, node: str = "") -> None:
+        self._running[job.key, job.repeat] = f"{job.label}{f' on {node}' if node else ''}"
+        self._update("")
+
+    def said(self, job: Job, line: str) -> None:
+        self._update(line)
+
+    def lost(self, job: Job, why: str) -> None:
+        self._running.pop((job.key, job.repeat), None)
+        self._print(f"lost  {job.label}: {why}; it will run again")
+
+    def ended(self, job: Job, outcome: Outcome) -> None:
+        """A cell has ended, whatever became of it."""
+        self._running.pop((job.key, job.repeat), None)
+        self._done += 1
+        self._failed += outcome.status != "done"
+        self._took.append(outcome.duration_s)
+        reason = f": {outcome.reason}" if outcome.reason else ""
+        self._print(f"{self._done}/{self._cells}  {job.label}  {outcome.status}, {outcome.duration_s:.0f} s{reason}")
+        self._update("")
+
+    def _update(self, line: str) -> None:
+        if self._bar is None:
+            return
+        left = self._cells - self._done
+        failed = f", {self._failed} failed" if self._failed else ""
+        time_left = ""
+        if self._took:
+            seconds = left * sum(self._took) / len(self._took) / max(1, len(self._running))
+            time_left = f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
+        running = "; ".join(self._running.values())
+        said = f" ({line.removeprefix('… ')[:60]})" if line else ""
+        self._bar.update(
+            self._task,
+            completed=self._done,
+            description=f"{self._done}/{self._cells} cells{failed}{time_left}; {running}{said}",
+        )
+
+    def _print(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import functools
 import io
 import logging
 from collections.abc import Iterable, Sequence
@@ -129,9 +130,7 @@ def parse[C](config_class: type[C], argv: Sequence[str], *, extra: Iterable[str]
 
 def check_flags(config_class: Any, names: Iterable[str], *, prefix: str = "", extra: Iterable[str] = ()) -> None:
     """Raises UserError for a flag that ``config_class`` does not have, with the nearest one that it has."""
-    with _quiet_logging():
-        parser = ArgumentParser(config_class)
-    known = {option for action in parser.parser._actions for option in action.option_strings}
+    known = _options(config_class)
     for name in names:
         if name in known or name == "--config_path":
             continue
@@ -139,6 +138,14 @@ def check_flags(config_class: Any, names: Iterable[str], *, prefix: str = "", ex
         shown = f"--{prefix}{name[2:]}"
         close = difflib.get_close_matches(shown, offered, n=1, cutoff=0.6)
         raise UserError(f"unknown flag {shown}: {f'did you mean {close[0]}?' if close else 'see --help'}")
+
+
+@functools.cache
+def _options(config_class: Any) -> frozenset[str]:
+    """Every flag that draccus makes of a config class; slow, since LeRobot's environments alone have hundreds."""
+    with _quiet_logging():
+        parser = ArgumentParser(config_class)
+    return frozenset(option for action in parser.parser._actions for option in action.option_strings)
 
 
 def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
@@ -171,12 +178,9 @@ def one_line(error: BaseException) -> str:
 
 def policy_type(name: str) -> str:
     """Check that LeRobot, or a plug-in of it, knows the policy type ``name``. Raises UserError."""
-    import lerobot.policies  # noqa: F401  registers LeRobot's own
-    from lerobot.configs.policies import PreTrainedConfig
-    from lerobot.utils.import_utils import register_third_party_plugins
+    from strobe.subjects.policies import known_types
 
-    register_third_party_plugins()
-    known = PreTrainedConfig.get_known_choices()
+    known = known_types()
     if name not in known:
         raise UserError(f"unknown policy type '{name}': {nearest(name, known, many=30)}")
     return name

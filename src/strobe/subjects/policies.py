@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -77,9 +78,15 @@ def config_from_type(kind: str, overrides: Sequence[str] = ()) -> PreTrainedConf
 
 def known_types() -> list[str]:
     """The policy types that LeRobot and the installed plug-ins know."""
+    _register_plugins()
+    return sorted(PreTrainedConfig.get_known_choices())
+
+
+@functools.cache
+def _register_plugins() -> None:
+    """Once: it reads the metadata of every installed package."""
     with quiet():
         register_third_party_plugins()
-    return sorted(PreTrainedConfig.get_known_choices())
 
 
 def check_device(name: str | None) -> None:

@@ -147,11 +147,8 @@ def _holds(condition: tuple[str, str, str], cell: Cell, row: Row, number: Callab
 
 
 def _where(wish: Wish) -> str:
-    return (
-        " where " + " and ".join(f"{name} {test} {value}" for name, test, value in wish.conditions)
-        if wish.conditions
-        else ""
-    )
+    conditions = " and ".join(f"{name} {test} {value}" for name, test, value in wish.conditions)
+    return f" where {conditions}" if conditions else ""
 
 
 def _label(cell: Cell) -> str:

@@ -120,6 +120,13 @@ def cells(
     return list(found.values())
 
 
+def subject_of(made: Sequence[Cell]) -> str:
+    """What the cells run, for names and titles."""
+    named = dict(flag.removeprefix("--").split("=", 1) for flag in made[0].argv if "=" in flag)
+    varied = {"policy.path", "policy.type"} & set(made[0].settings)
+    return "policies" if varied else Path(named.get("policy.path") or named.get("policy.type") or "sweep").name
+
+
 def axes_of(made: Sequence[Cell]) -> list[Axis]:
     """The axes of cells, with the values in the order they first appear, as numbers where all of them are."""
     names = dict.fromkeys(name for cell in made for name in cell.settings)
@@ -184,7 +191,7 @@ def _stamp(folder: Path) -> list[float] | None:
 
 def _split(text: str) -> list[str]:
     """Split at the commas that are in no brackets and no quotes."""
-    return [part for part in re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|'[^']*'|\"[^\"]*\"|[^,])+|(?<=,)(?=,|$)|^$", text)]
+    return list(re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|'[^']*'|\"[^\"]*\"|[^,])+|(?<=,)(?=,|$)|^$", text))
 
 
 def _unique(name: str, values: Sequence[str]) -> None:

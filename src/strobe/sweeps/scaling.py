@@ -1,9 +1,9 @@
 """How time and memory grow along an axis: an exponent, or a price per unit, with its interval.
 
 For a figure y and a numeric axis x, cells that differ in nothing but x form a group. Over all groups at once,
-``log y = a_group + exponent · log x`` is fitted by least squares (statsmodels' OLS); where there is one group, so is the
-line ``y = fixed + slope · x``. Intervals are the fits' own 95 % t-intervals: they hold what repeats and the shape leave
-unexplained. Cells of unlike machines are never in one group.
+``log y = a_group + exponent · log x`` is fitted by least squares (statsmodels' OLS); where there is one group, so is
+the line ``y = fixed + slope · x``. Intervals are the fits' own 95 % t-intervals: they hold what repeats and the shape
+leave unexplained. Cells of unlike machines are never in one group.
 """
 
 from __future__ import annotations

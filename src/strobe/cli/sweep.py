@@ -1,0 +1,324 @@
+"""strobe sweep: one study over a grid of configurations, one table.
+
+Every combination of the grid's values is a cell. A cell runs in a process of its own: clean memory, its own CUDA
+context, a time limit, a memory limit. One that runs out of memory, crashes or hangs is a row with its reason, never
+the end of the sweep. Cells run one at a time, since two would disturb each other, in shuffled blocks that spread a
+drift of the machine over all of them.
+
+A cell is kept when it ends. Interrupted or killed, the same command goes on where it was; with a changed grid it uses
+the cells that fit.
+
+Examples:
+  strobe sweep breakdown --policy.type=act --phases='[training forward]' \\
+      --grid batch_size=8,16,32,64 --grid image_size=240x320,480x640 --best 'throughput where memory_gib<8'
+  strobe sweep breakdown --policy.type=act --grid policy.vision_backbone=resnet18,resnet50 --grid cameras=1,2
+  strobe sweep compare --policy.type=smolvla --grid rtc.execution_horizon=10,20 --grid policy.num_steps=5,10
+  strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10 --repeats=2 --dry-run
+  strobe sweep --file=grid.yaml
+  strobe sweep breakdown --policy.type=act --grid batch_size=8,16 --launcher=ray --ray.address=auto
+
+A file holds the same: 'study', 'flags' (name: value), 'grid' (name: [values]), 'cells' (further combinations) and
+'sweep' (name: value, the flags below). Flags that are not listed here are the study's own: `strobe STUDY --help`.
+
+--best METRIC [where NAME<VALUE and …]: time_ms, p95_ms, throughput, ms_per_sample, memory_gib, activations_gib, cosine;
+conditions may also name an axis or 'measurement'.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from filelock import FileLock, Timeout
+from rich.console import Console
+from rich.table import Table
+
+from strobe.cli.live import CellsLive
+from strobe.cli.parse import help_text, pairs, parse
+from strobe.errors import UserError, nearest
+from strobe.results.sweep import Sweep
+from strobe.sweeps import grid
+from strobe.sweeps.execute import Job, Limits, Outcome
+from strobe.sweeps.grid import Cell, subject_of
+
+STUDIES = ("breakdown", "compare")  # command modules that have `read` and `study`
+START_S = 15.0  # a cell's start, where none has shown it yet: imports, building the policy
+
+
+@dataclass
+class RayFlags:
+    # The cluster: 'auto', HOST:PORT or ray://HOST:PORT; left out, the one found here, or one of this machine alone.
+    address: str | None = None
+
+
+@dataclass
+class SweepConfig:
+    # NAME=VALUE,VALUE: a flag of the study and its values; may be repeated, all combinations are run.
+    grid: list[str] = field(default_factory=list)
+    # The grid from a YAML file.
+    file: Path | None = None
+    # Times that every cell is run, each in a process of its own.
+    repeats: int = 1
+    # Name the best cell, e.g. 'throughput where memory_gib<8'; may be repeated.
+    best: list[str] = field(default_factory=list)
+    # List the cells and the time they will take, run nothing.
+    dry_run: bool = False
+    # Seconds that a cell may take.
+    timeout: float = 1800.0
+    # Resident memory that a cell may take, in GiB (default: 90 % of what is free when the sweep starts).
+    memory_gib: float | None = None
+    # Run cells again that failed, crashed or were stopped by a limit.
+    retry: bool = False
+    # Run all cells again.
+    fresh: bool = False
+    # Go on without cells whose configuration is refused; they stay in the table.
+    skip_invalid: bool = False
+    # The sweep's folder (default: runs/sweep_STUDY_POLICY).
+    sweep_dir: Path | None = None
+    # Shuffles the order in which cells run.
+    order_seed: int = 0
+    # Where cells run: local, or ray.
+    launcher: str = "local"
+    ray: RayFlags = field(default_factory=RayFlags)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; see the module's docstring."""
+    if not argv or {"-h", "--help"} & set(argv):
+        print(help_text(__doc__ or "", SweepConfig, skip=["ray"]))
+        print(
+            "  --ray.address\n      The cluster: auto, HOST:PORT or ray://HOST:PORT (default: one that is found here)"
+        )
+        return 0
+    study, config, cells = read(argv)
+    wishes = _wishes(config, cells)
+    invalid = refused(study, cells)
+    if invalid and not config.skip_invalid:
+        listed = "\n".join(f"  {cell.label}: {invalid[cell.key]}" for cell in cells if cell.key in invalid)
+        raise UserError(
+            f"{len(invalid)} of {len(cells)} cells are refused (--skip-invalid goes on without them):\n{listed}"
+        )
+    root = config.sweep_dir or Path("runs") / _name(study, cells)
+    started = time.monotonic()
+    if config.dry_run:
+        dry_run(study, config, cells, invalid, root)
+        return 0
+    root.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(root / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(f"another sweep is running in {root}: wait for it, or name another --sweep_dir") from None
+    with lock:
+        from strobe.cli.common import plain
+        from strobe.sweeps.answer import answer
+
+        complete = launch(study, config, cells, invalid, root)
+        sweep = answer(study, cells, config.repeats, invalid, root, wishes)
+        sweep.status = "complete" if complete else "interrupted"
+        sweep.command = ["strobe", "sweep", *argv]
+        sweep.config = {"sweep": plain(config), "flags": list(cells[0].argv[: -len(cells[0].settings)])}
+        sweep.duration_s = round(time.monotonic() - started, 3)
+        _keep(sweep, root)
+    if not complete:
+        left = sum(run.status == "not run" for cell in sweep.cells for run in cell.runs)
+        print(f"stopped with {left} runs left; go on with the same command:\n  {shlex.join(sweep.command)}")
+        return 130
+    return 0
+
+
+def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
+    """The study, the sweep's flags, and the cells. Raises UserError."""
+    named, rest = (argv[0], argv[1:]) if not argv[0].startswith("--") else (None, argv)
+    own, of_study = _split(rest)
+    document: dict[str, Any] = {"study": None, "flags": [], "grid": {}, "cells": [], "sweep": []}
+    files = [value for name, value in own if name == "--file"]
+    if files:
+        document = grid.read_file(Path(files[-1] or ""))
+        own = [*_split(document["sweep"])[0], *own]
+    repeated = {flag: [value or "" for name, value in own if name == flag] for flag in ("--grid", "--best")}
+    spelt = [name if value is None else f"{name}={value}" for name, value in own if name not in repeated]
+    config = parse(SweepConfig, spelt)
+    config.grid, config.best = repeated["--grid"], repeated["--best"]
+    _check(config)
+    study = named or document["study"]
+    if study is None:
+        raise UserError(f"which study? strobe sweep {' or '.join(STUDIES)} …, or 'study' in the file")
+    if study not in STUDIES:
+        raise UserError(f"no study '{study}' to sweep: {nearest(study, STUDIES)}")
+    axes = dict(document["grid"])
+    for text in config.grid:
+        name, values = grid.parse_axis(text)
+        if name in axes and name not in document["grid"]:
+            raise UserError(f"--grid {name} is there twice: put its values into one")
+        axes[name] = values
+    given = {flag.split("=", 1)[0] for flag in of_study}
+    flags = [flag for flag in document["flags"] if flag.split("=", 1)[0] not in given] + of_study
+    for flag in ("--output_dir", "--device"):
+        if flag == "--output_dir" and flag in given:
+            raise UserError("--output_dir is for single runs; a sweep's folder is --sweep_dir")
+    return study, config, grid.cells(study, flags, axes, document["cells"])
+
+
+def refused(study: str, cells: Sequence[Cell]) -> dict[str, str]:
+    """Cell key → why its flags are refused, found without running anything."""
+    from strobe.cli.common import check_values
+
+    command = importlib.import_module(f"strobe.cli.{study}")
+    found = {}
+    for cell in cells:
+        try:
+            flags, _ = command.read(list(cell.argv))
+            check_values(flags)
+        except UserError as error:
+            found[cell.key] = str(error)
+    return found
+
+
+def launch(study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path) -> bool:
+    """Run what has not ended yet. Returns False where Ctrl-C stopped it."""
+    from strobe.sweeps.table import ended, folder_of
+
+    gib = config.memory_gib
+    allowed = int(gib * 2**30) if gib is not None else int(0.9 * psutil.virtual_memory().available)
+    limits = Limits(config.timeout, allowed)
+    jobs, known = [], []
+    for cell, repeat in grid.in_blocks([c for c in cells if c.key not in invalid], config.repeats, config.order_seed):
+        outcome = None if config.fresh else ended(root, cell, repeat)
+        if outcome is not None and (outcome.status == "done" or not config.retry):
+            known.append(outcome)
+            continue
+        folder = folder_of(root, cell, repeat)
+        jobs.append(Job(cell.key, repeat, study, cell.argv, cell.label, folder, limits))
+    with CellsLive(len(jobs), len(known)) as live:
+        try:
+            for job, outcome in _launcher(config, jobs, live):
+                live.ended(job, outcome)
+        except KeyboardInterrupt:
+            return False
+    return True
+
+
+def dry_run(study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path) -> None:
+    """Print the runs in their order, and how long they will take."""
+    from strobe.sweeps.table import ended
+
+    expected, basis = _expected(study, config, cells, root)
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for title in ("", "cell", "repeat", "state", "time"):
+        table.add_column(title, justify="right" if title in ("", "repeat", "time") else "left")
+    total, unknown, waiting = 0.0, False, 0
+    for place, (cell, repeat) in enumerate(grid.in_blocks(cells, config.repeats, config.order_seed), 1):
+        outcome = None if config.fresh else ended(root, cell, repeat)
+        if cell.key in invalid:
+            state, seconds = f"refused: {invalid[cell.key]}", 0.0
+        elif outcome is not None and (outcome.status == "done" or not config.retry):
+            state, seconds = f"there already: {outcome.status}", 0.0
+        else:
+            state, seconds = "to run", expected.get(cell.key)
+            waiting += 1
+        unknown |= seconds is None
+        total += seconds or 0.0
+        shown = "?" if seconds is None else f"{seconds:,.0f} s" if seconds else ""
+        table.add_row(str(place), cell.label, str(repeat), state, shown)
+    console = Console()
+    console.print(table, width=max(console.width, 120))
+    took = f"about {total / 60:.1f} min, {basis}"
+    if unknown:
+        took = "in an unknown time: no cell has run, and --iterations sets no limit (--seconds does)"
+    print(f"\n{len(cells)} cells × {config.repeats}: {waiting} runs to go{f', {took}' if waiting else ''}")
+    print(f"folder   {root}")
+
+
+def _launcher(config: SweepConfig, jobs: Sequence[Job], live: CellsLive) -> Iterator[tuple[Job, Outcome]]:
+    if config.launcher == "ray":
+        from strobe.sweeps.cluster import run_on_ray
+
+        return run_on_ray(jobs, live, config.ray.address)
+    from strobe.sweeps.local import run_here
+
+    return run_here(jobs, live)
+
+
+def _keep(sweep: Sweep, root: Path) -> None:
+    from strobe.cli.common import show
+    from strobe.report import html
+    from strobe.results import store
+
+    store.save(sweep, root)
+    store.replace(root / store.REPORT, html.render(sweep).encode())
+    show(sweep)
+    print(f"\nreport   {root / store.REPORT}\ncells    {root / 'cells'}")
+
+
+def _wishes(config: SweepConfig, cells: Sequence[Cell]) -> list[Any]:
+    from strobe.sweeps.best import parse as parse_best
+
+    axes = [axis.name for axis in grid.axes_of(cells)]
+    return [parse_best(text, axes) for text in config.best]
+
+
+def _split(argv: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
+    """The sweep's own flags, and the study's as they were spelt."""
+    own = {f"--{name}" for name in SweepConfig.__dataclass_fields__} - {"--ray"} | {"--ray.address"}
+    mine, others = [], []
+    for name, value in pairs(argv):
+        if name in own:
+            mine.append((name, value))
+        else:
+            others.append(name if value is None else f"{name}={value}")
+    return mine, others
+
+
+def _check(config: SweepConfig) -> None:
+    if config.launcher not in ("local", "ray"):
+        raise UserError(f"--launcher={config.launcher}: {nearest(config.launcher, ('local', 'ray'))}")
+    if config.repeats < 1:
+        raise UserError(f"--repeats={config.repeats}: must be at least 1")
+    for name, value in (("timeout", config.timeout), ("memory_gib", config.memory_gib)):
+        if value is not None and not value > 0:
+            raise UserError(f"--{name}={value}: must be above 0")
+    if config.ray.address is not None and config.launcher != "ray":
+        raise UserError("--ray.address needs --launcher=ray")
+
+
+def _expected(
+    study: str, config: SweepConfig, cells: Sequence[Cell], root: Path
+) -> tuple[dict[str, float | None], str]:
+    """Seconds for each cell, and in words where they come from."""
+    from statistics import median
+
+    from strobe.sweeps.table import ended
+
+    took: dict[str, float] = {}
+    for cell in cells:
+        for repeat in range(1, config.repeats + 1):
+            outcome = ended(root, cell, repeat)
+            if outcome is not None and outcome.status == "done":
+                took[cell.key] = outcome.duration_s
+    if took:
+        usual = median(took.values())
+        return {cell.key: took.get(cell.key, usual) for cell in cells}, "by the cells that have run"
+    command = importlib.import_module(f"strobe.cli.{study}")
+    expected: dict[str, float | None] = {}
+    for cell in cells:
+        try:
+            _, flags = command.read(list(cell.argv))
+        except UserError:
+            expected[cell.key] = None
+            continue
+        unlimited = flags.iterations is not None and flags.seconds is None
+        phases = len(getattr(flags, "phases", ["one"]))
+        expected[cell.key] = None if unlimited else START_S + phases * (flags.seconds or 30.0)
+    return expected, f"at most: --seconds, and {START_S:.0f} s a cell to start"
+
+
+def _name(study: str, cells: Sequence[Cell]) -> str:
+    return re.sub(r"[^a-z0-9_.]+", "-", f"sweep_{study}_{subject_of(cells)}".lower())
