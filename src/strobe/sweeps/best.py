@@ -48,11 +48,16 @@ def parse(text: str, axes: Sequence[str]) -> Wish:
     Raises:
         UserError: it cannot be read, or names what is not there, with the nearest that is.
     """
-    metric, where, rest = re.fullmatch(r"\s*(\S+)(?:\s+(where)\s+(.*))?\s*", text or "?").groups()  # type: ignore[union-attr]
+    whole = re.fullmatch(r"\s*(\S+)(?:\s+where\s+(.*))?\s*", text)
+    if whole is None:
+        raise UserError(
+            f"--best '{text}' cannot be read: write METRIC where NAME<VALUE, e.g. throughput where memory_gib<8"
+        )
+    metric, rest = whole.groups()
     if metric not in METRICS:
         raise UserError(f"--best '{text}': no metric '{metric}': {nearest(metric, METRICS)}")
     conditions = []
-    for part in re.split(r"\s+and\s+", rest) if where else []:
+    for part in re.split(r"\s+and\s+", rest) if rest is not None else []:
         match = re.fullmatch(r"\s*([\w.]+)\s*(<=|>=|==|=|<|>)\s*(.+?)\s*", part)
         if match is None:
             raise UserError(f"--best '{text}': cannot read '{part}': write for example memory_gib<8")

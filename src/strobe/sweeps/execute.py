@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -52,7 +52,7 @@ class Job:
     label: str
     folder: Path
     limits: Limits
-    environment: dict[str, str] = field(default_factory=dict)
+    module: str = CELL  # what the process runs; tests have lighter ones
 
 
 class Outcome(Data):
@@ -86,8 +86,8 @@ def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = 
     shutil.rmtree(job.folder, ignore_errors=True)
     job.folder.mkdir(parents=True)
     started, clock = datetime.now(UTC), time.monotonic()
-    command = [sys.executable, "-m", CELL, str(job.folder.absolute()), job.study, *job.argv]
-    environment = {**os.environ, **job.environment, DRIVER: str(os.getpid())}
+    command = [sys.executable, "-m", job.module, str(job.folder.absolute()), job.study, *job.argv]
+    environment = {**os.environ, DRIVER: str(os.getpid())}
     stopped: tuple[Status, str] | None = None
     with (job.folder / LOG).open("wb") as log:
         process = subprocess.Popen(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -170,15 +172,18 @@ def in_blocks(made: Sequence[Cell], repeats: int, seed: int = 0) -> list[tuple[C
 
 def _key(study: str, argv: Sequence[str]) -> str:
     """What a cell is: the study, its flags in any order, the folders these name as they are now, and the versions."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "none"
     stamps = {flag: _stamp(Path(flag.partition("=")[2])) for flag in argv if ".path=" in flag or ".root=" in flag}
-    whole = json.dumps([study, sorted(argv), versions, stamps], sort_keys=True)
+    whole = json.dumps([study, sorted(argv), _versions(), stamps], sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
 
 
 def _stamp(folder: Path) -> list[float] | None:

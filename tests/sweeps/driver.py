@@ -1,0 +1,41 @@
+"""A sweep of light cells, for a test to kill: ``python driver.py FOLDER CELLS``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from filelock import FileLock
+
+from strobe.sweeps import grid
+from strobe.sweeps.execute import Job, Limits
+from strobe.sweeps.local import run_here
+from strobe.sweeps.table import ended, folder_of
+
+
+class Quiet:
+    def began(self, job: Job, node: str = "") -> None: ...
+
+    def said(self, job: Job, line: str) -> None: ...
+
+    def lost(self, job: Job, why: str) -> None: ...
+
+
+def main() -> None:
+    root, count = Path(sys.argv[1]), int(sys.argv[2])
+    log = f"--log={root / 'log'}"
+    cells = grid.cells("light", [log, "--sleep=0.2"], {"name": [str(i) for i in range(count)]})
+    with FileLock(root / ".lock", timeout=0):
+        jobs = [
+            Job(cell.key, repeat, "light", cell.argv, cell.label, folder_of(root, cell, repeat), Limits(60, 2**40),
+                module="light_cell")
+            for cell, repeat in grid.in_blocks(cells, 1)
+            if ended(root, cell, repeat) is None
+        ]  # fmt: skip
+        for _ in run_here(jobs, Quiet()):
+            pass
+    print("complete", flush=True)
+
+
+if __name__ == "__main__":
+    main()

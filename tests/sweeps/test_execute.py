@@ -1,0 +1,123 @@
+"""One cell in its process: whatever becomes of it is a row; and a sweep that is killed goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from strobe.sweeps.execute import Job, Limits, execute, outcome_of
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *sys.path]))
+
+
+def job(tmp_path: Path, act: str = "", seconds: float = 60, memory: float = 2**40, **flags: object) -> Job:
+    argv = [f"--log={tmp_path / 'log'}", "--name=one", f"--act={act}", *(f"--{k}={v}" for k, v in flags.items())]
+    limits = Limits(seconds, int(memory))
+    return Job("key", 1, "light", tuple(argv), "one", tmp_path / "cell", limits, module="light_cell")
+
+
+def alive(tmp_path: Path) -> list[int]:
+    pids = {int(line.split()[2]) for line in (tmp_path / "log").read_text().splitlines()}
+    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_cell_that_ends_is_done(tmp_path: Path) -> None:
+    said: list[str] = []
+    outcome = execute(job(tmp_path, sleep=1), said.append, node="here")
+    assert (outcome.status, outcome.reason, outcome.node) == ("done", "", "here")
+    assert outcome_of(tmp_path / "cell") == outcome
+    assert outcome.duration_s >= 1
+    assert "light cell begins" in said
+
+
+def test_a_cell_that_hangs_is_stopped_and_told(tmp_path: Path) -> None:
+    outcome = execute(job(tmp_path, seconds=2, sleep=600))
+    assert outcome.status == "timed out"
+    assert "2 s" in outcome.reason
+    assert not alive(tmp_path)
+
+
+def test_a_cell_that_takes_too_much_memory_is_stopped_and_told(tmp_path: Path) -> None:
+    outcome = execute(job(tmp_path, "hog", memory=2**30))
+    assert outcome.status == "out of memory"
+    assert "1.0 GiB" in outcome.reason
+    assert not alive(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("act", "status", "says"),
+    [
+        ("exit", "crashed", "code 3 before it was done: it went wrong"),
+        ("segfault", "crashed", "SIGSEGV"),
+        ("oom-killer", "out of memory", "killed by the operating system"),
+        ("unknown study", "crashed", "ModuleNotFoundError"),
+    ],
+)
+def test_a_cell_that_breaks_is_a_row_with_its_reason(tmp_path: Path, act: str, status: str, says: str) -> None:
+    outcome = execute(job(tmp_path, act))
+    assert outcome.status == status
+    assert says in outcome.reason
+    assert "\n" not in outcome.reason
+
+
+def test_an_interrupted_cell_leaves_nothing_behind(tmp_path: Path) -> None:
+    def interrupt(_: str) -> None:
+        if (tmp_path / "log").exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(job(tmp_path, sleep=600), interrupt)
+    assert not (tmp_path / "cell").exists()
+    assert not alive(tmp_path)
+
+
+def test_killed_three_times_a_sweep_loses_no_cell_and_runs_none_twice(tmp_path: Path) -> None:
+    cells, dice = 14, random.Random()
+    command = [sys.executable, str(HERE / "driver.py"), str(tmp_path), str(cells)]
+    log = tmp_path / "log"
+
+    def ended() -> int:
+        return log.read_text().count("end ") if log.exists() else 0
+
+    for _ in range(3):
+        before = ended()
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as driver:
+            deadline = time.monotonic() + 60
+            while ended() < before + 2 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            time.sleep(dice.uniform(0, 1.5))
+            driver.send_signal(signal.SIGKILL)
+            driver.wait()
+        assert ended() < cells, "the driver was to be killed in the middle"
+        time.sleep(0.3)
+        assert not alive(tmp_path), "a cell outlived the sweep that ran it"
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "complete"
+    lines = [line.split() for line in log.read_text().splitlines()]
+    ends = Counter(name for event, name, *_ in lines if event == "end")
+    folders = [folder for folder in (tmp_path / "cells").iterdir() if outcome_of(folder)]
+    assert len(folders) == cells
+    assert set(ends) == {str(i) for i in range(cells)}
+    # A cell that was cut after its last line but before its outcome is as if it had never run; all others ran once.
+    begun = Counter(name for event, name, *_ in lines if event == "begin")
+    assert sum(begun.values()) <= cells + 3
+    assert sum(ends.values()) <= cells + 3
+    times = sorted((float(at), event) for event, _, _, at in lines)
+    running = 0
+    for _, event in times:
+        running = running + 1 if event == "begin" else max(0, running - 1)
+    assert running <= 3  # those that were killed and never ended

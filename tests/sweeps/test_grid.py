@@ -1,0 +1,140 @@
+"""The grid: axes as users write them, cells that keep their identity, an order that survives growth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strobe.errors import UserError
+from strobe.sweeps import grid
+
+WORDS = st.text("abcdefghijklmnopqrstuvwxyz0123456789_x.-", min_size=1, max_size=8)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=6, unique=True))
+def test_an_axis_is_read_as_it_was_written(values: list[str]) -> None:
+    assert grid.parse_axis(f"policy.thing={','.join(values)}") == ("policy.thing", values)
+
+
+def test_commas_in_brackets_and_quotes_do_not_separate() -> None:
+    assert grid.parse_axis("phases=[inference, training step],[inference]")[1] == [
+        "[inference, training step]",
+        "[inference]",
+    ]
+    assert grid.parse_axis("variant='a: x=1, y=2',b")[1] == ["a: x=1, y=2", "b"]
+
+
+@pytest.mark.parametrize("text", ["batch_size", "batch_size=", "=1,2", "batch_size=1,,2", "batch_size=1,", "a=1,1"])
+def test_what_cannot_be_read_is_told_in_one_line(text: str) -> None:
+    with pytest.raises(UserError) as told:
+        grid.parse_axis(text)
+    assert "\n" not in str(told.value)
+    assert "--grid" in str(told.value)
+
+
+def test_cells_are_all_combinations_and_none_twice() -> None:
+    more = [{"a": "1", "b": "x"}, {"a": "9", "b": "x"}]
+    cells = grid.cells("breakdown", ["--policy.type=act"], {"a": ["1", "2"], "b": ["x", "y"]}, more)
+    assert [dict(cell.settings) for cell in cells] == [
+        {"a": "1", "b": "x"},
+        {"a": "1", "b": "y"},
+        {"a": "2", "b": "x"},
+        {"a": "2", "b": "y"},
+        {"a": "9", "b": "x"},
+    ]
+    assert cells[0].argv == ("--policy.type=act", "--a=1", "--b=x")
+
+
+def test_a_cell_is_the_same_whether_a_setting_is_a_flag_or_an_axis() -> None:
+    one = grid.cells("breakdown", ["--policy.type=act", "--b=x"], {"a": ["1"]})
+    other = grid.cells("breakdown", ["--policy.type=act"], {"a": ["1"], "b": ["x"]})
+    assert one[0].key == other[0].key
+    assert grid.cells("compare", ["--policy.type=act", "--b=x"], {"a": ["1"]})[0].key != one[0].key
+
+
+def test_a_checkpoint_that_was_trained_on_is_another_cell(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"12")
+    before = grid.cells("breakdown", [f"--policy.path={tmp_path}"], {"a": ["1"]})
+    assert grid.cells("breakdown", [f"--policy.path={tmp_path}"], {"a": ["1"]})[0].key == before[0].key
+    (tmp_path / "model.safetensors").write_bytes(b"123")
+    assert grid.cells("breakdown", [f"--policy.path={tmp_path}"], {"a": ["1"]})[0].key != before[0].key
+
+
+def test_an_axis_that_is_also_a_flag_and_an_empty_grid_are_refused() -> None:
+    with pytest.raises(UserError, match="both a flag and an axis"):
+        grid.cells("breakdown", ["--a=1"], {"a": ["1", "2"]})
+    with pytest.raises(UserError, match="nothing to sweep"):
+        grid.cells("breakdown", ["--a=1"], {})
+
+
+@settings(deadline=None)
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 5))
+def test_blocks_hold_every_cell_once_and_stay_when_the_grid_grows(count: int, repeats: int, seed: int) -> None:
+    few = grid.cells("breakdown", [], {"a": [str(i) for i in range(count)]})
+    many = grid.cells("breakdown", [], {"a": [str(i) for i in range(count + 5)]})
+    order = grid.in_blocks(few, repeats, seed)
+    for block in range(repeats):
+        of_block = order[block * count : (block + 1) * count]
+        assert {repeat for _, repeat in of_block} == {block + 1}
+        assert {cell.key for cell, _ in of_block} == {cell.key for cell in few}
+    keys = {cell.key for cell in few}
+    grown = [(cell.key, repeat) for cell, repeat in grid.in_blocks(many, repeats, seed) if cell.key in keys]
+    assert grown == [(cell.key, repeat) for cell, repeat in order]
+
+
+def test_blocks_are_shuffled_each_in_its_own_way() -> None:
+    made = grid.cells("breakdown", [], {"a": [str(i) for i in range(12)]})
+    order = [cell.settings["a"] for cell, _ in grid.in_blocks(made, 2)]
+    assert order[:12] != [str(i) for i in range(12)]
+    assert order[:12] != order[12:]
+
+
+def test_numbers_of_axes() -> None:
+    cells = grid.cells("breakdown", [], {"image_size": ["240x320", "480x640"], "policy.vision_backbone": ["resnet18"]})
+    size, backbone = grid.axes_of(cells)
+    assert size.numbers == [76800.0, 307200.0]
+    assert size.unit == "pixels"
+    assert backbone.numbers is None
+    assert grid.number_of("1e-4") == pytest.approx(1e-4)
+    assert grid.number_of("1:2") is None
+
+
+def test_a_file_says_the_same_as_flags(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text(
+        "study: breakdown\nflags: {policy.type: act, phases: [training forward], compile: true}\n"
+        "grid: {batch_size: [8, 16]}\ncells: [{batch_size: 64, image_size: 240x320}]\nsweep: {repeats: 2}\n"
+    )
+    read = grid.read_file(file)
+    assert read["flags"] == ["--policy.type=act", "--phases=[training forward]", "--compile=true"]
+    assert read["grid"] == {"batch_size": ["8", "16"]}
+    assert read["cells"] == [{"batch_size": "64", "image_size": "240x320"}]
+    assert read["sweep"] == ["--repeats=2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("grid: [1, 2", "not YAML"),
+        ("- 1", "expected keys"),
+        ("gird: {a: [1]}", "did you mean 'grid'"),
+        ("grid: {a: 1}", "list of values"),
+        ("grid: {a: [1, 1]}", "there twice"),
+        ("cells: [3]", "must be settings"),
+        ("flags: 3", "must be a dict"),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_line(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError, match=says) as told:
+        grid.read_file(file)
+    assert "\n" not in str(told.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        grid.read_file(tmp_path / "none.yaml")

@@ -1,0 +1,133 @@
+"""What grows how, and which cell is best: on tables whose answer is known."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strobe.errors import UserError
+from strobe.measure.statistics import summarise
+from strobe.results.sweep import Axis, Cell, CellRun, Row
+from strobe.sweeps.best import best, parse
+from strobe.sweeps.grid import number_of
+from strobe.sweeps.scaling import scalings
+
+BATCH = Axis(name="batch_size", values=["1", "2", "4", "8"], numbers=[1, 2, 4, 8], unit="samples")
+
+
+def cell(values: list[float], batch: int = 1, memory: int | None = None, machine: int = 0, **others: str) -> Cell:
+    row = Row(
+        measurement="training step",
+        phase="training step",
+        batch=batch,
+        ms=summarise(values),
+        repeats=[summarise(values).median],
+        throughput=1e3 * batch / summarise(values).median,
+        memory_bytes=memory,
+    )
+    wanted = {"batch_size": str(batch), **others}
+    key = repr((wanted, machine))
+    run = CellRun(repeat=1, status="done", folder="", machine=machine)
+    return Cell(key=key, settings=wanted, status="done", runs=[run], rows=[row])
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.floats(-1, 3), st.floats(0.1, 100), st.integers(1, 3))
+def test_a_power_is_found_over_groups_of_any_height(exponent: float, height: float, groups: int) -> None:
+    cells = [
+        cell([height * (group + 1) * batch**exponent] * 6, batch, where=str(group))
+        for group, batch in product(range(groups), (1, 2, 4, 8))
+    ]
+    axes = [BATCH, Axis(name="where", values=[str(g) for g in range(groups)])]
+    (found,) = scalings(axes, cells)
+    assert found.exponent == pytest.approx(exponent, abs=1e-6)
+    assert found.interval is not None
+    assert found.interval.low <= exponent + 1e-6
+    assert found.interval.high >= exponent - 1e-6
+    assert found.groups == groups
+    assert found.points == 4 * groups
+    assert not found.curved
+
+
+def test_a_price_per_sample_beside_a_fixed_part_is_told_as_a_line() -> None:
+    (found,) = scalings([BATCH], [cell([10 + 3 * batch] * 6, batch) for batch in (1, 2, 4, 8)])
+    assert found.slope == pytest.approx(3)
+    assert found.fixed == pytest.approx(10)
+    assert "10 ms" in found.sentence
+    assert "3 ms" in found.sentence
+    assert "per sample" in found.sentence
+
+
+def test_two_values_give_an_exponent_but_no_shape() -> None:
+    axis = Axis(name="batch_size", values=["1", "2"], numbers=[1, 2], unit="samples")
+    (found,) = scalings([axis], [cell([5.0] * 6, 1), cell([10.0] * 6, 2)])
+    assert found.exponent == pytest.approx(1)
+    assert found.interval is None
+    assert "not tested" in found.sentence
+
+
+def test_what_follows_neither_shape_says_so() -> None:
+    times = {1: 10.0, 2: 10.0, 4: 60.0, 8: 60.0}
+    (found,) = scalings([BATCH], [cell([times[batch]] * 6, batch) for batch in (1, 2, 4, 8)])
+    assert found.curved
+    assert "look at the plot" in found.sentence
+
+
+def test_memory_is_fitted_where_it_is_known_and_failed_cells_are_left_out() -> None:
+    cells = [cell([batch * 1.0] * 6, batch, memory=2**30 * batch) for batch in (1, 2, 4)]
+    cells.append(Cell(key="x", settings={"batch_size": "8"}, status="out of memory", reason="too much"))
+    time, memory = scalings([BATCH], cells)
+    assert (time.figure, memory.figure) == ("time", "memory")
+    assert time.points == memory.points == 3
+
+
+def test_values_measured_on_unlike_machines_are_never_fitted_together() -> None:
+    apart = [cell([5.0] * 6, 1, machine=0), cell([50.0] * 6, 2, machine=1)]
+    assert scalings([BATCH], apart) == []
+
+
+def samples(cells: list[Cell]) -> dict[tuple[str, str], list[float]]:
+    spread = (0.99, 1, 1, 1, 1, 1, 1, 1.01)
+    return {(one.key, "training step"): [one.rows[0].ms.median * factor for factor in spread] for one in cells}
+
+
+def test_the_best_under_a_constraint_and_those_not_shown_to_be_worse() -> None:
+    gib = 2**30
+    cells = [
+        cell([10.0] * 8, 1, memory=2 * gib),
+        cell([16.0] * 8, 2, memory=4 * gib),
+        cell([32.1] * 8, 4, memory=6 * gib),
+        cell([48.0] * 8, 8, memory=9 * gib),
+    ]
+    found = best(parse("throughput where memory_gib<8", ["batch_size"]), cells, samples(cells), number_of)
+    assert found.settings == {"batch_size": "2"}
+    assert found.ties == [{"batch_size": "4"}]
+    assert "125 samples/s" in found.sentence
+    anywhere = best(parse("throughput", ["batch_size"]), cells, samples(cells), number_of)
+    assert anywhere.settings == {"batch_size": "8"}
+    assert anywhere.ties == []
+    few = best(parse("time_ms where batch_size>=4", ["batch_size"]), cells, samples(cells), number_of)
+    assert few.settings == {"batch_size": "4"}
+    none = best(parse("throughput where memory_gib<1", ["batch_size"]), cells, samples(cells), number_of)
+    assert none.key is None
+    assert "no cell fulfils" in none.sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("througput", "did you mean 'throughput'"),
+        ("throughput where memory<8", "did you mean 'memory_gib'"),
+        ("throughput where memory_gib<lots", "a number is needed"),
+        ("throughput where memory_gib", "cannot read"),
+        ("throughput please now", "cannot be read"),
+        ("", "cannot be read"),
+    ],
+)
+def test_a_wish_that_cannot_be_read(text: str, says: str) -> None:
+    with pytest.raises(UserError, match=says) as told:
+        parse(text, ["batch_size"])
+    assert "\n" not in str(told.value)
