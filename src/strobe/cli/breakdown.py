@@ -15,11 +15,10 @@ Examples:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from strobe.cli.common import Answer, RunConfig, keep, latest, load_subject, options_of, read_flags, show_help
+from strobe.cli.common import Answer, RunConfig, latest, load_subject, options_of, read_flags, run_study
 from strobe.cli.live import Live
 from strobe.cli.parse import PolicyFlags
 from strobe.errors import UserError, nearest
@@ -36,14 +35,7 @@ class BreakdownConfig(RunConfig):
 
 def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
-    if show_help(__doc__ or "", BreakdownConfig, argv):
-        return 0
-    flags, config = read(argv)
-    started = time.monotonic()
-    with Live() as live:
-        answer = study(flags, config, live)
-    keep(answer, ["breakdown", *argv], started)
-    return 0 if answer.result.status == "complete" else 130
+    return run_study("breakdown", __doc__, BreakdownConfig, read, study, argv)
 
 
 def read(argv: Sequence[str]) -> tuple[PolicyFlags, BreakdownConfig]:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -169,6 +169,25 @@ class Answer:
     profiler: Any = None
 
 
+def run_study[C: RunConfig](
+    name: str,
+    doc: str | None,
+    config_class: type[C],
+    read: Callable[[Sequence[str]], tuple[PolicyFlags, C]],
+    study: Callable[[PolicyFlags, C, Live], Answer],
+    argv: Sequence[str],
+) -> int:
+    """What a measuring command does: help, flags, the study, the run's folder. Returns the exit code."""
+    if show_help(doc or "", config_class, argv):
+        return 0
+    flags, config = read(argv)
+    started = time.monotonic()
+    with Live() as live:
+        answer = study(flags, config, live)
+    keep(answer, [name, *argv], started)
+    return 0 if answer.result.status == "complete" else 130
+
+
 def finish(answer: Answer, argv: Sequence[str], started: float) -> dict[str, Any]:
     """Complete the answer's result with its command, config and findings. Returns its trace."""
     result = answer.result
@@ -245,6 +264,6 @@ __all__ = [
     "load_subject",
     "options_of",
     "read_flags",
+    "run_study",
     "show",
-    "show_help",
 ]

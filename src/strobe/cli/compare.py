@@ -18,7 +18,6 @@ rtc.FIELD (turns RTC on) and compile (a torch.compile mode).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -29,12 +28,11 @@ from strobe.cli.common import (
     Answer,
     RTCConfig,
     RunConfig,
-    keep,
     latest,
     load_subject,
     options_of,
     read_flags,
-    show_help,
+    run_study,
 )
 from strobe.cli.live import Live
 from strobe.cli.parse import PolicyFlags, take_repeated
@@ -56,14 +54,7 @@ class CompareConfig(RunConfig):
 
 def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
-    if show_help(__doc__ or "", CompareConfig, argv):
-        return 0
-    flags, config = read(argv)
-    started = time.monotonic()
-    with Live() as live:
-        answer = study(flags, config, live)
-    keep(answer, ["compare", *argv], started)
-    return 0 if answer.result.status == "complete" else 130
+    return run_study("compare", __doc__, CompareConfig, read, study, argv)
 
 
 def read(argv: Sequence[str]) -> tuple[PolicyFlags, CompareConfig]:
