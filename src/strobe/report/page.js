@@ -80,11 +80,12 @@
         marker: { colors: [c.card, ...trace.marker.colors.slice(1)], line: { color: c.paper, width: 1 } },
         insidetextfont: { color: trace.labels.map((_, i) => i ? "#fff" : c.ink) },
       };
-      if (trace.type === "bar") return trace;
+      if (trace.type === "bar" || trace.type === "heatmap") return trace;
       return {
         ...trace,
         marker: { ...trace.marker, color: lit(trace.marker.color) },
         ...trace.line && { line: { ...trace.line, color: lit(trace.line.color) } },
+        ...trace.error_y && { error_y: { ...trace.error_y, color: lit(trace.error_y.color) } },
       };
     });
   }
