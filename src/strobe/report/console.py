@@ -72,7 +72,11 @@ def _table(table: Table, console: Console) -> None:
     kept = table
     while _width(kept, console) > console.width and console.is_terminal and len(kept.columns) > 3:
         kept = kept.left(len(kept.columns) - 1)
-    console.print(_rich(kept), width=max(console.width, _width(kept, console)), crop=False)
+    shown = _rich(kept)
+    if _width(kept, console) > console.width:
+        # Rich takes columns away until the rest fits, unless the table itself says how wide it is.
+        shown.width = _width(kept, console)
+    console.print(shown, crop=False)
     if left_out := [column.title for column in table.columns[len(kept.columns) :]]:
         console.print(Text(f"(no room here for: {', '.join(left_out)})", style="dim"))
 
@@ -93,7 +97,7 @@ def _rich(table: Table) -> RichTable:
             justify="right" if column.numeric else "left",
             no_wrap=index > 0 and column.numeric,
             overflow="fold",
-            min_width=min(widest, 24),
+            min_width=widest if column.numeric else min(widest, 24),
         )
     for row in table.rows:
         style = {"whole": "bold", "other": "dim", "part": ""}[row.kind]

@@ -10,6 +10,7 @@ from strobe.report.document import Answer, Document, Section
 from strobe.results.schema import Component, Difference, Measurement, Result
 from strobe.results.sweep import Sweep
 
+
 def outline(answer: Answer, depth: int | None = None) -> Document:
     """The document of a run, a sweep or the difference between two runs; ``depth`` limits the levels of trees."""
     if isinstance(answer, Difference):

@@ -57,7 +57,7 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: c.sans, size: 12, color: c.ink },
       hoverlabel: { bgcolor: c.card, bordercolor: c.line, font: { color: c.ink, family: c.sans, size: 12 }, align: "left" },
-      legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", font: { color: c.ink } },
+      legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal", font: { color: c.ink } },
       xaxis: axis(own.xaxis, c),
       yaxis: axis(own.yaxis, c),
       modebar: { bgcolor: "rgba(0,0,0,0)", color: c.line, activecolor: c.muted },

@@ -62,7 +62,9 @@ def _became(sweep: Sweep) -> Iterator[str]:
         yield f"{done:,} of {units.count(every, 'cell')} {'is' if done == 1 else 'are'} done."
     for status in dict.fromkeys(cell.status for cell in in_order(sweep) if cell.status != "done"):
         failed = [cell for cell in in_order(sweep) if cell.status == status]
-        named = [f"{label(sweep, cell)}{f' ({_short(cell.reason, 120)})' if cell.reason else ''}" for cell in failed[:NAMED]]
+        named = [
+            f"{label(sweep, cell)}{f' ({_short(cell.reason, 120)})' if cell.reason else ''}" for cell in failed[:NAMED]
+        ]
         more = [f"and {len(failed) - NAMED:,} more"] if len(failed) > NAMED else []
         yield f"{len(failed):,} {status}: {'; '.join([*named, *more])}."
 
@@ -193,28 +195,26 @@ def scaling(sweep: Sweep) -> Table:
     rows = []
     for fit in sweep.scaling:
         exponent, slope, fixed = fit.interval, fit.slope_interval, _amount(fit, fit.fixed)
+        per, unit = _per(fit), units.plain(fit.unit)
+        more = f"{_amount(fit, fit.slope * per)} per {unit.removesuffix('s') if per == 1 else f'{per:,} {unit}'}"
         cells = [units.plain(fit.axis), fit.figure, units.plain(fit.measurement), f"{fit.exponent:.2f}"]
-        cells += [exponent and f"{exponent.low:.2f} to {exponent.high:.2f}", _slope(fit, fit.slope)]
-        cells += [slope and f"{_slope(fit, slope.low, bare=True)} to {_slope(fit, slope.high)}", fixed]
+        cells += [exponent and f"{exponent.low:.2f} to {exponent.high:.2f}", more]
+        cells += [slope and f"{_amount(fit, slope.low * per)} to {_amount(fit, slope.high * per)}", fixed]
         cells += [f"{fit.points:,}", f"{fit.groups:,}", "neither a power nor a line" if fit.curved else None]
         rows.append(Row(cells))
     return Table(columns, rows).without_empty_columns()
 
 
-def _slope(fit: Scaling, slope: float, *, bare: bool = False) -> str:
-    """A slope with its unit, per as many units of the axis as make it readable: a pixel adds nanoseconds."""
-    per = next((n for n in (1, 1000, 1_000_000) if abs(fit.slope) * n >= (0.01 if fit.figure == "time" else 1)), 10**6)
-    unit = units.plain(fit.unit)
-    amount = _amount(fit, slope * per)
-    if bare:
-        return amount
-    return f"{amount} per {unit.removesuffix('s') if per == 1 else f'{per:,} {unit}'}".rstrip()
+def _per(fit: Scaling) -> int:
+    """As many units of the axis as make the slope readable: one pixel adds nanoseconds."""
+    least = 0.01 if fit.figure == "time" else 1
+    return next((n for n in (1, 1000) if abs(fit.slope) * n >= least), 1_000_000)
 
 
 def _amount(fit: Scaling, value: float) -> str:
     if fit.figure != "time":
         return units.size(round(value)) or ""
-    return f"{value:,.{units.digits(value)}f} ms".replace("-", "−")
+    return f"{value:,.{units.digits(value) - 1}f} ms".replace("-", "−")
 
 
 def _about_scaling(sweep: Sweep) -> list[str]:
@@ -270,7 +270,10 @@ def _facts(sweep: Sweep) -> list[tuple[str, str]]:
     alone = sweep.machines[0] if len(sweep.machines) == 1 else None
     versions = {"strobe": sweep.strobe_version, **(alone.versions if alone else {})}
     pairs = [
-        ("Machine", facts.machine(alone) if alone else f"{len(sweep.machines)} unlike ones" if sweep.machines else None),
+        (
+            "Machine",
+            facts.machine(alone) if alone else f"{len(sweep.machines)} unlike ones" if sweep.machines else None,
+        ),
         ("Ceiling", facts.ceiling(alone) if alone else None),
         ("Power", ", ".join(f"{k} {v}" for k, v in alone.power.items()) if alone else None),
         ("Versions", ", ".join(f"{k} {v}" for k, v in versions.items())),

@@ -16,10 +16,12 @@ from strobe.results.sweep import Axis, Cell, Row, Sweep
 BARS = 80  # cells in one stacked plot; more only make the page long
 MAPS = 4
 WIDE = 8  # a span of values, highest over lowest, from which a logarithm shows them better
-SCALES = {  # one hue each, light enough at one end and dark enough at the other for the text that Plotly puts on them
-    "throughput": [[0, "#e3eefa"], [1, "#1d4f88"]],
-    "time": [[0, "#fbeadb"], [1, "#8f4409"]],
+# One hue each, light enough from end to end for dark text, on a light page and on a dark one.
+SCALES = {
+    "throughput": [[0, "#edf4fc"], [1, "#7cb0e6"]],
+    "time": [[0, "#fdf2e6"], [1, "#e8a25c"]],
 }
+INK = "#12181f"
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 Setting = Mapping[str, str]
@@ -122,7 +124,9 @@ def _trace(index: int, name: str, line: Mapping[str, Row], along: Axis, figure: 
         "y": [None if y is None else _round(y) for y in ys],
         "marker": {"color": colour, "size": 7},
         "line": {"color": colour, "width": 2, "dash": DASHES[index // len(PALETTE) % len(DASHES)]},
-        "customdata": [[text(value), _said(y, i, figure)] for (_, value), y, i in zip(points, ys, between, strict=True)],
+        "customdata": [
+            [text(value), _said(y, i, figure)] for (_, value), y, i in zip(points, ys, between, strict=True)
+        ],
         "hovertemplate": f"{text(along.name)} %{{customdata[0]}}: %{{customdata[1]}}<extra>%{{fullData.name}}</extra>",
     }
     if any(between):
@@ -157,13 +161,20 @@ def _over(along: Axis, figure: _Figure, of_phase: str, traces: list[dict[str, An
         "tickvals": list(ticks),
         "ticktext": [" / ".join(values) for values in ticks.values()],
     }
-    if along.numbers is not None and min(places) > 0 and max(places) / min(places) > WIDE:
+    y: dict[str, Any] = {"title": {"text": figure.unit}, "rangemode": "tozero"}
+    if along.numbers is not None and _wide(places):
         x["type"] = "log"
+        # Growth in proportion is then a straight line on both, and a curve on either alone.
+        drawn = [y for trace in traces for y in trace["y"] if y is not None]
+        if _wide(drawn):
+            y = {"title": {"text": f"{figure.unit}, logarithmic"}, "type": "log"}
+            # Plotly labels every digit where there are few decades, and they overlap.
+            y |= {"dtick": "D2"} if max(drawn) / min(drawn) < 1e4 else {}
     layout = {
         "height": 320 + 20 * legend,
         "showlegend": len(traces) > 1,
         "xaxis": x,
-        "yaxis": {"title": {"text": figure.unit}, "rangemode": "tozero"},
+        "yaxis": y,
     }
     bars = "Bars are the intervals of the medians." if any("error_y" in trace for trace in traces) else ""
     gaps = "Cells without a result have no point." if any(not cell.rows for cell in sweep.cells) else ""
@@ -224,7 +235,13 @@ def _stacked(
         "bargap": 0.25,
         "uniformtext": {"minsize": 9, "mode": "hide"},
         "xaxis": {"title": {"text": "% of the whole"}, "range": [0, 100]},
-        "yaxis": {"tickvals": places, "ticktext": names, "autorange": "reversed", "showgrid": False, "fixedrange": True},
+        "yaxis": {
+            "tickvals": places,
+            "ticktext": names,
+            "autorange": "reversed",
+            "showgrid": False,
+            "fixedrange": True,
+        },
     }
     caption = f"The first {BARS} of {len(of_cells)} cells; the table has all." if len(of_cells) > BARS else ""
     return Plot(f"Where the time goes in each cell{of}", caption, traces, layout)
@@ -252,8 +269,11 @@ def _heat_maps(sweep: Sweep) -> list[Plot]:
         of += [f"{axis.name} {value}" for axis, value in zip(others, rest, strict=True)]
         inside = [cell for cell in sweep.cells if _rest(cell, others) == rest]
         unlike = len({tables.ran_on(cell) for cell in inside}) > 1
-        left_out = f"{len(wanted) - MAPS:,} more combinations are in the table only." if len(wanted) > MAPS else ""
-        caption = " ".join(filter(None, ["From unlike machines: see the table." if unlike else "", left_out]))
+        left_out = f"The table has what the other {len(wanted) - MAPS:,} maps would show." if len(wanted) > MAPS else ""
+        axes = f"{units.plain(down.name)} by {units.plain(across.name)}."
+        said = [axes, "From unlike machines: see the table." if unlike else ""]
+        said += [left_out] if len(drawn) == MAPS - 1 else []
+        caption = " ".join(filter(None, said))
         title = f"{figure.title} ({figure.unit}){': ' if of else ''}{units.plain(', '.join(of))}"
         drawn.append(_heat_map(title, caption, down, across, inside, measurement, figure))
     return drawn
@@ -276,7 +296,7 @@ def _heat_map(
     values = [[value(cell) for cell in row] for row in grid]
     failed = [[cell is not None and value(cell) is None for cell in row] for row in grid]
     known = [v for row in values for v in row if v is not None]
-    logarithmic = bool(known) and min(known) > 0 and max(known) / min(known) > WIDE
+    logarithmic = _wide(known)
     decimals = units.digits(max(known, default=0.0))
     shared = {
         "type": "heatmap",
@@ -297,6 +317,7 @@ def _heat_map(
             "z": colour,
             "text": [[units.ms(v, decimals) or "" for v in row] for row in values],
             "colorscale": SCALES[figure.name],
+            "textfont": {"color": INK},
         }
     ]
     if any(map(any, failed)):
@@ -308,20 +329,25 @@ def _heat_map(
                 "text": [[text(c.status) if c and f else "" for c, f in zip(r, fs, strict=True)]
                          for r, fs in zip(grid, failed, strict=True)],
                 "colorscale": [[0, OTHER], [1, OTHER]],
+                "textfont": {"color": "#fff"},
             }
         )  # fmt: skip
     layout = {
-        "height": 96 + 44 * len(down.values),
-        "xaxis": _categories(across),
+        "height": 112 + 44 * len(down.values),
+        "margin": {"t": 28, "b": 44, "l": 24, "r": 12},  # room above for the camera, which would hide a cell
+        "xaxis": {**_categories(across), "title": {"text": text(across.name)}},
         "yaxis": {**_categories(down), "autorange": "reversed"},
     }
     return Plot(title, caption, traces, layout)
 
 
 def _categories(axis: Axis) -> dict[str, Any]:
-    values = [text(value) for value in axis.values]
-    ticks = {"tickvals": list(range(len(values))), "ticktext": values, "showgrid": False, "fixedrange": True}
-    return {**ticks, "title": {"text": text(axis.name)}}
+    ticktext = [text(value) for value in axis.values]
+    return {"tickvals": list(range(len(ticktext))), "ticktext": ticktext, "showgrid": False, "fixedrange": True}
+
+
+def _wide(values: Sequence[float]) -> bool:
+    return min(values, default=0) > 0 and max(values) / min(values) > WIDE
 
 
 def _round(value: float) -> float:
