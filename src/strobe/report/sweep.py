@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from strobe.report import facts, units
@@ -126,48 +126,66 @@ def top_parts(of_rows: Sequence[Figures]) -> list[str]:
 def cells(sweep: Sweep) -> Table:
     """One row per cell and measurement, with everything that has a figure; a failed cell says why instead."""
     of_rows = shares(sweep)
-    parts = top_parts(of_rows)
-    every = [row for cell in sweep.cells for row in cell.rows]
-    places = _decimals([row.ms.median for row in every])
-    rate_places = _decimals([row.throughput for row in every])
-    batched = any(row.batch > 1 for row in every)
-    repeated = any(len(row.repeats) > 1 for row in every)
-    level = next((row.ms.interval.level for row in every if row.ms.interval is not None), 0.95)
+    figures = _figures([row for cell in sweep.cells for row in cell.rows], top_parts(of_rows))
     # The first column is a label in every renderer.
     columns = [Column(units.plain(axis.name), axis.numbers is not None and i > 0) for i, axis in enumerate(sweep.axes)]
-    columns += [Column("Measurement", numeric=False), Column("ms (median)"), Column(f"{100 * level:.4g} % interval")]
-    columns += [Column(title) for title in ("Repeats' medians (ms)", "Samples/s", "ms per sample")]
-    columns += [Column(title) for title in ("Memory", "Live tensors", "GFLOP")]
-    columns += [Column(f"{units.plain(part)} %") for part in parts]
-    columns += [Column("Against baseline", numeric=False), Column("Change"), Column("Interval of it")]
-    columns += [Column("Cosine of actions"), Column("Machine"), Column("Why", numeric=False)]
-    found = iter(of_rows)
-    rows, kinds = [], []
+    columns += [Column("Measurement", numeric=False), *(column for column, _ in figures)]
+    columns += [Column("Machine"), Column("Why", numeric=False)]
+    held = iter(of_rows)
+    rows: list[Row] = []
+    kinds = []
     for cell in in_order(sweep):
         settings: list[str | None] = [units.plain(cell.settings.get(axis.name, "")) or None for axis in sweep.axes]
         machine = (ran_on(cell) or None) if len(sweep.machines) > 1 else None
         why = None if cell.status == "done" else _short(cell.reason) or cell.status
         if not cell.rows:
-            blanks: list[str | None] = [None] * (len(columns) - len(sweep.axes) - 3)
-            rows.append(Row([*settings, "no figures" if cell.status == "done" else cell.status, *blanks, machine, why]))
+            became = "no figures" if cell.status == "done" else cell.status
+            rows.append(Row([*settings, became, *(None for _ in figures), machine, why]))
             kinds.append("other")
         for row in cell.rows:
-            held = next(found)
-            spread = Interval(low=min(row.repeats), high=max(row.repeats)) if len(row.repeats) > 1 else None
-            figures = [units.ms(row.ms.median, places), units.span(row.ms.interval, places)]
-            figures += [units.span(spread, places) if repeated else None, units.ms(row.throughput, rate_places)]
-            figures += [units.ms(row.ms.median / row.batch, places) if batched and row.batch > 0 else None]
-            figures += [units.size(row.memory_bytes), units.size(row.activation_bytes), units.gflop(row.gflop)]
-            figures += [units.percent(held.get(part)) for part in parts]
-            judged = row.verdict
-            figures += [judged and judged.kind, units.change(judged and judged.ratio)]
-            figures += [units.change_span(judged and judged.interval)]
-            figures += [f"{row.agreement.cosine:.6f}" if row.agreement else None, machine]
+            found = next(held)
+            shown = [figure(row, found) for _, figure in figures]
             partly = f"{cell.status}: {why}" if why and cell.reason else why
-            rows.append(Row([*settings, units.plain(row.measurement), *figures, partly]))
+            rows.append(Row([*settings, units.plain(row.measurement), *shown, machine, partly]))
             kinds.append("whole" if _is_best(sweep, cell, row) else "part")
-    shown = Table(columns, rows).without_empty_columns()
-    return Table(shown.columns, [replace(row, kind=kind) for row, kind in zip(shown.rows, kinds, strict=True)])
+    # A row gets its kind last: 'whole' would keep its figures from holding a column.
+    table = Table(columns, rows).without_empty_columns()
+    return Table(table.columns, [replace(row, kind=kind) for row, kind in zip(table.rows, kinds, strict=True)])
+
+
+def _figures(
+    rows: Sequence[data.Row], parts: Sequence[str]
+) -> list[tuple[Column, Callable[[data.Row, Figures], str | None]]]:
+    """The columns of figures, each with what it shows of a row and its parts' shares."""
+    ms, rate = _decimals([row.ms.median for row in rows]), _decimals([row.throughput for row in rows])
+    level = next((row.ms.interval.level for row in rows if row.ms.interval is not None), 0.95)
+    batched = any(row.batch > 1 for row in rows)
+
+    def repeats(row: data.Row, _: Figures) -> str | None:
+        several = len(row.repeats) > 1
+        return units.span(Interval(low=min(row.repeats), high=max(row.repeats)), ms) if several else None
+
+    def each(row: data.Row, _: Figures) -> str | None:
+        return units.ms(row.ms.median / row.batch, ms) if batched and row.batch > 0 else None
+
+    return [
+        (Column("ms (median)"), lambda row, _: units.ms(row.ms.median, ms)),
+        (Column(f"{100 * level:.4g} % interval"), lambda row, _: units.span(row.ms.interval, ms)),
+        (Column("Repeats' medians (ms)"), repeats),
+        (Column("Samples/s"), lambda row, _: units.ms(row.throughput, rate)),
+        (Column("ms per sample"), each),
+        (Column("Memory"), lambda row, _: units.size(row.memory_bytes)),
+        (Column("Live tensors"), lambda row, _: units.size(row.activation_bytes)),
+        (Column("GFLOP"), lambda row, _: units.gflop(row.gflop)),
+        *(
+            (Column(f"{units.plain(part)} %"), lambda _, held, part=part: units.percent(held.get(part)))
+            for part in parts
+        ),
+        (Column("Against baseline", numeric=False), lambda row, _: row.verdict and row.verdict.kind),
+        (Column("Change"), lambda row, _: units.change(row.verdict and row.verdict.ratio)),
+        (Column("Interval of it"), lambda row, _: units.change_span(row.verdict and row.verdict.interval)),
+        (Column("Cosine of actions"), lambda row, _: row.agreement and f"{row.agreement.cosine:.6f}"),
+    ]
 
 
 def _is_best(sweep: Sweep, cell: Cell, row: data.Row) -> bool:
@@ -197,7 +215,8 @@ def scaling(sweep: Sweep) -> Table:
         exponent, slope, fixed = fit.interval, fit.slope_interval, _amount(fit, fit.fixed)
         per, unit = _per(fit), units.plain(fit.unit)
         more = f"{_amount(fit, fit.slope * per)} per {unit.removesuffix('s') if per == 1 else f'{per:,} {unit}'}"
-        cells = [units.plain(fit.axis), fit.figure, units.plain(fit.measurement), f"{fit.exponent:.2f}"]
+        cells: list[str | None] = [units.plain(fit.axis), fit.figure, units.plain(fit.measurement)]
+        cells += [f"{fit.exponent:.2f}"]
         cells += [exponent and f"{exponent.low:.2f} to {exponent.high:.2f}", more]
         cells += [slope and f"{_amount(fit, slope.low * per)} to {_amount(fit, slope.high * per)}", fixed]
         cells += [f"{fit.points:,}", f"{fit.groups:,}", "neither a power nor a line" if fit.curved else None]
@@ -232,7 +251,8 @@ def failures(sweep: Sweep) -> Table:
         if cell.status != "done":
             failed = next((run for run in cell.runs if run.status == cell.status), None)
             folder = units.plain(failed.folder) or None if failed else None
-            rows.append(Row([label(sweep, cell), cell.status, units.plain(cell.reason) or None, folder]))
+            reason = units.plain(cell.reason) or None
+            rows.append(Row([label(sweep, cell), cell.status, reason, folder]))
     return Table(columns, rows).without_empty_columns()
 
 
@@ -257,10 +277,8 @@ def _banner(sweep: Sweep) -> str | None:
 
 def _about(sweep: Sweep) -> list[str]:
     grid = " × ".join(f"{axis.name} ({len(axis.values)})" for axis in sweep.axes)
-    said = [units.plain(grid)] if grid else []
-    if sweep.repeats > 1:
-        said.append(f"{sweep.repeats} repeats of each, taken together")
-    text = [". ".join(["; ".join(said)])] if said else []
+    repeats = f"{sweep.repeats} repeats of each, taken together" if sweep.repeats > 1 else ""
+    text = [units.plain("; ".join(filter(None, [grid, repeats])))] if grid or repeats else []
     if any(_is_best(sweep, cell, row) for cell in sweep.cells for row in cell.rows):
         text.append("Bold: the best that was asked for.")
     return text

@@ -167,9 +167,7 @@ def _over(along: Axis, figure: _Figure, of_phase: str, traces: list[dict[str, An
         # Growth in proportion is then a straight line on both, and a curve on either alone.
         drawn = [y for trace in traces for y in trace["y"] if y is not None]
         if _wide(drawn):
-            y = {"title": {"text": f"{figure.unit}, logarithmic"}, "type": "log"}
-            # Plotly labels every digit where there are few decades, and they overlap.
-            y |= {"dtick": "D2"} if max(drawn) / min(drawn) < 1e4 else {}
+            y = {"title": {"text": f"{figure.unit}, logarithmic"}, "type": "log", **_decades(min(drawn), max(drawn))}
     layout = {
         "height": 320 + 20 * legend,
         "showlegend": len(traces) > 1,
@@ -224,10 +222,10 @@ def _stacked(
             "insidetextfont": {"color": "#fff"},
             "textangle": 0,
             "customdata": names,
-            "marker": {"color": OTHER if part == "other" else colours.of(part)},
+            "marker": {"color": OTHER if values is left else colours.of(part)},
             "hovertemplate": "%{customdata}<br>%{text}<extra>%{fullData.name}</extra>",
         }
-        for part, values in [*stacks, ("other", left)]
+        for part, values in [*stacks, ("the rest", left)]
     ]
     layout = {
         "height": 110 + 26 * len(bars),
@@ -344,6 +342,14 @@ def _heat_map(
 def _categories(axis: Axis) -> dict[str, Any]:
     ticktext = [text(value) for value in axis.values]
     return {"tickvals": list(range(len(ticktext))), "ticktext": ticktext, "showgrid": False, "fixedrange": True}
+
+
+def _decades(low: float, high: float) -> dict[str, list[Any]]:
+    """Ticks of a logarithmic axis, each with its whole number: Plotly's own say '2' for 20 and for 200."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(powers) < 6 else (1,)
+    ticks = [(step * 10.0**power, max(0, -power)) for power in powers for step in steps]
+    return {"tickvals": [v for v, _ in ticks], "ticktext": [units.ms(v, decimals) for v, decimals in ticks]}
 
 
 def _wide(values: Sequence[float]) -> bool:
