@@ -55,8 +55,15 @@ def test_without_a_question_the_page_opens_with_what_became_of_the_cells():
         cell.status, cell.reason, cell.rows = "crashed", "signal 11", []
     assert outline(some).answers == [
         "0 of 3 cells are done.",
-        "3 crashed: batch_size 1 (signal 11); batch_size 8 (signal 11); and 1 more.",
+        "3 crashed: batch_size 1; batch_size 8; and 1 more (signal 11).",
     ]
+
+
+def test_unlike_reasons_are_told_apart():
+    some = examples.line()
+    for cell, reason in zip(some.cells, ("signal 11", "exit code 3", ""), strict=True):
+        cell.status, cell.reason, cell.rows = "crashed", reason, []
+    assert outline(some).answers[1] == ("3 crashed: batch_size 1 (signal 11); batch_size 8 (exit code 3); and 1 more.")
 
 
 def test_an_interrupted_sweep_says_how_much_is_left():
@@ -234,6 +241,7 @@ def hostile() -> Sweep:
     """Every name, value, reason and sentence with markup in it, and the settings still those of the axes."""
     some = examples.square()
     raw = poisoned(some.model_dump(mode="json"))
+    raw["axes"][0]["name"] += "$x^2$"  # what Plotly takes for a formula, where it can
     names = {axis.name: new["name"] for axis, new in zip(some.axes, raw["axes"], strict=True)}
     for cell, was in zip(raw["cells"], some.cells, strict=True):
         cell["settings"] = {names[name]: cell["settings"][name] for name in was.settings}
@@ -254,7 +262,14 @@ def test_nothing_from_outside_runs_or_becomes_markup(guarded: bool, browse: Brow
     assert not re.search(r"<img|<i>|<script", body)
     assert re.findall(r"<b>(.*?)</b>", body) == re.findall(r"<figcaption><b>(.*?)</b>", body)
     assert drawn(dom) == 6
-    assert re.search(r"<text[^>]*>[^<]*&lt;b&gt;bold&lt;/b&gt;", re.sub(r"</?tspan[^>]*>", "", body))
+    labels = re.findall(r"<text[^>]*>([^<]*)", re.sub(r"</?tspan[^>]*>", "", body))
+    assert any("&lt;b&gt;bold&lt;/b&gt;" in label and label.endswith("batch_size$x^2$") for label in labels)
+
+
+def test_no_name_is_part_of_a_template():
+    for plot in sweep_plots.plots(hostile())["cells"]:
+        templates = [trace[key] for trace in plot.data for key in ("hovertemplate", "texttemplate") if key in trace]
+        assert all("pwned" not in template for template in templates)
 
 
 def test_terminal_escapes_and_markdown_in_names_stay_text():

@@ -62,11 +62,15 @@ def _became(sweep: Sweep) -> Iterator[str]:
         yield f"{done:,} of {units.count(every, 'cell')} {'is' if done == 1 else 'are'} done."
     for status in dict.fromkeys(cell.status for cell in in_order(sweep) if cell.status != "done"):
         failed = [cell for cell in in_order(sweep) if cell.status == status]
-        named = [
-            f"{label(sweep, cell)}{f' ({_short(cell.reason, 120)})' if cell.reason else ''}" for cell in failed[:NAMED]
-        ]
+        reasons = {cell.reason for cell in failed}
+        shared = _in_brackets(failed[0].reason) if len(reasons) == 1 else ""
+        named = [label(sweep, cell) + ("" if shared else _in_brackets(cell.reason)) for cell in failed[:NAMED]]
         more = [f"and {len(failed) - NAMED:,} more"] if len(failed) > NAMED else []
-        yield f"{len(failed):,} {status}: {'; '.join([*named, *more])}."
+        yield f"{len(failed):,} {status}: {'; '.join([*named, *more])}{shared}."
+
+
+def _in_brackets(reason: str) -> str:
+    return f" ({_short(reason, 120)})" if reason else ""
 
 
 def in_order(sweep: Sweep) -> list[Cell]:

@@ -124,10 +124,12 @@ def _trace(index: int, name: str, line: Mapping[str, Row], along: Axis, figure: 
         "y": [None if y is None else _round(y) for y in ys],
         "marker": {"color": colour, "size": 7},
         "line": {"color": colour, "width": 2, "dash": DASHES[index // len(PALETTE) % len(DASHES)]},
+        # Names go in as data: in a template, '%{x}' in a name would be filled in.
         "customdata": [
-            [text(value), _said(y, i, figure)] for (_, value), y, i in zip(points, ys, between, strict=True)
+            [text(f"{along.name} {value}"), _said(y, i, figure)]
+            for (_, value), y, i in zip(points, ys, between, strict=True)
         ],
-        "hovertemplate": f"{text(along.name)} %{{customdata[0]}}: %{{customdata[1]}}<extra>%{{fullData.name}}</extra>",
+        "hovertemplate": "%{customdata[0]}: %{customdata[1]}<extra>%{fullData.name}</extra>",
     }
     if any(between):
         pairs = list(zip(ys, between, strict=True))
@@ -301,9 +303,8 @@ def _heat_map(
         "x": list(range(len(across.values))),
         "y": list(range(len(down.values))),
         "texttemplate": "%{text}",
-        "hovertemplate": f"{text(down.name)} %{{customdata[0]}}, {text(across.name)} %{{customdata[1]}}"
-        "<br>%{text}<extra></extra>",
-        "customdata": [[[text(y), text(x)] for x in across.values] for y in down.values],
+        "hovertemplate": "%{customdata}<br>%{text}<extra></extra>",
+        "customdata": [[text(f"{down.name} {y}, {across.name} {x}") for x in across.values] for y in down.values],
         "showscale": False,
         "xgap": 2,
         "ygap": 2,
