@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from report import example_runs as runs
+from report import example_sweeps as sweeps
 
 from strobe.cli import diff as diff_command
 from strobe.cli import report as report_command
@@ -52,6 +53,20 @@ def test_report_in_each_format(run: Path, tmp_path: Path, capsys: pytest.Capture
         there = tmp_path / f"out.{shape}"
         assert report_command.run([str(run), "--format", shape, "--output", str(there)]) == 0
         assert there.read_text().startswith(start)
+
+
+def test_a_sweep_is_shown_again_and_not_compared(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = tmp_path / "sweep"
+    store.save(sweeps.square(), folder)
+    assert report_command.run([str(folder)]) == 0
+    assert "7 of 9 cells are done." in capsys.readouterr().out
+    assert "</html>" in (folder / "report.html").read_text()
+    for shape, start in (("markdown", "# Sweep of act"), ("html", "<!doctype html>"), ("console", "strobe sweep of")):
+        there = tmp_path / f"out.{shape}"
+        assert report_command.run([str(folder), "--format", shape, "--output", str(there)]) == 0
+        assert there.read_text().startswith(start)
+    with pytest.raises(UserError, match="is a sweep: `strobe report` shows it"):
+        diff_command.run([str(run), str(folder)])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from datetime import UTC
 
 from hypothesis import strategies as st
 
-from strobe.results import schema
+from strobe.results import schema, sweep
 
 TEXT = st.text(max_size=20)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
@@ -138,6 +138,115 @@ results = st.builds(
     findings=st.lists(findings, max_size=2),
     notes=TEXTS,
 )
+
+
+STATUSES = st.sampled_from(["done", "out of memory", "timed out", "crashed", "invalid", "not run"])
+FIGURE = st.floats(-1e12, 1e12)
+fitted = st.builds(schema.Interval, low=FIGURE, high=FIGURE, level=st.floats(0.5, 0.999))
+axes = st.builds(
+    sweep.Axis,
+    name=TEXT,
+    values=TEXTS,
+    numbers=maybe(st.lists(NUMBER, max_size=3)),
+    unit=st.sampled_from(["", "steps"]),
+)
+figures = st.builds(
+    sweep.PartFigure,
+    path=st.lists(TEXT, min_size=1, max_size=3),
+    other=st.booleans(),
+    ms=TIME,
+    share=st.floats(0, 1),
+)
+rows = st.builds(
+    sweep.Row,
+    measurement=TEXT,
+    phase=st.sampled_from(["inference", "training forward", "training step"]),
+    batch=st.integers(0, 2**20),
+    ms=summaries,
+    repeats=NUMBERS,
+    throughput=TIME,
+    memory_bytes=maybe(COUNT),
+    activation_bytes=maybe(COUNT),
+    gflop=maybe(TIME),
+    parts=st.lists(figures, max_size=3),
+    verdict=maybe(verdicts),
+    agreement=maybe(agreements),
+)
+cell_runs = st.builds(
+    sweep.CellRun,
+    repeat=st.integers(1, 9),
+    status=STATUSES,
+    reason=TEXT,
+    folder=TEXT,
+    started=maybe(st.datetimes(timezones=st.just(UTC))),
+    duration_s=maybe(TIME),
+    machine=maybe(st.integers(0, 2)),
+    node=TEXT,
+)
+scalings = st.builds(
+    sweep.Scaling,
+    measurement=TEXT,
+    figure=st.sampled_from(["time", "memory", "activations"]),
+    axis=TEXT,
+    unit=TEXT,
+    exponent=FIGURE,
+    interval=maybe(fitted),
+    slope=FIGURE,
+    slope_interval=maybe(fitted),
+    fixed=FIGURE,
+    points=COUNT,
+    groups=COUNT,
+    curved=st.booleans(),
+    sentence=TEXT,
+)
+bests = st.builds(
+    sweep.Best,
+    asked=TEXT,
+    key=maybe(TEXT),
+    settings=st.dictionaries(TEXT, TEXT, max_size=2),
+    measurement=TEXT,
+    ties=st.lists(st.dictionaries(TEXT, TEXT, max_size=2), max_size=2),
+    sentence=TEXT,
+)
+
+
+@st.composite
+def sweeps(draw: st.DrawFn) -> sweep.Sweep:
+    """Any sweep; most of its cells have a value for each of its axes."""
+    varied = draw(st.lists(axes, max_size=3, unique_by=lambda axis: axis.name))
+    settings = st.fixed_dictionaries(
+        {}, optional={axis.name: st.sampled_from(axis.values) if axis.values else TEXT for axis in varied}
+    )
+    cells = st.builds(
+        sweep.Cell,
+        key=TEXT,
+        settings=settings,
+        status=STATUSES,
+        reason=TEXT,
+        runs=st.lists(cell_runs, max_size=2),
+        rows=st.lists(rows, max_size=2),
+    )
+    return draw(
+        st.builds(
+            sweep.Sweep,
+            strobe_version=TEXT,
+            of=TEXT,
+            title=TEXT,
+            command=TEXTS,
+            config=st.dictionaries(TEXT, st.one_of(SCALAR, TEXTS), max_size=2),
+            started=st.datetimes(timezones=st.just(UTC)),
+            duration_s=TIME,
+            status=st.sampled_from(["complete", "interrupted"]),
+            axes=st.just(varied),
+            repeats=st.integers(1, 9),
+            cells=st.lists(cells, max_size=5),
+            machines=st.lists(machines, max_size=2),
+            scaling=st.lists(scalings, max_size=2),
+            best=st.lists(bests, max_size=2),
+            findings=st.lists(findings, max_size=1),
+            notes=TEXTS,
+        )
+    )
 
 
 def small() -> schema.Result:

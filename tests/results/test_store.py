@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from results.any_result import results
+from results.any_result import results, sweeps
 
 from strobe.errors import UserError
 from strobe.results import store
 from strobe.results.schema import SCHEMA_VERSION, Result
+from strobe.results.sweep import Sweep
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -23,6 +24,30 @@ def test_any_result_survives_being_kept(kept: Result, tmp_path_factory: pytest.T
     store.save(kept, folder)
     assert store.load(folder) == kept
     assert store.load(folder / "result.json") == kept
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(kept=sweeps())
+def test_any_sweep_survives_being_kept(kept: Sweep, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("sweep")
+    store.save(kept, folder)
+    assert store.load_answer(folder) == kept
+    assert store.load_answer(folder / "result.json") == kept
+
+
+def test_a_sweep_is_not_taken_for_a_result(result: Result, tmp_path: Path):
+    store.save(result, tmp_path / "one")
+    assert store.load_answer(tmp_path / "one") == result
+    store.save(Sweep(strobe_version="0.2.0", of="breakdown", title="t", axes=[], cells=[]), tmp_path / "many")
+    with pytest.raises(UserError, match=r"many is a sweep: `strobe report` shows it"):
+        store.load(tmp_path / "many")
+
+
+def test_what_is_wrong_with_a_sweep_is_one_line_too(tmp_path: Path):
+    sweep = Sweep(strobe_version="0.2.0", of="breakdown", title="t", axes=[], cells=[])
+    document = json.loads(sweep.model_dump_json())
+    assert "newer Strobe" in broken(tmp_path, json.dumps(document | {"schema_version": 7}))
+    assert "cells: input should be a valid list" in broken(tmp_path, json.dumps(document | {"cells": "many"}))
 
 
 def test_the_trace_is_kept_beside_the_result(result: Result, tmp_path: Path):

@@ -1,6 +1,6 @@
-"""Show a run again: on the terminal, as Markdown, or as one HTML page that needs no network.
+"""Show a run or a sweep again: on the terminal, as Markdown, or as one HTML page that needs no network.
 
-Without --format, the run's report.html is written anew and the result is printed.
+Without --format, its report.html is written anew and the result is printed.
 
 Examples:
   strobe report runs/2026-11-21_0412_breakdown_act
@@ -20,8 +20,8 @@ from rich.console import Console
 
 from strobe.errors import UserError
 from strobe.report import console, html, markdown
+from strobe.report.document import Answer
 from strobe.results import store
-from strobe.results.schema import Difference, Result
 
 
 class Arguments(argparse.ArgumentParser):
@@ -54,7 +54,7 @@ def write(path: Path, text: str) -> None:
         raise UserError(f"cannot write {path}: {os.strerror(error.errno or 0).lower()}") from None
 
 
-def as_text(answer: Result | Difference, depth: int | None) -> str:
+def as_text(answer: Answer, depth: int | None) -> str:
     """The console view without colours."""
     plain = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     console.render(answer, plain, depth)
@@ -69,21 +69,21 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--depth", type=levels, metavar="N", help="show this many levels of parts (default: all)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there (HTML unless --format says otherwise)")
     asked = parser.parse_args(argv)
-    result = store.load(asked.run)
+    answer = store.load_answer(asked.run)
     shape = asked.format or ("html" if asked.output else None)
     if shape is None or shape == "html":
         folder = asked.run if asked.run.is_dir() else asked.run.parent
         page = asked.output or folder / store.REPORT
-        write(page, html.render(result, asked.depth))
+        write(page, html.render(answer, asked.depth))
         if shape is None:
-            console.render(result, Console(), asked.depth)
+            console.render(answer, Console(), asked.depth)
         print(f"\nreport: {page}" if shape is None else f"report: {page}")
     elif asked.output:
-        text = markdown.render(result, asked.depth) if shape == "markdown" else as_text(result, asked.depth)
+        text = markdown.render(answer, asked.depth) if shape == "markdown" else as_text(answer, asked.depth)
         write(asked.output, text)
         print(f"report: {asked.output}")
     elif shape == "markdown":
-        print(markdown.render(result, asked.depth), end="")
+        print(markdown.render(answer, asked.depth), end="")
     else:
-        console.render(result, Console(), asked.depth)
+        console.render(answer, Console(), asked.depth)
     return 0

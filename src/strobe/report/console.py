@@ -1,4 +1,4 @@
-"""A result on the terminal."""
+"""An answer on the terminal."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from strobe.report import units
-from strobe.report.document import Row, Section, Table
+from strobe.report.document import Answer, Row, Section, Table
 from strobe.report.outline import outline
-from strobe.results.schema import Difference, Finding, Result
+from strobe.results.schema import Finding
 
 MARKS = {"warning": ("!", "yellow"), "info": ("i", "cyan"), "good": ("✓", "green")}
 
 
-def render(answer: Result | Difference, console: Console, depth: int | None = None) -> None:
+def render(answer: Answer, console: Console, depth: int | None = None) -> None:
     """Print the answer first, then findings, tables and notes. ``depth`` limits the levels of trees."""
     page = outline(answer, depth)
     # Text objects, never markup: names come from outside, and '[' must stay '['.
@@ -72,7 +72,11 @@ def _table(table: Table, console: Console) -> None:
     kept = table
     while _width(kept, console) > console.width and console.is_terminal and len(kept.columns) > 3:
         kept = kept.left(len(kept.columns) - 1)
-    console.print(_rich(kept), width=max(console.width, _width(kept, console)), crop=False)
+    shown = _rich(kept)
+    if _width(kept, console) > console.width:
+        # Rich takes columns away until the rest fits, unless the table itself says how wide it is.
+        shown.width = _width(kept, console)
+    console.print(shown, crop=False)
     if left_out := [column.title for column in table.columns[len(kept.columns) :]]:
         console.print(Text(f"(no room here for: {', '.join(left_out)})", style="dim"))
 
@@ -86,14 +90,14 @@ def _rich(table: Table) -> RichTable:
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, column in enumerate(table.columns):
         cells = [cell_len(_cell(row, index)) for row in table.rows]
-        # Numbers broken over two lines cannot be compared: headings and labels give way instead.
+        # Numbers broken over two lines cannot be compared: headings, labels and long texts give way instead.
         widest = max([*cells, *map(cell_len, column.title.split())], default=1)
         shown.add_column(
             Text(column.title if index == 0 else textwrap.fill(column.title, widest)),
             justify="right" if column.numeric else "left",
-            no_wrap=index > 0,
+            no_wrap=index > 0 and column.numeric,
             overflow="fold",
-            min_width=min(widest, 24),
+            min_width=widest if column.numeric else min(widest, 24),
         )
     for row in table.rows:
         style = {"whole": "bold", "other": "dim", "part": ""}[row.kind]

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from strobe.results.schema import Finding
+from strobe.results.schema import Difference, Finding, Result
+from strobe.results.sweep import Sweep
+
+Answer = Result | Difference | Sweep
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A result as one HTML page: no network, no other file; Plotly travels in it, compressed.
+"""An answer as one HTML page: no network, no other file; Plotly travels in it, compressed.
 
 Everything that came from outside is escaped three times over: by Jinja for the page, as JSON without ``<`` for the
 plots' data, and for Plotly's own reading of HTML (`plots.text`). A content security policy that lets only this page's
@@ -18,20 +18,21 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from strobe.report import units
+from strobe.report import sweep_plots, units
+from strobe.report.document import Answer
 from strobe.report.outline import outline
 from strobe.report.plots import plots
-from strobe.results.schema import Difference, Result
+from strobe.results.sweep import Sweep
 
 HERE = Path(__file__).parent
 
 
-def render(answer: Result | Difference, depth: int | None = None) -> str:
+def render(answer: Answer, depth: int | None = None) -> str:
     """The whole page. ``depth`` limits the levels of its tables; its plots show all."""
     script = (HERE / "page.js").read_text(encoding="utf-8")
     library, compressed = _plotly()
     page = outline(answer, depth)
-    drawn = plots(answer, depth)
+    drawn = sweep_plots.plots(answer) if isinstance(answer, Sweep) else plots(answer, depth)
     figures = {s.key: [asdict(plot) for plot in drawn.get(s.key, [])] for s in page.sections}
     return _template().render(
         page=page,

@@ -1,18 +1,18 @@
-"""A result as GitHub-flavoured Markdown, for an issue or a pull request."""
+"""An answer as GitHub-flavoured Markdown, for an issue or a pull request."""
 
 from __future__ import annotations
 
 import re
 
 from strobe.report import units
-from strobe.report.document import Section, Table
+from strobe.report.document import Answer, Section, Table
 from strobe.report.outline import outline
-from strobe.results.schema import Difference, Finding, Result
+from strobe.results.schema import Finding
 
 INDENT = "\u2003"  # an em space: Markdown trims ordinary ones at the start of a cell
 
 
-def render(answer: Result | Difference, depth: int | None = None) -> str:
+def render(answer: Answer, depth: int | None = None) -> str:
     """The answer first, then findings, tables and notes. ``depth`` limits the levels of trees."""
     page = outline(answer, depth)
     first, *others = page.answers

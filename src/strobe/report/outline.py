@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 
-from strobe.report import changes, tables, units
-from strobe.report.document import Document, Section
-from strobe.results.schema import Component, Difference, Finding, Machine, Measurement, Result
+from strobe.report import changes, facts, sweep, tables, units
+from strobe.report.document import Answer, Document, Section
+from strobe.results.schema import Component, Difference, Measurement, Result
+from strobe.results.sweep import Sweep
 
-LEVELS: dict[str, int] = {"warning": 0, "info": 1, "good": 2}
 
-
-def outline(answer: Result | Difference, depth: int | None = None) -> Document:
-    """The document of a run, or of the difference between two; ``depth`` limits the levels of its trees."""
+def outline(answer: Answer, depth: int | None = None) -> Document:
+    """The document of a run, a sweep or the difference between two runs; ``depth`` limits the levels of trees."""
     if isinstance(answer, Difference):
         return changes.outline(answer)
+    if isinstance(answer, Sweep):
+        return sweep.outline(answer)
     return Document(
         kind=f"strobe {answer.study}",
         title=units.plain(answer.title),
         banner=_banner(answer),
         answers=answers(answer),
-        findings=sorted((_plain(f) for f in answer.findings), key=lambda f: LEVELS[f.level]),
+        findings=facts.findings(answer.findings),
         sections=_sections(answer, depth),
         notes=notes(answer),
         facts=_facts(answer),
@@ -80,11 +80,6 @@ def _banner(result: Result) -> str | None:
     return f"Interrupted: this run was stopped before it was done ({'; '.join(took) or 'nothing measured'})."
 
 
-def _plain(finding: Finding) -> Finding:
-    texts = {name: units.plain(getattr(finding, name)) for name in ("rule", "title", "seen", "why", "do", "gain")}
-    return finding.model_copy(update=texts)
-
-
 def _sections(result: Result, depth: int | None) -> list[Section]:
     if not result.measurements:
         return []
@@ -132,29 +127,6 @@ def notes(result: Result) -> list[str]:
     return [units.plain(text) for text in dict.fromkeys(found)]
 
 
-def machine(m: Machine) -> str:
-    """Where the numbers come from, in a line."""
-    said = [f"{m.device_name} ({m.device})" if m.device_name else m.device]
-    if m.device != "cpu":
-        said += [m.cpu]
-    if m.device_memory_bytes is not None:
-        said += [f"{units.size(m.device_memory_bytes)} on it"]
-    said += [
-        f"{units.count(m.cores, 'core')}",
-        units.count(m.threads, "thread"),
-        f"{units.size(m.memory_bytes)}",
-    ]
-    return units.plain(", ".join([*said, m.system]))
-
-
-def ceiling(m: Machine) -> str | None:
-    """What the machine was measured to do, in a line."""
-    said = [f"{rate:,.0f} GFLOP/s {dtype}" for dtype, rate in m.ceiling.gflops.items()]
-    if m.ceiling.memory_gbps is not None:
-        said += [f"{m.ceiling.memory_gbps:,.1f} GB/s"]
-    return units.plain(", ".join(said)) or None
-
-
 def _facts(result: Result) -> list[tuple[str, str]]:
     subject, m = result.subject, result.machine
     about = [subject.name] if subject.name == subject.kind else [subject.name, subject.kind]
@@ -168,8 +140,8 @@ def _facts(result: Result) -> list[tuple[str, str]]:
             "Parts named by",
             f"the anatomy of {subject.anatomy}" if subject.anatomy != "modules" else "modules",
         ),
-        ("Machine", machine(m)),
-        ("Ceiling", ceiling(m)),
+        ("Machine", facts.machine(m)),
+        ("Ceiling", facts.ceiling(m)),
         ("Power", ", ".join(f"{k} {v}" for k, v in m.power.items())),
         (
             "Versions",
@@ -182,10 +154,5 @@ def _facts(result: Result) -> list[tuple[str, str]]:
 
 
 def _raw(result: Result) -> list[tuple[str, str]]:
-    shown: list[tuple[str, object]] = [
-        ("Config", result.config),
-        ("Subject", result.subject.model_dump(mode="json")),
-        ("Machine", result.machine.model_dump(mode="json")),
-    ]
-    raw = [(name, json.dumps(data, indent=2, ensure_ascii=False, default=str)) for name, data in shown if data]
-    return [("Command", shlex.join(result.command)), *raw] if result.command else raw
+    subject, machine = result.subject.model_dump(mode="json"), result.machine.model_dump(mode="json")
+    return facts.raw(result.command, {"Config": result.config, "Subject": subject, "Machine": machine})

@@ -57,7 +57,7 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: c.sans, size: 12, color: c.ink },
       hoverlabel: { bgcolor: c.card, bordercolor: c.line, font: { color: c.ink, family: c.sans, size: 12 }, align: "left" },
-      legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", font: { color: c.ink } },
+      legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal", font: { color: c.ink } },
       xaxis: axis(own.xaxis, c),
       yaxis: axis(own.yaxis, c),
       modebar: { bgcolor: "rgba(0,0,0,0)", color: c.line, activecolor: c.muted },
@@ -80,11 +80,12 @@
         marker: { colors: [c.card, ...trace.marker.colors.slice(1)], line: { color: c.paper, width: 1 } },
         insidetextfont: { color: trace.labels.map((_, i) => i ? "#fff" : c.ink) },
       };
-      if (trace.type === "bar") return trace;
+      if (trace.type === "bar" || trace.type === "heatmap") return trace;
       return {
         ...trace,
         marker: { ...trace.marker, color: lit(trace.marker.color) },
         ...trace.line && { line: { ...trace.line, color: lit(trace.line.color) } },
+        ...trace.error_y && { error_y: { ...trace.error_y, color: lit(trace.error_y.color) } },
       };
     });
   }

@@ -1,4 +1,4 @@
-"""Keep a result in a run folder and read it again: ``result.json``, ``trace.json.gz`` and ``report.html``."""
+"""Keep a result or a sweep in its folder and read it again: ``result.json``, ``trace.json.gz``, ``report.html``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from strobe.errors import UserError, nearest
 from strobe.results.schema import SCHEMA_VERSION, Result
+from strobe.results.sweep import Sweep
 
 RESULT = "result.json"
 TRACE = "trace.json.gz"
@@ -39,11 +40,11 @@ def new_run(root: Path, study: str, subject: str) -> Path:
     raise UserError(f"{root} holds too many runs called {stem}: name another folder to keep runs in")
 
 
-def save(result: Result, folder: Path, trace: dict[str, Any] | None = None) -> None:
+def save(answer: Result | Sweep, folder: Path, trace: dict[str, Any] | None = None) -> None:
     """Write the run's files so that a reader sees the old ones or the new ones, never half of one."""
     # Lists can be changed behind pydantic's back; what is written must be readable again.
-    Result.model_validate(result.model_dump())
-    text = result.model_dump_json(indent=1, fallback=str)
+    type(answer).model_validate(answer.model_dump())
+    text = answer.model_dump_json(indent=1, fallback=str)
     packed = None if trace is None else gzip.compress(json.dumps(trace, allow_nan=False).encode(), mtime=0)
     folder.mkdir(parents=True, exist_ok=True)
     if packed is not None:
@@ -66,8 +67,24 @@ def replace(path: Path, content: bytes) -> None:
 
 def load(path: Path | str) -> Result:
     """Read the result of a run, given its folder or its ``result.json``."""
+    answer = load_answer(path)
+    if isinstance(answer, Sweep):
+        raise UserError(f"{path} is a sweep: `strobe report` shows it")
+    return answer
+
+
+def load_answer(path: Path | str) -> Result | Sweep:
+    """Read what was kept, a result or a sweep, given its folder or its ``result.json``."""
     file = _find(Path(path))
-    document = _parse(file)
+    document = _current(file, _parse(file))
+    try:
+        return (Sweep if document.get("study") == "sweep" else Result).model_validate(document)
+    except ValidationError as error:
+        raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
+
+
+def _current(file: Path, document: dict[str, Any]) -> dict[str, Any]:
+    """The document in today's schema, whatever version of Strobe wrote it."""
     version = document.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool) or "strobe_version" not in document:
         raise UserError(f"{file} is JSON, but not a result of Strobe: name a run folder or its {RESULT}")
@@ -78,10 +95,7 @@ def load(path: Path | str) -> Result:
         if step not in MIGRATIONS:
             raise UserError(f"{file} has schema {version}, which no released Strobe wrote: run the study again")
         document = MIGRATIONS[step](document) | {"schema_version": step + 1}
-    try:
-        return Result.model_validate(document)
-    except ValidationError as error:
-        raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
+    return document
 
 
 def _slug(text: str) -> str:

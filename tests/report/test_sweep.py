@@ -1,0 +1,282 @@
+"""What the report of a sweep says, and its page in a real browser."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from report import example_sweeps as examples
+from report.conftest import Browse
+from report.test_html import DARK, drawn, poisoned, root, without_policy
+from report.test_tables import printed
+from results.any_result import sweeps
+
+from strobe.report import html, markdown, sweep_plots
+from strobe.report import sweep as report
+from strobe.report.document import Table
+from strobe.report.outline import outline
+from strobe.results.sweep import PartFigure, Sweep
+
+
+def titles(table: Table) -> list[str]:
+    return [column.title for column in table.columns]
+
+
+def column(table: Table, title: str) -> list[str | None]:
+    return [row.cells[titles(table).index(title)] for row in table.rows]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(answer=sweeps())
+def test_any_sweep_can_be_shown(answer: Sweep):
+    assert printed(answer)
+    assert markdown.render(answer)
+    assert "</html>" in html.render(answer)
+    # No cell is left out, whatever became of it.
+    assert len(report.cells(answer).rows) == sum(max(1, len(cell.rows)) for cell in answer.cells)
+
+
+@pytest.mark.parametrize("show", [printed, markdown.render, html.render], ids=["console", "markdown", "html"])
+def test_the_best_comes_first_then_growth_then_what_failed(show):
+    text = show(examples.square()).replace("\n", " ").replace("&#39;", "'")
+    said = ["Most samples per second under 8 GiB", "Inference's time grows", "7 of 9 cells are done.",
+            "1 timed out: batch_size 64, image_size 480x640 (no result within 600 s).", "1 out of memory:",
+            "Batches beyond 8 buy nothing", "Repeats"]  # fmt: skip
+    places = [text.index(s) for s in said]
+    assert places == sorted(places)
+
+
+def test_without_a_question_the_page_opens_with_what_became_of_the_cells():
+    assert outline(examples.line()).answers == ["All 3 cells are done."]
+    some = examples.line()
+    for cell in some.cells:
+        cell.status, cell.reason, cell.rows = "crashed", "signal 11", []
+    assert outline(some).answers == [
+        "0 of 3 cells are done.",
+        "3 crashed: batch_size 1; batch_size 8; and 1 more (signal 11).",
+    ]
+
+
+def test_unlike_reasons_are_told_apart():
+    some = examples.line()
+    for cell, reason in zip(some.cells, ("signal 11", "exit code 3", ""), strict=True):
+        cell.status, cell.reason, cell.rows = "crashed", reason, []
+    assert outline(some).answers[1] == ("3 crashed: batch_size 1 (signal 11); batch_size 8 (exit code 3); and 1 more.")
+
+
+def test_an_interrupted_sweep_says_how_much_is_left():
+    some = examples.line(status="interrupted")
+    some.cells[2].status, some.cells[2].rows = "not run", []
+    assert "stopped before it was done, 1 cell not run." in printed(some)
+
+
+def test_the_cells_are_in_the_order_of_the_grid_with_a_column_per_axis():
+    table = report.cells(examples.square())
+    assert titles(table) == [
+        "batch_size", "image_size", "Measurement", "ms (median)", "95 % interval", "Repeats' medians (ms)", "Samples/s",
+        "ms per sample", "Memory", "Live tensors", "GFLOP", "image backbone %", "encoder %", "Why"]  # fmt: skip
+    cells = list(zip(column(table, "batch_size"), column(table, "image_size"), strict=True))
+    assert cells == [(b, i) for b in examples.BATCH.values for i in examples.IMAGE.values]
+
+
+def test_the_figures_of_a_cell():
+    row = report.cells(examples.square()).rows[3]
+    assert row.kind == "whole"  # the best that was asked for
+    ms, spread, repeats, rate, each, memory, tensors, gflop, backbone = row.cells[3:12]
+    assert (ms, spread, repeats) == ("123.92", "123.46 to 124.70", "122.74 to 125.19")
+    assert (rate, each) == ("64.56", "15.49")
+    assert (memory, tensors, gflop, backbone) == ("1.2 GiB", "117 MiB", "13.50", "40.6 %")
+
+
+def test_a_failed_cell_is_a_row_that_says_why():
+    timed_out, too_big = report.cells(examples.square()).rows[-2:]
+    assert timed_out.cells == ["64", "480x640", "timed out", *[None] * 10, "no result within 600 s"]
+    assert too_big.cells[2] == "out of memory"
+    reasons = column(report.failures(examples.square()), "Reason")
+    assert reasons == ["no result within 600 s", examples.OOM]
+
+
+def test_a_cell_that_failed_in_its_second_repeat_keeps_its_figures():
+    some = examples.line()
+    some.cells[0].status, some.cells[0].reason = "timed out", "no result within 9 s"
+    first = report.cells(some).rows[0].cells
+    assert first[2] == "65.00"
+    assert first[-1] == "timed out: no result within 9 s"
+
+
+def test_columns_without_figures_are_left_out():
+    table = report.cells(examples.line())
+    assert titles(table) == [
+        "batch_size", "Measurement", "ms (median)", "95 % interval", "Samples/s", "ms per sample"]  # fmt: skip
+    assert [s.key for s in outline(examples.line()).sections] == ["cells"]
+
+
+def test_a_comparison_has_each_cell_s_verdict():
+    table = report.cells(examples.comparison())
+    assert column(table, "Measurement") == 3 * ["Without RTC", "With RTC"]
+    assert column(table, "Against baseline") == 3 * [None, "slower"]
+    assert column(table, "Change") == 3 * [None, "+27.1 %"]
+    assert column(table, "Interval of it") == 3 * [None, "+26.2 to +28.1 %"]
+    assert column(table, "Cosine of actions") == 3 * [None, "0.987120"]
+
+
+def test_unlike_machines_are_told_apart():
+    some = examples.unlike()
+    assert column(report.cells(some), "Machine") == 9 * ["1"] + 9 * ["2"]
+    text = printed(some)
+    assert "Verdicts between cells of unlike machines are refused" in text
+    assert "NVIDIA H200 (cuda:0)" in text
+    # A line from one machine to an unlike one would show the machines.
+    names = [trace["name"] for trace in sweep_plots.plots(some)["cells"][0].data]
+    assert names[0] == "policy.vision_backbone resnet18, image_size 240x320, machine 1"
+    assert all(("resnet50" in name) == ("machine 2" in name) for name in names)
+
+
+def parts(shares: dict[str, float]) -> list[PartFigure]:
+    return [
+        PartFigure(path=path.split("/"), other=path.endswith("other"), ms=1, share=share)
+        for path, share in shares.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shown"),
+    [
+        ({"a": 0.6, "b": 0.3, "c": 0.1}, {"a": 0.7, "b": 0.25, "c": 0.05}, ["a", "b", "c"]),
+        ({"a": 0.95, "a/x": 0.5, "a/y": 0.4, "b": 0.05}, {"a": 0.5, "a/x": 0.4, "b": 0.5}, ["x", "y", "b"]),
+        ({"policy": 0.5, "policy/x": 0.5, "b": 0.5}, {"policy": 0.4, "policy/x": 0.4, "b": 0.6}, ["x", "b"]),
+        ({"policy": 1.0}, {"policy": 1.0}, ["policy"]),
+        ({"a": 0.8, "policy": 0.2, "policy/x": 0.1, "policy/other": 0.06, "other": 0.05}, {}, ["a", "x", "other"]),
+        ({f"part{i}": 0.2 - i / 100 for i in range(9)}, {}, [f"part{i}" for i in range(6)]),
+    ],
+)
+def test_the_parts_worth_a_column(first: dict[str, float], second: dict[str, float], shown: list[str]):
+    some = examples.line()
+    some.cells[0].rows[0].parts, some.cells[1].rows[0].parts = parts(first), parts(second)
+    assert titles(report.cells(some))[6:] == [f"{name} %" for name in shown]
+
+
+def test_growth_has_its_units():
+    time, memory = report.scaling(examples.square()).rows
+    assert time.cells[3:] == [
+        "0.91", "0.86 to 0.96", "0.190 ms per 1,000 pixels", "0.180 ms to 0.200 ms", "6.10 ms", "3", "2",
+        None]  # fmt: skip
+    assert memory.cells[3:] == [
+        "0.31", None, "27.8 MiB per sample", None, "1.0 GiB", "2", "2", "neither a power nor a line"]  # fmt: skip
+
+
+def test_a_wide_table_is_whole_in_a_file_and_says_what_a_terminal_has_no_room_for():
+    in_file = printed(examples.square(), width=80)
+    assert re.search(r"8 +240x320 +inference +123\.92 +123\.46 to 124\.70 .* 40\.6 %", in_file)
+    terminal = printed(examples.square(), width=80, force_terminal=True, color_system=None)
+    assert re.search(r"64 +720x960 +out of memory", terminal)
+    assert re.search(r"no room here for: .*GFLOP", terminal.replace("\n", " "))
+
+
+def test_markdown_tables_have_equal_columns():
+    for make in examples.ALL:
+        for block in re.findall(r"(?:^\|.*\n)+", markdown.render(make()), flags=re.M):
+            assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
+
+
+def test_a_line_s_points_lie_at_the_axis_numbers_with_their_intervals():
+    time = sweep_plots.plots(examples.square())["cells"][0]
+    assert time.layout["xaxis"]["type"] == "log"  # 1 to 64
+    assert [trace["name"] for trace in time.data] == [f"image_size {value}" for value in examples.IMAGE.values]
+    first, second, _ = time.data
+    assert first["x"] == [1, 8, 64]
+    assert all(low < high for low, high in pairwise(first["y"]))
+    assert second["y"][2] is None  # timed out
+    summary = examples.square().cells[-1].rows[0].ms
+    assert first["y"][0] + first["error_y"]["array"][0] == pytest.approx(summary.interval.high, abs=1e-3)
+    assert first["y"][0] - first["error_y"]["arrayminus"][0] == pytest.approx(summary.interval.low, abs=1e-3)
+
+
+def test_the_bars_of_each_cell_add_up():
+    found = sweep_plots.plots(examples.square())["cells"]
+    bars = next(plot for plot in found if plot.layout.get("barmode") == "stack")
+    for cell in zip(*(trace["x"] for trace in bars.data), strict=True):
+        assert cell == (None,) * 3 or sum(cell) == pytest.approx(100)
+    assert bars.layout["yaxis"]["ticktext"][-1] == "64, 720x960: out of memory"
+
+
+def test_a_heat_map_prints_values_and_says_what_failed():
+    found = sweep_plots.plots(examples.square())["cells"]
+    rate, time = (plot for plot in found if plot.data[0]["type"] == "heatmap")
+    values, failed = time.data
+    assert values["text"][1] == ["123.9", "476.7", "1,069.8"]
+    assert failed["text"][2] == ["", "timed out", "out of memory"]
+    assert values["z"][2][1:] == [None, None]
+    assert rate.data[0]["text"][1][0] == "64.56"
+
+
+def test_no_more_than_four_heat_maps():
+    found = sweep_plots.plots(examples.unlike())["cells"]
+    maps = [plot for plot in found if plot.data[0]["type"] == "heatmap"]
+    assert len(maps) == 4
+    assert maps[0].title == "Throughput (samples/s): image_size 240x320"
+    assert maps[-1].caption.endswith("The table has what the other 2 maps would show.")
+
+
+# time, throughput, memory, bars, heat maps
+@pytest.mark.parametrize(("make", "plots"), [(examples.square, 6), (examples.line, 2), (examples.comparison, 5)])
+def test_the_page_draws_all_its_plots(make, plots: int, browse: Browse):
+    dom = browse(html.render(make()))
+    assert "data-errors" not in root(dom)
+    assert drawn(dom) == plots
+
+
+def test_the_lines_follow_the_colour_scheme(browse: Browse):
+    dom = browse(html.render(examples.unlike()), DARK)
+    assert "data-errors" not in root(dom)
+    assert drawn(dom) == 8
+    assert "fill: rgb(27, 31, 36)" not in dom
+    assert "stroke: rgb(47, 111, 176)" not in dom  # the first line and its error bars are lighter on a dark ground
+    assert "stroke: rgb(130, 169, 208)" in dom
+
+
+def hostile() -> Sweep:
+    """Every name, value, reason and sentence with markup in it, and the settings still those of the axes."""
+    some = examples.square()
+    raw = poisoned(some.model_dump(mode="json"))
+    raw["axes"][0]["name"] += "$x^2$"  # what Plotly takes for a formula, where it can
+    names = {axis.name: new["name"] for axis, new in zip(some.axes, raw["axes"], strict=True)}
+    for cell, was in zip(raw["cells"], some.cells, strict=True):
+        cell["settings"] = {names[name]: cell["settings"][name] for name in was.settings}
+        for row, before in zip(cell["rows"], was.rows, strict=True):
+            row["phase"] = before.phase
+    for fit, before in zip(raw["scaling"], some.scaling, strict=True):
+        fit["figure"] = before.figure
+    return Sweep.model_validate(raw)
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["with policy", "escaping alone"])
+def test_nothing_from_outside_runs_or_becomes_markup(guarded: bool, browse: Browse):
+    page = html.render(hostile())
+    dom = browse(page if guarded else without_policy(page))
+    assert "data-pwned" not in root(dom)
+    assert "data-errors" not in root(dom)
+    body = re.sub(r"<script\b.*?</script>", "", dom, flags=re.S)
+    assert not re.search(r"<img|<i>|<script", body)
+    assert re.findall(r"<b>(.*?)</b>", body) == re.findall(r"<figcaption><b>(.*?)</b>", body)
+    assert drawn(dom) == 6
+    labels = re.findall(r"<text[^>]*>([^<]*)", re.sub(r"</?tspan[^>]*>", "", body))
+    assert any("&lt;b&gt;bold&lt;/b&gt;" in label and label.endswith("batch_size$x^2$") for label in labels)
+
+
+def test_no_name_is_part_of_a_template():
+    for plot in sweep_plots.plots(hostile())["cells"]:
+        templates = [trace[key] for trace in plot.data for key in ("hovertemplate", "texttemplate") if key in trace]
+        assert all("pwned" not in template for template in templates)
+
+
+def test_terminal_escapes_and_markdown_in_names_stay_text():
+    some = examples.line(title="[red]x[/red] \x1b[31m")
+    some.cells[0].status, some.cells[0].rows, some.cells[0].reason = "crashed", [], "| *boom* | \x1b[2J\n# h"
+    assert "\x1b" not in printed(some)
+    assert "[red]x[/red]" in printed(some)
+    text = markdown.render(some)
+    assert r"\| \*boom\* \|" in text
+    assert "\n# h" not in text
