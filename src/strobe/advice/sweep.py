@@ -34,7 +34,7 @@ def _failed(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
         why="What follows is about the other cells only.",
         do="Each cell's folder has its log.txt. --retry runs these again, with --memory_gib or --timeout raised "
         "where they stopped it.",
-        evidence={"failed": len(failed), "cells": len(sweep.cells)},
+        evidence={"failed": float(len(failed)), "cells": float(len(sweep.cells))},
     )
 
 
@@ -87,7 +87,13 @@ def _backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
         "larger the share, the more it pays.",
         do="Decide by the cells that you train with; measure the ways to train over delays against each other before "
         "writing off one of them.",
-        evidence={"lowest": low[1], "highest": high[1], "viable": viable, "small": small, "cells": len(found)},
+        evidence={
+            "lowest": low[1],
+            "highest": high[1],
+            "viable": float(viable),
+            "small": float(small),
+            "cells": float(len(found)),
+        },
     )
 
 
@@ -109,7 +115,7 @@ def _repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
         seen=f"{len(wide)} of {len(spread)} rows differ by more than {percent(APART)}; most: {_label(most[1])}.",
         why="Differences between cells of that size may be the machine's, not the setting's.",
         do="Sweep on a quiet machine, with more repeats or a longer --seconds.",
-        evidence={"largest": most[0], "rows": len(wide)},
+        evidence={"largest": most[0], "rows": float(len(wide))},
     )
 
 

@@ -15,6 +15,7 @@ from strobe.results.sweep import Cell, Scaling, Sweep
 OPENED = ("policy", "forward")  # parts whose own parts say more than they do
 WORTH_A_COLUMN = 0.1
 COLUMNS = 6
+FITS = 4  # of time along an axis, that the opening tells
 NAMED = 2  # failed cells that an opening sentence names; the table has them all
 
 Figures = Mapping[str, float]
@@ -47,8 +48,9 @@ def outline(sweep: Sweep) -> Document:
 
 
 def answers(sweep: Sweep) -> list[str]:
-    """The best cells, then how the figures grow, then what became of the cells."""
-    return [*(best.sentence for best in sweep.best), *(fit.sentence for fit in sweep.scaling), *_became(sweep)]
+    """The best cells, then how time grows (the table has memory as well), then what became of the cells."""
+    grows = [fit.sentence for fit in sweep.scaling if fit.figure == "time"][:FITS]
+    return [*(best.sentence for best in sweep.best), *grows, *_became(sweep)]
 
 
 def _became(sweep: Sweep) -> Iterator[str]:
@@ -178,13 +180,13 @@ def _figures(
         (Column("Repeats' medians (ms)"), repeats),
         (Column("Samples/s"), lambda row, _: units.ms(row.throughput, rate)),
         (Column("ms per sample"), each),
-        (Column("Memory"), lambda row, _: units.size(row.memory_bytes)),
-        (Column("Live tensors"), lambda row, _: units.size(row.activation_bytes)),
-        (Column("GFLOP"), lambda row, _: units.gflop(row.gflop)),
         *(
             (Column(f"{units.plain(part)} %"), lambda _, held, part=part: units.percent(held.get(part)))
             for part in parts
         ),
+        (Column("Memory"), lambda row, _: units.size(row.memory_bytes)),
+        (Column("Live tensors"), lambda row, _: units.size(row.activation_bytes)),
+        (Column("GFLOP"), lambda row, _: units.gflop(row.gflop)),
         (Column("Against baseline", numeric=False), lambda row, _: row.verdict and row.verdict.kind),
         (Column("Change"), lambda row, _: units.change(row.verdict and row.verdict.ratio)),
         (Column("Interval of it"), lambda row, _: units.change_span(row.verdict and row.verdict.interval)),
@@ -218,7 +220,9 @@ def scaling(sweep: Sweep) -> Table:
     for fit in sweep.scaling:
         exponent, slope, fixed = fit.interval, fit.slope_interval, _amount(fit, fit.fixed)
         per, unit = _per(fit), units.plain(fit.unit)
-        more = f"{_amount(fit, fit.slope * per)} per {unit.removesuffix('s') if per == 1 else f'{per:,} {unit}'}"
+        more = None
+        if fit.slope is not None:
+            more = f"{_amount(fit, fit.slope * per)} per {unit.removesuffix('s') if per == 1 else f'{per:,} {unit}'}"
         cells: list[str | None] = [units.plain(fit.axis), fit.figure, units.plain(fit.measurement)]
         cells += [f"{fit.exponent:.2f}"]
         cells += [exponent and f"{exponent.low:.2f} to {exponent.high:.2f}", more]
@@ -231,12 +235,14 @@ def scaling(sweep: Sweep) -> Table:
 def _per(fit: Scaling) -> int:
     """As many units of the axis as make the slope readable: one pixel adds nanoseconds."""
     least = 0.01 if fit.figure == "time" else 1
-    return next((n for n in (1, 1000) if abs(fit.slope) * n >= least), 1_000_000)
+    return next((n for n in (1, 1000) if abs(fit.slope or 0.0) * n >= least), 1_000_000)
 
 
-def _amount(fit: Scaling, value: float) -> str:
+def _amount(fit: Scaling, value: float | None) -> str | None:
+    if value is None:
+        return None
     if fit.figure != "time":
-        return units.size(round(value)) or ""
+        return units.size(round(value))
     return f"{value:,.{units.digits(value) - 1}f} ms".replace("-", "−")
 
 

@@ -81,7 +81,7 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
 def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = "") -> Outcome:
     """Run ``job`` to its end. ``look`` is told, a few times a second, the last thing that the cell said.
 
-    An exception from ``look``, or Ctrl-C, ends the cell and leaves no trace of it.
+    An exception from ``look``, or Ctrl-C, ends the cell; one that had no outcome yet leaves no trace.
     """
     shutil.rmtree(job.folder, ignore_errors=True)
     job.folder.mkdir(parents=True)
@@ -107,7 +107,8 @@ def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = 
                 look(last_line(job.folder / LOG))
         except BaseException:
             _kill(process)
-            shutil.rmtree(job.folder, ignore_errors=True)
+            if outcome_of(job.folder) is None:  # else it had ended, and only its process was still on its way out
+                shutil.rmtree(job.folder, ignore_errors=True)
             raise
         _kill(process)
     found = outcome_of(job.folder)

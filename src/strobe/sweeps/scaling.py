@@ -16,6 +16,7 @@ import numpy as np
 from strobe.results.schema import Interval
 from strobe.results.sweep import Axis, Cell, Row, Scaling
 
+UNKNOWN = 1.0  # width of an exponent's interval from which it says nothing: proportional, or not at all
 CURVED = 0.10  # relative residual above which a shape does not describe the points
 Figure = Literal["time", "memory", "activations"]
 
@@ -82,8 +83,15 @@ def _fit(axis: Axis, measurement: str, figure: Figure, cells: Sequence[Cell]) ->
     exponent, interval = float(power.params[0]), _interval(power)
     distinct = len(set(x.tolist()))
     straight = slope is not None and fixed is not None and off_line < off_power and distinct > 2
-    words = _line(figure, axis, slope or 0.0, slope_interval, fixed or 0.0) if straight else None
-    sentence = words or _power(figure, axis, exponent, interval)
+    if interval is not None and interval.high - interval.low > UNKNOWN:
+        sentence = (
+            f"how {_named(figure)} grows with {axis.name} is not shown: an exponent of {exponent:.2f} fits best, but "
+            f"so does anything from {interval.low:.2f} to {interval.high:.2f}"
+        )
+    elif straight:
+        sentence = _line(figure, axis, slope or 0.0, slope_interval, fixed or 0.0)
+    else:
+        sentence = _power(figure, axis, exponent, interval)
     if distinct == 2:
         sentence += "; from two values, so the shape is not tested"
     curved = distinct > 2 and min(off_power, off_line) > CURVED
@@ -120,7 +128,7 @@ def _power(figure: Figure, axis: Axis, exponent: float, interval: Interval | Non
     name = _named(figure)
     if interval and interval.low <= 0 <= interval.high and abs(exponent) < 0.1:
         return f"{name} does not depend on {axis.name} as far as these cells show (exponent {exponent:.2f}{said})"
-    return f"{name} grows as {axis.unit} ^ {exponent:.2f}{said}: twice the {axis.unit}, {doubled:.2f} × the {figure}"
+    return f"{name} grows as {axis.name} ^ {exponent:.2f}{said}: twice the {axis.unit}, {doubled:.2f} × the {figure}"
 
 
 def _line(figure: Figure, axis: Axis, slope: float, interval: Interval | None, fixed: float) -> str:

@@ -127,7 +127,7 @@ def common_findings(found: Found) -> list[Finding]:
         first = fired[0]
         if first.rule != "biggest-part":  # the table's own columns say it better
             runs = f"In {len(fired)} of {len(results)} runs. One of them: {first.seen}"
-            shown.append(first.model_copy(update={"seen": runs, "gain": "", "evidence": {"runs": len(fired)}}))
+            shown.append(first.model_copy(update={"seen": runs, "gain": "", "evidence": {"runs": float(len(fired))}}))
     return shown
 
 

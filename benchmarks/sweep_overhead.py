@@ -1,0 +1,112 @@
+"""What does a sweep cost a cell beyond the cell itself? Bar: at most 0.2 s beyond process start and model build.
+
+Runs a real sweep of tiny cells and adds up, per cell, everything that is the sweep's own doing: checking the cell's
+flags, keeping its result, noticing that its process has ended and starting the next, and its row of the answer. What is
+paid once however many cells there are (the driver's imports, the report) is shown beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+from _shared import finish
+from rich.console import Console
+from rich.table import Table
+
+from strobe.cli import breakdown, common, sweep
+from strobe.cli.live import Live
+from strobe.report import html
+from strobe.results import store
+from strobe.sweeps.answer import answer
+from strobe.sweeps.execute import Outcome, outcome_of, write_outcome
+from strobe.sweeps.table import folder_of
+
+BAR_S = 0.2
+FLAGS = ["--policy.type=act", "--policy.size=tiny", "--iterations=2", "--skip_counting"]
+
+
+def keeping(root: Path, repeats: int) -> float:
+    """Seconds that a cell's process spends on keeping its result, once the study has ended (median)."""
+    flags, config = breakdown.read(FLAGS)
+    with Live() as live:
+        found = breakdown.study(flags, config, live)
+    took = []
+    for number in range(repeats):
+        folder = root / f"kept-{number}"
+        start = time.perf_counter()
+        trace = common.finish(found, FLAGS, time.monotonic())
+        store.save(found.result, folder, trace)
+        write_outcome(folder, Outcome(status="done", started=found.result.started, duration_s=0))
+        took.append(time.perf_counter() - start)
+    return statistics.median(took)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="3 cells instead of 12: under a minute on an idle machine")
+    count = 3 if parser.parse_args().quick else 12
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        asked = ["breakdown", *FLAGS, f"--grid=seed={','.join(str(seed) for seed in range(count))}"]
+        sweep.refused(*sweep.read(asked)[::2])  # brings LeRobot in, once
+        once = {"the driver's start": time.time() - psutil.Process().create_time()}
+
+        start = time.perf_counter()
+        study, config, cells = sweep.read(asked)
+        invalid = sweep.refused(study, cells)
+        checking = (time.perf_counter() - start) / count
+        assert not invalid
+
+        kept = keeping(root, 10)
+
+        start = time.perf_counter()
+        assert sweep.launch(study, config, cells, invalid, root)
+        whole = time.perf_counter() - start
+        order = sorted((folder_of(root, cell, 1) for cell in cells), key=lambda folder: _outcome(folder).started)
+        # From the cell's last write but one (its result) to the start of the next cell's process.
+        gaps = [
+            _outcome(following).started.timestamp() - (folder / store.RESULT).stat().st_mtime
+            for folder, following in itertools.pairwise(order)
+        ]
+
+        start = time.perf_counter()
+        found = answer(study, cells, 1, invalid, root)
+        answered = (time.perf_counter() - start) / count
+        start = time.perf_counter()
+        store.save(found, root)
+        store.replace(root / store.REPORT, html.render(found).encode())
+        once["report"] = time.perf_counter() - start
+
+    parts = {
+        "checking its flags": checking,
+        "keeping its result": kept,
+        "from its end to the next one's start": statistics.median(gaps),
+        "its row of the answer": answered,
+    }
+    total = sum(parts.values())
+    table = Table("per cell", "s", title=f"{count} cells, {whole / count:.1f} s each in all")
+    for name, seconds in parts.items():
+        table.add_row(name, f"{seconds:.3f}")
+    table.add_row("all of it", f"{total:.3f}", style="bold")
+    table.add_section()
+    for name, seconds in once.items():
+        table.add_row(f"once: {name}", f"{seconds:.3f}")
+    Console().print(table)
+    figures = {"overhead_s": total, "cell_s": whole / count, "cells": count, "parts": parts, "once": once}
+    finish(figures, total <= BAR_S)
+
+
+def _outcome(folder: Path) -> Outcome:
+    found = outcome_of(folder)
+    assert found is not None, folder
+    return found
+
+
+if __name__ == "__main__":
+    main()
