@@ -53,6 +53,7 @@ class Job:
     folder: Path
     limits: Limits
     environment: dict[str, str] = field(default_factory=dict)
+    module: str = CELL  # what Python runs, so that tests can have light cells
 
 
 class Outcome(Data):
@@ -86,7 +87,7 @@ def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = 
     shutil.rmtree(job.folder, ignore_errors=True)
     job.folder.mkdir(parents=True)
     started, clock = datetime.now(UTC), time.monotonic()
-    command = [sys.executable, "-m", CELL, str(job.folder.absolute()), job.study, *job.argv]
+    command = [sys.executable, "-m", job.module, str(job.folder.absolute()), job.study, *job.argv]
     environment = {**os.environ, **job.environment, DRIVER: str(os.getpid())}
     stopped: tuple[Status, str] | None = None
     with (job.folder / LOG).open("wb") as log:
