@@ -277,7 +277,7 @@ def _bring_home(folder: Path, outcome: Outcome, files: dict[str, bytes]) -> None
 def _given_up(job: Job, losses: list[str], worker: _Worker) -> Outcome:
     outcome = Outcome(
         status="crashed",
-        reason=f"its node was lost {len(losses)} times, in the end {losses[-1]}",
+        reason=f"given up after {len(losses)} nodes were lost under it; {losses[-1]}",
         started=worker.since,
         duration_s=round((datetime.now(UTC) - worker.since).total_seconds(), 3),
         node=worker.node,
@@ -306,22 +306,34 @@ def _connected(address: str | None) -> tuple[Any, bool]:
     if ray.is_initialized():
         return ray, False
     asked = address if address not in (None, "auto") else os.environ.get("RAY_ADDRESS") or "auto"
-    quiet = {"log_to_driver": False, "logging_level": logging.CRITICAL}
-    if asked not in ("auto", "local"):
+    more: dict[str, Any] = {}
+    if asked == "auto" and not _cluster_here():
+        asked = "local"
+    if asked == "local":
+        os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 would measure the cells at low priority
+        more["include_dashboard"] = False
+    elif asked != "auto":
         _require_listener(asked)
     try:
-        ray.init(address=asked, **quiet)
+        ray.init(address=asked, log_to_driver=False, logging_level=logging.CRITICAL, **more)
     except Exception as error:  # ConnectionError, RuntimeError, ValueError, and others from one version to the next
-        if asked != "auto":
-            raise UserError(
-                f"cannot join the Ray cluster at {asked}: {_line(error)} (start the sweep on one of its nodes)"
-            ) from None
-        os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 would measure the cells at low priority
-        try:
-            ray.init(address="local", include_dashboard=False, **quiet)
-        except Exception as another:
-            raise UserError(f"found no Ray cluster, and could not start one here: {_line(another)}") from None
+        if asked == "local":
+            raise UserError(f"found no Ray cluster, and could not start one here: {_line(error)}") from None
+        raise UserError(
+            f"cannot join the Ray cluster at {asked}: {_line(error)} (start the sweep on one of its nodes)"
+        ) from None
     return ray, True
+
+
+def _cluster_here() -> bool:
+    """Whether this machine belongs to a cluster. One that crashed leaves its address, which Ray would try for minutes."""
+    from ray._private.services import get_ray_address_from_environment  # what 'auto' means; nothing public tells
+
+    try:
+        _require_listener(get_ray_address_from_environment("auto", None))
+    except (ConnectionError, UserError):
+        return False
+    return True
 
 
 def _require_listener(address: str) -> None:
