@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -20,6 +21,7 @@ import pytest
 import strobe
 from strobe.errors import UserError
 from strobe.results import store
+from strobe.sweeps import cluster
 from strobe.sweeps.cluster import load_ray, run_on_ray
 from strobe.sweeps.execute import Job, Limits, outcome_of
 
@@ -64,6 +66,7 @@ def nodes() -> Iterator[Nodes]:
     paths = [str(Path(strobe.__file__).parents[1]), str(HERE), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("TMPDIR", folder)  # a cell that is killed with its node leaves its files
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         patch.delenv("RAY_ADDRESS", raising=False)
         load_ray()
@@ -259,3 +262,12 @@ def test_no_cluster_is_one_line_at_once(light: Callable[..., Job]) -> None:
     for wrong in ("ray://10.0.0.1:10001", "10.0.0.1"):
         with pytest.raises(UserError, match="write HOST:PORT"):
             next(run_on_ray([light("cell")], Heard(), wrong))
+
+
+def test_a_cluster_with_no_node_left_ends_the_sweep(light: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    head = {"Alive": True, "NodeID": "head", "Resources": {"memory": 1.0}}
+    monkeypatch.setattr(cluster, "_connected", lambda _: (SimpleNamespace(nodes=lambda: [head]), False))
+    monkeypatch.setattr(cluster, "ALONE_S", 0.2)
+    monkeypatch.setattr(cluster, "_LOOK_EVERY_S", 0.05)
+    with pytest.raises(UserError, match="has had no node to run a cell on"):
+        next(run_on_ray([light("cell")], Heard(), None))

@@ -326,7 +326,7 @@ def _connected(address: str | None) -> tuple[Any, bool]:
 
 
 def _cluster_here() -> bool:
-    """Whether this machine belongs to a cluster. One that crashed leaves its address, which Ray would try for minutes."""
+    """Whether this machine belongs to a cluster. One that crashed leaves its address; Ray would try it for minutes."""
     from ray._private.services import get_ray_address_from_environment  # what 'auto' means; nothing public tells
 
     try:
