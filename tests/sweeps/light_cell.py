@@ -1,50 +1,58 @@
-"""A cell without LeRobot: starts in a moment, does what its flags say, and logs when it begins and ends."""
+"""A cell that costs nothing: ``python -m light_cell FOLDER STUDY FLAGS…``, as `strobe.cli.cell` is called.
+
+It tells a log that all cells share when it begins and ends, and does what its flags say.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-import signal
 import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from strobe.cli.cell import attempt, end_with
+from strobe.cli.cell import end_with
 from strobe.sweeps.execute import DRIVER, Outcome, write_outcome
 
 
-def log(file: str, event: str, name: str) -> None:
-    with Path(file).open("a") as out:
-        out.write(f"{event} {name} {os.getpid()} {time.time():.6f}\n")
-
-
 def main() -> None:
-    folder = Path(sys.argv[1])
-    flags = dict(flag.removeprefix("--").split("=", 1) for flag in sys.argv[3:])
     end_with(int(os.environ[DRIVER]))
-    log(flags["log"], "begin", flags["name"])
-    print("light cell begins", flush=True)
-    act = flags.get("act", "")
-    if act == "hog":
-        held = []
-        while True:
-            held.append(bytearray(2**24))
-            time.sleep(0.01)
-    if act == "exit":
-        print("it went wrong", flush=True)
-        os._exit(3)
-    if act == "segfault":
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if act == "oom-killer":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if act == "unknown study":
-        status, reason = attempt(folder, "nothing", [])
-        write_outcome(folder, Outcome(status=status, reason=reason, started=datetime.now(UTC), duration_s=0))
-        return
-    time.sleep(float(flags.get("sleep", "0.05")))
-    (folder / "result.json").write_text("{}")
-    log(flags["log"], "end", flags["name"])
-    write_outcome(folder, Outcome(status="done", started=datetime.now(UTC), duration_s=0))
+    folder, flags = Path(sys.argv[1]), dict(flag.removeprefix("--").split("=") for flag in sys.argv[3:])
+    say("begin", flags["name"])
+    print("here I am", flush=True)
+    if "sleep_once" in flags and not (been := Path(os.environ["LIGHT_LOG"]).with_name(flags["name"])).exists():
+        been.touch()
+        time.sleep(float(flags["sleep_once"]))
+    time.sleep(float(flags.get("sleep", 0.1)))
+    if "exit" in flags:
+        say("end", flags["name"])
+        os._exit(int(flags["exit"]))
+    if "hold" in flags:
+        held = bytearray(b"x" * int(flags["hold"]))
+        time.sleep(30)
+        del held
+    if flags.get("suicide") == "runner":
+        os.kill(int(os.environ[DRIVER]), 9)
+        time.sleep(30)
+    (folder / "trace.json.gz").write_bytes(b"trace of " + flags["name"].encode())
+    (folder / "result.json").write_text(json.dumps({"name": flags["name"], "cwd": os.getcwd()}))
+    write_outcome(folder, Outcome(status="done", started=datetime.now(UTC), duration_s=0.0))
+    say("end", flags["name"])
+
+
+def say(what: str, name: str) -> None:
+    line = {
+        "what": what,
+        "name": name,
+        "time": time.time(),
+        "pid": os.getpid(),
+        "node": os.environ.get("LIGHT_NODE"),
+        "gpu": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+    }
+    with open(os.environ["LIGHT_LOG"], "a") as log:
+        log.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

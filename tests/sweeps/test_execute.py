@@ -27,7 +27,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def job(tmp_path: Path, act: str = "", seconds: float = 60, memory: float = 2**40, **flags: object) -> Job:
     argv = [f"--log={tmp_path / 'log'}", "--name=one", f"--act={act}", *(f"--{k}={v}" for k, v in flags.items())]
     limits = Limits(seconds, int(memory))
-    return Job("key", 1, "light", tuple(argv), "one", tmp_path / "cell", limits, module="light_cell")
+    return Job("key", 1, "light", tuple(argv), "one", tmp_path / "cell", limits, module="acting_cell")
 
 
 def alive(tmp_path: Path) -> list[int]:

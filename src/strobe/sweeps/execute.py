@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -52,6 +52,7 @@ class Job:
     label: str
     folder: Path
     limits: Limits
+    environment: dict[str, str] = field(default_factory=dict)  # of the cell's process, beside what it inherits
     module: str = CELL  # what the process runs; tests have lighter ones
 
 
@@ -87,7 +88,7 @@ def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = 
     job.folder.mkdir(parents=True)
     started, clock = datetime.now(UTC), time.monotonic()
     command = [sys.executable, "-m", job.module, str(job.folder.absolute()), job.study, *job.argv]
-    environment = {**os.environ, DRIVER: str(os.getpid())}
+    environment = {**os.environ, **job.environment, DRIVER: str(os.getpid())}
     stopped: tuple[Status, str] | None = None
     with (job.folder / LOG).open("wb") as log:
         process = subprocess.Popen(
