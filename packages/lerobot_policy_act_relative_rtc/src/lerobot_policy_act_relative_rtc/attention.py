@@ -68,7 +68,7 @@ class FeedForward(nn.Sequential):
     """Two linear layers on each token."""
 
     def __init__(self, dim: int, hidden: int, dropout: float) -> None:
-        super().__init__(nn.Linear(dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, dim))
+        super().__init__(nn.Linear(dim, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout), nn.Linear(hidden, dim))
 
 
 class EncoderLayer(nn.Module):
