@@ -33,7 +33,7 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
 
 def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
     """The VAE encoder sees the actions to be learnt; it does not run at inference."""
-    if not policy.config.use_vae:
+    if not getattr(policy.config, "use_vae", False):
         return ()
     return [Probe.module("model.vae_encoder", "VAE encoder"), blocks("model.vae_encoder.layers", "layer")]
 

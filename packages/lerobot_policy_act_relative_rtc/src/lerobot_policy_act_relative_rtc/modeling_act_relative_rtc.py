@@ -36,6 +36,11 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
     config_class = ACTRelativeRTCConfig  # pyright: ignore[reportAssignmentType]
     name = "act_relative_rtc"  # pyright: ignore[reportAssignmentType]
 
+    action_mean: Tensor
+    action_std: Tensor
+    delta_mean: Tensor
+    delta_std: Tensor
+
     def __init__(
         self,
         config: ACTRelativeRTCConfig,

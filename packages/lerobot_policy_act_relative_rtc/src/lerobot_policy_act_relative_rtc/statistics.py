@@ -6,7 +6,7 @@ state's stay absolute. The state's change is the state minus the state some fram
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,11 +98,11 @@ def _changes(states: Array, frames: int) -> Array:
     return states - states[np.maximum(np.arange(len(states)) - frames, 0)]
 
 
-def _mean_std(parts: Any) -> tuple[Array, Array]:
+def _mean_std(parts: Callable[[], Iterable[Array]]) -> tuple[Array, Array]:
     """Over the rows of all parts; in two passes, because a sum of squares would lose what is far from zero."""
     count = sum(len(part) for part in parts())
-    mean = sum(part.sum(0) for part in parts()) / count
-    variance = sum(np.square(part - mean).sum(0) for part in parts()) / count
+    mean = np.sum([part.sum(0) for part in parts()], axis=0) / count
+    variance = np.sum([np.square(part - mean).sum(0) for part in parts()], axis=0) / count
     return mean, _usable(np.sqrt(variance))
 
 
