@@ -7,10 +7,10 @@ rounds; each way is compared with ``sampled`` of the same attention. Bars: packe
 Beside it the seed's own criterion, the backbone's share of the forward pass (≥ 70 %: expanding is viable, < 50 %: it
 is not), and gradient noise. Noise is the expected squared distance of a step's gradient from its mean, over the mean's
 own square, of the reconstruction alone and with dropout off: ``delay noise`` over draws of the delays for one batch
-(0 where all delays are computed), ``data noise`` over batches. A step's noise falls with 1/n when n of them are averaged, so noise × time of one step is
-what the same accuracy costs; it is shown over that of ``sampled``, and below 1 computing all delays pays. Both noises
-are those of random weights on random data: how much they are for a trained policy on its own dataset, only training
-there can say.
+(0 where all delays are computed), ``data noise`` over batches. A step's noise falls with 1/n when n of them are
+averaged, so noise × time of one step is what the same accuracy costs; it is shown over that of ``sampled``, and below 1
+computing all delays pays. Both noises are those of random weights on random data: how much they are for a trained
+policy on its own dataset, only training there can say.
 
 On Linux it starts itself again with an allocator that keeps its memory, as a GPU's does: by default large tensors go
 back to the kernel between operators, whose zeroing of fresh pages then is much of an expanded step
@@ -251,7 +251,7 @@ def main() -> None:
                 times[baseline(name)], times[name], baseline_name=baseline(name), candidate_name=name
             )
             ratio, low, high = verdict.ratio, verdict.interval.low, verdict.interval.high
-            shown = (f"{ratio:.3f}", f"{low:.3f} … {high:.3f}")
+            shown = (f"{ratio:.3f}", f"{low:.2f}–{high:.2f}")
             figure |= {"ratio": ratio, "interval": [low, high], "pairs": verdict.pairs, "bar": BARS[name]}
             holds = holds and (quick or ratio <= BARS[name])
         noise = ("–", "–", "–")
