@@ -191,7 +191,7 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
         if self.config.use_rtc:
             raise ValueError(
                 "select_action cannot be used with use_rtc on, which needs to know the delay: "
-                "call predict_action_chunk, run lerobot-rollout with --inference.type=rtc, or set use_rtc=false"
+                "call predict_action_chunk, run lerobot-rollout with --inference.type=rtc, or train with use_rtc=false"
             )
         self.eval()
         state = _last(batch[OBS_STATE], 2)
