@@ -15,15 +15,18 @@ from strobe.subjects.standins import TINY_VOCABULARY
 
 IMAGE = (3, 64, 64)  # of the tiny policies' synthetic cameras
 
+_ACT = {
+    "dim_model": 64,
+    "dim_feedforward": 128,
+    "n_encoder_layers": 2,
+    "n_vae_encoder_layers": 2,
+    "latent_dim": 8,
+}
+
 # Lengths that decide how often a part runs (chunk, denoising steps of the flow policies) are left alone.
 _FIELDS: dict[str, dict[str, Any]] = {
-    "act": {
-        "dim_model": 64,
-        "dim_feedforward": 128,
-        "n_encoder_layers": 2,
-        "n_vae_encoder_layers": 2,
-        "latent_dim": 8,
-    },
+    "act": _ACT,
+    "act_relative_rtc": _ACT,
     "diffusion": {
         "down_dims": (32, 64, 128),
         "diffusion_step_embed_dim": 32,
