@@ -25,7 +25,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -33,6 +32,7 @@ import torch
 from _shared import finish
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
+from lerobot_policy_act_relative_rtc import ACTRelativeRTCConfig, ACTRelativeRTCPolicy
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -40,9 +40,6 @@ from torch import Tensor
 from strobe.measure.accounting import Accounting
 from strobe.measure.sampling import Budget, collect
 from strobe.measure.verdicts import paired_verdict
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "packages" / "lerobot_policy_act_relative_rtc" / "src"))
-from lerobot_policy_act_relative_rtc import ACTRelativeRTCConfig, ACTRelativeRTCPolicy
 
 BARS = {"packed/one_way": 1.2, "expanded/one_way": 5.5, "expanded/two_way": 5.5}
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36), "MALLOC_TOP_PAD_": str(2**28)}
@@ -239,7 +236,13 @@ def main() -> None:
         "data noise",
     )
     table = Table(*columns, "noise × time", title=title)
-    figures: dict[str, Any] = {"device": device, "batch_size": size, "image": image, "backbone_share": shares}
+    figures: dict[str, Any] = {
+        "device": device,
+        "batch_size": size,
+        "image": image,
+        "backbone_share": shares,
+        "judged": not quick,
+    }
     holds = True
     for name in names:
         took, attention = median(times[name]), name.split("/")[1]

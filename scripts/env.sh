@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 venv=.venv
 stamp=$venv/.strobe-ready
 unfinished=$venv/.strobe-unfinished
-inputs=$(cat requirements/lock.txt requirements/uv.txt pyproject.toml scripts/env.sh | cksum)
+plugin=packages/lerobot_policy_act_relative_rtc
+inputs=$(cat requirements/lock.txt requirements/uv.txt pyproject.toml $plugin/pyproject.toml scripts/env.sh | cksum)
 
 if [ -x $venv/bin/python ] && [ "$(cat $stamp 2>/dev/null)" = "$inputs" ]; then
     exit 0
@@ -74,7 +75,7 @@ rm -f $stamp
 touch $unfinished
 
 install $again --require-hashes -r requirements/lock.txt
-install --no-deps --no-build-isolation -e .
+install --no-deps --no-build-isolation -e . -e $plugin
 
 rm -f $unfinished
 echo "$inputs" >$stamp
