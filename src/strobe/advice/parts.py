@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
-from strobe.advice.view import examined, find, first_cut, free, ms, percent, top, whole_ms, without
+from strobe.advice.view import examined, find, first_cut, free, ms, number, percent, top, whole_ms, without
 from strobe.results.schema import Finding, Result
 
 # What to try on a part, where its name says what it does; the flags are Strobe's.
@@ -16,6 +16,11 @@ LEVERS = {
     "vision tower": "Feed fewer cameras: each one is a pass through the tower.",
     "prefix KV cache": "Feed fewer cameras or a shorter prompt: the prefix's length sets its cost.",
 }
+MEASURE_WAYS = (
+    "The share says nothing of packing all delays into one sequence: measure the ways at your batch and image size, "
+    "e.g. `strobe compare --policy.type=act_relative_rtc --policy.prefix_attention=one_way --phase='training step' "
+    "--variant 'packed: policy.delay_training=packed' --variant 'expanded: policy.delay_training=expanded'`."
+)
 
 
 def biggest_part(result: Result, _: Thresholds) -> Iterator[Finding]:
@@ -52,17 +57,17 @@ def backbone(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         if forward is None or found is None:
             continue
         share = min(found.share / forward.share, 1.0)
-        delays = max(thresholds.delays, 1)
+        delays = int(max(number(measurement, "delays") or thresholds.delays, 1))
         expanded = share + delays * (1 - share)
         if share >= thresholds.backbone_dominates:
             rule, level, answer = "backbone-dominates", "good", "batch expansion is viable"
-            do = "Expand the batch over the delays after the backbone, rather than write attention masks."
+            do = f"Expanding the batch after the backbone may do. {MEASURE_WAYS}"
         elif share < thresholds.backbone_small:
             rule, level, answer = "backbone-small", "info", "reconsider batch expansion"
-            do = "Consider evaluating all delays in one pass with attention masks (VFLASH)."
+            do = MEASURE_WAYS
         else:
             rule, level, answer = "backbone-undecided", "info", "undecided on batch expansion"
-            do = "Measure both ways to train at your batch and image size."
+            do = MEASURE_WAYS
         yield Finding(
             rule=rule,
             level=level,

@@ -17,8 +17,10 @@ class Thresholds:
     backbone_dominates: float = 0.7
     # Backbone's share of a training forward under which it should be reconsidered (the delay benchmark's).
     backbone_small: float = 0.5
-    # Delays that batch expansion evaluates at once, for the computed gain (the delay benchmark: rtc_max_delay).
+    # Delays that batch expansion evaluates at once where the policy does not say (the delay benchmark's rtc_max_delay).
     delays: int = 10
+    # Cost of a training step over all delays, over one with a random delay, up to which it is cheap.
+    delays_cheap: float = 1.5
     # Preprocessing's share of inference above which it is heavy (the toolkit's experience).
     preprocessing_heavy: float = 0.2
     # The policy's share of inference below which the rest is worth a look (the toolkit: 70 to 90 % is usual).

@@ -218,6 +218,10 @@ def _facts(subject: Subject, phase: Phase, options: Options) -> dict[str, str | 
         "chunk size": getattr(config, "chunk_size", None) or getattr(config, "horizon", None),
         "tensors requiring grad": sum(1 for parameter in subject.policy.parameters() if parameter.requires_grad),
     }
+    if phase != "inference" and getattr(config, "use_rtc", False):  # training-time RTC
+        facts["delay_training"] = getattr(config, "delay_training", None)
+        facts["prefix_attention"] = getattr(config, "prefix_attention", None)
+        facts["delays"] = getattr(config, "rtc_max_delay", 0) + 1
     if phase == "inference":
         facts["denoising steps"] = steps
         facts["executed actions"] = getattr(config, "n_action_steps", None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strobe.errors import UserError, nearest
@@ -10,7 +10,7 @@ from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import Effect, Undo
 
 # Read at every call, so that a change needs no second copy of the weights. Others shape the weights or are read once.
-LIVE = ("num_inference_steps", "num_steps", "n_action_steps", "use_amp")
+LIVE = ("num_inference_steps", "num_steps", "n_action_steps", "use_amp", "delay_training", "prefix_attention")
 
 
 @dataclass
@@ -55,4 +55,8 @@ class Settings:
             known = config[name]
             if known is not None and not isinstance(value, type(known)):
                 raise UserError(f"'policy.{name}' is a {type(known).__name__}, not '{value}'")
+        try:
+            replace(subject.policy.config, **self.values)  # the config's own check of what goes together
+        except ValueError as error:
+            raise UserError(" ".join(str(error).split())) from None
         self._checked = True
