@@ -166,7 +166,7 @@ def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
             default = None
         plain = isinstance(default, str | int | float | bool | Path | list) and default not in ("", [])
         lines.append(f"  --{item.name}{f' (default: {_shown(default)})' if plain else ''}")
-        lines += [f"      {line}" for line in said.splitlines()]
+        lines += [f"      {line}" for line in said.splitlines() if line.strip()]
     return "\n".join(lines)
 
 

@@ -268,7 +268,7 @@ def _heat_maps(sweep: Sweep) -> list[Plot]:
         of = [measurement] if len(measured) > 1 else []
         of += [f"{axis.name} {value}" for axis, value in zip(others, rest, strict=True)]
         inside = [cell for cell in sweep.cells if _rest(cell, others) == rest]
-        unlike = len({tables.ran_on(cell) for cell in inside}) > 1
+        unlike = len({tables.ran_on(cell) for cell in inside} - {""}) > 1  # a cell that failed has no machine
         left_out = f"The table has what the other {len(wanted) - MAPS:,} maps would show." if len(wanted) > MAPS else ""
         axes = f"{units.plain(down.name)} by {units.plain(across.name)}."
         said = [axes, "From unlike machines: see the table." if unlike else ""]

@@ -14,6 +14,9 @@ from strobe.results.schema import Finding, Machine, Measurement, Result
 from strobe.sweeps.execute import Outcome, outcome_of
 from strobe.sweeps.grid import Cell
 
+# Rules on one run whose answer the sweep's table and its own rules give for all of them.
+SAID_BETTER = ("biggest-part", "backbone-dominates", "backbone-small", "backbone-undecided")
+
 Found = dict[tuple[str, int], tuple[Outcome, Result | None]]  # by the cell's key and the repeat
 
 
@@ -125,7 +128,7 @@ def common_findings(found: Found) -> list[Finding]:
     shown = []
     for fired in by_rule.values():
         first = fired[0]
-        if first.rule != "biggest-part":  # the table's own columns say it better
+        if first.rule not in SAID_BETTER:
             runs = f"In {len(fired)} of {len(results)} runs. One of them: {first.seen}"
             shown.append(first.model_copy(update={"seen": runs, "gain": "", "evidence": {"runs": float(len(fired))}}))
     return shown
