@@ -32,7 +32,8 @@ from strobe.measure.sampling import Budget, collect
 from strobe.measure.verdicts import paired_verdict
 from strobe.results.schema import Component
 from strobe.subjects.loading import load_subject
-from strobe.subjects.subject import ITERATION, Subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import ITERATION
 from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached
 from strobe.timeline.sections import recording
@@ -74,7 +75,7 @@ class Both:
             one.__exit__(*exception)
 
 
-def seen_by_both(subject: Subject, hooks: list[Any]) -> tuple[list[Component], Operators]:
+def seen_by_both(subject: PolicySubject, hooks: list[Any]) -> tuple[list[Component], Operators]:
     """One chunk: our components of it, and what torch.profiler saw of the operators in each part."""
     seen = Operators(Counter(), Counter())
 

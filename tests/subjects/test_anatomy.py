@@ -9,7 +9,8 @@ from torch import nn
 
 from strobe.subjects.anatomy import along_modules, anatomy_of
 from strobe.subjects.loading import load_subject
-from strobe.subjects.subject import ITERATION, Subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import ITERATION
 from strobe.timeline import ProbeError, Timeline
 from strobe.timeline.probe import Attached
 from strobe.treatments.rtc import RealTimeChunking
@@ -37,11 +38,11 @@ PARTS = {
 
 
 @pytest.fixture(scope="module", params=PARTS)
-def subject(request) -> Subject:
+def subject(request) -> PolicySubject:
     return load_subject(policy_type=request.param, size="tiny")
 
 
-def paths(subject: Subject, phase, depth: int) -> list[tuple[str, ...]]:
+def paths(subject: PolicySubject, phase, depth: int) -> list[tuple[str, ...]]:
     with Attached(subject.hooks(phase, depth)), Timeline() as timeline:
         subject.call(phase, 2)(0)
     return [section.path for section in timeline.sections()]

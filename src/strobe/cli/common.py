@@ -26,7 +26,7 @@ from strobe.report import html
 from strobe.results import store
 from strobe.results.schema import Result
 from strobe.studies.measuring import Options
-from strobe.subjects.subject import Subject
+from strobe.subjects.policy_subject import PolicySubject
 from strobe.timeline.timeline import Section
 from strobe.timeline.trace import chrome_trace
 
@@ -135,7 +135,7 @@ def options_of(config: RunConfig) -> Options:
     )
 
 
-def load_subject(flags: PolicyFlags, config: RunConfig, live: Live) -> Subject:
+def load_subject(flags: PolicyFlags, config: RunConfig, live: Live) -> PolicySubject:
     """Build or load the policy, with inputs. Raises UserError."""
     import torch
 

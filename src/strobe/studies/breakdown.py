@@ -27,7 +27,7 @@ def breakdown(
         leaves out the phases not begun.
     """
     reporter = reporter or Silent()
-    result = begin(subject, "breakdown", f"{subject.loaded.info.name}: where the time goes", options, reporter)
+    result = begin(subject, "breakdown", f"{subject.info.name}: where the time goes", options, reporter)
     measured: list[Measured] = []
     for phase in phases:
         variant = Variant(phase, treatments if phase == "inference" else ())
@@ -45,7 +45,7 @@ def begin(subject: Subject, study: str, title: str, options: Options, reporter: 
     where = machine.describe(subject.device)
     if options.counted:
         reporter.stage("measuring what this machine can do")
-        dtypes = [dtype for dtype in subject.loaded.info.dtypes if dtype in ("float32", "bfloat16", "float16")]
+        dtypes = [dtype for dtype in subject.info.dtypes if dtype in ("float32", "bfloat16", "float16")]
         where.ceiling = ceilings.measure(subject.device, dtypes or ["float32"])
     else:
         where.ceiling = Ceiling()
@@ -53,7 +53,7 @@ def begin(subject: Subject, study: str, title: str, options: Options, reporter: 
         strobe_version=strobe.__version__,
         study=study,  # type: ignore[arg-type]
         title=title,
-        subject=subject.loaded.info,
+        subject=subject.info,
         machine=where,
-        notes=list(subject.loaded.notes),
+        notes=list(subject.notes),
     )

@@ -36,7 +36,7 @@ def compare(
     if len(set(names)) < len(names):
         raise UserError(f"two variants have the same name: {', '.join(names)}")
     reporter = reporter or Silent()
-    title = f"{subject.loaded.info.name}: {' against '.join(names)}"
+    title = f"{subject.info.name}: {' against '.join(names)}"
     result = begin(subject, "compare", title, options, reporter)
     measured = measure(subject, phase, variants, options, result.machine.ceiling, reporter)
     result.measurements = measured.measurements

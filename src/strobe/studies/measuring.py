@@ -17,7 +17,7 @@ from strobe.measure.memory import peak_process
 from strobe.measure.sampling import Budget, Collected, Progress, collect
 from strobe.measure.statistics import summarise
 from strobe.results.schema import Ceiling, Measurement, Memory, Samples
-from strobe.subjects.subject import ITERATION, Phase, Subject
+from strobe.subjects.subject import ITERATION, Facts, Phase, Subject
 from strobe.timeline import Section, Timeline
 from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.sections import unseen
@@ -172,7 +172,7 @@ def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks
     return _Counted(
         accounting,
         Memory(
-            weights=subject.loaded.info.weight_bytes,
+            weights=subject.info.weight_bytes,
             peak_activations=accounting.total.peak_bytes if accounting is not None else None,
             peak_process=process.bytes,
             peak_device=on_device,
@@ -201,30 +201,14 @@ def _measurement(
         clock="host" if runs[0].whole.device_ms is None else "device",
         samples=Samples(warmup=warmup, values=values, summary=summary),
         components=components(runs, accounts, ceiling),
-        memory=counted.memory if counted is not None else Memory(weights=subject.loaded.info.weight_bytes),
+        memory=counted.memory if counted is not None else Memory(weights=subject.info.weight_bytes),
         spans=spans(nearest),
         facts=variant.facts(),
     )
 
 
-def _facts(subject: Subject, phase: Phase, options: Options) -> dict[str, str | int | float | bool | None]:
-    config: Any = subject.policy.config
-    steps = getattr(config, "num_inference_steps", None) or getattr(config, "num_steps", None)
-    if steps is None and hasattr(config, "num_train_timesteps"):  # Diffusion takes them all unless told otherwise
-        steps = config.num_train_timesteps
-    facts: dict[str, str | int | float | bool | None] = {
-        "device": str(subject.device),
-        "batch size": 1 if phase == "inference" else options.batch_size,
-        "chunk size": getattr(config, "chunk_size", None) or getattr(config, "horizon", None),
-        "tensors requiring grad": sum(1 for parameter in subject.policy.parameters() if parameter.requires_grad),
-    }
-    if phase != "inference" and getattr(config, "use_rtc", False):  # training-time RTC
-        facts["delay_training"] = getattr(config, "delay_training", None)
-        facts["prefix_attention"] = getattr(config, "prefix_attention", None)
-        facts["delays"] = getattr(config, "rtc_max_delay", 0) + 1
-    if phase == "inference":
-        facts["denoising steps"] = steps
-        facts["executed actions"] = getattr(config, "n_action_steps", None)
+def _facts(subject: Subject, phase: Phase, options: Options) -> Facts:
+    facts = {"device": str(subject.device), **subject.facts(phase, options.batch_size)}
     return {name: value for name, value in facts.items() if value is not None}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from strobe.subjects import inputs, policies
-from strobe.subjects.subject import Subject
+from strobe.subjects.policy_subject import PolicySubject
 
 
 def load_subject(
@@ -21,7 +21,7 @@ def load_subject(
     cameras: int | None = None,
     seed: int = 0,
     rename: dict[str, str] | None = None,
-) -> Subject:
+) -> PolicySubject:
     """A checkpoint (``path``, a folder or a Hub id) or a type with random weights, fed from where the user said.
 
     Args:
@@ -44,4 +44,4 @@ def load_subject(
         fed = inputs.from_env(config, env, seed=seed)
     else:
         fed = inputs.synthetic(config, tiny=size == "tiny", image_size=image_size, cameras=cameras, seed=seed)
-    return Subject(policies.load(config, fed, size=size, seed=seed, rename=rename), fed, seed)
+    return PolicySubject(policies.load(config, fed, size=size, seed=seed, rename=rename), fed, seed)

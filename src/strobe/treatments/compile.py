@@ -28,8 +28,8 @@ class Compile:
     def apply(self, subject: Subject) -> Undo:
         if self._compiled is None:
             self._compiled = []
-            for path, method in subject.anatomy.compiled or (("", "predict_action_chunk"),):
-                owner = attrgetter(path)(subject.policy) if path else subject.policy
+            for path, method in subject.compiled:
+                owner = attrgetter(path)(subject.module) if path else subject.module
                 self._compiled.append((owner, method, torch.compile(getattr(owner, method), mode=self.mode)))
         before = [(owner, method, vars(owner).get(method)) for owner, method, _ in self._compiled]
         for owner, method, compiled in self._compiled:

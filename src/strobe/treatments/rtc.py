@@ -14,8 +14,9 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import Tensor
 
 from strobe.errors import UserError
+from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import Effect, Undo
+from strobe.treatments.treatment import Effect, Undo, policy_of
 
 _PREVIOUS_SEED = 1_000_003  # the previous chunk has noise of its own
 
@@ -39,26 +40,27 @@ class RealTimeChunking:
         }
 
     def apply(self, subject: Subject) -> Undo:
-        policy: Any = subject.policy
         require(subject)
+        owner = policy_of(subject)
+        policy: Any = owner.policy
         if self._left_over is None:
-            self._left_over = self._previous_chunk(subject)
-        before, options = policy.config.rtc_config, subject.chunk_options
+            self._left_over = self._previous_chunk(owner)
+        before, options = policy.config.rtc_config, owner.chunk_options
         policy.config.rtc_config = self.config
         policy.init_rtc_processor()
-        subject.chunk_options = {
+        owner.chunk_options = {
             **options,
             "inference_delay": self.inference_delay,
             "prev_chunk_left_over": self._left_over,
         }
 
         def undo() -> None:
-            subject.chunk_options = options
+            owner.chunk_options = options
             switch(policy, before)
 
         return undo
 
-    def _previous_chunk(self, subject: Subject) -> Tensor:
+    def _previous_chunk(self, subject: PolicySubject) -> Tensor:
         # rollout/inference/rtc.py: left over = the chunk from the actions executed so far, cut to the horizon.
         before = subject.policy.config.rtc_config  # type: ignore[attr-defined]
         switch(subject.policy, None)
@@ -83,7 +85,7 @@ class WithoutRealTimeChunking:
         return {"rtc.enabled": False}
 
     def apply(self, subject: Subject) -> Undo:
-        policy: Any = subject.policy
+        policy: Any = policy_of(subject).policy
         before = getattr(policy.config, "rtc_config", None)
         if before is None:
             return lambda: None
@@ -93,14 +95,14 @@ class WithoutRealTimeChunking:
 
 def supports(subject: Subject) -> bool:
     """Whether the policy says that it can be guided (pi0, pi0.5, SmolVLA, and plug-ins that say so)."""
-    return bool(getattr(subject.policy, "supports_rtc", lambda: False)())
+    return bool(getattr(subject.module, "supports_rtc", lambda: False)())
 
 
 def require(subject: Subject) -> None:
     """Raises UserError if the policy has no RTC."""
     if not supports(subject):
         raise UserError(
-            f"policy type '{subject.policy.config.type}' has no Real-Time Chunking: only flow policies do "
+            f"policy type '{subject.info.kind}' has no Real-Time Chunking: only flow policies do "
             "(pi0, pi05, smolvla); compare something else with --compile or --variant"
         )
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lerobot.policies.pretrained import PreTrainedPolicy
+
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import Effect, Undo
+from strobe.treatments.treatment import Effect, Undo, policy_of
 
 # Read at every call, so that a change needs no second copy of the weights. Others shape the weights or are read once.
 LIVE = ("num_inference_steps", "num_steps", "n_action_steps", "use_amp", "delay_training", "prefix_attention")
@@ -25,9 +27,10 @@ class Settings:
         return {f"policy.{name}": value for name, value in self.values.items()}
 
     def apply(self, subject: Subject) -> Undo:
-        self._check(subject)
+        policy = policy_of(subject).policy
+        self._check(policy)
         # Some models copy a setting at construction (Diffusion's num_inference_steps): change the copies too.
-        owners = [subject.policy.config, *subject.policy.modules()]
+        owners = [policy.config, *policy.modules()]
         before = [(o, name, vars(o)[name]) for o in owners for name in self.values if name in vars(o)]
         for owner, name, _ in before:
             vars(owner)[name] = self.values[name]
@@ -38,15 +41,13 @@ class Settings:
 
         return undo
 
-    def _check(self, subject: Subject) -> None:
+    def _check(self, policy: PreTrainedPolicy) -> None:
         if self._checked:
             return
-        config = vars(subject.policy.config)
+        config = vars(policy.config)
         for name, value in self.values.items():
             if name not in config:
-                raise UserError(
-                    f"policy type '{subject.policy.config.type}' has no setting '{name}': {nearest(name, config)}"
-                )
+                raise UserError(f"policy type '{policy.config.type}' has no setting '{name}': {nearest(name, config)}")
             if name not in LIVE:
                 raise UserError(
                     f"'policy.{name}' cannot be changed on a built policy: run `strobe breakdown` with and without "
@@ -56,7 +57,7 @@ class Settings:
             if known is not None and not isinstance(value, type(known)):
                 raise UserError(f"'policy.{name}' is a {type(known).__name__}, not '{value}'")
         try:
-            replace(subject.policy.config, **self.values)  # the config's own check of what goes together
+            replace(policy.config, **self.values)  # the config's own check of what goes together
         except ValueError as error:
             raise UserError(" ".join(str(error).split())) from None
         self._checked = True

@@ -7,7 +7,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from strobe.errors import UserError
+from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
+
+
+def policy_of(subject: Subject) -> PolicySubject:
+    """``subject`` if it is a policy; raises UserError if not."""
+    if not isinstance(subject, PolicySubject):
+        raise UserError(f"{subject.info.name} is not a policy: this applies to policies only")
+    return subject
+
 
 Effect = Literal["exact", "rounding", "lossy"]
 Undo = Callable[[], None]

@@ -1,0 +1,190 @@
+"""A policy with its inputs, and the calls that a study runs and times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import torch
+from lerobot.policies.pretrained import PreTrainedPolicy
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.results.schema import SubjectInfo
+from strobe.subjects import anatomies  # noqa: F401  registers them
+from strobe.subjects.anatomy import Anatomy, anatomy_of
+from strobe.subjects.inputs import Inputs
+from strobe.subjects.policies import Loaded
+from strobe.subjects.subject import ITERATION, Facts, Phase
+from strobe.timeline.clock import synchronise
+from strobe.timeline.probe import Hook
+from strobe.timeline.sections import section
+
+
+@dataclass
+class PolicySubject:
+    """A loaded policy and what it is fed.
+
+    ``chunk_options`` are handed to ``predict_action_chunk`` (RTC's ``inference_delay``, ``prev_chunk_left_over``).
+    """
+
+    loaded: Loaded
+    inputs: Inputs
+    seed: int = 0
+    chunk_options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.anatomy: Anatomy = anatomy_of(self.policy)
+        self.loaded.info.anatomy = self.anatomy.name
+        self.loaded.info.inputs = self.inputs.description
+        self._optimizer: torch.optim.Optimizer | None = None
+
+    @property
+    def policy(self) -> PreTrainedPolicy:
+        return self.loaded.policy
+
+    @property
+    def module(self) -> torch.nn.Module:
+        return self.loaded.policy
+
+    @property
+    def info(self) -> SubjectInfo:
+        return self.loaded.info
+
+    @property
+    def notes(self) -> list[str]:
+        return self.loaded.notes
+
+    @property
+    def compiled(self) -> Sequence[tuple[str, str]]:
+        return self.anatomy.compiled or (("", "predict_action_chunk"),)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.policy.config.device or "cpu")
+
+    def observation(self, index: int) -> dict[str, Any]:
+        """A raw observation; the indices wrap around."""
+        observations = self.inputs.observations
+        return dict(observations[index % len(observations)])
+
+    def chunk(self, index: int = 0) -> Tensor:
+        """One action chunk for observation ``index``, in the action's own units, (1, chunk, action dim) on the CPU.
+
+        The noise is the same whenever the index is. Sections: preprocessing, policy, postprocessing.
+        """
+        observation = self.observation(index)
+        self.policy.eval()
+        torch.manual_seed(self.seed + index)
+        with section(ITERATION), torch.no_grad():
+            with section("preprocessing"):
+                batch = self.loaded.preprocessor(observation)
+            with section("policy"):
+                actions = self.policy.predict_action_chunk(batch, **self.chunk_options)
+            with section("postprocessing"):
+                actions = self.loaded.postprocessor(actions)
+            synchronise(self.device)
+        return actions
+
+    def model_chunk(self, index: int = 0) -> Tensor:
+        """Like ``chunk``, but as the policy gave it, normalised: what RTC keeps as the previous chunk."""
+        self.policy.eval()
+        torch.manual_seed(self.seed + index)
+        with torch.no_grad():
+            return self.policy.predict_action_chunk(self.loaded.preprocessor(self.observation(index)))
+
+    def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
+        """What one iteration of ``phase`` is, as a function of the iteration's index.
+
+        A training phase runs the policy in training mode on one raw batch of ``batch_size`` samples, as
+        ``lerobot-train`` does: preprocessing, forward; for a step also backward, clipping, optimizer.
+
+        Raises:
+            UserError: the memory for a training step is not there.
+        """
+        if phase == "inference":
+            return self.chunk
+        if phase == "training step":
+            self._require_memory()
+        raw = self.inputs.batch(batch_size)
+        return lambda index: self._train(raw, index, step=phase == "training step")
+
+    def facts(self, phase: Phase, batch_size: int) -> Facts:
+        """What the policy's config says about the work of one call."""
+        config: Any = self.policy.config
+        steps = getattr(config, "num_inference_steps", None) or getattr(config, "num_steps", None)
+        if steps is None and hasattr(config, "num_train_timesteps"):  # Diffusion takes them all unless told otherwise
+            steps = config.num_train_timesteps
+        facts: Facts = {
+            "batch size": 1 if phase == "inference" else batch_size,
+            "chunk size": getattr(config, "chunk_size", None) or getattr(config, "horizon", None),
+            "tensors requiring grad": sum(1 for parameter in self.policy.parameters() if parameter.requires_grad),
+        }
+        if phase != "inference" and getattr(config, "use_rtc", False):  # training-time RTC
+            facts["delay_training"] = getattr(config, "delay_training", None)
+            facts["prefix_attention"] = getattr(config, "prefix_attention", None)
+            facts["delays"] = getattr(config, "rtc_max_delay", 0) + 1
+        if phase == "inference":
+            facts["denoising steps"] = steps
+            facts["executed actions"] = getattr(config, "n_action_steps", None)
+        return facts
+
+    def hooks(self, phase: Phase, depth: int) -> list[Hook]:
+        """Where the anatomy attaches for ``phase``, and below its first level the processors' steps."""
+        hooks = self.anatomy.hooks(self.policy, training=phase != "inference", depth=depth)
+        if depth > 1:
+            steps = [*self.loaded.preprocessor.steps, *self.loaded.postprocessor.steps]
+            kinds = {type(step): None for step in steps}
+            hooks += [Hook(kind, "__call__", _step_name(kind)) for kind in kinds]
+        return hooks
+
+    def _require_memory(self) -> None:
+        """Raises UserError where gradients and Adam's two moments cannot fit: the kernel would kill the process."""
+        trained = sum(p.numel() * p.element_size() for p in self.policy.parameters() if p.requires_grad)
+        needed = 3 * trained
+        if self.device.type == "cuda":
+            free = torch.cuda.mem_get_info(self.device)[0]
+        else:
+            free = psutil.virtual_memory().available
+        if self._optimizer is None and needed > free:
+            raise UserError(
+                f"a training step of this policy needs about {needed / 2**30:.0f} GiB beyond its weights for gradients "
+                f"and Adam's moments, and {free / 2**30:.0f} GiB are free: freeze parts of it, or --policy.size=tiny"
+            )
+
+    def _train(self, raw: dict[str, Any], index: int, *, step: bool) -> Tensor:
+        policy, config = self.policy, self.policy.config
+        policy.train()
+        torch.manual_seed(self.seed + index)
+        if step and self._optimizer is None:
+            preset = config.get_optimizer_preset()
+            optimizer = preset.build(policy.get_optim_params())
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise TypeError(
+                    f"{config.type}'s optimizer preset builds {type(optimizer).__name__}, not one optimizer"
+                )
+            self._optimizer = optimizer
+            self._clip = getattr(preset, "grad_clip_norm", 0.0) or float("inf")
+        with section(ITERATION):
+            with section("preprocessing"):
+                batch = self.loaded.preprocessor(dict(raw))
+            with section("forward"):
+                loss = policy.forward(batch)[0]
+            if step and self._optimizer is not None:
+                with section("backward"):
+                    loss.backward()
+                with section("gradient clipping"):
+                    torch.nn.utils.clip_grad_norm_(policy.parameters(), self._clip)
+                with section("optimizer"):
+                    self._optimizer.step()
+                    self._optimizer.zero_grad()
+            synchronise(self.device)
+        return loss.detach()
+
+
+def _step_name(kind: type) -> str:
+    # NormalizerProcessorStep → 'normalizer', AddBatchDimensionProcessorStep → 'add batch dimension'
+    words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in kind.__name__)
+    return words.removesuffix(" processor step").strip()
