@@ -35,7 +35,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.table import Table
@@ -43,6 +42,7 @@ from rich.table import Table
 from strobe.cli.live import CellsLive
 from strobe.cli.parse import help_text, pairs, parse
 from strobe.errors import UserError, nearest
+from strobe.measure.memory import available_bytes
 from strobe.results.sweep import Sweep
 from strobe.sweeps import grid
 from strobe.sweeps.execute import Job, Limits, Outcome
@@ -187,7 +187,7 @@ def launch(study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict
     from strobe.sweeps.table import ended, folder_of
 
     gib = config.memory_gib
-    allowed = int(gib * 2**30) if gib is not None else int(0.9 * psutil.virtual_memory().available)
+    allowed = int(gib * 2**30) if gib is not None else int(0.9 * available_bytes())
     limits = Limits(config.timeout, allowed)
     jobs, known = [], []
     for cell, repeat in grid.in_blocks([c for c in cells if c.key not in invalid], config.repeats, config.order_seed):
