@@ -10,6 +10,7 @@ Examples:
   strobe compare --policy.path=FOLDER --rtc.execution_horizon=20 --iterations=50
   strobe compare --policy.type=smolvla --compile                       RTC off and on, eager and compiled
   strobe compare --policy.type=pi05 --variant '5 steps: policy.num_inference_steps=5'
+  strobe compare --policy.type=pi05 --closed-form                      RTC's guidance without autograd beside it
   strobe compare --policy.type=act --compile --dataset.root=DATASET
 
 A variant is 'NAME: key=value, key=value', with the keys policy.FIELD (a setting that is read on every call),
@@ -46,6 +47,8 @@ class CompareConfig(RunConfig):
     compile: bool = False
     # torch.compile's mode: default, reduce-overhead, max-autotune.
     compile_mode: str = "default"
+    # Also compare RTC with its guidance in closed form: the same bits without autograd.
+    closed_form: bool = False
     # What to compare: inference, training forward or training step.
     phase: str = "inference"
     # What to compare it with, 'NAME: key=value, key=value'; may be repeated (see above).
@@ -77,6 +80,7 @@ def study(flags: PolicyFlags, config: CompareConfig, live: Live) -> Answer:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt where nothing was measured."""
     from strobe.studies.compare import compare
     from strobe.studies.operators import operators_of
+    from strobe.treatments.closed_form import ClosedFormGuidance
     from strobe.treatments.compile import Compile
     from strobe.treatments.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
     from strobe.treatments.treatment import Variant
@@ -91,6 +95,12 @@ def study(flags: PolicyFlags, config: CompareConfig, live: Live) -> Answer:
         require(subject)
         rtc = RealTimeChunking(config.rtc or RTCConfig(), config.inference_delay)
         variants = [Variant("without RTC", (WithoutRealTimeChunking(),)), Variant("with RTC", (rtc,))]
+        if config.closed_form:
+            variants.append(Variant("RTC in closed form", (rtc, ClosedFormGuidance())))
+    elif config.closed_form:
+        raise UserError(
+            "--closed_form is about RTC's guidance in inference: leave out --variant and --rtc.enabled=false"
+        )
     else:
         variants = [Variant("as it is"), *variants]
     if config.compile:
