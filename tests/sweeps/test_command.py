@@ -126,3 +126,10 @@ def test_values_of_the_policy_are_checked_too(tmp_path: Path) -> None:
     asked = ["breakdown", *TINY, "--grid=policy.vision_backbone=resnet18,vgg", f"--sweep_dir={tmp_path}/s"]
     with pytest.raises(UserError, match=r"1 of 2 cells are refused[\s\S]*vgg"):
         command.run(asked)
+
+
+def test_a_file_s_own_settings_are_checked(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text("study: breakdown\nflags: {policy.type: act}\ngrid: {batch_size: [1]}\nsweep: {repeat: 2}\n")
+    with pytest.raises(UserError, match="'sweep' has no 'repeat': did you mean 'repeats'"):
+        command.run([f"--file={file}"])

@@ -89,6 +89,9 @@ class SweepConfig:
     ray: RayFlags = field(default_factory=RayFlags)
 
 
+_OWN = {*SweepConfig.__dataclass_fields__, "ray.address"} - {"ray"}
+
+
 def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
     if not argv or {"-h", "--help"} & set(argv):
@@ -142,7 +145,11 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
     files = [value for name, value in own if name == "--file"]
     if files:
         document = grid.read_file(Path(files[-1] or ""))
-        own = [*_split(document["sweep"])[0], *own]
+        of_file, unknown = _split(document["sweep"])
+        if unknown:
+            name = unknown[0].split("=", 1)[0].removeprefix("--")
+            raise UserError(f"--file={files[-1]}: 'sweep' has no '{name}': {nearest(name, _OWN)}")
+        own = [*of_file, *own]
     repeated = {flag: [value or "" for name, value in own if name == flag] for flag in ("--grid", "--best")}
     spelt = [name if value is None else f"{name}={value}" for name, value in own if name not in repeated]
     config = parse(SweepConfig, spelt)
@@ -267,10 +274,9 @@ def _wishes(config: SweepConfig, cells: Sequence[Cell]) -> list[Any]:
 
 def _split(argv: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
     """The sweep's own flags, and the study's as they were spelt."""
-    own = {f"--{name}" for name in SweepConfig.__dataclass_fields__} - {"--ray"} | {"--ray.address"}
     mine, others = [], []
     for name, value in pairs(argv):
-        if name in own:
+        if name.removeprefix("--") in _OWN:
             mine.append((name, value))
         else:
             others.append(name if value is None else f"{name}={value}")
