@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes.util
-import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +12,7 @@ import numpy as np
 from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 
 from strobe.errors import UserError, nearest
+from strobe.subjects.opengl import NO_OPENGL, choose_opengl
 from strobe.subjects.quiet import quiet
 from strobe.subjects.record import Frame, Scripted, write
 
@@ -46,9 +44,7 @@ def record_metaworld(
     Raises UserError if ``root`` holds something already, MetaWorld is not installed, it cannot render here, or there is
     no such task or camera.
     """
-    return write(
-        root, lambda: _start(task, cameras, image, seed), episodes, frames, fps, seed=seed, progress=progress
-    )
+    return write(root, lambda: _start(task, cameras, image, seed), episodes, frames, fps, seed=seed, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ def open_metaworld(task: str, cameras: Sequence[str] = CAMERAS, image: int = 480
     try:
         renderer = mujoco.Renderer(env.model, image, image)
     except Exception as error:  # each of MuJoCo's ways to OpenGL fails with an exception of its own
-        raise UserError(_no_opengl()) from error
+        raise UserError(NO_OPENGL) from error
     return MetaWorld(env, theirs.expert_policy, theirs.task_description, tuple(cameras), renderer)
 
 
@@ -136,7 +132,7 @@ def _act(expert: Any, observation: np.ndarray, random: np.random.Generator) -> n
 
 def _import() -> tuple[Any, Any]:
     """mujoco, and LeRobot's module of MetaWorld environments."""
-    _choose_opengl()
+    choose_opengl()
     try:
         with quiet():
             import mujoco
@@ -144,22 +140,7 @@ def _import() -> tuple[Any, Any]:
     except ModuleNotFoundError as error:
         raise UserError("MetaWorld is not installed: pip install 'strobe[metaworld]'") from error
     except (ImportError, AttributeError, RuntimeError) as error:  # from where MuJoCo loads its OpenGL
-        raise UserError(_no_opengl()) from error
-    if mujoco.mjNEQDATA != 11:  # which is how many MetaWorld 3.0.0 writes
+        raise UserError(NO_OPENGL) from error
+    if getattr(mujoco, "mjNEQDATA", 11) != 11:  # numbers of a weld, which MetaWorld 3.0.0 writes as 11
         raise UserError(f"MetaWorld does not run with mujoco {mujoco.__version__}: pip install 'mujoco<3.17'")
     return mujoco, metaworld
-
-
-def _choose_opengl() -> None:
-    """Without a screen MuJoCo must be told how to render before it is imported; the user's own choice stays."""
-    if sys.platform != "linux" or "MUJOCO_GL" in os.environ or os.environ.get("DISPLAY"):
-        return
-    for library, name in (("OSMesa", "osmesa"), ("EGL", "egl")):
-        if ctypes.util.find_library(library):
-            os.environ["MUJOCO_GL"] = name
-            return
-    raise UserError(_no_opengl())
-
-
-def _no_opengl() -> str:
-    return "MetaWorld needs OpenGL to render: apt-get install libosmesa6 (Debian, Ubuntu) and set MUJOCO_GL=osmesa"
