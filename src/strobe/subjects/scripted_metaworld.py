@@ -19,7 +19,7 @@ from strobe.subjects.record import Frame, Scripted, write
 TASK = "reach-v3"
 CAMERAS = ("corner2", "topview")
 _AXES = ["x", "y", "z", "gripper"]
-_NOISE = 0.1  # of the expert's velocities, which are clipped to [-1, 1]
+_NOISE = 0.03  # of the expert's velocities, which are clipped to [-1, 1]; more would be most of what there is to predict
 
 
 def record_metaworld(
