@@ -54,7 +54,7 @@ MODEL = {
     "chunk_size": CHUNK, "rtc_max_delay": DELAYS - 1, "obs_state_delta_frames": PAST,
     "vision_backbone": "resnet18", "pretrained_backbone_weights": "null", "dim_model": 128, "n_heads": 4,
     "dim_feedforward": 256, "n_encoder_layers": 2, "n_vae_encoder_layers": 1, "latent_dim": 8,
-    "optimizer_lr": 5e-4, "optimizer_lr_backbone": 5e-4,
+    "dropout": 0.0, "optimizer_lr": 1e-3, "optimizer_lr_backbone": 5e-4,
 }  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def train(way: str, root: Path, episodes: int, out: Path, steps: int, batch: int
         "dataset.episodes": list(range(episodes - HELD_OUT)),
         "steps": steps,
         "batch_size": batch,
-        "log_freq": max(steps // 30, 1),
+        "log_freq": max(steps // 25, 1),
         "save_checkpoint": "true",
         "save_freq": steps,
         "num_workers": 0,
@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, help="keeps the checkpoints; default: a folder that is removed")
     parser.add_argument("--episodes", type=int, default=12, help=f"to record, of which {HELD_OUT} are held out")
     parser.add_argument("--frames", type=int, default=32, help="in an episode")
-    parser.add_argument("--steps", type=int, default=300, help="of training")
+    parser.add_argument("--steps", type=int, default=250, help="of training")
     parser.add_argument("--batch_size", type=int, default=8)
     parser.add_argument("--chunks", type=int, default=6, help="for the RTC engine to ask for")
     parser.add_argument("--rollouts", type=int, default=3, help="episodes per way")
@@ -228,7 +228,9 @@ def main() -> None:
                 played = [trained.rollout(world, 1000 + i, 80) for i in range(arguments.rollouts)]
             figure["success"], figure["return"] = mean(played)
             figures[way] = figure
-            console.print(f"{way}: trained in {took:.0f} s, judged in {time.perf_counter() - start - took:.0f} s")
+            judging = time.perf_counter() - start - took
+            fell = f"{figure['losses'][0]} to {figure['losses'][-1]}"
+            console.print(f"{way}: loss {fell}, trained in {took:.0f} s, judged in {judging:.0f} s")
         by_expert = mean([expert(world, 1000 + i, 80) for i in range(arguments.rollouts)])
         world.close()
 

@@ -19,7 +19,9 @@ from strobe.subjects.record import Frame, Scripted, write
 TASK = "reach-v3"
 CAMERAS = ("corner2", "topview")
 _AXES = ["x", "y", "z", "gripper"]
-_NOISE = 0.03  # of the expert's velocities, which are clipped to [-1, 1]; more would be most of what there is to predict
+_NOISE = (
+    0.03  # of the expert's velocities, which are clipped to [-1, 1]; more would be most of what there is to predict
+)
 
 
 def record_metaworld(
@@ -97,7 +99,8 @@ def open_metaworld(task: str, cameras: Sequence[str] = CAMERAS, image: int = 480
     buffer = env.model.vis.global_
     buffer.offwidth, buffer.offheight = max(buffer.offwidth, image), max(buffer.offheight, image)
     try:
-        renderer = mujoco.Renderer(env.model, image, image)
+        with quiet():
+            renderer = mujoco.Renderer(env.model, image, image)
     except Exception as error:  # each of MuJoCo's ways to OpenGL fails with an exception of its own
         raise UserError(NO_OPENGL) from error
     return MetaWorld(env, theirs.expert_policy, theirs.task_description, tuple(cameras), renderer)
