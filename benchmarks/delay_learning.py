@@ -54,7 +54,7 @@ MODEL = {
     "chunk_size": CHUNK, "rtc_max_delay": DELAYS - 1, "obs_state_delta_frames": PAST,
     "vision_backbone": "resnet18", "pretrained_backbone_weights": "null", "dim_model": 128, "n_heads": 4,
     "dim_feedforward": 256, "n_encoder_layers": 2, "n_vae_encoder_layers": 1, "latent_dim": 8,
-    "dropout": 0.0, "optimizer_lr": 1e-3, "optimizer_lr_backbone": 5e-4,
+    "dropout": 0.0, "optimizer_lr": 5e-4, "optimizer_lr_backbone": 1e-4,
 }  # fmt: skip
 
 
