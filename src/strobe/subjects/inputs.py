@@ -17,6 +17,7 @@ from torch import Tensor
 
 from strobe.errors import UserError, nearest
 from strobe.subjects import synthesis
+from strobe.subjects.opengl import choose_opengl
 from strobe.subjects.quiet import quiet
 from strobe.subjects.standins import hub_reachable
 
@@ -160,6 +161,8 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     from lerobot.envs.factory import make_env, make_env_pre_post_processors
     from lerobot.envs.utils import preprocess_observation
 
+    if env.type == "metaworld":
+        choose_opengl()
     try:
         with quiet():
             suites = make_env(env, n_envs=1)
