@@ -50,8 +50,8 @@ def block_variance(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             rule="block-variance",
             level="warning",
             title=f"Like blocks take unlike times: {ms(blocks.spread)} apart",
-            seen=f"Standard deviation over the medians of {len(blocks.names)} blocks, which take {ms(blocks.average)} on "
-            f"average in '{measurement.name}'. Above the rest: {', '.join(over) or ranked[0][1]}. Under "
+            seen=f"Standard deviation over the medians of {len(blocks.names)} blocks, {ms(blocks.average)} on average "
+            f"in '{measurement.name}'. Above the rest: {', '.join(over) or ranked[0][1]}. Under "
             f"{ms(thresholds.block_spread_ms)} is usual (the guide's number).",
             why="The blocks do the same arithmetic on tensors of the same shape. A difference that every iteration "
             "shows is clocks that fall while they run, memory that is further away, or something in the slow ones.",

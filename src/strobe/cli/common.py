@@ -19,7 +19,7 @@ from rich.console import Console
 from strobe.advice import Thresholds, advise
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, PolicyFlags, check_flags, help_text, parse, policy_type, split_subject
-from strobe.errors import UserError
+from strobe.errors import UserError, nearest
 from strobe.measure.sampling import Budget
 from strobe.report import console as console_report
 from strobe.report import html
@@ -31,6 +31,7 @@ from strobe.timeline.timeline import Section
 from strobe.timeline.trace import chrome_trace
 
 SubjectFlags = PolicyFlags | ModelFlags
+DTYPES = ("float32", "bfloat16", "float16")  # a model's
 
 NO_LIMIT_S = 1e9
 TRACED = 20  # iterations of each variant that go into the trace
@@ -99,24 +100,12 @@ def read_flags[C: RunConfig](
     if "--dataset.root" in names and "--dataset.repo_id" not in names:
         root = next(argument.split("=", 1)[1] for argument in rest if argument.startswith("--dataset.root="))
         rest.append(f"--dataset.repo_id=local/{Path(root).name}")
-    config = parse(
-        config_class, rest, extra=[*extra, "--policy.path", "--policy.type", "--policy.size", "--model.type"]
-    )
+    taken = ["--policy.path", "--policy.type", "--policy.size", "--model.path", "--model.type", "--model.size"]
+    config = parse(config_class, rest, extra=[*extra, *taken])
     if isinstance(flags, ModelFlags):
         _check_model(flags, config)
-    elif config.input.video is not None:
-        raise UserError("--input.video is for models (--model.type, --model.path); a policy takes --dataset or --env")
-    if isinstance(flags, PolicyFlags) and flags.type is not None:
-        from lerobot.configs.policies import PreTrainedConfig
-
-        known = PreTrainedConfig.get_choice_class(policy_type(flags.type))
-        check_flags(known, [o.split("=", 1)[0] for o in flags.overrides], prefix="policy.", extra=["--policy.path"])
-    if (
-        isinstance(flags, PolicyFlags)
-        and config.device is not None
-        and not any(o.startswith("--device=") for o in flags.overrides)
-    ):
-        flags.overrides.append(f"--device={config.device}")
+    else:
+        _check_policy(flags, config)
     if config.dataset is not None and config.env is not None:
         raise UserError("inputs come from --dataset or from --env, not both")
     if config.image_size is not None:
@@ -138,23 +127,31 @@ def read_flags[C: RunConfig](
     return flags, config
 
 
+def _check_policy(flags: PolicyFlags, config: RunConfig) -> None:
+    """Raises UserError for what is no policy, a field that its config does not have, or a model's input."""
+    if config.input.video is not None:
+        raise UserError("--input.video is for models (--model.type, --model.path); a policy takes --dataset or --env")
+    if flags.type is not None:
+        from lerobot.configs.policies import PreTrainedConfig
+
+        known = PreTrainedConfig.get_choice_class(policy_type(flags.type))
+        check_flags(known, [o.split("=", 1)[0] for o in flags.overrides], prefix="policy.", extra=["--policy.path"])
+    if config.device is not None and not any(o.startswith("--device=") for o in flags.overrides):
+        flags.overrides.append(f"--device={config.device}")
+
+
 def _check_model(flags: ModelFlags, config: RunConfig) -> None:
     """Raises UserError for flags that mean nothing to a backbone, or what its config refuses."""
     unfit = {"env": config.env, "rtc": config.rtc, "rename_map": config.rename_map, "cameras": config.cameras}
     for name, value in unfit.items():
         if value:
-            raise UserError(
-                f"--{name} is for policies: a model takes clips of --input.video, --dataset or synthetic ones"
-            )
+            raise UserError(f"--{name} is for policies; a model takes clips: --input.video, --dataset, or synthetic")
     if config.input.video is not None and config.dataset is not None:
         raise UserError("clips come from --input.video or from --dataset, not both")
     if config.input.video is not None and config.image_size is not None:
         raise UserError("--image_size shapes synthetic frames; a video has its own")
-    if flags.dtype is not None or flags.type is not None:
-        from strobe.subjects import models
-
-        if flags.dtype is not None and flags.dtype not in models.DTYPES:
-            raise UserError(f"--model.dtype={flags.dtype}: {nearest(flags.dtype, models.DTYPES)}")
+    if flags.dtype is not None and flags.dtype not in DTYPES:
+        raise UserError(f"--model.dtype={flags.dtype}: {nearest(flags.dtype, DTYPES)}")
     if flags.type is not None:
         check_values(flags)
 

@@ -1,8 +1,8 @@
 """From an argument list to a study's config, in LeRobot's spelling.
 
 draccus parses; this module takes out what draccus does not know (``--policy.path``, which LeRobot handles before it
-too, ``--policy.size``, ``--model.*``, repeated ``--variant``), checks every flag against the known ones so that a misspelt one is
-answered with the nearest, and turns whatever goes wrong into one line.
+too, ``--policy.size``, ``--model.*``, repeated ``--variant``), checks every flag against the known ones so that a
+misspelt one is answered with the nearest, and turns whatever goes wrong into one line.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ModelFlags:
 
 
 def split_subject(argv: Sequence[str]) -> tuple[PolicyFlags | ModelFlags, list[str]]:
-    """Take the ``--policy.*`` or ``--model.*`` flags out of ``argv``; ``--policy.x 1`` and ``--policy.x=1`` are the same.
+    """Take the ``--policy.*`` or ``--model.*`` flags out of ``argv``; ``--x 1`` and ``--x=1`` are the same.
 
     Raises:
         UserError: nothing named, a policy and a model, two of one, an unknown size, a flag without a value.

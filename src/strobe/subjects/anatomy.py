@@ -31,7 +31,8 @@ class Anatomy:
     Args:
         name: shown with the result.
         types: LeRobot policy types (``--policy.type``) or transformers model types (``--model.type``) it is for.
-        probes: policy or model → probes, for every phase. Level 1 is the default cut, 2 the blocks, 3 the inside of blocks.
+        probes: policy or model → probes, for every phase. Level 1 is the default cut, 2 the blocks, 3 the inside of
+            blocks; a backbone has its blocks at level 1.
         training: further probes for the training phases, where the forward pass takes another way.
         inference: further probes for inference alone.
         compiled: what ``--compile`` compiles, as (path of the object, method).
@@ -48,7 +49,8 @@ class Anatomy:
         """Where to attach, down to ``depth`` levels.
 
         Raises:
-            ProbeError: the anatomy does not fit the installed LeRobot or transformers; the message starts with the probe's name.
+            ProbeError: the anatomy does not fit the installed LeRobot or transformers; the message starts with the
+                probe's name.
         """
         phase = self.training if training else self.inference
         return hooks_of([probe for probe in (*self.probes(module), *phase(module)) if probe.level <= depth], module)

@@ -124,12 +124,12 @@ def _timestamps(path: Path) -> list[float]:
 
     if not path.is_file():
         raise UserError(f"no video file {path}")
+    times: list[float] = []
     try:
         with av.open(str(path)) as container:
-            stream = container.streams.video[0]
-            times = [
-                float(packet.pts * packet.time_base) for packet in container.demux(stream) if packet.pts is not None
-            ]
+            for packet in container.demux(container.streams.video[0]):
+                if packet.pts is not None and packet.time_base is not None:
+                    times.append(float(packet.pts * packet.time_base))
     except (av.FFmpegError, IndexError) as error:
         raise UserError(f"{path} is no video that can be read: {_reason(error)}") from error
     return sorted(times)

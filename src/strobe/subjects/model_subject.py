@@ -77,10 +77,9 @@ class ModelSubject:
         clips = self.clips
 
         def run(index: int) -> Tensor:
-            if not clips.decoding:
-                frames = clips.batch(index, batch_size)
+            frames = None if clips.decoding else clips.batch(index, batch_size)
             with section(ITERATION), torch.no_grad():
-                if clips.decoding:
+                if frames is None:
                     with section("decode"):
                         frames = clips.batch(index, batch_size)
                 with section("preprocessing"):

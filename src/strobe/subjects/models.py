@@ -216,10 +216,10 @@ def _check_kind(config: Any) -> None:
 
     kind = config.model_type
     try:
-        choice = MODEL_MAPPING[type(config)]
+        found: Any = MODEL_MAPPING[type(config)]
     except KeyError:
         raise UserError(f"transformers has no plain model of type '{kind}'") from None
-    choice = choice[0] if isinstance(choice, tuple) else choice
+    choice = found[0] if isinstance(found, tuple) else found
     if choice.main_input_name not in _PIXELS or hasattr(config, "text_config"):
         raise UserError(f"'{kind}' takes more or other things than images or video: {nearest(kind, known_kinds())}")
 
