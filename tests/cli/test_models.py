@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from strobe.cli import cell
 from strobe.cli.main import main
+from strobe.cli.sweep import refused
 from strobe.results import store
+from strobe.sweeps import grid
+from strobe.sweeps.execute import Outcome
+from strobe.sweeps.table import tabulate
 
 TINY = ["--model.type=vjepa2", "--model.size=tiny", "--iterations=8"]
 
@@ -55,22 +61,34 @@ def test_slowest_blocks_are_named_only_where_they_differ(tmp_path, capsys):
 
 
 def test_compare_a_backbone_eager_and_compiled(tmp_path):
-    # Two layers, since compiling takes seconds each.
-    layers = ["--model.num_hidden_layers=2", "--compile", "--skip_counting"]
-    assert main(["compare", *TINY, *layers, f"--output_dir={tmp_path}"]) == 0
+    # A small graph, since compiling takes its time.
+    small = ["--model.type=vit", "--model.size=tiny", "--model.num_hidden_layers=2", "--iterations=6"]
+    assert main(["compare", *small, "--compile", "--skip_counting", f"--output_dir={tmp_path}"]) == 0
     result = store.load(only_run(tmp_path))
     assert [m.name for m in result.measurements] == ["as it is", "as it is, compiled"]
     assert result.comparisons[0].agreement.cosine == pytest.approx(1, abs=1e-4)
     assert len(result.measurement("as it is").blocks) == 1
+    assert "block 1" in result.measurement("as it is, compiled").unseen
 
 
-def test_a_sweep_over_frames_counts_clips(tmp_path):
-    argv = ["sweep", "breakdown", *TINY, "--skip_counting", "--batch_size=2", "--threads=1"]
-    assert main([*argv, "--grid=model.num_frames=2,4", f"--sweep_dir={tmp_path}/s"]) == 0
-    sweep = store.load(tmp_path / "s")
-    assert [cell.status for cell in sweep.cells] == ["done", "done"]
-    row = sweep.cells[0].rows[0]
-    assert row.throughput == pytest.approx(2e3 / row.ms.median)
+def test_cells_of_a_sweep_count_clips(tmp_path):
+    flags = [*TINY, "--skip_counting", "--batch_size=2"]
+    cells = grid.cells("breakdown", flags, {"model.num_frames": ["2", "4"]})
+    assert grid.subject_of(cells) == "vjepa2"
+    assert grid.axes_of(cells)[0].unit == "frames"
+    found = {}
+    for one in cells:
+        cell.keep(tmp_path / one.key, "breakdown", list(one.argv))
+        done = Outcome(status="done", reason="", started=datetime.now(UTC), duration_s=1.0)
+        found[one.key, 1] = done, store.load(tmp_path / one.key)
+    rows = [row for one in tabulate(cells, 1, found, {})[0] for row in one.rows]
+    assert [row.batch for row in rows] == [2, 2]
+    assert all(row.throughput == pytest.approx(2e3 / row.ms.median) for row in rows)
+
+
+def test_a_sweep_refuses_cells_before_it_runs_any():
+    cells = grid.cells("breakdown", ["--model.type=vjepa2"], {"model.size": ["tiny", "small"]})
+    assert list(refused("breakdown", cells)) == [cells[1].key]
 
 
 WRONG = {

@@ -15,7 +15,7 @@ from strobe.sweeps.execute import Outcome, outcome_of
 from strobe.sweeps.grid import Cell
 
 # Rules on one run whose answer the sweep's table and its own rules give for all of them.
-SAID_BETTER = ("biggest-part", "backbone-dominates", "backbone-small", "backbone-undecided")
+SAID_BETTER = ("biggest-part", "backbone-dominates", "backbone-small", "backbone-undecided", "transformer-dominates")
 
 Found = dict[tuple[str, int], tuple[Outcome, Result | None]]  # by the cell's key and the repeat
 
