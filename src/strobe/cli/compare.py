@@ -12,6 +12,7 @@ Examples:
   strobe compare --policy.type=pi05 --variant '5 steps: policy.num_inference_steps=5'
   strobe compare --policy.type=pi05 --closed-form                      RTC's guidance without autograd beside it
   strobe compare --policy.type=act --compile --dataset.root=DATASET
+  strobe compare --model.type=vjepa2 --model.dtype=bfloat16 --compile
 
 A variant is 'NAME: key=value, key=value', with the keys policy.FIELD (a setting that is read on every call),
 rtc.FIELD (turns RTC on) and compile (a torch.compile mode).
@@ -29,6 +30,8 @@ from strobe.cli.common import (
     Answer,
     RTCConfig,
     RunConfig,
+    SubjectFlags,
+    check_phases,
     latest,
     load_subject,
     options_of,
@@ -36,7 +39,7 @@ from strobe.cli.common import (
     run_study,
 )
 from strobe.cli.live import Live
-from strobe.cli.parse import PolicyFlags, take_repeated
+from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
 
@@ -60,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
     return run_study("compare", __doc__, CompareConfig, read, study, argv)
 
 
-def read(argv: Sequence[str]) -> tuple[PolicyFlags, CompareConfig]:
+def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     """The command's flags, checked. Raises UserError."""
     texts, rest = take_repeated(argv, "--variant")
     flags, config = read_flags(CompareConfig, rest, extra=["--variant"])
@@ -70,13 +73,16 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, CompareConfig]:
 
     if config.compile_mode not in MODES:
         raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
+    check_phases(flags, [config.phase])
     config.variant = texts
+    if isinstance(flags, ModelFlags) and not (texts or config.compile):
+        raise UserError("a comparison needs two variants: add --compile (a model's settings are swept, not compared)")
     for text in texts:
         parse_variant(text, config)
     return flags, config
 
 
-def study(flags: PolicyFlags, config: CompareConfig, live: Live) -> Answer:
+def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt where nothing was measured."""
     from strobe.studies.compare import compare
     from strobe.studies.operators import operators_of

@@ -67,7 +67,7 @@ def from_dataset(
     from lerobot.utils.collate import lerobot_collate_fn
     from lerobot.utils.feature_utils import dataset_to_policy_features
 
-    where = _locate(root, repo_id)
+    where = locate_dataset(root, repo_id)
     name = repo_id or f"local/{where.name}"
     try:
         with quiet():
@@ -112,7 +112,8 @@ def from_dataset(
     )
 
 
-def _locate(root: str | Path | None, repo_id: str | None) -> Path:
+def locate_dataset(root: str | Path | None, repo_id: str | None) -> Path:
+    """The folder of a LeRobotDataset, fetched from the Hub if need be. Raises UserError if there is none."""
     from lerobot.utils.constants import HF_LEROBOT_HOME
 
     if root is None and repo_id is None:
