@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from strobe.cli.common import Answer, RunConfig, latest, load_subject, options_of, read_flags, run_study
 from strobe.cli.live import Live
 from strobe.cli.parse import PolicyFlags
+from strobe.cli.profilers import Profilers
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
 
@@ -50,8 +51,8 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, BreakdownConfig]:
 def study(flags: PolicyFlags, config: BreakdownConfig, live: Live) -> Answer:
     """Load the subject and measure it. Raises UserError, and KeyboardInterrupt where nothing was measured."""
     from strobe.studies.breakdown import breakdown
-    from strobe.studies.operators import operators_of
     from strobe.treatments.rtc import RealTimeChunking, require
+    from strobe.treatments.treatment import Variant
 
     subject = load_subject(flags, config, live)
     options = options_of(config)
@@ -59,12 +60,10 @@ def study(flags: PolicyFlags, config: BreakdownConfig, live: Live) -> Answer:
     if config.rtc is not None and config.rtc.enabled:
         require(subject)
         treatments = (RealTimeChunking(config.rtc, config.inference_delay),)
+    profilers = Profilers(subject, config, options)
     result, measured = breakdown(subject, config.phases, options, treatments, live)  # type: ignore[arg-type]
     if not result.measurements:
         raise KeyboardInterrupt
     sections = [section for one in measured for section in latest(one.sections, ITERATION)]
-    profiler = None
-    if config.operators and result.status == "complete":
-        live.stage("recording operators")
-        sections, profiler = operators_of(subject, config.phases[0], options)  # type: ignore[arg-type]
-    return Answer(result, flags, config, sections, profiler)
+    first = Variant(config.phases[0], treatments if config.phases[0] == "inference" else ())
+    return profilers.look(Answer(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
