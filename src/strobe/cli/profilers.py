@@ -1,4 +1,4 @@
-"""--operators, --python_profile, --memory_snapshot: closer looks at one more iteration, after everything is measured."""
+"""--operators, --python_profile, --memory_snapshot: closer looks, once everything is measured."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strobe.cli.parse import one_line
 from strobe.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class Profilers:
         except KeyboardInterrupt:
             result.status = "interrupted"
             result.notes.append("stopped after measuring, before the profilers were done")
+        except Exception as error:  # such as another profiler at work: it must not cost what was measured
+            result.notes.append(f"the profilers failed: {type(error).__name__}: {one_line(error)}")
         return answer
 
     def _look(self, answer: Answer, phase: Phase, variant: Variant, live: Live) -> None:

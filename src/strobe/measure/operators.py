@@ -138,9 +138,7 @@ def _longest(calls: Iterable[_Call]) -> str:
     return max(by_shape, key=lambda shapes: by_shape[shapes])
 
 
-def _device_stretches(
-    kernels: Iterable[Mapping[str, Any]], runtime: Iterable[Mapping[str, Any]]
-) -> Iterable[Stretch]:
+def _device_stretches(kernels: Iterable[Mapping[str, Any]], runtime: Iterable[Mapping[str, Any]]) -> Iterable[Stretch]:
     """Work on the device; from the end of each launch to its kernel's start, the kernel queued; the host blocked."""
     launched: dict[Any, int] = {}
     for event in runtime:

@@ -1,4 +1,4 @@
-"""More iterations under a profiler of Python: cProfile, pyinstrument or line_profiler, in the formats they are known by."""
+"""More iterations under a profiler of Python: cProfile, pyinstrument or line_profiler, in their own formats."""
 
 from __future__ import annotations
 
@@ -152,9 +152,12 @@ def _pyinstrument(repeated: _Repeated) -> tuple[list[PythonFunction], Files]:
         walk(root, frozenset())
     rows = [
         PythonFunction(
-            name=_function(name), where=place(file, line), own_ms=time * 1e3, cumulative_ms=whole[file, line, name] * 1e3
+            name=_function(name),
+            where=place(file, line),
+            own_ms=took * 1e3,
+            cumulative_ms=whole[file, line, name] * 1e3,
         )
-        for (file, line, name), time in own.items()
+        for (file, line, name), took in own.items()
     ]
     text = profiler.output_text(unicode=True, show_all=True)
     return rows, {"profile.html": profiler.output_html().encode(), "profile.txt": text.encode()}

@@ -94,9 +94,7 @@ def exported(profiler: profile) -> bytes:
         return file.read_bytes()
 
 
-def _on_our_clock(
-    events: Sequence[dict[str, Any]], sections: Sequence[Section], base: int
-) -> list[dict[str, Any]]:
+def _on_our_clock(events: Sequence[dict[str, Any]], sections: Sequence[Section], base: int) -> list[dict[str, Any]]:
     theirs = [event["ts"] for event in events if event.get("name") == MARK and event.get("cat") == "user_annotation"]
     ours = [section.start_ns for section in sections if section.name == MARK]
     if not theirs or len(theirs) != len(ours):
