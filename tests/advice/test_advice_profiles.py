@@ -9,9 +9,18 @@ from strobe.results.schema import GapCause, Gaps, OperatorProfile, PythonFunctio
 MINE = {"device-idle", "many-small-operators", "python-time"}
 
 
-def gaps(idle: float, span: float = 100.0) -> Gaps:
+def gaps(idle: float, span: float = 100.0, exposed: float = 1.0) -> Gaps:
     causes = [GapCause(cause="nothing was launched yet", gaps=120, ms=idle)]
-    return Gaps(span_ms=span, busy_ms=span - idle, idle_ms=idle, threshold_us=10, gaps=120, gaps_ms=idle, causes=causes)
+    return Gaps(
+        span_ms=span,
+        busy_ms=span - idle,
+        idle_ms=idle,
+        threshold_us=10,
+        gaps=120,
+        gaps_ms=idle,
+        causes=causes,
+        exposed=exposed,
+    )
 
 
 def operators(**fields) -> OperatorProfile:
@@ -55,6 +64,8 @@ def test_what_the_profiler_added_is_not_held_against_the_run():
     assert found("cuda:0", operators=operators(device=slowed)) == {}
     assert found(operators=operators(host=slowed), python=None) == {}
     assert found(python=python(host=slowed)) == {}
+    nested = gaps(60, span=150, exposed=0.5)  # half of what was added lies inside operators
+    assert found(operators=operators(host=nested))["many-small-operators"].evidence["between_share"] == 0.35
 
 
 def test_many_small_kernels():

@@ -80,18 +80,18 @@ def test_operators_and_cprofile_of_a_breakdown(tmp_path, capsys):
 
 def test_lines_of_a_comparison_and_functions_by_name(tmp_path):
     pytest.importorskip("line_profiler")
-    argv = ["compare", "--policy.type=act", "--phase=training forward", "--variant", "again: policy.kl_weight=5"]
-    folder, result = run(
-        tmp_path, *argv, "--python_profile=line",
-        "--profile-functions=lerobot.policies.act.modeling_act:ACTEncoder,lerobot.policies.act.modeling_act:ACT.forward",
-    )  # fmt: skip
+    module = "lerobot.policies.diffusion.modeling_diffusion"
+    argv = ["compare", "--policy.type=diffusion", "--variant", "3 steps: policy.num_inference_steps=3"]
+    named = f"--profile-functions={module}:DiffusionModel.conditional_sample, {module}:DiffusionRgbEncoder"
+    folder, result = run(tmp_path, *argv, "--python_profile=line", named)
     python = result.python
-    assert (python.tool, python.measurement) == ("line", result.measurements[0].name)
-    assert {row.name for row in python.functions} == {"ACTEncoder.forward", "ACT.forward"}
-    assert any(row.source.startswith("x = layer(") and row.calls >= 1 for row in python.functions)
+    assert (python.tool, python.measurement) == ("line", "as it is")
+    seen = {row.name for row in python.functions}
+    assert seen == {"DiffusionModel.conditional_sample", "DiffusionRgbEncoder.forward"}
+    assert any(row.source.startswith("model_output = self.unet(") and row.calls > 3 for row in python.functions)
     assert all(row.own_ms is None for row in python.functions)
     no_paths_of_this_machine(result)
-    assert "x = layer(" in (folder / "profile.txt").read_text()
+    assert "model_output = self.unet(" in (folder / "profile.txt").read_text()
     assert result.operators is None
 
 

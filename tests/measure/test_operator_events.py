@@ -74,6 +74,7 @@ def test_own_time_leaves_out_what_was_called():
     assert rows["aten::linear"].own_ms == pytest.approx(0.01)
     assert rows["aten::addmm"].shapes == "64, 8×64, 64×64"
     assert seen.operator_calls == 2
+    assert seen.host.exposed == 0.5  # the cost of watching addmm lies inside linear
 
 
 def test_operators_of_a_run_and_the_python_between_them():

@@ -105,6 +105,7 @@ gaps = st.builds(
     gaps=COUNT,
     gaps_ms=TIME,
     causes=st.lists(st.builds(schema.GapCause, cause=TEXT, gaps=COUNT, ms=TIME), max_size=2),
+    exposed=NUMBER,
 )
 operator_profiles = st.builds(
     schema.OperatorProfile,

@@ -1,7 +1,7 @@
 """Rules on what profilers saw: a device that waits, operators too small for what they cost, Python that sets the pace.
 
-A profiler slows what it watches, and which part of that is idle time nobody knows. So a share is what remains if
-everything that the profiler added was idle time, over the time without it: it is at least that.
+A profiler slows what it watches, and how much of that is idle time nobody knows. So a share is what remains if all that
+the profiler can have added to the gaps is taken off, over the time without it: it is at least that.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _measurement(result: Result, name: str) -> Measurement | None:
 
 def _at_least(gaps: Gaps, measurement: Measurement) -> float:
     whole = whole_ms(measurement)
-    added = max(gaps.span_ms - whole, 0.0)
+    added = max(gaps.span_ms - whole, 0.0) * min(max(gaps.exposed, 0.0), 1.0)
     return min(max(gaps.idle_ms - added, 0.0) / whole, 1.0) if whole > 0 else 0.0
 
 

@@ -49,6 +49,7 @@ def operator_profile(events: Sequence[Mapping[str, Any]], measurement: str) -> O
 
     operators, runtime, kernels = inside("cpu_op"), inside(*_RUNTIME), inside(*_ON_DEVICE)
     calls = [*_calls(operators)]
+    top = sum(call.top for call in calls)
     runs = [_Call(e["name"], *_stretch(e)[:2]) for e in kernels]
     on_host = occupancy([_stretch(e) for e in (*operators, *runtime)], begin, end)
     found = OperatorProfile(
@@ -60,7 +61,8 @@ def operator_profile(events: Sequence[Mapping[str, Any]], measurement: str) -> O
         kernels=_totals(runs, end - begin, nested=False),
         kernel_calls=len(runs),
         kernel_median_us=median(run.own for run in runs) / 1e3 if runs else None,
-        host=_gaps(on_host, _HOST_CAUSES),
+        # The profiler adds its cost to every operator; only that of the outermost lies outside all of them.
+        host=_gaps(on_host, _HOST_CAUSES, exposed=top / len(calls) if calls else 1.0),
     )
     if runs:
         found.device = _gaps(occupancy(_device_stretches(kernels, runtime), begin, end), _DEVICE_CAUSES)
@@ -74,6 +76,7 @@ class _Call:
     end: int
     shapes: str = ""
     inner: int = field(default=0, init=False)
+    top: bool = field(default=True, init=False)
 
     @property
     def own(self) -> int:
@@ -98,6 +101,7 @@ def _calls(operators: Iterable[Mapping[str, Any]]) -> Iterable[_Call]:
             while open_calls and open_calls[-1].end <= call.start:
                 open_calls.pop()
             if open_calls:
+                call.top = False
                 open_calls[-1].inner += min(call.end, open_calls[-1].end) - call.start
             open_calls.append(call)
             yield call
@@ -154,7 +158,7 @@ def _device_stretches(kernels: Iterable[Mapping[str, Any]], runtime: Iterable[Ma
             yield Stretch(launched[correlation], start, "queued")
 
 
-def _gaps(seen: Occupancy, words: Mapping[Cause, str]) -> Gaps:
+def _gaps(seen: Occupancy, words: Mapping[Cause, str], exposed: float = 1.0) -> Gaps:
     long = [gap for gap in seen.gaps if gap.end - gap.start > GAP_US * 1e3]
     causes: dict[Cause, list[int]] = {}
     for gap in long:
@@ -168,4 +172,5 @@ def _gaps(seen: Occupancy, words: Mapping[Cause, str]) -> Gaps:
         gaps=len(long),
         gaps_ms=sum(gap.end - gap.start for gap in long) / 1e6,
         causes=[GapCause(cause=words[cause], gaps=len(took), ms=sum(took) / 1e6) for cause, took in ordered],
+        exposed=exposed,
     )

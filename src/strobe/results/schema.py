@@ -238,6 +238,7 @@ class Gaps(Data):
     gaps: int
     gaps_ms: Finite
     causes: list[GapCause] = Field(default_factory=list, description="of the gaps counted, the longest first")
+    exposed: Finite = Field(default=1.0, description="of what the profiler added, the share that can lie in gaps")
 
 
 class OperatorProfile(Data):
