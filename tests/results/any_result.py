@@ -93,6 +93,55 @@ findings = st.builds(
     gain=TEXT,
     evidence=st.dictionaries(TEXT, st.one_of(NUMBER, TEXT, st.none()), max_size=2),
 )
+operator_times = st.builds(
+    schema.OperatorTime, name=TEXT, calls=COUNT, own_ms=TIME, total_ms=maybe(TIME), share=TIME, shapes=TEXT
+)
+gaps = st.builds(
+    schema.Gaps,
+    span_ms=TIME,
+    busy_ms=TIME,
+    idle_ms=TIME,
+    threshold_us=TIME,
+    gaps=COUNT,
+    gaps_ms=TIME,
+    causes=st.lists(st.builds(schema.GapCause, cause=TEXT, gaps=COUNT, ms=TIME), max_size=2),
+    exposed=NUMBER,
+)
+operator_profiles = st.builds(
+    schema.OperatorProfile,
+    measurement=TEXT,
+    iteration_ms=TIME,
+    operators=st.lists(operator_times, max_size=2),
+    operator_calls=COUNT,
+    operator_median_us=maybe(TIME),
+    kernels=st.lists(operator_times, max_size=2),
+    kernel_calls=COUNT,
+    kernel_median_us=maybe(TIME),
+    host=maybe(gaps),
+    device=maybe(gaps),
+)
+python_profiles = st.builds(
+    schema.PythonProfile,
+    tool=st.sampled_from(["cprofile", "pyinstrument", "line"]),
+    measurement=TEXT,
+    iterations=COUNT,
+    iteration_ms=TIME,
+    files=TEXTS,
+    functions=st.lists(
+        st.builds(
+            schema.PythonFunction,
+            name=TEXT,
+            where=TEXT,
+            calls=maybe(TIME),
+            own_ms=maybe(TIME),
+            cumulative_ms=maybe(TIME),
+            source=TEXT,
+        ),
+        max_size=2,
+    ),
+    host=maybe(gaps),
+    device=maybe(gaps),
+)
 ceilings = st.builds(schema.Ceiling, gflops=st.dictionaries(TEXT, TIME, max_size=2), memory_gbps=maybe(TIME))
 machines = st.builds(
     schema.Machine,
@@ -136,6 +185,8 @@ results = st.builds(
     measurements=st.lists(measurements, max_size=3, unique_by=lambda m: m.name),
     comparisons=st.lists(comparisons, max_size=2),
     findings=st.lists(findings, max_size=2),
+    operators=maybe(operator_profiles),
+    python=maybe(python_profiles),
     notes=TEXTS,
 )
 

@@ -9,7 +9,11 @@ import torch
 from torch.profiler import profile
 
 from strobe.timeline import Timeline, section
-from strobe.timeline.trace import chrome_trace, mark_clocks
+from strobe.timeline.trace import chrome_trace, exported, mark_clocks
+
+
+def events_of(profiler):
+    return json.loads(exported(profiler))["traceEvents"]
 
 
 def test_every_section_is_a_complete_event_with_its_path():
@@ -26,11 +30,11 @@ def test_every_section_is_a_complete_event_with_its_path():
 
 def test_operators_fall_inside_the_section_that_ran_them():
     a = torch.randn(300, 300)
-    with profile() as profiler, Timeline() as timeline:
+    with profile(acc_events=True) as profiler, Timeline() as timeline:
         mark_clocks()
         with section("product"):
             a @ a
-    events = chrome_trace(timeline.sections(), profiler=profiler)["traceEvents"]
+    events = chrome_trace(timeline.sections(), profiled=events_of(profiler))["traceEvents"]
     product = next(e for e in events if e.get("name") == "product")
     operator = next(e for e in events if e.get("name") == "aten::mm")
     slack = 200  # µs: the mark's own opening
@@ -39,7 +43,7 @@ def test_operators_fall_inside_the_section_that_ran_them():
 
 
 def test_a_profiler_without_the_mark_is_refused():
-    with profile() as profiler, Timeline() as timeline, section("x"):
+    with profile(acc_events=True) as profiler, Timeline() as timeline, section("x"):
         torch.ones(1) + 1
     with pytest.raises(ValueError, match="clocks"):
-        chrome_trace(timeline.sections(), profiler=profiler)
+        chrome_trace(timeline.sections(), profiled=events_of(profiler))

@@ -65,6 +65,14 @@ class Thresholds:
     kernel_time: float = 0.05
     # Share of the whole in 'other' above which the parts do not explain enough.
     other_large: float = 0.05
+    # Share of an iteration from which a device that runs nothing is worth a finding.
+    device_idle: float = 0.2
+    # Share of an iteration outside torch's operators from which Python and many small operators are (CPU).
+    between_operators: float = 0.2
+    # Median kernel below which an accelerator's kernels are small, in microseconds.
+    small_kernel_us: float = 10.0
+    # Kernels in an iteration above which small ones are many.
+    many_kernels: int = 1000
     # Samples below which a median says little (the toolkit advises 50 to 100 where timings are inconsistent).
     few_samples: int = 10
 

@@ -35,6 +35,7 @@ from strobe.cli.common import (
     run_study,
 )
 from strobe.cli.live import Live
+from strobe.cli.profilers import Profilers
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
 
@@ -65,8 +66,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
 def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Answer:
     """Load the subject and measure it. Raises UserError, and KeyboardInterrupt where nothing was measured."""
     from strobe.studies.breakdown import breakdown
-    from strobe.studies.operators import operators_of
     from strobe.treatments.rtc import RealTimeChunking, require
+    from strobe.treatments.treatment import Variant
 
     subject = load_subject(flags, config, live)
     options = options_of(config)
@@ -74,12 +75,10 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Answer:
     if config.rtc is not None and config.rtc.enabled:
         require(subject)
         treatments = (RealTimeChunking(config.rtc, config.inference_delay),)
+    profilers = Profilers(subject, config, options)
     result, measured = breakdown(subject, config.phases, options, treatments, live)  # type: ignore[arg-type]
     if not result.measurements:
         raise KeyboardInterrupt
     sections = [section for one in measured for section in latest(one.sections, ITERATION)]
-    profiler = None
-    if config.operators and result.status == "complete":
-        live.stage("recording operators")
-        sections, profiler = operators_of(subject, config.phases[0], options)  # type: ignore[arg-type]
-    return Answer(result, flags, config, sections, profiler)
+    first = Variant(config.phases[0], treatments if config.phases[0] == "inference" else ())
+    return profilers.look(Answer(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def keep(folder: Path, study: str, argv: list[str]) -> None:
     with Live() as live:
         answer = command.study(flags, config, live)
     trace = finish(answer, [study, *argv], started)
-    store.save(answer.result, folder, trace)
+    store.save(answer.result, folder, trace, answer.files)
 
 
 def end_with(parent: int) -> None:

@@ -19,6 +19,7 @@ from rich.console import Console
 from strobe.advice import Thresholds, advise
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, PolicyFlags, check_flags, help_text, parse, policy_type, split_subject
+from strobe.cli.profilers import check_profilers, told
 from strobe.errors import UserError, nearest
 from strobe.measure.sampling import Budget
 from strobe.report import console as console_report
@@ -83,8 +84,17 @@ class RunConfig:
     serialised: bool = False
     # Leave out the pass that counts FLOP and memory, and the measuring of this machine's ceiling.
     skip_counting: bool = False
-    # Merge torch.profiler's operators and kernels into the trace (one more iteration).
+    # One more iteration under torch.profiler: top operators and kernels, gaps, and all of them in the trace.
     operators: bool = False
+    # Leave out what --operators asks for.
+    skip_detailed: bool = False
+    # More iterations under a profiler of Python: cprofile, pyinstrument or line (line_profiler).
+    python_profile: str | None = None
+    # What --python_profile=line times: module:function, module:Class.method or module:Class, separated by commas
+    # (default: the methods of the policy's own classes).
+    profile_functions: str | None = None
+    # Keep every allocation of one more iteration with its stack, for pytorch.org/memory_viz (CUDA only).
+    memory_snapshot: bool = False
     # Where run folders go.
     output_dir: Path = Path("runs")
     # Limits at which findings fire, e.g. --thresholds.backbone_dominates=0.7
@@ -124,6 +134,7 @@ def read_flags[C: RunConfig](
     for name, value in (("seconds", config.seconds), ("precision", config.precision)):
         if value is not None and not value > 0:
             raise UserError(f"--{name}={value}: must be above 0")
+    check_profilers(config)
     return flags, config
 
 
@@ -232,7 +243,8 @@ class Answer:
     flags: SubjectFlags
     config: RunConfig
     sections: Sequence[Section] = ()
-    profiler: Any = None
+    profiled: list[dict[str, Any]] | None = None  # torch.profiler's events, for the trace
+    files: dict[str, bytes] = field(default_factory=dict)  # what profilers left, for the run's folder
 
 
 def run_study[C: RunConfig](
@@ -263,7 +275,7 @@ def finish(answer: Answer, argv: Sequence[str], started: float) -> dict[str, Any
     result.config = {family: dataclasses.asdict(answer.flags), **plain(answer.config)}
     result.findings = advise(result, answer.config.thresholds)
     metadata = {"command": shlex.join(result.command)}
-    return chrome_trace(answer.sections, profiler=answer.profiler, metadata=metadata)
+    return chrome_trace(answer.sections, profiled=answer.profiled, metadata=metadata)
 
 
 def keep(answer: Answer, argv: Sequence[str], started: float) -> Path:
@@ -271,11 +283,13 @@ def keep(answer: Answer, argv: Sequence[str], started: float) -> Path:
     result = answer.result
     trace = finish(answer, argv, started)
     folder = store.new_run(answer.config.output_dir, result.study, result.subject.name)
-    store.save(result, folder, trace)
+    store.save(result, folder, trace, answer.files)
     store.replace(folder / store.REPORT, html.render(result).encode())
     show(result)
     print(f"\nreport   {folder / store.REPORT}")
     print(f"trace    {folder / store.TRACE}  (open in ui.perfetto.dev)")
+    for line in told(folder, answer.files):
+        print(line)
     return folder
 
 

@@ -40,6 +40,7 @@ from strobe.cli.common import (
 )
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, take_repeated
+from strobe.cli.profilers import Profilers
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
 
@@ -85,7 +86,6 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
 def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt where nothing was measured."""
     from strobe.studies.compare import compare
-    from strobe.studies.operators import operators_of
     from strobe.treatments.closed_form import ClosedFormGuidance
     from strobe.treatments.compile import Compile
     from strobe.treatments.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
@@ -113,14 +113,12 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
         compiled = Compile(config.compile_mode)
         variants += [replace(v, name=f"{v.name}, compiled", treatments=(*v.treatments, compiled)) for v in variants]
     options = options_of(config)
+    profilers = Profilers(subject, config, options)
     result, measured = compare(subject, variants, config.phase, options, live)  # type: ignore[arg-type]
     if not result.measurements:
         raise KeyboardInterrupt
-    sections, profiler = latest(measured.sections, ITERATION), None
-    if config.operators and result.status == "complete":
-        live.stage("recording operators")
-        sections, profiler = operators_of(subject, config.phase, options)  # type: ignore[arg-type]
-    return Answer(result, flags, config, sections, profiler)
+    answer = Answer(result, flags, config, latest(measured.sections, ITERATION))
+    return profilers.look(answer, config.phase, variants[0], live)  # type: ignore[arg-type]
 
 
 def parse_variant(text: str, config: CompareConfig) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from strobe.report import changes, facts, sweep, tables, units
+from strobe.report import changes, facts, profiles, sweep, tables, units
 from strobe.report.document import Answer, Document, Section
 from strobe.results.schema import Component, Difference, Measurement, Result
 from strobe.results.sweep import Sweep
@@ -120,7 +120,7 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
     held = tables.memory(result.measurements)
     if held is not None:
         sections.append(Section("memory", "Memory", held))
-    return sections
+    return sections + profiles.sections(result)
 
 
 def notes(result: Result) -> list[str]:

@@ -7,7 +7,7 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,17 @@ def new_run(root: Path, study: str, subject: str) -> Path:
     raise UserError(f"{root} holds too many runs called {stem}: name another folder to keep runs in")
 
 
-def save(answer: Result | Sweep, folder: Path, trace: dict[str, Any] | None = None) -> None:
-    """Write the run's files so that a reader sees the old ones or the new ones, never half of one."""
+def save(
+    answer: Result | Sweep,
+    folder: Path,
+    trace: dict[str, Any] | None = None,
+    files: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write the run's files so that a reader sees the old ones or the new ones, never half of one.
+
+    Args:
+        files: name → content of what profilers left, for their own viewers.
+    """
     # Lists can be changed behind pydantic's back; what is written must be readable again.
     type(answer).model_validate(answer.model_dump())
     text = answer.model_dump_json(indent=1, fallback=str)
@@ -49,6 +58,8 @@ def save(answer: Result | Sweep, folder: Path, trace: dict[str, Any] | None = No
     folder.mkdir(parents=True, exist_ok=True)
     if packed is not None:
         replace(folder / TRACE, packed)
+    for name, content in (files or {}).items():
+        replace(folder / name, content)
     replace(folder / RESULT, text.encode())
 
 

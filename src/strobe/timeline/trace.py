@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Sequence
@@ -18,18 +17,21 @@ MARK = "strobe: start"  # a section and a profiler annotation of this name tie t
 
 
 def chrome_trace(
-    sections: Sequence[Section], *, profiler: profile | None = None, metadata: dict[str, Any] | None = None
+    sections: Sequence[Section],
+    *,
+    profiled: Sequence[dict[str, Any]] | None = None,
+    metadata: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The sections as a trace-event document; times in microseconds from the first section.
 
     Args:
         sections: what ``Timeline.sections`` gave. Device time, where there is any, gets a track of its own.
-        profiler: a finished ``torch.profiler.profile`` whose operators and kernels are merged in. It must have run
+        profiled: the events of a ``torch.profiler.profile`` (see ``exported``), which are merged in. It must have run
             over ``mark_clocks()``, which ties its clock to ours.
         metadata: goes to ``otherData``.
 
     Raises:
-        ValueError: a profiler without the mark.
+        ValueError: events without the mark.
     """
     events: list[dict[str, Any]] = []
     base = min((section.start_ns for section in sections), default=0)
@@ -72,8 +74,8 @@ def chrome_trace(
                     track(f"{one.thread}, on the device"),
                 )
             )
-    if profiler is not None:
-        events += _profiler_events(profiler, sections, base)
+    if profiled is not None:
+        events += _on_our_clock(profiled, sections, base)
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": metadata or {}}
 
 
@@ -84,11 +86,15 @@ def mark_clocks() -> None:
             pass
 
 
-def _profiler_events(profiler: profile, sections: Sequence[Section], base: int) -> list[dict[str, Any]]:
+def exported(profiler: profile) -> bytes:
+    """A finished profiler's own Chrome trace, as its file would hold it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(file))
-        events: list[dict[str, Any]] = json.loads(file.read_text())["traceEvents"]
+        return file.read_bytes()
+
+
+def _on_our_clock(events: Sequence[dict[str, Any]], sections: Sequence[Section], base: int) -> list[dict[str, Any]]:
     theirs = [event["ts"] for event in events if event.get("name") == MARK and event.get("cat") == "user_annotation"]
     ours = [section.start_ns for section in sections if section.name == MARK]
     if not theirs or len(theirs) != len(ours):

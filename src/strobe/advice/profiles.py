@@ -1,0 +1,130 @@
+"""Rules on what profilers saw: a device that waits, operators too small for what they cost, Python that sets the pace.
+
+A profiler slows what it watches, and how much of that is idle time nobody knows. So a share is what remains if all that
+the profiler can have added to the gaps is taken off, over the time without it: it is at least that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strobe.advice.thresholds import Thresholds
+from strobe.advice.view import free, ms, percent, whole_ms
+from strobe.results.schema import Finding, Gaps, Measurement, PythonFunction, Result
+
+COMPILE = "--compile --compile_mode=reduce-overhead (CUDA graphs)"
+
+
+def device_idle(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """Gaps in the device's timeline."""
+    seen = result.operators
+    measurement = _measurement(result, seen.measurement) if seen is not None else None
+    if seen is None or seen.device is None or measurement is None:
+        return
+    share = _at_least(seen.device, measurement)
+    if share < thresholds.device_idle:
+        return
+    causes = ", ".join(f"{c.cause} {ms(c.ms)}" for c in seen.device.causes)
+    yield Finding(
+        rule="device-idle",
+        level="warning",
+        title=f"The device runs nothing for at least {percent(share)} of the {measurement.phase}",
+        seen=f"Under torch.profiler idle for {ms(seen.device.idle_ms)} of {ms(seen.device.span_ms)}, in "
+        f"{seen.device.gaps:,} gaps over {seen.device.threshold_us:g} µs{f' ({causes})' if causes else ''}; without "
+        f"it '{measurement.name}' takes {ms(whole_ms(measurement))}.",
+        why="In a gap the device waits: for the host to launch work, for data, or for a copy or a synchronisation.",
+        do=f"Nothing launched yet: try {COMPILE}. Synchronised or copied: look for .item(), .cpu() and prints in the "
+        "gaps of the trace. Before the first kernel: prepare the next inputs while the device works.",
+        gain=free(measurement, share),
+        evidence={
+            "idle_share": share,
+            "idle_ms": seen.device.idle_ms,
+            "span_ms": seen.device.span_ms,
+            "gaps": seen.device.gaps,
+            "gain_share": share,
+        },
+    )
+
+
+def many_small_operators(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """Operators so small that starting them costs as much as they do."""
+    seen = result.operators
+    measurement = _measurement(result, seen.measurement) if seen is not None else None
+    if seen is None or measurement is None:
+        return
+    if seen.kernel_median_us is not None:
+        if seen.kernel_median_us >= thresholds.small_kernel_us or seen.kernel_calls <= thresholds.many_kernels:
+            return
+        told = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {seen.kernel_median_us:.1f} µs"
+        evidence = {"kernels": seen.kernel_calls, "median_us": seen.kernel_median_us}
+        gain = "not known before it is tried; what the device is idle for is the most it can be"
+    elif _on_cpu(result) and seen.host is not None and result.python is None:  # else python_time says it, with names
+        share = _at_least(seen.host, measurement)
+        if share < thresholds.between_operators:
+            return
+        told = (
+            f"{seen.operator_calls:,} operators, with {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} between them "
+            f"under torch.profiler: at least {percent(share)} of {ms(whole_ms(measurement))} without it"
+        )
+        evidence = {"operators": seen.operator_calls, "between_share": share, "gain_share": share}
+        gain = free(measurement, share)
+    else:
+        return
+    yield Finding(
+        rule="many-small-operators",
+        level="warning",
+        title=f"The {measurement.phase} is many small operators",
+        seen=f"One iteration of '{measurement.name}' runs {told}.",
+        why="Every operator costs Python and a launch, whatever it computes.",
+        do=f"Try {COMPILE if seen.kernels else '--compile'}, which fuses them; or larger batches.",
+        gain=gain,
+        evidence=evidence,
+    )
+
+
+def python_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """Python that takes much of the time itself; on an accelerator, only where the device waits for it."""
+    seen = result.python
+    measurement = _measurement(result, seen.measurement) if seen is not None else None
+    if seen is None or seen.host is None or measurement is None:
+        return
+    share = _at_least(seen.host, measurement)
+    idle = 1.0 if _on_cpu(result) else _at_least(seen.device, measurement) if seen.device is not None else 0.0
+    if share < thresholds.between_operators or idle < thresholds.device_idle:
+        return
+    gain_share = min(share, idle)
+    first = [f for f in seen.functions if f.where != "built in"][:3]
+    named = ", ".join(f"{f.name} ({f.where}) {ms(_own(f))}" for f in first)
+    yield Finding(
+        rule="python-time",
+        level="warning",
+        title=f"At least {percent(share)} of the {measurement.phase} is Python, outside torch's operators",
+        seen=f"{ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} under torch.profiler; '{measurement.name}' takes "
+        f"{ms(whole_ms(measurement))} without it. Under {seen.tool} the longest in Python: {named or 'none'}.",
+        why="Python runs on one core and sets the pace: faster arithmetic would change nothing here.",
+        do="Look at the functions named: what depends only on shapes can be computed once, and --compile leaves most "
+        "of Python out.",
+        gain=free(measurement, gain_share),
+        evidence={"python_share": share, "python_ms": seen.host.idle_ms, "gain_share": gain_share},
+    )
+
+
+def _measurement(result: Result, name: str) -> Measurement | None:
+    return next((m for m in result.measurements if m.name == name), None)
+
+
+def _at_least(gaps: Gaps, measurement: Measurement) -> float:
+    whole = whole_ms(measurement)
+    added = max(gaps.span_ms - whole, 0.0) * min(max(gaps.exposed, 0.0), 1.0)
+    return min(max(gaps.idle_ms - added, 0.0) / whole, 1.0) if whole > 0 else 0.0
+
+
+def _own(function: PythonFunction) -> float:
+    return function.own_ms if function.own_ms is not None else function.cumulative_ms or 0.0
+
+
+def _on_cpu(result: Result) -> bool:
+    return result.machine.device.startswith("cpu")
+
+
+RULES = (device_idle, many_small_operators, python_time)

@@ -1,0 +1,176 @@
+"""Operators, kernels and gaps of one iteration, from the events of torch.profiler's Chrome trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from strobe.measure.gaps import Cause, Occupancy, Stretch, occupancy
+from strobe.results.schema import GapCause, Gaps, OperatorProfile, OperatorTime
+
+MARK = "strobe: one iteration"  # the annotation around the iteration that is looked at
+SHOWN = 20  # operators and kernels in the result; the trace has all
+GAP_US = 10.0  # shorter gaps are what any launch costs
+
+_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_RUNTIME = ("cuda_runtime", "cuda_driver")
+_BLOCKING = ("synchronize", "memcpy")
+
+_DEVICE_CAUSES: Mapping[Cause, str] = {
+    "start": "before the first kernel",
+    "end": "after the last kernel",
+    "queued": "launched, but not begun",
+    "wait": "the host synchronised or copied",
+    "idle": "nothing was launched yet",
+}
+_HOST_CAUSES: Mapping[Cause, str] = {
+    "start": "before the first operator",
+    "end": "after the last operator",
+    "idle": "between operators",
+}
+
+
+def operator_profile(events: Sequence[Mapping[str, Any]], measurement: str) -> OperatorProfile:
+    """What ran inside the annotation `MARK`.
+
+    Raises:
+        ValueError: no such annotation among the events.
+    """
+    marks = [e for e in events if e.get("name") == MARK and e.get("cat") == "user_annotation"]
+    if not marks:
+        raise ValueError(f"no '{MARK}' among the profiler's events")
+    begin, end = _stretch(marks[-1])[:2]
+
+    def inside(*kinds: str) -> list[Mapping[str, Any]]:
+        chosen = (e for e in events if e.get("cat") in kinds and e.get("ph") == "X")
+        return [e for e in chosen if begin <= _stretch(e)[0] < end]
+
+    operators, runtime, kernels = inside("cpu_op"), inside(*_RUNTIME), inside(*_ON_DEVICE)
+    calls = [*_calls(operators)]
+    top = sum(call.top for call in calls)
+    runs = [_Call(e["name"], *_stretch(e)[:2]) for e in kernels]
+    on_host = occupancy([_stretch(e) for e in (*operators, *runtime)], begin, end)
+    found = OperatorProfile(
+        measurement=measurement,
+        iteration_ms=(end - begin) / 1e6,
+        operators=_totals(calls, end - begin, nested=True),
+        operator_calls=len(calls),
+        operator_median_us=median(call.own for call in calls) / 1e3 if calls else None,
+        kernels=_totals(runs, end - begin, nested=False),
+        kernel_calls=len(runs),
+        kernel_median_us=median(run.own for run in runs) / 1e3 if runs else None,
+        # The profiler adds its cost to every operator; only that of the outermost lies outside all of them.
+        host=_gaps(on_host, _HOST_CAUSES, exposed=top / len(calls) if calls else 1.0),
+    )
+    if runs:
+        found.device = _gaps(occupancy(_device_stretches(kernels, runtime), begin, end), _DEVICE_CAUSES)
+    return found
+
+
+@dataclass
+class _Call:
+    name: str
+    start: int
+    end: int
+    shapes: str = ""
+    inner: int = field(default=0, init=False)
+    top: bool = field(default=True, init=False)
+
+    @property
+    def own(self) -> int:
+        return max(self.end - self.start - self.inner, 0)
+
+
+def _stretch(event: Mapping[str, Any]) -> Stretch:
+    # Integers, so that times add up; torch writes microseconds with three decimals.
+    start = round(event["ts"] * 1e3)
+    return Stretch(start, start + round(event.get("dur", 0) * 1e3))
+
+
+def _calls(operators: Iterable[Mapping[str, Any]]) -> Iterable[_Call]:
+    """Operators with the time that those inside them took; nesting is containment, thread by thread."""
+    threads: dict[Any, list[_Call]] = {}
+    for event in operators:
+        call = _Call(event["name"], *_stretch(event)[:2], shapes=_shapes(event.get("args", {})))
+        threads.setdefault(event.get("tid"), []).append(call)
+    for calls in threads.values():
+        open_calls: list[_Call] = []
+        for call in sorted(calls, key=lambda c: (c.start, -c.end)):
+            while open_calls and open_calls[-1].end <= call.start:
+                open_calls.pop()
+            if open_calls:
+                call.top = False
+                open_calls[-1].inner += min(call.end, open_calls[-1].end) - call.start
+            open_calls.append(call)
+            yield call
+
+
+def _shapes(args: Mapping[str, Any]) -> str:
+    def text(dims: Any) -> str:
+        if dims and all(isinstance(dim, list) for dim in dims):  # a list of tensors
+            return f"[{', '.join(map(text, dims))}]"
+        return "×".join(map(str, dims))
+
+    dims = args.get("Input Dims") or args.get("Input dims") or []
+    return ", ".join(text(one) for one in dims if one)
+
+
+def _totals(calls: Iterable[_Call], span: int, *, nested: bool) -> list[OperatorTime]:
+    groups: dict[str, list[_Call]] = {}
+    for call in calls:
+        groups.setdefault(call.name, []).append(call)
+    own = {name: sum(call.own for call in group) for name, group in groups.items()}
+    return [
+        OperatorTime(
+            name=name,
+            calls=len(groups[name]),
+            own_ms=own[name] / 1e6,
+            total_ms=sum(call.end - call.start for call in groups[name]) / 1e6 if nested else None,
+            share=own[name] / span if span > 0 else 0.0,
+            shapes=_longest(groups[name]),
+        )
+        for name in sorted(own, key=lambda name: -own[name])[:SHOWN]
+    ]
+
+
+def _longest(calls: Iterable[_Call]) -> str:
+    by_shape: dict[str, int] = {}
+    for call in calls:
+        by_shape[call.shapes] = by_shape.get(call.shapes, 0) + call.own
+    return max(by_shape, key=lambda shapes: by_shape[shapes])
+
+
+def _device_stretches(kernels: Iterable[Mapping[str, Any]], runtime: Iterable[Mapping[str, Any]]) -> Iterable[Stretch]:
+    """Work on the device; from the end of each launch to its kernel's start, the kernel queued; the host blocked."""
+    launched: dict[Any, int] = {}
+    for event in runtime:
+        start, end, _ = _stretch(event)
+        launched[event.get("args", {}).get("correlation")] = end
+        if any(word in event["name"].lower() for word in _BLOCKING):
+            yield Stretch(start, end, "wait")
+    for event in kernels:
+        start, end, _ = _stretch(event)
+        yield Stretch(start, end)
+        correlation = event.get("args", {}).get("correlation")
+        if correlation is not None and correlation in launched:
+            yield Stretch(launched[correlation], start, "queued")
+
+
+def _gaps(seen: Occupancy, words: Mapping[Cause, str], exposed: float = 1.0) -> Gaps:
+    long = [gap for gap in seen.gaps if gap.end - gap.start > GAP_US * 1e3]
+    causes: dict[Cause, list[int]] = {}
+    for gap in long:
+        causes.setdefault(gap.cause, []).append(gap.end - gap.start)
+    ordered = sorted(causes.items(), key=lambda item: -sum(item[1]))
+    return Gaps(
+        span_ms=seen.span / 1e6,
+        busy_ms=seen.busy / 1e6,
+        idle_ms=seen.idle / 1e6,
+        threshold_us=GAP_US,
+        gaps=len(long),
+        gaps_ms=sum(gap.end - gap.start for gap in long) / 1e6,
+        causes=[GapCause(cause=words[cause], gaps=len(took), ms=sum(took) / 1e6) for cause, took in ordered],
+        exposed=exposed,
+    )

@@ -1,0 +1,209 @@
+"""--operators and --python_profile from the command line: tables, findings' numbers, files that their viewers open."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import pstats
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from strobe.cli.main import main
+from strobe.report import html, markdown
+from strobe.results import store
+from strobe.studies import operators, python_profile
+from strobe.studies.measuring import Options
+from strobe.studies.python_profile import functions_of, place
+from strobe.treatments.treatment import Variant
+
+TINY = ["--policy.size=tiny", "--iterations=6", "--skip_counting", "--threads=1"]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(python_profile, "SECONDS", 0.2)
+
+
+def run(folder: Path, *argv: str, code: int = 0) -> tuple[Path, store.Result]:
+    assert main([*argv, *TINY, f"--output_dir={folder}"]) == code
+    (found,) = [path.parent for path in folder.rglob("result.json")]
+    result = store.load(found)
+    assert not [note for note in result.notes if "failed" in note]
+    return found, result
+
+
+def no_paths_of_this_machine(result: store.Result) -> None:
+    assert result.python is not None
+    for row in result.python.functions:
+        assert row.where == "built in" or row.where[0] in "<" or not Path(row.where).is_absolute()
+        assert " at 0x" not in row.name
+
+
+def test_operators_and_cprofile_of_a_breakdown(tmp_path, capsys):
+    argv = ["breakdown", "--policy.type=act", "--operators", "--python-profile=cprofile"]
+    folder, result = run(tmp_path, *argv, "--phases=[training step, inference]", "--batch_size=2")
+    out = capsys.readouterr().out
+
+    seen = result.operators
+    assert seen.measurement == "training step"
+    assert seen.operator_calls > 1000
+    assert any("convolution_backward" in row.name for row in seen.operators)
+    assert seen.host.busy_ms + seen.host.idle_ms == pytest.approx(seen.host.span_ms)
+    own = [row.own_ms for row in seen.operators]
+    assert own == sorted(own, reverse=True)
+    assert sum(row.share for row in seen.operators) <= 1
+    document = json.loads((folder / "act_profile.json").read_text())
+    assert {"aten::conv2d", "backbone"} & {e.get("name") for e in document["traceEvents"]}
+    with gzip.open(folder / "trace.json.gz") as file:
+        assert {"backbone", "aten::conv2d"} <= {event.get("name") for event in json.load(file)["traceEvents"]}
+
+    python = result.python
+    assert (python.tool, python.files) == ("cprofile", ["profile.prof"])
+    assert python.iterations >= 3
+    assert any(row.where.startswith("lerobot/policies/act/modeling_act.py:") for row in python.functions)
+    no_paths_of_this_machine(result)
+    stats = pstats.Stats(str(folder / "profile.prof"))
+    top = max(row.cumulative_ms for row in python.functions)
+    assert top == pytest.approx(python.iteration_ms, rel=0.05)
+    assert stats.total_tt * 1e3 / python.iterations == pytest.approx(python.iteration_ms, rel=0.05)
+
+    for shown in (out.lower(), markdown.render(result).lower(), html.render(result).lower()):
+        for words in ("python functions", "gaps between operators", "aten::", "modeling_act.py"):
+            assert words in shown
+    assert f"{folder / 'profile.prof'}  (open in python -m pstats, snakeviz)" in out
+    assert "act_profile.json" in out
+
+
+def test_lines_of_a_comparison_and_functions_by_name(tmp_path):
+    pytest.importorskip("line_profiler")
+    module = "lerobot.policies.diffusion.modeling_diffusion"
+    argv = ["compare", "--policy.type=diffusion", "--variant", "3 steps: policy.num_inference_steps=3"]
+    named = f"--profile-functions={module}:DiffusionModel.conditional_sample, {module}:DiffusionRgbEncoder"
+    folder, result = run(tmp_path, *argv, "--python_profile=line", named)
+    python = result.python
+    assert (python.tool, python.measurement) == ("line", "as it is")
+    seen = {row.name for row in python.functions}
+    assert seen == {"DiffusionModel.conditional_sample", "DiffusionRgbEncoder.forward"}
+    assert any(row.source.startswith("model_output = self.unet(") and row.calls > 3 for row in python.functions)
+    assert all(row.own_ms is None for row in python.functions)
+    no_paths_of_this_machine(result)
+    assert "model_output = self.unet(" in (folder / "profile.txt").read_text()
+    assert result.operators is None
+
+
+def test_pyinstrument_and_skip_detailed(tmp_path):
+    pytest.importorskip("pyinstrument")
+    argv = ["breakdown", "--policy.type=diffusion", "--operators", "--skip-detailed"]
+    folder, result = run(tmp_path, *argv, "--python_profile=pyinstrument")
+    assert result.operators is None
+    assert not list(folder.glob("*_profile.json"))
+    assert result.python.files == ["profile.html", "profile.txt"]
+    assert any("modeling_diffusion.py" in row.where for row in result.python.functions)
+    no_paths_of_this_machine(result)
+    assert sum(row.own_ms for row in result.python.functions) <= result.python.iteration_ms * 1.1
+    assert "<html" in (folder / "profile.html").read_text().lower()
+    assert "conditional_sample" in (folder / "profile.txt").read_text()
+
+
+def test_default_functions_are_those_of_the_policys_own_classes():
+    class Inner(torch.nn.Module):
+        @property
+        def width(self) -> int:
+            return 1
+
+        @torch.no_grad()
+        def forward(self, x):
+            return x
+
+    Inner.__module__ = f"{__name__}.other"
+    subject = SimpleNamespace(module=torch.nn.Sequential(Inner()))
+    assert not [f for f in functions_of(subject) if "Inner" in f.__qualname__]
+    subject.module = Inner()
+    assert [f.__name__ for f in functions_of(subject)] == ["width", "forward"]
+    assert all(f.__code__.co_filename == __file__ for f in functions_of(subject))
+
+
+def test_a_place_is_relative_to_what_was_imported():
+    assert place(torch.__file__, 3) == "torch/__init__.py:3"
+    assert place("~", 0) == "built in"
+    assert place("/somewhere/else/script.py", 7) == "script.py:7"
+
+
+def test_ctrl_c_and_a_failing_profiler_keep_what_was_measured(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    def broken(*_):
+        raise RuntimeError("another profiling tool is active")
+
+    argv = ["breakdown", "--policy.type=act", "--operators", "--python_profile=cprofile"]
+    monkeypatch.setattr(python_profile, "python_profile", interrupted)
+    _, result = run(tmp_path / "a", *argv, code=130)
+    assert result.status == "interrupted"
+    assert len(result.measurements[0].samples.values) >= 6
+    assert result.operators is not None
+    assert result.python is None
+    monkeypatch.setattr(python_profile, "python_profile", broken)
+    assert main([*argv, *TINY, f"--output_dir={tmp_path / 'b'}"]) == 0
+    (found,) = (tmp_path / "b").rglob("result.json")
+    assert any("another profiling tool" in note for note in store.load(found).notes)
+
+
+ACT = ["breakdown", "--policy.type=act", "--policy.size=tiny"]
+WRONG = {
+    "unknown tool": ([*ACT, "--python_profile=cprofiler"], "did you mean 'cprofile'"),
+    "functions without line": ([*ACT, "--profile_functions=a:b"], "--python_profile=line"),
+    "malformed function": ([*ACT, "--python_profile=line", "--profile_functions=torch"], "module:function"),
+    "no such function": ([*ACT, "--python_profile=line", "--profile_functions=torch:lineer"], "lineer"),
+    "function in C": ([*ACT, "--python_profile=line", "--profile_functions=torch:mm"], "written in Python"),
+    "snapshot on a CPU": ([*ACT, "--memory-snapshot", "--device=cpu"], "runs on cpu"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_is_one_line(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    argv, words = WRONG[name]
+    if "line" in name or "function" in name:
+        pytest.importorskip("line_profiler")
+    assert main(argv) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line and not line.startswith("…")]
+    assert len(lines) == 1
+    assert words in lines[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("tool", ["pyinstrument", "line"])
+def test_a_missing_extra_is_named_before_anything_is_loaded(tool, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main([*ACT, f"--python_profile={tool}"]) == 2
+    assert capsys.readouterr().err.strip().endswith("is not installed: pip install 'strobe[profile]'")
+
+
+def test_a_snapshot_records_one_iteration_and_stops(monkeypatch):
+    said = []
+    memory = torch.cuda.memory
+    monkeypatch.setattr(memory, "_record_memory_history", lambda **flags: said.append(flags))
+    monkeypatch.setattr(memory, "_snapshot", lambda: {"segments": [], "ran": said.count("ran")})
+    subject = SimpleNamespace(call=lambda phase, batch_size: lambda index: said.append("ran"))
+    kept = pickle.loads(operators.memory_snapshot(subject, "inference", Variant("x"), Options(None)))
+    assert kept == {"segments": [], "ran": 2}
+    assert said == ["ran", {"max_entries": 200_000}, "ran", {"enabled": None}]
+
+
+@pytest.mark.gpu
+def test_kernels_gaps_and_a_snapshot_on_cuda(tmp_path):
+    folder, result = run(
+        tmp_path, "breakdown", "--policy.type=act", "--device=cuda", "--operators", "--memory-snapshot"
+    )
+    seen = result.operators
+    assert seen.kernel_calls > 100
+    assert seen.kernels[0].own_ms > 0
+    assert 0 < seen.device.busy_ms < seen.device.span_ms
+    assert seen.device.busy_ms + seen.device.idle_ms == pytest.approx(seen.device.span_ms)
+    assert seen.device.causes
+    assert pickle.loads((folder / "memory_snapshot.pickle").read_bytes())["device_traces"]
