@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 
-from strobe.advice import delays, machine, parts, rtc, trust
+from strobe.advice import delays, machine, parts, precision, rtc, trust
 from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.advice.view import plausible
 from strobe.results.schema import Finding, Result
 
 Rule = Callable[[Result, Thresholds], Iterable[Finding]]
 
-RULES: tuple[Rule, ...] = (*parts.RULES, *delays.RULES, *rtc.RULES, *machine.RULES, *trust.RULES)
+RULES: tuple[Rule, ...] = (*parts.RULES, *delays.RULES, *rtc.RULES, *machine.RULES, *precision.RULES, *trust.RULES)
 
 _LEVELS = ("warning", "info", "good")
 
