@@ -19,6 +19,8 @@ def speed(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         interval = comparison.verdict.interval
         if comparison.verdict.kind not in SURE or not 0.01 <= interval.low <= interval.high <= 100:
             continue
+        if not interval.low <= comparison.verdict.ratio <= interval.high:
+            continue
         # The interval is of candidate over baseline: its high end is the least speed-up.
         least, most = 1 / interval.high, 1 / interval.low
         name = str(after.facts["precision"])
@@ -87,15 +89,17 @@ def _low(
             f"This machine has no fast units for it: a large product runs at {wide:.4g} GFLOP/s in float32 and "
             f"{narrow:.4g} in {bits}."
         )
-        do = f"Another precision, or another machine: here {name} saves memory and little time."
+        do = f"Another precision, or another machine: here {name} saves memory, not time."
+        gain = ""
     else:
         rate = f" A large product in {bits} is {narrow / wide:.3g} × as fast here." if measured else ""
         why = f"The arithmetic is not the limit: the host's launches or the memory's bandwidth are.{rate}"
+        saved = without(whole_ms(before), 1 - 1 / thresholds.precision_low)
+        gain = f"at {thresholds.precision_low:g} × the {before.phase} would take {ms(saved)} (computed)"
         do = "Try --compile, and --operators for gaps; a larger batch moves the limit towards arithmetic."
     part = after.facts.get("precision.part")
     if part:
         why += f" Only '{part}' was changed, so the rest of the time stays."
-    saved = 1 - 1 / thresholds.precision_low
     return Finding(
         rule=f"precision-{name}-slow",
         level="info",
@@ -103,8 +107,7 @@ def _low(
         seen=_seen(comparison, before, after),
         why=why,
         do=do,
-        gain=f"at {thresholds.precision_low:g} × the {before.phase} would go from {ms(whole_ms(before))} to "
-        f"{ms(without(whole_ms(before), saved))} (computed)",
+        gain=gain,
         evidence={"speed_up": 1 / comparison.verdict.ratio, "float32_gflops": wide, f"{bits}_gflops": narrow},
     )
 

@@ -54,15 +54,28 @@ def into_container(inner: Call, dtype: torch.dtype) -> Call:
     return forward
 
 
-def around_part(inner: Call, inside: torch.dtype, outside: torch.dtype) -> Call:
-    """``inner`` with key-value caches cast to ``inside`` on the way in, and all it returns to ``outside``."""
+class Border:
+    """Around a part, wherever it is entered: some models call a part's layers and never the part itself."""
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        for value in (*args, *kwargs.values()):
-            _cast_cache(value, inside)
-        return _leaving(inner(*args, **kwargs), outside)
+    def __init__(self, inside: torch.dtype) -> None:
+        self.inside = self.outside = inside
+        self._entered = False
 
-    return forward
+    def around(self, inner: Call) -> Call:
+        """``inner``: on the way in key-value caches are cast, on the way out all it returns."""
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if self._entered:
+                return inner(*args, **kwargs)
+            self._entered = True
+            try:
+                for value in (*args, *kwargs.values()):
+                    _cast_cache(value, self.inside)
+                return _leaving(inner(*args, **kwargs), self.outside)
+            finally:
+                self._entered = False
+
+        return forward
 
 
 def returning(inner: Call, dtype: torch.dtype) -> Call:

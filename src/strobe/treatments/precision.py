@@ -59,6 +59,7 @@ class Precision:
     effect: Effect = field(default="rounding", init=False)
     _swaps: list[_Swap] = field(default_factory=list, init=False, repr=False)
     _wraps: list[_Wrap] = field(default_factory=list, init=False, repr=False)
+    _border: casts.Border = field(default_factory=lambda: casts.Border(torch.float32), init=False, repr=False)
     _prepared: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +82,7 @@ class Precision:
             if subject.device.type == "cuda" and DTYPES[self.dtype] is torch.float32:
                 self._tensor_float(stack)
             if swaps:
+                self._border.outside = _majority([swap.tensor for swap in self._swaps])
                 copies: dict[Any, Tensor] = {}  # of tied weights there is one
                 for swap in swaps:
                     swap.convert(copies)
@@ -100,20 +102,21 @@ class Precision:
         held = _weights(part)
         _require_floating(part, held, f"'{self.part}'" if self.part else subject.info.name)
         self._swaps = [_Swap(tensor, DTYPES[self.dtype]) for tensor in held]
-        self._wraps = list(self._casting(subject, part, _majority(held)))
+        self._wraps = list(self._casting(subject, part))
         self._prepared = True
 
-    def _casting(self, subject: Subject, part: nn.Module, was: torch.dtype) -> Iterable[_Wrap]:
+    def _casting(self, subject: Subject, part: nn.Module) -> Iterable[_Wrap]:
         dtype = DTYPES[self.dtype]
-        inside = set(part.modules())
+        inside = {module for module in part.modules() if _weights(module)}
+        self._border = casts.Border(dtype)
         for module in subject.module.modules():
             own = [tensor for tensor in _own(module) if tensor.is_floating_point()]
             if own and (module in inside or isinstance(module, casts.STRICT)):
                 yield _Wrap(module, "forward", partial(casts.to_weights, weight=own[0]))
-            elif module in inside and module is not subject.module and _weights(module):
+            elif module in inside and module is not subject.module:
                 yield _Wrap(module, "forward", partial(casts.into_container, dtype=dtype))
-        if self.part:
-            yield _Wrap(part, "forward", partial(casts.around_part, inside=dtype, outside=was))
+            if module in inside and self.part:
+                yield _Wrap(module, "forward", self._border.around)
         for name in _ENTRIES:
             if not hasattr(subject.module, name):
                 continue
