@@ -17,7 +17,10 @@ WAY, ATTENTION, DELAYS = "delay_training", "prefix_attention", "delays"
 
 def ways(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """Each way over all delays against one random delay per sample, with the same attention."""
+    known = {measurement.name for measurement in result.measurements}
     for comparison in result.comparisons:
+        if not {comparison.baseline, comparison.candidate} <= known:
+            continue
         before, after = result.measurement(comparison.baseline), result.measurement(comparison.candidate)
         count = number(before, DELAYS)
         way = _setting(after, WAY)

@@ -10,7 +10,8 @@ class Thresholds:
     """Shares are of 1, times in milliseconds, rates per second.
 
     'The toolkit' is the RTC profiling toolkit, 'the delay benchmark' the forward-pass benchmark
-    of ACT Relative RTC, 'the V-JEPA 2 guide' the guide to profiling V-JEPA 2; these numbers are their rules of thumb, the others are Strobe's own.
+    of ACT Relative RTC, 'the V-JEPA 2 guide' the guide to profiling V-JEPA 2; these numbers are
+    their rules of thumb, the others are Strobe's own.
     """
 
     # Backbone's share of a training forward from which training by batch expansion pays (the delay benchmark's).

@@ -132,7 +132,9 @@ def _precisions(text: str, device: str) -> tuple[str, ...]:
     if text.strip().lower() in ("", "auto"):
         return sensible(device) if text.strip() else ()
     if text.replace(".", "", 1).isdecimal():
-        raise UserError(f"--precision={text}: fp32, tf32, bf16, fp16 or auto; the width to stop at is --interval={text}")
+        raise UserError(
+            f"--precision={text}: fp32, tf32, bf16, fp16 or auto; the width to stop at is --interval={text}"
+        )
     names = tuple(name_of(part) for part in text.split(","))
     if len(set(names)) < len(names):
         raise UserError(f"--precision={text}: each precision once")

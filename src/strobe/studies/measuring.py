@@ -140,6 +140,7 @@ def measure(
     order: list[str] = []
     outputs = Outputs([variant.name for variant in variants])
     kernel: dict[str, list[KernelUse]] = {variant.name: [] for variant in variants}
+    weights: dict[str, int] = {}  # a variant may hold them in another dtype
     timeline = Timeline(subject.device, serialised=options.serialised)
 
     def runner(variant: Variant) -> Callable[[], float]:
@@ -147,6 +148,8 @@ def measure(
             undo = variant.apply(subject)
             try:
                 order.append(variant.name)
+                if variant.name not in weights:
+                    weights[variant.name] = sum(p.numel() * p.element_size() for p in subject.module.parameters())
                 index = outputs.rounds[variant.name]  # every variant sees the same observation and noise in a round
                 before = kernel_use()
                 start = time.perf_counter()
@@ -182,6 +185,7 @@ def measure(
         # The ceiling of float32 was measured without TF32, and FLOP are counted by the weights' dtype.
         held_against = None if variant.facts().get("precision") == "tf32" else ceiling
         measurement = _measurement(subject, variant, phase, kept[variant.name], warmup, counted, held_against)
+        measurement.memory.weights = weights[variant.name]
         measurement.unseen = _unseen(hooks, kept[variant.name])
         measurement.facts |= _facts(subject, phase, options)
         used = median_use(kernel[variant.name][skip : skip + len(kept[variant.name])])
@@ -209,7 +213,6 @@ def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks
     accounting = None
     device = subject.device
     try:
-        weights = sum(p.numel() * p.element_size() for p in subject.module.parameters())
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         with peak_process() as process:
@@ -225,7 +228,6 @@ def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks
     return _Counted(
         accounting,
         Memory(
-            weights=weights,
             peak_activations=accounting.total.peak_bytes if accounting is not None else None,
             peak_process=process.bytes,
             peak_device=on_device,
@@ -254,7 +256,7 @@ def _measurement(
         clock="host" if runs[0].whole.device_ms is None else "device",
         samples=Samples(warmup=warmup, values=values, summary=summary),
         components=components(runs, accounts, ceiling),
-        memory=counted.memory if counted is not None else Memory(weights=subject.info.weight_bytes),
+        memory=counted.memory if counted is not None else Memory(),
         spans=spans(nearest),
         facts=variant.facts(),
     )

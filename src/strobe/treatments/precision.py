@@ -142,7 +142,9 @@ class Precision:
                 text = " ".join(str(error).split())
                 if isinstance(error, torch.OutOfMemoryError) or not _UNFIT.search(text):
                     raise
-                raise UserError(f"{where} does not run in {self.dtype} on {subject.device.type}: {text[:200]}") from error
+                raise UserError(
+                    f"{where} does not run in {self.dtype} on {subject.device.type}: {text[:200]}"
+                ) from error
 
         return call
 
