@@ -126,8 +126,8 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
                 seen=f"{percent(single)} of its {gflop:.3g} GFLOP, in {ms(part.ms)} of '{measurement.name}'. Here a "
                 f"large product runs at {slow:.4g} GFLOP/s in float32 and {fast:.4g} in {half}.",
                 why="A cast before a part makes every product in it run at the slower rate.",
-                do=f"`strobe compare --precision fp32,{SHORT[half]}` shows what {half} buys and how far the actions move; "
-                "--variant 'NAME: precision=…, precision.part=MODULE' does so for one part.",
+                do=f"`strobe compare --precision {SHORT[half]}` shows what all of it in {half} buys and how far "
+                "the actions move; --variant 'NAME: precision=…, precision.part=MODULE' does so for one part.",
                 gain=f"at most: at {half}'s rate the {measurement.phase} would go from {ms(whole_ms(measurement))} to "
                 f"{ms(without(whole_ms(measurement), saved))} (computed from the ceilings)",
                 evidence={
