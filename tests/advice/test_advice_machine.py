@@ -52,6 +52,7 @@ def test_single_precision_is_read_from_the_ceiling_it_was_held_against(share: fl
     assert ("single-precision" in found) == fires
     if fires:
         assert found["single-precision"].evidence["float32_share_of_flop"] == pytest.approx(share)
+        assert "strobe compare --precision bf16" in found["single-precision"].do
 
 
 def test_single_precision_gives_what_the_faster_ceiling_allows():

@@ -98,7 +98,8 @@ def measurements(draw: Any) -> Measurement:
         clock=draw(st.sampled_from(["host", "device"])),
         samples=Samples(values=values, summary=draw(summaries), notes=draw(st.lists(words, max_size=2))),
         components=draw(st.lists(components(len(values)), max_size=8)),
-        facts=draw(st.dictionaries(fact, value)) | draw(st.sampled_from([{}, {"rtc.enabled": True}])),
+        facts=draw(st.dictionaries(fact, value))
+        | draw(st.sampled_from([{}, {"rtc.enabled": True}, {"precision": "fp32"}, {"precision": "fp16"}])),
         unseen=draw(st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2)),
     )
 

@@ -10,6 +10,7 @@ from strobe.advice.view import CENTURY_MS, Part, examined, first_cut, free, ms, 
 from strobe.results.schema import Finding, Result
 
 HALF = ("bfloat16", "float16")
+SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # as --precision calls them
 MPS_KINDS = ("pi0", "pi05")  # the policies whose times the RTC profiling toolkit's table gives
 AROUND = ("preprocessing", "postprocessing")  # they copy to and from the device, so host and device wait for another
 
@@ -125,7 +126,8 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
                 seen=f"{percent(single)} of its {gflop:.3g} GFLOP, in {ms(part.ms)} of '{measurement.name}'. Here a "
                 f"large product runs at {slow:.4g} GFLOP/s in float32 and {fast:.4g} in {half}.",
                 why="A cast before a part makes every product in it run at the slower rate.",
-                do=f"Run it in {half}, and compare the actions.",
+                do=f"`strobe compare --precision {SHORT[half]}` shows what all of it in {half} buys and how far "
+                "the actions move; --variant 'NAME: precision=…, precision.part=MODULE' does so for one part.",
                 gain=f"at most: at {half}'s rate the {measurement.phase} would go from {ms(whole_ms(measurement))} to "
                 f"{ms(without(whole_ms(measurement), saved))} (computed from the ceilings)",
                 evidence={

@@ -61,6 +61,12 @@ class Thresholds:
     ceiling_low: float = 0.1
     # Ceiling in half precision over that in float32 from which running in float32 is worth a finding.
     half_faster: float = 1.5
+    # Speed-up of a lower precision under which something else than arithmetic is the limit (the V-JEPA 2 guide's).
+    precision_low: float = 1.5
+    # Speed-up of a lower precision above which the arithmetic units are used excellently (the V-JEPA 2 guide's).
+    precision_high: float = 2.0
+    # Cosine to the baseline's outputs under which a lower precision changes them too much.
+    precision_cosine: float = 0.999
     # Kernel time over wall time from which memory traded with the kernel is worth a finding (CPU only).
     kernel_time: float = 0.05
     # Share of the whole in 'other' above which the parts do not explain enough.

@@ -58,12 +58,12 @@ class RunConfig:
     rtc: RTCConfig | None = None
     # RTC: control ticks from the observation to the first action of the chunk that is executed.
     inference_delay: int = 4
-    # How many times each thing is run; by default, until its interval is narrow enough (see --precision).
+    # How many times each thing is run; by default, until its interval is narrow enough (see --interval).
     iterations: int | None = None
     # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit).
     seconds: float | None = None
     # Stop once the 95 % interval's half-width is below this fraction of the median.
-    precision: float = 0.01
+    interval: float = 0.01
     # 1: the anatomy's parts; 2: their blocks and the processors' steps; 3: the inside of blocks. A model's blocks are
     # its parts, so there 2 is the inside of blocks.
     depth: int = 1
@@ -131,7 +131,7 @@ def read_flags[C: RunConfig](
             raise UserError(f"--{name}={value}: must be at least {least}")
     if config.inference_delay < 0:
         raise UserError(f"--inference_delay={config.inference_delay}: must be 0 or more")
-    for name, value in (("seconds", config.seconds), ("precision", config.precision)):
+    for name, value in (("seconds", config.seconds), ("interval", config.interval)):
         if value is not None and not value > 0:
             raise UserError(f"--{name}={value}: must be above 0")
     check_profilers(config)
@@ -185,7 +185,7 @@ def size_of(text: str) -> tuple[int, int]:
 def options_of(config: RunConfig) -> Options:
     """How to measure, from the flags."""
     seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
-    budget = Budget(iterations=config.iterations, seconds=seconds, precision=config.precision)
+    budget = Budget(iterations=config.iterations, seconds=seconds, precision=config.interval)
     return Options(
         budget=budget,
         depth=config.depth,

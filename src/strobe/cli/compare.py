@@ -4,7 +4,9 @@ Runs variants of one policy in alternation (A B, B A, …) on the same observati
 against the first on the paired ratio of its samples: faster, slower, no difference that these samples can show, or
 too noisy to say. For RTC it shows what the guidance costs and where.
 
-Without --variant, a flow policy (pi0, pi05, smolvla) is compared without and with Real-Time Chunking.
+Without --variant, a flow policy (pi0, pi05, smolvla) is compared without and with Real-Time Chunking. With --precision
+it is compared with itself in other floating-point formats: fp32, tf32 (CUDA), bf16, fp16, or auto for those that make
+sense on the device.
 
 Examples:
   strobe compare --policy.path=FOLDER --rtc.execution_horizon=20 --iterations=50
@@ -13,9 +15,13 @@ Examples:
   strobe compare --policy.type=pi05 --closed-form                      RTC's guidance without autograd beside it
   strobe compare --policy.type=act --compile --dataset.root=DATASET
   strobe compare --model.type=vjepa2 --model.dtype=bfloat16 --compile
+  strobe compare --policy.type=act --precision fp32,bf16
+  strobe compare --model.type=vjepa2 --precision=auto
+  strobe compare --policy.type=act --variant 'half vision: precision=bf16, precision.part=model.backbone'
 
 A variant is 'NAME: key=value, key=value', with the keys policy.FIELD (a setting that is read on every call),
-rtc.FIELD (turns RTC on) and compile (a torch.compile mode).
+rtc.FIELD (turns RTC on), compile (a torch.compile mode), precision (fp32, tf32, bf16, fp16) and precision.part (the
+module that gets it; dtypes are converted at its borders).
 """
 
 from __future__ import annotations
@@ -53,6 +59,8 @@ class CompareConfig(RunConfig):
     compile_mode: str = "default"
     # Also compare RTC with its guidance in closed form: the same bits without autograd.
     closed_form: bool = False
+    # Precisions side by side, the first one the baseline: fp32,tf32,bf16,fp16, or auto.
+    precision: str = ""
     # What to compare: inference, training forward or training step.
     phase: str = "inference"
     # What to compare it with, 'NAME: key=value, key=value'; may be repeated (see above).
@@ -76,10 +84,12 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
         raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
     check_phases(flags, [config.phase])
     config.variant = texts
-    if isinstance(flags, ModelFlags) and not (texts or config.compile):
-        raise UserError("a comparison needs two variants: add --compile (a model's settings are swept, not compared)")
-    for text in texts:
-        parse_variant(text, config)
+    parsed = [parse_variant(text, config) for text in texts]
+    precisions = _precisions(config.precision, "cpu")
+    if config.phase == "training step" and (precisions or any("precision" in variant.facts() for variant in parsed)):
+        raise UserError("a training step would train each precision's copy of the weights: compare 'training forward'")
+    if isinstance(flags, ModelFlags) and not (texts or precisions or config.compile):
+        raise UserError("a comparison needs two variants: add --precision=auto, --compile or --variant")
     return flags, config
 
 
@@ -88,6 +98,7 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
     from strobe.studies.compare import compare
     from strobe.treatments.closed_form import ClosedFormGuidance
     from strobe.treatments.compile import Compile
+    from strobe.treatments.precision import Precision
     from strobe.treatments.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
     from strobe.treatments.treatment import Variant
 
@@ -97,7 +108,15 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
         require(subject)
     asked = config.rtc is not None or not (variants or config.compile)
     off = config.rtc is not None and not config.rtc.enabled
-    if (asked or supports(subject)) and not variants and not off and config.phase == "inference":
+    if precisions := _precisions(config.precision, str(subject.device)):
+        guided: tuple[Any, ...] = ()
+        if config.rtc is not None:
+            guided = (WithoutRealTimeChunking() if off else RealTimeChunking(config.rtc, config.inference_delay),)
+        side_by_side = [Variant(name, (*guided, Precision(name))) for name in precisions]
+        if len(side_by_side) == 1:
+            side_by_side.insert(0, Variant("as it is", guided))
+        variants = [*side_by_side, *variants]
+    elif (asked or supports(subject)) and not variants and not off and config.phase == "inference":
         require(subject)
         rtc = RealTimeChunking(config.rtc or RTCConfig(), config.inference_delay)
         variants = [Variant("without RTC", (WithoutRealTimeChunking(),)), Variant("with RTC", (rtc,))]
@@ -121,9 +140,26 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
     return profilers.look(answer, config.phase, variants[0], live)  # type: ignore[arg-type]
 
 
+def _precisions(text: str, device: str) -> tuple[str, ...]:
+    """``--precision``'s names. Raises UserError."""
+    from strobe.treatments.precision import name_of, sensible
+
+    if text.strip().lower() in ("", "auto"):
+        return sensible(device) if text.strip() else ()
+    if text.replace(".", "", 1).isdecimal():
+        raise UserError(
+            f"--precision={text}: fp32, tf32, bf16, fp16 or auto; the width to stop at is --interval={text}"
+        )
+    names = tuple(name_of(part) for part in text.split(","))
+    if len(set(names)) < len(names):
+        raise UserError(f"--precision={text}: each precision once")
+    return names
+
+
 def parse_variant(text: str, config: CompareConfig) -> Any:
     """``'NAME: key=value, key=value'`` as a Variant. Raises UserError."""
     from strobe.treatments.compile import MODES, Compile
+    from strobe.treatments.precision import Precision
     from strobe.treatments.rtc import RealTimeChunking
     from strobe.treatments.settings import Settings
     from strobe.treatments.treatment import Treatment, Variant
@@ -135,6 +171,7 @@ def parse_variant(text: str, config: CompareConfig) -> Any:
     treatments: list[Treatment] = []
     policy: dict[str, Any] = {}
     rtc: dict[str, Any] = {}
+    precision: dict[str, str] = {}
     for key, _, raw in settings:
         key, value = key.strip(), yaml.safe_load(raw)
         if key.startswith("policy."):
@@ -148,8 +185,15 @@ def parse_variant(text: str, config: CompareConfig) -> Any:
             if value not in MODES:
                 raise UserError(f"--variant '{text}': compile={value}: {nearest(str(value), MODES)}")
             treatments.append(Compile(value))
+        elif key in ("precision", "precision.part"):
+            precision[key] = str(value)
         else:
-            raise UserError(f"--variant '{text}': unknown key '{key}': policy.FIELD, rtc.FIELD or compile")
+            known = "policy.FIELD, rtc.FIELD, compile, precision or precision.part"
+            raise UserError(f"--variant '{text}': unknown key '{key}': {known}")
+    if precision:
+        if "precision" not in precision:
+            raise UserError(f"--variant '{text}': which precision? Add precision=bf16 (or fp32, tf32, fp16)")
+        treatments.insert(0, Precision(precision["precision"], precision.get("precision.part", "")))
     if policy:
         treatments.insert(0, Settings(policy))
     if rtc:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import strobe
 from strobe.measure import ceiling as ceilings
@@ -40,13 +40,19 @@ def breakdown(
     return result, measured
 
 
-def begin(subject: Subject, study: str, title: str, options: Options, reporter: Reporter) -> Result:
-    """A result that knows its subject, its machine and what the machine can do, and nothing else yet."""
+def begin(
+    subject: Subject, study: str, title: str, options: Options, reporter: Reporter, dtypes: Iterable[str] = ()
+) -> Result:
+    """A result that knows its subject, its machine and what the machine can do, and nothing else yet.
+
+    ``dtypes``: those that the study runs it in beside its own.
+    """
     where = machine.describe(subject.device)
     if options.counted:
         reporter.stage("measuring what this machine can do")
-        dtypes = [dtype for dtype in subject.info.dtypes if dtype in ("float32", "bfloat16", "float16")]
-        where.ceiling = ceilings.measure(subject.device, dtypes or ["float32"])
+        asked = dict.fromkeys((*subject.info.dtypes, *dtypes))
+        known = [dtype for dtype in asked if dtype in ("float32", "bfloat16", "float16")]
+        where.ceiling = ceilings.measure(subject.device, known or ["float32"])
     else:
         where.ceiling = Ceiling()
     return Result(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from strobe.errors import UserError
@@ -13,7 +12,11 @@ from strobe.results.schema import Agreement, Comparison, Measurement, Result
 from strobe.studies.breakdown import begin
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
 from strobe.subjects.subject import Phase, Subject
+from strobe.treatments.precision import DTYPES
 from strobe.treatments.treatment import Variant
+
+NOT_FINITE = "infinite or not a number, so the cosine is given as 0"
+SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held side by side"
 
 
 def compare(
@@ -37,7 +40,11 @@ def compare(
         raise UserError(f"two variants have the same name: {', '.join(names)}")
     reporter = reporter or Silent()
     title = f"{subject.info.name}: {' against '.join(names)}"
-    result = begin(subject, "compare", title, options, reporter)
+    precisions = [str(variant.facts()["precision"]) for variant in variants if "precision" in variant.facts()]
+    dtypes = [str(DTYPES[name]).removeprefix("torch.") for name in precisions]
+    result = begin(subject, "compare", title, options, reporter, dtypes)
+    if precisions and options.counted:
+        result.notes.append(SEVERAL_COPIES)
     measured = measure(subject, phase, variants, options, result.machine.ceiling, reporter)
     result.measurements = measured.measurements
     result.status = "interrupted" if measured.interrupted else "complete"
@@ -57,7 +64,9 @@ def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> 
     if baseline.phase == "inference":
         agreement = agree(measured.actions[baseline.name], measured.actions[candidate.name])
         if candidate.facts.get("rtc.enabled") != baseline.facts.get("rtc.enabled"):
-            agreement.note = "RTC changes the actions on purpose: it guides them towards the previous chunk"
+            rtc = "RTC changes the actions on purpose: it guides them towards the previous chunk"
+            agreement.note = _notes(agreement.note, rtc)
+        agreement.note = _notes(agreement.note, measured.outputs.note)
     return Comparison(
         baseline=baseline.name,
         candidate=candidate.name,
@@ -76,15 +85,34 @@ def agree(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> Agreement:
     """
     if not baseline or len(baseline) != len(candidate):
         raise ValueError(f"need as many candidate chunks as baseline chunks, got {len(baseline)} and {len(candidate)}")
-    a, b = torch.stack(list(baseline)).double(), torch.stack(list(candidate)).double()
-    error = (a - b).abs()
-    cosine = torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), dim=0)
+    product = left = right = largest = total = 0.0
+    compared = broken = 0
+    for a, b in zip(baseline, candidate, strict=True):
+        if a.shape != b.shape:
+            raise ValueError(f"chunks of unequal shape: {tuple(a.shape)} and {tuple(b.shape)}")
+        a, b = a.double().flatten(), b.double().flatten()
+        finite = a.isfinite() & b.isfinite()
+        if not finite.all():
+            broken += int((~finite).sum())
+            a, b = a[finite], b[finite]
+        error = (a - b).abs()
+        product, left, right = product + float(a @ b), left + float(a @ a), right + float(b @ b)
+        largest, total = max(largest, float(error.max()) if error.numel() else 0.0), total + float(error.sum())
+        compared += error.numel()
+    lengths = (left * right) ** 0.5
+    # Numbers that are none have no direction: no cosine of the rest may vouch for them.
+    cosine = product / lengths if lengths > 0 and not broken else 0.0
     return Agreement(
-        cosine=float(cosine),
-        largest_error=float(error.max()),
-        mean_error=float(error.mean()),
+        cosine=min(max(cosine, -1.0), 1.0),
+        largest_error=largest,
+        mean_error=total / max(compared, 1),
         observations=len(baseline),
+        note=f"{broken:,} numbers of {compared + broken:,} are {NOT_FINITE}" if broken else "",
     )
+
+
+def _notes(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
 
 
 def _pairs(measurements: Sequence[Measurement]) -> list[tuple[Measurement, Measurement]]:

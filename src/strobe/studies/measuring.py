@@ -66,9 +66,60 @@ class Measured:
 
     measurements: list[Measurement]
     collected: Collected
-    actions: dict[str, list[Tensor]]  # inference: the actions of every kept round, aligned over the variants
+    outputs: Outputs
     sections: list[Section] = field(default_factory=list)
     interrupted: bool = False
+
+    @property
+    def actions(self) -> dict[str, list[Tensor]]:
+        """Inference: what came out (actions, or features), aligned over the variants."""
+        return self.outputs.aligned(self.collected.warmup_rounds)
+
+
+class Outputs:
+    """What every variant returned in every round, as much of it as fits: features can be millions of numbers."""
+
+    PER_OUTPUT = 2**20  # elements kept of one output, drawn once and for all
+    TOGETHER = 2**26  # elements kept of all outputs: 256 MiB
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.rounds = dict.fromkeys(names, 0)
+        self._kept: dict[str, list[Tensor]] = {name: [] for name in names}
+        self._drawn: dict[int, Tensor] = {}
+        self._most: int | None = None
+
+    def add(self, name: str, output: Tensor) -> None:
+        """Keep what ``name`` returned, or some of it."""
+        self.rounds[name] += 1
+        if self._most is None:
+            elements = min(output.numel(), self.PER_OUTPUT)
+            self._most = max(1, self.TOGETHER // max(1, elements * len(self._kept)))
+        if len(self._kept[name]) < self._most:
+            self._kept[name].append(self._sample(output.detach()).float().cpu())
+
+    def aligned(self, warmup: int) -> dict[str, list[Tensor]]:
+        """The outputs of complete rounds after ``warmup``, or of those too where nothing else was kept."""
+        rounds = min(map(len, self._kept.values()), default=0)
+        start = warmup if warmup < rounds else 0
+        return {name: values[start:rounds] for name, values in self._kept.items()}
+
+    @property
+    def note(self) -> str:
+        """What was left out, in words."""
+        if not self._drawn:
+            return ""
+        return f"compared on {self.PER_OUTPUT:,} of {next(iter(self._drawn)):,} numbers of each output, drawn at random"
+
+    def _sample(self, output: Tensor) -> Tensor:
+        count = output.numel()
+        if count <= self.PER_OUTPUT:
+            return output
+        if count not in self._drawn:
+            # At random, not evenly: a stride would meet the same few channels over and over.
+            generator = torch.Generator().manual_seed(0)
+            drawn = torch.randint(count, (self.PER_OUTPUT,), generator=generator).sort().values
+            self._drawn[count] = drawn.to(output.device)
+        return output.flatten()[self._drawn[count]]
 
 
 def measure(
@@ -88,8 +139,9 @@ def measure(
     call = subject.call(phase, options.batch_size)
     hooks = subject.hooks(phase, options.depth) if options.probed else []
     order: list[str] = []
-    outputs: dict[str, list[Tensor]] = {variant.name: [] for variant in variants}
+    outputs = Outputs([variant.name for variant in variants])
     kernel: dict[str, list[KernelUse]] = {variant.name: [] for variant in variants}
+    weights: dict[str, int] = {}  # a variant may hold them in another dtype
     timeline = Timeline(subject.device, serialised=options.serialised)
 
     def runner(variant: Variant) -> Callable[[], float]:
@@ -97,13 +149,15 @@ def measure(
             undo = variant.apply(subject)
             try:
                 order.append(variant.name)
-                index = len(outputs[variant.name])  # every variant sees the same observation and noise in a round
+                if variant.name not in weights:
+                    weights[variant.name] = sum(p.numel() * p.element_size() for p in subject.module.parameters())
+                index = outputs.rounds[variant.name]  # every variant sees the same observation and noise in a round
                 before = kernel_use()
                 start = time.perf_counter()
                 output = call(index)
                 took = (time.perf_counter() - start) * 1e3
                 kernel[variant.name].append(kernel_use() - before)
-                outputs[variant.name].append(output.detach().float().cpu())
+                outputs.add(variant.name, output)
                 return took
             finally:
                 undo()
@@ -129,7 +183,10 @@ def measure(
             except KeyboardInterrupt:
                 interrupted = True
         warmup = [run.ms for run in runs[variant.name][:skip]]
-        measurement = _measurement(subject, variant, phase, kept[variant.name], warmup, counted, ceiling)
+        # The ceiling of float32 was measured without TF32, and FLOP are counted by the weights' dtype.
+        held_against = None if variant.facts().get("precision") == "tf32" else ceiling
+        measurement = _measurement(subject, variant, phase, kept[variant.name], warmup, counted, held_against)
+        measurement.memory.weights = weights[variant.name]
         measurement.unseen = _unseen(hooks, kept[variant.name])
         measurement.facts |= _facts(subject, phase, options)
         used = median_use(kernel[variant.name][skip : skip + len(kept[variant.name])])
@@ -143,8 +200,7 @@ def measure(
         if options.serialised:
             measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
         measurements.append(measurement)
-    actions = {name: values[skip : skip + len(kept.get(name, []))] for name, values in outputs.items()}
-    return Measured(measurements, collected, actions, timeline.sections(), interrupted)
+    return Measured(measurements, collected, outputs, timeline.sections(), interrupted)
 
 
 @dataclass
@@ -173,7 +229,6 @@ def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks
     return _Counted(
         accounting,
         Memory(
-            weights=subject.info.weight_bytes,
             peak_activations=accounting.total.peak_bytes if accounting is not None else None,
             peak_process=process.bytes,
             peak_device=on_device,
@@ -204,7 +259,7 @@ def _measurement(
         samples=Samples(warmup=warmup, values=values, summary=summary),
         components=parts,
         blocks=blocks(parts),
-        memory=counted.memory if counted is not None else Memory(weights=subject.info.weight_bytes),
+        memory=counted.memory if counted is not None else Memory(),
         spans=spans(nearest),
         facts=variant.facts(),
     )

@@ -1,0 +1,162 @@
+"""Casts where weights meet data: what lets one part of a model run in another dtype than its neighbours.
+
+Models cast on their own in places (pi0.5 goes back to float32 before its last projection), and neighbours disagree
+("mat1 and mat2 must have the same dtype, but got Half and BFloat16"). A wrapper around ``forward`` brings what a module
+is given to the dtype of its weights, also where ``.forward`` is called directly.
+
+They are plain closures for the same reason as probes are, and cost a fraction of a microsecond where nothing is cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+Call = Callable[..., Any]
+
+_MISSING: Any = object()
+_RANDOM = ("randn", "randn_like", "rand", "rand_like")
+
+# Modules that refuse data of another dtype than their weights; others, norms above all, take both on purpose.
+STRICT = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
+
+
+def to_weights(inner: Call, weight: Tensor) -> Call:
+    """``inner`` of a module that holds ``weight``: every floating tensor it is given is cast to its dtype."""
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        dtype = weight.dtype  # as it is now: treatments of several parts may be on
+        return inner(*[_cast(a, dtype, 0) for a in args], **{k: _cast(v, dtype, 0) for k, v in kwargs.items()})
+
+    return forward
+
+
+def into_container(inner: Call, dtype: torch.dtype) -> Call:
+    """``inner`` of a module whose weights are its children's.
+
+    What has one dimension stays: timesteps are turned into angles first, which needs their bits. A mask is kept clear
+    of the dtype's least number, so that adding it to a score does not overflow.
+    """
+    low = torch.finfo(dtype).min / 2
+
+    def one(name: str, value: Any) -> Any:
+        if name.endswith("mask") and isinstance(value, Tensor) and value.is_floating_point() and value.dtype != dtype:
+            value = value.clamp(min=low)
+        return _cast(value, dtype, 2)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return inner(*[_cast(a, dtype, 2) for a in args], **{k: one(k, v) for k, v in kwargs.items()})
+
+    return forward
+
+
+class Border:
+    """Around a part, wherever it is entered: some models call a part's layers and never the part itself."""
+
+    def __init__(self, inside: torch.dtype) -> None:
+        self.inside = self.outside = inside
+        self._entered = False
+
+    def around(self, inner: Call) -> Call:
+        """``inner``: on the way in key-value caches are cast, on the way out all it returns."""
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if self._entered:
+                return inner(*args, **kwargs)
+            self._entered = True
+            try:
+                for value in (*args, *kwargs.values()):
+                    _cast_cache(value, self.inside)
+                return _leaving(inner(*args, **kwargs), self.outside)
+            finally:
+                self._entered = False
+
+        return forward
+
+
+def returning(inner: Call, dtype: torch.dtype) -> Call:
+    """``inner`` with every floating tensor that it returns cast to ``dtype``."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _leaving(inner(*args, **kwargs), dtype)
+
+    return call
+
+
+def put(module: nn.Module, name: str, call: Call) -> Callable[[], None]:
+    """Put ``call`` in the place of ``module``'s method; the result takes it off again."""
+    before = vars(module).get(name, _MISSING)
+    module.__dict__[name] = call
+
+    def undo() -> None:
+        if before is _MISSING:
+            module.__dict__.pop(name, None)
+        else:
+            module.__dict__[name] = before
+
+    return undo
+
+
+def same_noise() -> Callable[[], None]:
+    """Let torch draw low-precision noise in float32 and round it, until the result is called.
+
+    A policy that draws noise in its weights' dtype (Diffusion) would otherwise be given other noise in every precision,
+    since torch's CPU generator uses other bits for each, and the actions could not be compared.
+    """
+    before = {name: getattr(torch, name) for name in _RANDOM}
+
+    def drawing(inner: Call) -> Call:
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            like = args[0] if args and isinstance(args[0], Tensor) else kwargs.get("input")
+            wanted = kwargs.get("dtype") or getattr(like, "dtype", None)
+            if wanted not in (torch.bfloat16, torch.float16):
+                return inner(*args, **kwargs)
+            kwargs["dtype"] = torch.float32
+            return inner(*args, **kwargs).to(wanted)
+
+        return draw
+
+    for name, inner in before.items():
+        setattr(torch, name, drawing(inner))
+
+    def undo() -> None:
+        for name, inner in before.items():
+            setattr(torch, name, inner)
+
+    return undo
+
+
+def _cast(value: Any, dtype: torch.dtype, dimensions: int) -> Any:
+    if isinstance(value, Tensor):
+        if value.dtype is dtype or not value.is_floating_point() or value.dim() < dimensions:
+            return value
+        return value.to(dtype)
+    if type(value) in (tuple, list):  # position embeddings come in pairs
+        return type(value)(_cast(item, dtype, dimensions) for item in value)
+    return value
+
+
+def _leaving(value: Any, dtype: torch.dtype) -> Any:
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf.to(dtype) if leaf.is_floating_point() else leaf
+        _cast_cache(leaf, dtype)
+        return leaf
+
+    return tree_map(one, value)
+
+
+def _cast_cache(value: Any, dtype: torch.dtype) -> None:
+    # transformers' caches are filled in place and handed from part to part.
+    layers = getattr(value, "layers", None)
+    if isinstance(value, nn.Module) or not isinstance(layers, Sequence):
+        return
+    for layer in layers:
+        for name in ("keys", "values"):
+            held = getattr(layer, name, None)
+            if isinstance(held, Tensor) and held.is_floating_point() and held.dtype != dtype:
+                setattr(layer, name, held.to(dtype))

@@ -1,0 +1,60 @@
+"""strobe compare in several precisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strobe.cli.main import main
+from strobe.results import store
+
+TINY = ["compare", "--policy.type=act", "--policy.size=tiny", "--iterations=6", "--seconds=20"]
+
+
+def only(folder: Path):
+    (found,) = [path.parent for path in folder.rglob("result.json")]
+    return store.load(found)
+
+
+def test_precisions_side_by_side(tmp_path, capsys):
+    assert main([*TINY, "--precision", "auto", f"--output_dir={tmp_path}"]) == 0
+    result = only(tmp_path)
+    assert [m.name for m in result.measurements] == ["fp32", "bf16"]
+    full, half = result.measurements
+    assert (full.facts["precision"], half.facts["precision"]) == ("fp32", "bf16")
+    assert half.memory.weights * 2 == full.memory.weights
+    assert 0.999 < result.comparisons[0].agreement.cosine < 1
+    assert {"float32", "bfloat16"} <= set(result.machine.ceiling.gflops)
+    assert {c.name for c in half.components} == {c.name for c in full.components}
+    assert "bf16 vs fp32" in capsys.readouterr().out
+
+
+def test_one_part_of_it(tmp_path):
+    variants = ["--variant", "half vision: precision=bf16, precision.part=model.backbone"]
+    assert main([*TINY, "--skip_counting", *variants, f"--output_dir={tmp_path}"]) == 0
+    result = only(tmp_path)
+    assert [m.name for m in result.measurements] == ["as it is", "half vision"]
+    assert result.measurements[1].facts["precision.part"] == "model.backbone"
+    assert result.comparisons[0].agreement.cosine > 0.999
+
+
+WRONG = {
+    "unknown": (["--precision=bf61"], "did you mean 'bf16'"),
+    "the old meaning": (["--precision=0.02"], "the width to stop at is --interval=0.02"),
+    "twice": (["--precision=bf16,bfloat16"], "each precision once"),
+    "tf32 here": (["--precision=fp32,tf32"], "tf32 is a mode of CUDA"),
+    "no such part": (["--variant", "a: precision=bf16, precision.part=model.bakbone"], "did you mean 'model.backbone'"),
+    "part without precision": (["--variant", "a: precision.part=model.backbone"], "which precision"),
+    "training step": (["--precision=fp32,bf16", "--phase=training step"], "compare 'training forward'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_said_in_one_line(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    argv, words = WRONG[name]
+    assert main([*TINY, "--skip_counting", *argv]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line and not line.startswith("…")]
+    assert len(lines) == 1
+    assert words in lines[0]

@@ -1,0 +1,51 @@
+"""What is kept of the outputs, and how they are compared."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from strobe.studies.compare import agree
+from strobe.studies.measuring import Outputs
+
+
+def test_small_outputs_are_kept_whole_and_without_the_warm_up():
+    outputs = Outputs(["a", "b"])
+    for index in range(4):
+        for name in ("a", "b"):
+            outputs.add(name, torch.full((1, 3), float(index)))
+    assert [int(chunk[0, 0]) for chunk in outputs.aligned(1)["b"]] == [1, 2, 3]
+    assert outputs.note == ""
+
+
+def test_large_outputs_are_drawn_from_alike_and_it_is_said(monkeypatch):
+    monkeypatch.setattr(Outputs, "PER_OUTPUT", 50)
+    monkeypatch.setattr(Outputs, "TOGETHER", 50 * 2 * 3)
+    outputs, features = Outputs(["a", "b"]), torch.randn(10, 100)
+    for _ in range(5):
+        outputs.add("a", features)
+        outputs.add("b", features.double())
+    kept = outputs.aligned(1)
+    assert outputs.rounds == {"a": 5, "b": 5}
+    assert [tuple(t.shape) for t in kept["a"]] == [(50,)] * 2  # of 300 numbers in all, three rounds of both
+    assert torch.equal(kept["a"][0], kept["b"][1])
+    assert outputs.note == "compared on 50 of 1,000 numbers of each output, drawn at random"
+    assert len(outputs.aligned(10)["a"]) == 3  # rather the warm-up's than none
+
+
+def test_a_round_that_was_not_finished_is_left_out():
+    outputs = Outputs(["a", "b"])
+    for name in ("a", "b", "a"):
+        outputs.add(name, torch.zeros(2))
+    assert {name: len(kept) for name, kept in outputs.aligned(0).items()} == {"a": 1, "b": 1}
+
+
+def test_overflow_has_no_cosine():
+    same = agree([torch.ones(4)], [torch.tensor([1.0, 1.0, float("inf"), float("nan")])])
+    assert same.cosine == same.largest_error == 0
+    assert same.note.startswith("2 numbers of 4 are infinite or not a number")
+
+
+def test_unequal_shapes_do_not_pair():
+    with pytest.raises(ValueError, match="unequal"):
+        agree([torch.zeros(2)], [torch.zeros(3)])
