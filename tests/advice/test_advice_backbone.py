@@ -19,20 +19,25 @@ FAULTS = {"block-variance", "patch-embedding-slow", "attention-heavy", "memory-h
 
 
 def slow(seconds: float):
-    """A module's hook that takes its time, on the clock of the host."""
-
-    def hook(*_: object) -> None:
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            pass
-
-    return hook
+    """A module's hook that takes its time; asleep, so that the scheduler has no reason to let others go first."""
+    return lambda *_: time.sleep(seconds)
 
 
-def found(subject, depth: int = 1) -> dict:
+def found(subject, expected: set[str], depth: int = 1) -> dict:
+    """The findings, with the faults among them that are expected and no others.
+
+    A machine with other work to do can keep any part waiting in most iterations of a run of a few milliseconds; what
+    the rules get wrong would be wrong every time.
+    """
     torch.set_num_threads(1)
-    answer, _ = breakdown(subject, ["inference"], Options(Budget(iterations=15), depth=depth, counted=False))
-    return {finding.rule: finding for finding in advise(answer)}
+    options = Options(Budget(iterations=15), depth=depth, counted=False)
+    for _ in range(4):
+        answer, _ = breakdown(subject, ["inference"], options)
+        findings = {finding.rule: finding for finding in advise(answer)}
+        if faults(findings) == expected:
+            break
+    assert faults(findings) == expected
+    return findings
 
 
 def faults(findings: dict) -> set[str]:
@@ -46,49 +51,45 @@ def subject():
 
 
 def test_a_healthy_model_has_no_fault(subject):
-    assert faults(found(subject)) == set()
+    found(subject, set())
 
 
 def test_a_slowed_block(subject):
-    subject.module.encoder.layer[3].register_forward_pre_hook(slow(0.006))
-    # Hooks run around forward; where it is probed, only what is inside counts.
+    # A module's own hooks run around its forward, and a probe is on that; so the fault is put one deeper.
     subject.module.encoder.layer[3].mlp.register_forward_pre_hook(slow(0.006))
-    findings = found(subject)
-    assert faults(findings) == {"block-variance"}
+    findings = found(subject, {"block-variance"})
     assert findings["block-variance"].evidence["slowest"] == "block 3"
     assert "block 3" in findings["block-variance"].seen
 
 
 def test_a_slow_patch_embedding(subject):
-    subject.module.encoder.embeddings.patch_embeddings.register_forward_pre_hook(slow(0.01))
-    findings = found(subject)
-    assert faults(findings) == {"patch-embedding-slow"}
+    subject.module.encoder.embeddings.patch_embeddings.register_forward_pre_hook(slow(0.012))
+    findings = found(subject, {"patch-embedding-slow"})
     assert findings["patch-embedding-slow"].evidence["part_ms"] > 10
 
 
 def test_slow_attention(subject):
     for block in subject.module.encoder.layer:
-        block.attention.query.register_forward_pre_hook(slow(0.004))
-    assert faults(found(subject, depth=2)) == {"attention-heavy"}
+        block.attention.query.register_forward_pre_hook(slow(0.006))
+    found(subject, {"attention-heavy"}, depth=2)
 
 
 @pytest.mark.parametrize("part", ["decode", "preprocessing"])
 def test_what_is_around_the_model_limits_the_frame_rate(subject, part):
     read, prepare = subject.clips.read, subject._prepare
-    wait = slow(0.04)
+    wait = slow(0.1)
     if part == "decode":
         subject.clips.decoding = True
         subject.clips.read = lambda index: (wait(), read(index))[1]
     else:
         subject._prepare = lambda frames: (wait(), prepare(frames))[1]
-    findings = found(subject)
-    assert faults(findings) == {"frame-rate-limit"}
+    findings = found(subject, {"frame-rate-limit"})
     assert findings["frame-rate-limit"].evidence["part"] == part
 
 
 def test_the_part_that_limits_a_video_is_named_also_where_all_is_well(subject):
     subject.clips.decoding = True
-    findings = found(subject)
+    findings = found(subject, set())
     assert findings["frame-rate-limit"].level == "info"
     assert findings["frame-rate-limit"].evidence["part"] == "model"
     assert "frames/s" in findings["frame-rate-limit"].seen
