@@ -138,6 +138,8 @@ WRONG = {
     "two runs needed": (["diff", "/no/such/run", "/no/such/other"], "/no/such/run"),
     "not a flag": (["breakdown", "act"], "not a flag"),
     "record without a place": (["record"], "--root=FOLDER"),
+    "record of an unknown simulator": (["record", "--root=x", "--env=metawrld"], "did you mean 'metaworld'"),
+    "record of a task that PushT has not": (["record", "--root=x", "--task=reach-v3"], "--env=metaworld"),
     "unknown tour flag": (["tour", "--fresch=true"], "--fresh"),
 }
 

@@ -2,6 +2,7 @@ import json
 import mmap
 import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -59,3 +60,14 @@ def test_the_process_peak_holds_what_was_freed(monkeypatch, tmp_path, kernel):
 
 def test_memory_is_left():
     assert 0 < memory.available_bytes() <= psutil.virtual_memory().total
+
+
+def test_memory_that_a_container_may_still_take(tmp_path: Path) -> None:
+    gib = 2**30
+    assert memory.available_bytes(tmp_path) > 0  # no control group: the machine's
+    (tmp_path / "memory.current").write_text(f"{3 * gib}\n")
+    (tmp_path / "memory.stat").write_text(f"anon {2 * gib}\ninactive_file {gib // 2}\n")
+    (tmp_path / "memory.max").write_text(f"{3 * gib + gib // 4}\n")
+    assert memory.available_bytes(tmp_path) == gib // 4 + gib // 2
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.available_bytes(tmp_path) > gib // 4 + gib // 2

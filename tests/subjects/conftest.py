@@ -21,6 +21,6 @@ def build(kind: str, *overrides: str, size: str = "tiny", seed: int = 0):
 
 @pytest.fixture(scope="session")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from strobe.subjects.record import record_pusht
+    from strobe.subjects.scripted_pusht import record_pusht
 
     return record_pusht(tmp_path_factory.mktemp("pusht") / "data", episodes=2, frames=12, image=96)

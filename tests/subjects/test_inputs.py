@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from strobe.errors import UserError
 from strobe.subjects import inputs, policies
-from strobe.subjects.record import record_pusht
+from strobe.subjects.scripted_pusht import record_pusht
 
 
 def config_of(kind: str):

@@ -30,7 +30,9 @@ def strobe(*arguments: str, **options: object) -> subprocess.Popen[str]:
     )
 
 
-def test_killed_in_the_middle_the_same_command_ends_with_one_whole_table(tmp_path: Path) -> None:
+def test_killed_in_the_middle_the_same_command_ends_with_one_whole_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = tmp_path / "sweep"
     asked = ["breakdown", *TINY, "--grid=batch_size=1,2", "--grid=phases=[inference],[training forward]",
              f"--sweep_dir={root}"]  # fmt: skip
@@ -59,8 +61,8 @@ def test_killed_in_the_middle_the_same_command_ends_with_one_whole_table(tmp_pat
     assert (root / store.REPORT).stat().st_size > 10_000
     assert "All 4 cells are done." in said
     # A grown grid runs what is new, and says of the rest that it is there.
-    with strobe(*[a.replace("batch_size=1,2", "batch_size=1,2,4") for a in asked], "--dry-run") as grown:
-        told = grown.communicate(timeout=200)[0]
+    assert command.run([*(a.replace("batch_size=1,2", "batch_size=1,2,4") for a in asked), "--dry-run"]) == 0
+    told = capsys.readouterr().out
     assert "6 cells × 1: 2 runs to go" in told
     assert told.count("there already: done") == 4
 
@@ -124,3 +126,10 @@ def test_values_of_the_policy_are_checked_too(tmp_path: Path) -> None:
     asked = ["breakdown", *TINY, "--grid=policy.vision_backbone=resnet18,vgg", f"--sweep_dir={tmp_path}/s"]
     with pytest.raises(UserError, match=r"1 of 2 cells are refused[\s\S]*vgg"):
         command.run(asked)
+
+
+def test_a_file_s_own_settings_are_checked(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text("study: breakdown\nflags: {policy.type: act}\ngrid: {batch_size: [1]}\nsweep: {repeat: 2}\n")
+    with pytest.raises(UserError, match="'sweep' has no 'repeat': did you mean 'repeats'"):
+        command.run([f"--file={file}"])

@@ -17,13 +17,14 @@ WAY, ATTENTION, DELAYS = "delay_training", "prefix_attention", "delays"
 
 def ways(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """Each way over all delays against one random delay per sample, with the same attention."""
+    named = {measurement.name: measurement for measurement in result.measurements}
     for comparison in result.comparisons:
-        before, after = result.measurement(comparison.baseline), result.measurement(comparison.candidate)
+        before, after = named.get(comparison.baseline), named.get(comparison.candidate)
+        if before is None or after is None or comparison.verdict.kind == "too noisy":
+            continue
         count = number(before, DELAYS)
         way = _setting(after, WAY)
-        if _setting(before, WAY) != "sampled" or way not in ("expanded", "packed") or count is None:
-            continue
-        if comparison.verdict.kind == "too noisy":
+        if _setting(before, WAY) != "sampled" or way not in ("expanded", "packed") or not count or count < 1:
             continue
         yield _finding(comparison, before, after, str(way), count, thresholds)
 

@@ -27,7 +27,7 @@ def biggest_part(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Where to start, and what at most it can give."""
     for measurement in examined(result):
         parts = first_cut(measurement)
-        if not parts:
+        if not parts or top(measurement, "model") is not None:  # a backbone's blocks say more than its one big part
             continue
         biggest = max(parts, key=lambda part: part.share)
         times = f" in {biggest.calls:g} calls" if biggest.calls > 1 else ""
@@ -94,6 +94,8 @@ def preprocessing(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """Images are resized and normalised before the policy sees them."""
     for measurement in examined(result, "inference"):
         found = top(measurement, "preprocessing")
+        if top(measurement, "model") is not None:  # a backbone's limit is its model's own time, see backbone.py
+            continue
         if found is None or found.share <= thresholds.preprocessing_heavy:
             continue
         yield Finding(

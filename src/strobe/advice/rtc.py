@@ -146,7 +146,8 @@ def graph(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             f"({ms(grown_ms)}) slower under RTC in '{seen.measurement.name}'.",
             why="RTC runs the denoiser under enable_grad, but in LeRobot 0.6.1 the noisy actions require their "
             "gradient only after it ran: the correction's gradient does not pass through the denoiser.",
-            do="Call policy.requires_grad_(False) before inference: the actions stay the same.",
+            do="Call policy.requires_grad_(False) before inference, or take the guidance in closed form "
+            "(`strobe compare … --closed-form`): the actions stay the same, bit for bit.",
             gain=f"at most: if all of the growth is the graph's, a chunk goes from {ms(whole_ms(seen.measurement))} "
             f"to {ms(after)} (computed)",
             evidence={

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 
-from strobe.advice import delays, machine, parts, profiles, rtc, trust
+from strobe.advice import backbone, delays, machine, parts, profiles, rtc, trust
 from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.advice.view import plausible
 from strobe.results.schema import Finding, Result
 
 Rule = Callable[[Result, Thresholds], Iterable[Finding]]
 
-RULES: tuple[Rule, ...] = (*parts.RULES, *delays.RULES, *rtc.RULES, *machine.RULES, *profiles.RULES, *trust.RULES)
+RULES: tuple[Rule, ...] = (
+    *parts.RULES,
+    *delays.RULES,
+    *rtc.RULES,
+    *backbone.RULES,
+    *machine.RULES,
+    *profiles.RULES,
+    *trust.RULES,
+)
 
 _LEVELS = ("warning", "info", "good")
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Thresholds:
     """Shares are of 1, times in milliseconds, rates per second.
 
-    'The toolkit' is the RTC profiling toolkit, 'the delay benchmark' the forward-pass benchmark
-    of ACT Relative RTC; these numbers are their rules of thumb, the others are Strobe's own.
+    'The toolkit' is the RTC profiling toolkit, 'the delay benchmark' the forward-pass benchmark of ACT Relative RTC,
+    'the guide' the profiling guide of V-JEPA 2; these numbers are their rules of thumb, the others are Strobe's own.
     """
 
     # Backbone's share of a training forward from which training by batch expansion pays (the delay benchmark's).
@@ -43,6 +43,16 @@ class Thresholds:
     mps_preprocessing_good: float = 20.0
     # Preprocessing on MPS above which it is poor, in milliseconds (the toolkit's experience).
     mps_preprocessing_poor: float = 50.0
+    # The blocks' share of a backbone from which all is as expected (the guide's).
+    transformer_expected: float = 0.9
+    # Standard deviation over like blocks above which, where it is shown, they differ too much, in ms (the guide's).
+    block_spread_ms: float = 0.5
+    # The patch embedding's share of a backbone above which it is slow (the guide's).
+    patch_embedding_slow: float = 0.1
+    # Attention's share of a backbone from which it is a bottleneck (the guide's).
+    attention_heavy: float = 0.7
+    # Peak memory above which a model of ViT-L's size holds much, in GiB; in proportion for a bigger one (the guide's).
+    model_memory_gib: float = 8.0
     # Host time over device time from which the device waits for the host (below 1, for the noise in both).
     host_bound: float = 0.95
     # Share of the whole from which a part is big.

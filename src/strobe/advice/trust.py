@@ -23,7 +23,7 @@ def other(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             seen=f"{ms(whole * share)} of {ms(whole)} in '{measurement.name}' is 'other'; "
             f"up to {percent(thresholds.other_large)} is expected.",
             why="Advice on the named parts misses what happens between them.",
-            do="This policy was cut along its modules: register an anatomy that names its parts (entry-point group "
+            do="It was cut along its modules: register an anatomy that names its parts (entry-point group "
             "'strobe.anatomies')."
             if general
             else "--operators shows what runs there.",

@@ -1,4 +1,4 @@
-"""strobe breakdown: where does the time of a policy go?
+"""strobe breakdown: where does the time of a policy or a backbone go?
 
 Runs the policy as LeRobot does, with probes on its parts, and shows for each part: calls, milliseconds (median and
 its 95 % interval), share of the whole, GFLOP, share of what this machine was measured to do, peak memory. The parts
@@ -11,6 +11,11 @@ Examples:
   strobe breakdown --policy.type=act --phases='[inference, training forward, training step]' --batch_size=8
   strobe breakdown --policy.type=pi05 --rtc.execution_horizon=20       with Real-Time Chunking's inside
   strobe breakdown --policy.type=diffusion --policy.size=tiny --env.type=pusht
+  strobe breakdown --model.type=vjepa2 --model.size=large --model.img_size=256 --model.num_frames=16
+  strobe breakdown --model.path=FOLDER_OR_HUB_ID --input.video=FILE --depth=2
+
+A model is a vision or video backbone of transformers: V-JEPA 2 (--model.size=tiny, large, huge, giant, giant-384), or
+another --model.type (vit, dinov2, videomae, …) cut along its modules. Its blocks are parts at the first level.
 """
 
 from __future__ import annotations
@@ -18,9 +23,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from strobe.cli.common import Answer, RunConfig, latest, load_subject, options_of, read_flags, run_study
+from strobe.cli.common import (
+    Answer,
+    RunConfig,
+    SubjectFlags,
+    check_phases,
+    latest,
+    load_subject,
+    options_of,
+    read_flags,
+    run_study,
+)
 from strobe.cli.live import Live
-from strobe.cli.parse import PolicyFlags
 from strobe.cli.profilers import Profilers
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
@@ -39,16 +53,17 @@ def run(argv: Sequence[str]) -> int:
     return run_study("breakdown", __doc__, BreakdownConfig, read, study, argv)
 
 
-def read(argv: Sequence[str]) -> tuple[PolicyFlags, BreakdownConfig]:
+def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
     """The command's flags, checked. Raises UserError."""
     flags, config = read_flags(BreakdownConfig, argv)
     for phase in config.phases:
         if phase not in PHASES:
             raise UserError(f"unknown phase '{phase}': {nearest(phase, PHASES)}")
+    check_phases(flags, config.phases)
     return flags, config
 
 
-def study(flags: PolicyFlags, config: BreakdownConfig, live: Live) -> Answer:
+def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Answer:
     """Load the subject and measure it. Raises UserError, and KeyboardInterrupt where nothing was measured."""
     from strobe.studies.breakdown import breakdown
     from strobe.treatments.rtc import RealTimeChunking, require

@@ -18,21 +18,30 @@ from rich.console import Console
 
 from strobe.advice import Thresholds, advise
 from strobe.cli.live import Live
-from strobe.cli.parse import PolicyFlags, check_flags, help_text, parse, policy_type, split_policy
+from strobe.cli.parse import ModelFlags, PolicyFlags, check_flags, help_text, parse, policy_type, split_subject
 from strobe.cli.profilers import check_profilers, told
-from strobe.errors import UserError
+from strobe.errors import UserError, nearest
 from strobe.measure.sampling import Budget
 from strobe.report import console as console_report
 from strobe.report import html
 from strobe.results import store
 from strobe.results.schema import Result
 from strobe.studies.measuring import Options
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Subject
 from strobe.timeline.timeline import Section
 from strobe.timeline.trace import chrome_trace
 
+SubjectFlags = PolicyFlags | ModelFlags
+DTYPES = ("float32", "bfloat16", "float16")  # a model's
+
 NO_LIMIT_S = 1e9
 TRACED = 20  # iterations of each variant that go into the trace
+
+
+@dataclass
+class InputFlags:
+    # A video file, decoded as LeRobot decodes; decoding is part of what is measured.
+    video: Path | None = None
 
 
 @dataclass
@@ -41,6 +50,8 @@ class RunConfig:
     dataset: DatasetConfig | None = None
     # Observations of an environment as inputs: --env.type=pusht, metaworld, libero …
     env: EnvConfig | None = None
+    # Clips of a video file as inputs of a model, decoded in every iteration: --input.video=FILE
+    input: InputFlags = field(default_factory=InputFlags)
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
     # Real-Time Chunking, as in lerobot-rollout: --rtc.execution_horizon=20, --rtc.max_guidance_weight=10 …
@@ -53,11 +64,13 @@ class RunConfig:
     seconds: float | None = None
     # Stop once the 95 % interval's half-width is below this fraction of the median.
     precision: float = 0.01
-    # 1: the anatomy's parts; 2: their blocks and the processors' steps; 3: the inside of blocks.
+    # 1: the anatomy's parts; 2: their blocks and the processors' steps; 3: the inside of blocks. A model's blocks are
+    # its parts, so there 2 is the inside of blocks.
     depth: int = 1
-    # Samples in a training batch (inference is always one observation).
-    batch_size: int = 8
-    # Height and width of synthetic cameras' images, e.g. 240x320 (default: 480x640).
+    # Samples in a training batch (default: 8; a policy's inference is always one observation), or a model's clips at
+    # once (default: 1).
+    batch_size: int | None = None
+    # Height and width of synthetic cameras' images, before any preprocessing, e.g. 240x320 (default: 480x640).
     image_size: str | None = None
     # Number of synthetic cameras (default: 2).
     cameras: int | None = None
@@ -90,27 +103,27 @@ class RunConfig:
 
 def read_flags[C: RunConfig](
     config_class: type[C], argv: Sequence[str], extra: Sequence[str] = ()
-) -> tuple[PolicyFlags, C]:
+) -> tuple[SubjectFlags, C]:
     """Parse a measuring command's flags. Raises UserError, before anything heavy is loaded."""
-    flags, rest = split_policy(argv)
+    flags, rest = split_subject(argv)
     names = [argument.split("=", 1)[0] for argument in rest]
     if "--dataset.root" in names and "--dataset.repo_id" not in names:
         root = next(argument.split("=", 1)[1] for argument in rest if argument.startswith("--dataset.root="))
         rest.append(f"--dataset.repo_id=local/{Path(root).name}")
-    config = parse(config_class, rest, extra=[*extra, "--policy.path", "--policy.type", "--policy.size"])
-    if flags.type is not None:
-        from lerobot.configs.policies import PreTrainedConfig
-
-        known = PreTrainedConfig.get_choice_class(policy_type(flags.type))
-        check_flags(known, [o.split("=", 1)[0] for o in flags.overrides], prefix="policy.", extra=["--policy.path"])
-    if config.device is not None and not any(o.startswith("--device=") for o in flags.overrides):
-        flags.overrides.append(f"--device={config.device}")
+    taken = ["--policy.path", "--policy.type", "--policy.size", "--model.path", "--model.type", "--model.size"]
+    config = parse(config_class, rest, extra=[*extra, *taken])
+    if isinstance(flags, ModelFlags):
+        _check_model(flags, config)
+    else:
+        _check_policy(flags, config)
     if config.dataset is not None and config.env is not None:
         raise UserError("inputs come from --dataset or from --env, not both")
     if config.image_size is not None:
         size_of(config.image_size)
     if (config.image_size or config.cameras) and (config.dataset or config.env):
         raise UserError("--image_size and --cameras shape synthetic inputs; a dataset or an environment has its own")
+    if config.batch_size is None and isinstance(flags, ModelFlags):
+        config.batch_size = 1
     for name, value, least in (("iterations", config.iterations, 1), ("depth", config.depth, 1),
                                ("batch_size", config.batch_size, 1), ("threads", config.threads, 1),
                                ("cameras", config.cameras, 1)):  # fmt: skip
@@ -123,6 +136,42 @@ def read_flags[C: RunConfig](
             raise UserError(f"--{name}={value}: must be above 0")
     check_profilers(config)
     return flags, config
+
+
+def _check_policy(flags: PolicyFlags, config: RunConfig) -> None:
+    """Raises UserError for what is no policy, a field that its config does not have, or a model's input."""
+    if config.input.video is not None:
+        raise UserError("--input.video is for models (--model.type, --model.path); a policy takes --dataset or --env")
+    if flags.type is not None:
+        from lerobot.configs.policies import PreTrainedConfig
+
+        known = PreTrainedConfig.get_choice_class(policy_type(flags.type))
+        check_flags(known, [o.split("=", 1)[0] for o in flags.overrides], prefix="policy.", extra=["--policy.path"])
+    if config.device is not None and not any(o.startswith("--device=") for o in flags.overrides):
+        flags.overrides.append(f"--device={config.device}")
+
+
+def _check_model(flags: ModelFlags, config: RunConfig) -> None:
+    """Raises UserError for flags that mean nothing to a backbone, or what its config refuses."""
+    unfit = {"env": config.env, "rtc": config.rtc, "rename_map": config.rename_map, "cameras": config.cameras}
+    for name, value in unfit.items():
+        if value:
+            raise UserError(f"--{name} is for policies; a model takes clips: --input.video, --dataset, or synthetic")
+    if config.input.video is not None and config.dataset is not None:
+        raise UserError("clips come from --input.video or from --dataset, not both")
+    if config.input.video is not None and config.image_size is not None:
+        raise UserError("--image_size shapes synthetic frames; a video has its own")
+    if flags.dtype is not None and flags.dtype not in DTYPES:
+        raise UserError(f"--model.dtype={flags.dtype}: {nearest(flags.dtype, DTYPES)}")
+    if flags.type is not None:
+        check_values(flags)
+
+
+def check_phases(flags: SubjectFlags, phases: Sequence[str]) -> None:
+    """Raises UserError where a model is to be trained: it has no loss of its own."""
+    for phase in phases:
+        if isinstance(flags, ModelFlags) and phase != "inference":
+            raise UserError(f"a model without a policy has no loss: inference only, not '{phase}'")
 
 
 def size_of(text: str) -> tuple[int, int]:
@@ -140,14 +189,14 @@ def options_of(config: RunConfig) -> Options:
     return Options(
         budget=budget,
         depth=config.depth,
-        batch_size=config.batch_size,
+        batch_size=config.batch_size or 8,
         serialised=config.serialised,
         counted=not config.skip_counting,
     )
 
 
-def load_subject(flags: PolicyFlags, config: RunConfig, live: Live) -> PolicySubject:
-    """Build or load the policy, with inputs. Raises UserError."""
+def load_subject(flags: SubjectFlags, config: RunConfig, live: Live) -> Subject:
+    """Build or load the policy or the model, with inputs. Raises UserError."""
     import torch
 
     from strobe.subjects import loading
@@ -155,6 +204,23 @@ def load_subject(flags: PolicyFlags, config: RunConfig, live: Live) -> PolicySub
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     live.stage(f"loading {flags.path or flags.type}")
+    image_size = size_of(config.image_size) if config.image_size else None
+    if isinstance(flags, ModelFlags):
+        return loading.load_model(
+            path=flags.path,
+            kind=flags.type,
+            size=flags.size,
+            img_size=flags.img_size,
+            num_frames=flags.num_frames,
+            dtype=flags.dtype,
+            predictor=flags.predictor,
+            overrides=flags.overrides,
+            device=config.device,
+            video=config.input.video,
+            dataset=config.dataset,
+            image_size=image_size,
+            seed=config.seed,
+        )
     return loading.load_subject(
         path=flags.path,
         policy_type=flags.type,
@@ -162,7 +228,7 @@ def load_subject(flags: PolicyFlags, config: RunConfig, live: Live) -> PolicySub
         overrides=flags.overrides,
         dataset=config.dataset,
         env=config.env,
-        image_size=size_of(config.image_size) if config.image_size else None,
+        image_size=image_size,
         cameras=config.cameras,
         seed=config.seed,
         rename=config.rename_map or None,
@@ -174,7 +240,7 @@ class Answer:
     """What a study found, what it was asked, and what its trace is made from."""
 
     result: Result
-    flags: PolicyFlags
+    flags: SubjectFlags
     config: RunConfig
     sections: Sequence[Section] = ()
     profiled: list[dict[str, Any]] | None = None  # torch.profiler's events, for the trace
@@ -185,8 +251,8 @@ def run_study[C: RunConfig](
     name: str,
     doc: str | None,
     config_class: type[C],
-    read: Callable[[Sequence[str]], tuple[PolicyFlags, C]],
-    study: Callable[[PolicyFlags, C, Live], Answer],
+    read: Callable[[Sequence[str]], tuple[SubjectFlags, C]],
+    study: Callable[[SubjectFlags, C, Live], Answer],
     argv: Sequence[str],
 ) -> int:
     """What a measuring command does: help, flags, the study, the run's folder. Returns the exit code."""
@@ -205,7 +271,8 @@ def finish(answer: Answer, argv: Sequence[str], started: float) -> dict[str, Any
     result = answer.result
     result.duration_s = round(time.monotonic() - started, 3)
     result.command = ["strobe", *argv]
-    result.config = {"policy": dataclasses.asdict(answer.flags), **plain(answer.config)}
+    family = "model" if isinstance(answer.flags, ModelFlags) else "policy"
+    result.config = {family: dataclasses.asdict(answer.flags), **plain(answer.config)}
     result.findings = advise(result, answer.config.thresholds)
     metadata = {"command": shlex.join(result.command)}
     return chrome_trace(answer.sections, profiled=answer.profiled, metadata=metadata)
@@ -254,14 +321,27 @@ def show_help(doc: str, config_class: type, argv: Sequence[str]) -> bool:
         return False
     print(help_text(doc, config_class))
     print("\nPolicy flags: --policy.path, --policy.type, --policy.size=full|tiny, --policy.<any field of its config>")
+    print(
+        "Model flags:  --model.path, --model.type, --model.size, --model.img_size, --model.num_frames, --model.dtype,"
+    )
+    print("              --model.predictor, --model.<any field of its config>; --input.video=FILE")
     return True
 
 
-def check_values(flags: PolicyFlags) -> None:
-    """Build the policy's config, which checks the values of its overrides. Raises UserError."""
-    from strobe.subjects import policies
+def check_values(flags: SubjectFlags) -> None:
+    """Build the subject's config, which checks the values of its overrides. Raises UserError."""
+    from strobe.subjects import models, policies
 
-    if flags.type is not None:
+    if isinstance(flags, ModelFlags):
+        models.config_of(
+            path=flags.path,
+            kind=flags.type,
+            size=flags.size,
+            img_size=flags.img_size,
+            num_frames=flags.num_frames,
+            overrides=flags.overrides,
+        )
+    elif flags.type is not None:
         policies.config_from_type(flags.type, flags.overrides)
     else:
         policies.config_from_path(flags.path or "", flags.overrides)
@@ -271,6 +351,8 @@ __all__ = [
     "Answer",
     "RTCConfig",
     "RunConfig",
+    "SubjectFlags",
+    "check_phases",
     "check_values",
     "finish",
     "keep",

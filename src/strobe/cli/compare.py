@@ -10,7 +10,9 @@ Examples:
   strobe compare --policy.path=FOLDER --rtc.execution_horizon=20 --iterations=50
   strobe compare --policy.type=smolvla --compile                       RTC off and on, eager and compiled
   strobe compare --policy.type=pi05 --variant '5 steps: policy.num_inference_steps=5'
+  strobe compare --policy.type=pi05 --closed-form                      RTC's guidance without autograd beside it
   strobe compare --policy.type=act --compile --dataset.root=DATASET
+  strobe compare --model.type=vjepa2 --model.dtype=bfloat16 --compile
 
 A variant is 'NAME: key=value, key=value', with the keys policy.FIELD (a setting that is read on every call),
 rtc.FIELD (turns RTC on) and compile (a torch.compile mode).
@@ -28,6 +30,8 @@ from strobe.cli.common import (
     Answer,
     RTCConfig,
     RunConfig,
+    SubjectFlags,
+    check_phases,
     latest,
     load_subject,
     options_of,
@@ -35,7 +39,7 @@ from strobe.cli.common import (
     run_study,
 )
 from strobe.cli.live import Live
-from strobe.cli.parse import PolicyFlags, take_repeated
+from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.cli.profilers import Profilers
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
@@ -47,6 +51,8 @@ class CompareConfig(RunConfig):
     compile: bool = False
     # torch.compile's mode: default, reduce-overhead, max-autotune.
     compile_mode: str = "default"
+    # Also compare RTC with its guidance in closed form: the same bits without autograd.
+    closed_form: bool = False
     # What to compare: inference, training forward or training step.
     phase: str = "inference"
     # What to compare it with, 'NAME: key=value, key=value'; may be repeated (see above).
@@ -58,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
     return run_study("compare", __doc__, CompareConfig, read, study, argv)
 
 
-def read(argv: Sequence[str]) -> tuple[PolicyFlags, CompareConfig]:
+def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     """The command's flags, checked. Raises UserError."""
     texts, rest = take_repeated(argv, "--variant")
     flags, config = read_flags(CompareConfig, rest, extra=["--variant"])
@@ -68,15 +74,19 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, CompareConfig]:
 
     if config.compile_mode not in MODES:
         raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
+    check_phases(flags, [config.phase])
     config.variant = texts
+    if isinstance(flags, ModelFlags) and not (texts or config.compile):
+        raise UserError("a comparison needs two variants: add --compile (a model's settings are swept, not compared)")
     for text in texts:
         parse_variant(text, config)
     return flags, config
 
 
-def study(flags: PolicyFlags, config: CompareConfig, live: Live) -> Answer:
+def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt where nothing was measured."""
     from strobe.studies.compare import compare
+    from strobe.treatments.closed_form import ClosedFormGuidance
     from strobe.treatments.compile import Compile
     from strobe.treatments.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
     from strobe.treatments.treatment import Variant
@@ -91,6 +101,12 @@ def study(flags: PolicyFlags, config: CompareConfig, live: Live) -> Answer:
         require(subject)
         rtc = RealTimeChunking(config.rtc or RTCConfig(), config.inference_delay)
         variants = [Variant("without RTC", (WithoutRealTimeChunking(),)), Variant("with RTC", (rtc,))]
+        if config.closed_form:
+            variants.append(Variant("RTC in closed form", (rtc, ClosedFormGuidance())))
+    elif config.closed_form:
+        raise UserError(
+            "--closed_form is about RTC's guidance in inference: leave out --variant and --rtc.enabled=false"
+        )
     else:
         variants = [Variant("as it is"), *variants]
     if config.compile:

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from strobe.cli.report import Arguments, write
+from strobe.cli.arguments import Arguments
+from strobe.cli.report import write
 from strobe.errors import UserError
 from strobe.report import console, html, markdown
 from strobe.results import store

@@ -1,8 +1,8 @@
 """From an argument list to a study's config, in LeRobot's spelling.
 
 draccus parses; this module takes out what draccus does not know (``--policy.path``, which LeRobot handles before it
-too, ``--policy.size``, repeated ``--variant``), checks every flag against the known ones so that a misspelt one is
-answered with the nearest, and turns whatever goes wrong into one line.
+too, ``--policy.size``, ``--model.*``, repeated ``--variant``), checks every flag against the known ones so that a
+misspelt one is answered with the nearest, and turns whatever goes wrong into one line.
 """
 
 from __future__ import annotations
@@ -34,20 +34,51 @@ class PolicyFlags:
     overrides: list[str] = field(default_factory=list)
 
 
-def split_policy(argv: Sequence[str]) -> tuple[PolicyFlags, list[str]]:
-    """Take the ``--policy.*`` flags out of ``argv``; ``--policy.x 1`` and ``--policy.x=1`` are the same.
+@dataclass
+class ModelFlags:
+    """The ``--model.*`` flags: which backbone of transformers, on what, and what to override in its config."""
+
+    path: str | None = None
+    type: str | None = None
+    size: str | None = None
+    img_size: int | None = None
+    num_frames: int | None = None
+    dtype: str | None = None
+    predictor: bool = False
+    overrides: list[str] = field(default_factory=list)
+
+
+def split_subject(argv: Sequence[str]) -> tuple[PolicyFlags | ModelFlags, list[str]]:
+    """Take the ``--policy.*`` or ``--model.*`` flags out of ``argv``; ``--x 1`` and ``--x=1`` are the same.
 
     Raises:
-        UserError: no policy named, two of them named, an unknown size, a flag without a value.
+        UserError: nothing named, a policy and a model, two of one, an unknown size, a flag without a value.
     """
-    flags, rest = PolicyFlags(), []
+    policy: list[tuple[str, str]] = []
+    model: list[tuple[str, str]] = []
+    rest: list[str] = []
     for name, value in pairs(argv):
         prefix, _, setting = name.partition(".")
-        if prefix != "--policy":
+        if prefix not in ("--policy", "--model"):
             rest.append(name if value is None else f"{name}={value}")
             continue
+        if name == "--model.predictor" and value is None:
+            value = "true"
         if value is None or not setting:
-            raise UserError(f"{name} needs a value, such as --policy.type=act")
+            raise UserError(
+                f"{name} needs a value, such as {prefix}.type={'act' if prefix == '--policy' else 'vjepa2'}"
+            )
+        (policy if prefix == "--policy" else model).append((setting, value))
+    if policy and model:
+        raise UserError("--policy.* and --model.* exclude each other: name a policy or a model")
+    if model:
+        return _model_flags(model), rest
+    return _policy_flags(policy), rest
+
+
+def _policy_flags(given: Iterable[tuple[str, str]]) -> PolicyFlags:
+    flags = PolicyFlags()
+    for setting, value in given:
         if setting in ("path", "type", "size"):
             setattr(flags, setting, value)
         elif setting == "pretrained_path":
@@ -57,10 +88,35 @@ def split_policy(argv: Sequence[str]) -> tuple[PolicyFlags, list[str]]:
     if flags.path and flags.type:
         raise UserError("--policy.path and --policy.type exclude each other: a checkpoint knows its type")
     if not flags.path and not flags.type:
-        raise UserError("which policy? --policy.path=FOLDER_OR_HUB_ID, or --policy.type=act for random weights")
+        raise UserError(
+            "which policy? --policy.path=FOLDER_OR_HUB_ID, or --policy.type=act for random weights; "
+            "or a backbone: --model.type=vjepa2"
+        )
     if flags.size not in ("full", "tiny"):
         raise UserError(f"--policy.size={flags.size}: 'full' or 'tiny'")
-    return flags, rest
+    return flags
+
+
+def _model_flags(given: Iterable[tuple[str, str]]) -> ModelFlags:
+    flags = ModelFlags()
+    for setting, value in given:
+        if setting in ("path", "type", "size", "dtype"):
+            setattr(flags, setting, value)
+        elif setting in ("img_size", "num_frames"):
+            if not value.isdecimal() or int(value) < 1:
+                raise UserError(f"--model.{setting}={value}: must be a whole number, at least 1")
+            setattr(flags, setting, int(value))
+        elif setting == "predictor":
+            if value.lower() not in ("true", "false"):
+                raise UserError(f"--model.predictor={value}: true or false")
+            flags.predictor = value.lower() == "true"
+        else:
+            flags.overrides.append(f"--{setting}={value}")
+    if flags.path and flags.type:
+        raise UserError("--model.path and --model.type exclude each other: a model's folder knows its type")
+    if not flags.path and not flags.type:
+        raise UserError("which model? --model.type=vjepa2 for random weights, or --model.path=FOLDER_OR_HUB_ID")
+    return flags
 
 
 def take_repeated(argv: Sequence[str], flag: str) -> tuple[list[str], list[str]]:

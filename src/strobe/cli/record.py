@@ -2,37 +2,59 @@
 
 The dataset is a real one (LeRobot's own writer and encoder), for trying Strobe or LeRobot on without a robot.
 
+  pusht      a disc pushes a block, scripted; state and action are positions. Renders without OpenGL.
+  metaworld  a robot arm, driven by MetaWorld's own expert for the task with a little noise. The state is the hand's
+             position and the gripper's opening, the action the hand's velocity and the gripper's effort. Needs
+             pip install 'strobe[metaworld]' and OpenGL: without a screen Debian's libosmesa6 (MUJOCO_GL=osmesa) or
+             libegl1 (MUJOCO_GL=egl), of which the one that is there is taken unless MUJOCO_GL is set.
+
+Ctrl-C ends a recording early and keeps the episodes finished by then.
+
 Examples:
   strobe record --root=data/pusht                                   3 episodes of 40 frames, 480×480
   strobe record --root=data/pusht --episodes=10 --frames=100 --image=96
+  strobe record --root=data/reach --env=metaworld --task=reach-v3   3 episodes of 80 frames, two cameras
+  strobe record --root=data/push --env=metaworld --task=push-v3 --cameras=corner2,gripperPOV --episodes=20
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from strobe.cli.parse import help_text, parse
-from strobe.errors import UserError
+from strobe.errors import UserError, nearest
+
+# env → frames in an episode and frames per second, if not said otherwise
+_DEFAULTS = {"pusht": (40, 10), "metaworld": (80, 80)}
 
 
 @dataclass
 class RecordConfig:
     # New folder for the dataset.
     root: Path | None = None
-    # What to record: pusht (renders without OpenGL).
+    # What to record: pusht or metaworld.
     env: str = "pusht"
+    # MetaWorld's task, as LeRobot spells it (default: reach-v3).
+    task: str | None = None
+    # MetaWorld's cameras, separated by commas: topview, corner, corner2, corner3, behindGripper, gripperPOV
+    # (default: corner2,topview). Each becomes observation.images.<camera>.
+    cameras: str | None = None
     # Episodes to record.
     episodes: int = 3
-    # Frames in an episode.
-    frames: int = 40
-    # Frames per second.
-    fps: int = 10
+    # Frames in an episode (default: 40 of pusht, 80 of metaworld).
+    frames: int | None = None
+    # Frames per second (default: 10 of pusht, 80 of metaworld).
+    fps: int | None = None
     # Height and width of the image, in pixels.
     image: int = 480
     # Seed of the episodes.
     seed: int = 0
+
+    def length(self) -> int:
+        """Frames in an episode."""
+        return _DEFAULTS[self.env][0] if self.frames is None else self.frames
 
 
 def run(argv: Sequence[str]) -> int:
@@ -41,12 +63,16 @@ def run(argv: Sequence[str]) -> int:
         print(help_text(__doc__ or "", RecordConfig))
         return 0
     config = parse(RecordConfig, argv)
-    if config.env != "pusht":
-        raise UserError(f"--env={config.env}: only 'pusht' can be recorded")
-    if min(config.episodes, config.frames, config.fps, config.image) < 1:
-        raise UserError("--episodes, --frames, --fps and --image must be at least 1")
-    record(config)
-    print(f"{config.episodes} episodes of {config.frames} frames in {config.root}")
+    try:
+        record(config)
+    except KeyboardInterrupt:
+        if not config.root or not config.root.exists():
+            print("interrupted before the first episode was finished: nothing is kept")
+            return 130
+        print(f"interrupted; the episodes finished before are in {config.root}")
+        print(f"use them with --dataset.root={config.root}")
+        return 130
+    print(f"{config.episodes} episodes of {config.length()} frames in {config.root}")
     print(f"use them with --dataset.root={config.root}")
     return 0
 
@@ -56,18 +82,34 @@ def record(config: RecordConfig) -> Path:
     from rich.console import Console
     from rich.progress import Progress
 
-    from strobe.subjects.record import record_pusht
-
+    if config.env not in _DEFAULTS:
+        raise UserError(f"--env={config.env} cannot be recorded: {nearest(config.env, _DEFAULTS)}")
+    if config.env != "metaworld" and (config.task or config.cameras):
+        raise UserError("--task and --cameras are MetaWorld's: add --env=metaworld")
+    length, fps = config.length(), _DEFAULTS[config.env][1] if config.fps is None else config.fps
+    if min(config.episodes, length, fps, config.image) < 1:
+        raise UserError("--episodes, --frames, --fps and --image must be at least 1")
     if config.root is None:
         raise UserError("where to? --root=FOLDER")
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("recording PushT", total=config.episodes * config.frames)
-        return record_pusht(
-            config.root,
-            config.episodes,
-            config.frames,
-            config.fps,
-            image=config.image,
-            seed=config.seed,
-            progress=lambda done, _: bar.update(task, completed=done),
+        task = bar.add_task(f"recording {config.env}", total=config.episodes * length)
+
+        def progress(done: int, _: int) -> None:
+            bar.update(task, completed=done)
+
+        return _recorder(config)(
+            config.root, config.episodes, length, fps, image=config.image, seed=config.seed, progress=progress
         )
+
+
+def _recorder(config: RecordConfig) -> Callable[..., Path]:
+    if config.env == "pusht":
+        from strobe.subjects.scripted_pusht import record_pusht
+
+        return record_pusht
+    from functools import partial
+
+    from strobe.subjects.scripted_metaworld import CAMERAS, TASK, record_metaworld
+
+    cameras = CAMERAS if config.cameras is None else [name for name in config.cameras.split(",") if name]
+    return partial(record_metaworld, task=config.task or TASK, cameras=cameras)

@@ -14,29 +14,14 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from rich.console import Console
 
+from strobe.cli.arguments import Arguments
 from strobe.errors import UserError
 from strobe.report import console, html, markdown
 from strobe.report.document import Answer
 from strobe.results import store
-
-
-class Arguments(argparse.ArgumentParser):
-    """argparse, with a wrong flag answered in one line."""
-
-    def __init__(self, command: str, about: str | None) -> None:
-        super().__init__(
-            prog=f"strobe {command}",
-            description=about,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; `{self.prog} --help` lists the flags")
 
 
 def levels(text: str) -> int:

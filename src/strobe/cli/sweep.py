@@ -35,7 +35,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.table import Table
@@ -43,6 +42,7 @@ from rich.table import Table
 from strobe.cli.live import CellsLive
 from strobe.cli.parse import help_text, pairs, parse
 from strobe.errors import UserError, nearest
+from strobe.measure.memory import available_bytes
 from strobe.results.sweep import Sweep
 from strobe.sweeps import grid
 from strobe.sweeps.execute import Job, Limits, Outcome
@@ -87,6 +87,9 @@ class SweepConfig:
     # Where cells run: local, or ray.
     launcher: str = "local"
     ray: RayFlags = field(default_factory=RayFlags)
+
+
+_OWN = {*SweepConfig.__dataclass_fields__, "ray.address"} - {"ray"}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -142,7 +145,11 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
     files = [value for name, value in own if name == "--file"]
     if files:
         document = grid.read_file(Path(files[-1] or ""))
-        own = [*_split(document["sweep"])[0], *own]
+        of_file, unknown = _split(document["sweep"])
+        if unknown:
+            name = unknown[0].split("=", 1)[0].removeprefix("--")
+            raise UserError(f"--file={files[-1]}: 'sweep' has no '{name}': {nearest(name, _OWN)}")
+        own = [*of_file, *own]
     repeated = {flag: [value or "" for name, value in own if name == flag] for flag in ("--grid", "--best")}
     spelt = [name if value is None else f"{name}={value}" for name, value in own if name not in repeated]
     config = parse(SweepConfig, spelt)
@@ -187,7 +194,7 @@ def launch(study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict
     from strobe.sweeps.table import ended, folder_of
 
     gib = config.memory_gib
-    allowed = int(gib * 2**30) if gib is not None else int(0.9 * psutil.virtual_memory().available)
+    allowed = int(gib * 2**30) if gib is not None else int(0.9 * available_bytes())
     limits = Limits(config.timeout, allowed)
     jobs, known = [], []
     for cell, repeat in grid.in_blocks([c for c in cells if c.key not in invalid], config.repeats, config.order_seed):
@@ -267,10 +274,9 @@ def _wishes(config: SweepConfig, cells: Sequence[Cell]) -> list[Any]:
 
 def _split(argv: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
     """The sweep's own flags, and the study's as they were spelt."""
-    own = {f"--{name}" for name in SweepConfig.__dataclass_fields__} - {"--ray"} | {"--ray.address"}
     mine, others = [], []
     for name, value in pairs(argv):
-        if name in own:
+        if name.removeprefix("--") in _OWN:
             mine.append((name, value))
         else:
             others.append(name if value is None else f"{name}={value}")

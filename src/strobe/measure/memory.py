@@ -43,9 +43,20 @@ def peak_process() -> Iterator[Peak]:
         peak.bytes = int(line.split()[1]) * 1024
 
 
-def available_bytes() -> int:
-    """Memory that can be had without swapping, in bytes."""
-    return psutil.virtual_memory().available
+def available_bytes(group: Path = Path("/sys/fs/cgroup")) -> int:
+    """Memory that can be had without swapping, in bytes: the machine's, or what a container or a job may still take.
+
+    Args:
+        group: the control group's folder (Linux, version 2), as seen from inside it.
+    """
+    free = psutil.virtual_memory().available
+    with contextlib.suppress(OSError, ValueError, StopIteration):  # no such group, or no limit ('max')
+        limit = int((group / "memory.max").read_text())
+        used = int((group / "memory.current").read_text())
+        stat = (group / "memory.stat").read_text().splitlines()
+        cache = next(int(line.split()[1]) for line in stat if line.startswith("inactive_file "))
+        free = min(free, max(limit - used + cache, 0))  # cached files give way
+    return free
 
 
 @contextlib.contextmanager

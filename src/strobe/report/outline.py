@@ -62,6 +62,11 @@ def _biggest(result: Result, measurement: Measurement) -> str:
     decimals = units.digits(whole.median)
     total = f"{units.ms(whole.median, decimals)} ms"
     subject, name = units.plain(result.subject.name), units.plain(measurement.name)
+    for some in measurement.blocks:
+        if some.share >= 0.5:
+            share, took = units.percent(some.share), f"{units.ms(some.total.median, decimals)} ms of {total}"
+            inside = f" in {units.plain(some.path[-1])}" if some.path else ""
+            return f"The {len(some.names)} blocks{inside} take {share} of {subject}'s {name}: {took}."
     part = biggest(measurement.components)
     if part is None:
         return f"{subject}: {name} takes {total}."
@@ -108,6 +113,10 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
         sections.append(Section(f"measurement-{index}", title, table, text, detail))
     if not side_by_side:
         sections.append(whole)
+    if (blocks := tables.blocks(result.measurements)) is not None:
+        sections.append(Section("blocks", "Blocks", blocks, tables.blocks_judged(result.measurements)))
+    if (slowest := tables.slowest_blocks(result.measurements)) is not None:
+        sections.append(Section("slowest-blocks", "Slowest blocks", slowest))
     held = tables.memory(result.measurements)
     if held is not None:
         sections.append(Section("memory", "Memory", held))

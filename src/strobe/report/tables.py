@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 from strobe.report import units
 from strobe.report.document import Column, Row, Table
-from strobe.results.schema import Comparison, Component, Measurement, Result, Summary
+from strobe.results.schema import Blocks, Comparison, Component, Measurement, Result, Summary
 
 RATES = {"inference": "chunks/s", "training forward": "passes/s", "training step": "steps/s"}
+SLOWEST = 5  # blocks that are named where they differ
 
 
 def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
@@ -70,11 +71,11 @@ def metrics(result: Result) -> Table:
         row("Max (ms)", lambda m: m.samples.summary.max, decimals),
         row("p95 (ms)", lambda m: m.samples.summary.p95, decimals),
     ]
-    for unit in dict.fromkeys(RATES[m.phase] for m in measured):
+    for unit in dict.fromkeys(unit for m in measured for unit in _per_call(m)):
 
         def rate(m: Measurement, unit: str = unit) -> float | None:
-            mean = m.samples.summary.mean
-            return 1000 / mean if RATES[m.phase] == unit and mean > 0 else None
+            mean, many = m.samples.summary.mean, _per_call(m).get(unit)
+            return 1000 * many / mean if many is not None and mean > 0 else None
 
         fastest = max((r for m in measured if (r := rate(m)) is not None), default=1.0)
         rows.append(row(f"Throughput ({unit})", rate, 2 if fastest >= 1 else 4))
@@ -84,6 +85,14 @@ def metrics(result: Result) -> Table:
         cut = [f"{len(m.samples.warmup):,}" for m in measured]
         rows.append(Row(["Warm-up cut", *cut, *blank]))
     return Table(columns, rows)
+
+
+def _per_call(m: Measurement) -> dict[str, float]:
+    """Unit of throughput → how many of it one call makes. A backbone takes clips, and each has frames."""
+    clips, frames = m.facts.get("batch size"), m.facts.get("frames per clip")
+    if isinstance(clips, int) and isinstance(frames, int) and max(clips, frames) < 1e6:
+        return {"clips/s": clips, "frames/s": clips * frames}
+    return {RATES[m.phase]: 1}
 
 
 def _difference_title(pair: Comparison, many: int) -> str:
@@ -224,6 +233,59 @@ def _guided(m: Measurement) -> dict[str, float] | None:
         "Autograd correction": autograd,
         "RTC overhead": overhead,
     }
+
+
+def blocks(measurements: Sequence[Measurement]) -> Table | None:
+    """The like blocks of each part, taken together: sum, average, spread; None where no part is made of them."""
+    rows = []
+    for m, some in _with_blocks(measurements):
+        decimals = units.digits(m.samples.summary.median)
+        inside = units.plain(some.path[-1] if some.path else m.name)
+        label = inside if len(measurements) == 1 else f"{inside}, {units.plain(m.name)}"
+        cells = [label, f"{len(some.names):,}", units.ms(some.total.median, decimals)]
+        cells += [units.span(some.total.interval, decimals), units.percent(some.share)]
+        rows.append(Row([*cells, units.ms(some.average, decimals + 1), units.ms(some.spread, decimals + 1)]))
+    columns = [Column("Blocks in", numeric=False), Column("Blocks"), Column("Sum (ms)")]
+    columns += [Column(_interval_title([some.total for _, some in _with_blocks(measurements)])), Column("% of whole")]
+    columns += [Column("Average (ms)"), Column("Spread (ms)")]
+    return Table(columns, rows).without_empty_columns() if rows else None
+
+
+def blocks_judged(measurements: Sequence[Measurement]) -> list[str]:
+    """For each part that is made of blocks, whether the samples show that they differ."""
+    said = []
+    for m, some in _with_blocks(measurements):
+        inside = units.plain(some.path[-1] if some.path else m.name)
+        who = inside if len(measurements) == 1 else f"{inside}, {units.plain(m.name)}"
+        tested = "too few samples for a test" if some.p is None else f"Friedman's test: p = {some.p:.2g}"
+        answer = "the blocks differ" if some.differ else "blocks do not differ by more than these samples can show"
+        said.append(f"{who}: {answer} ({tested}; spread {units.percent(_relative(some))} of the average)")
+    return said
+
+
+def slowest_blocks(measurements: Sequence[Measurement]) -> Table | None:
+    """The slowest blocks of each part whose blocks were shown to differ; None where none were."""
+    rows = []
+    for m, some in _with_blocks(measurements):
+        if not some.differ:
+            continue
+        decimals = units.digits(m.samples.summary.median)
+        ranked = sorted(zip(some.medians, some.names, strict=False), reverse=True)[:SLOWEST]
+        for took, name in ranked:
+            place = " › ".join(units.plain(step) for step in [*some.path[-1:], name])
+            label = place if len(measurements) == 1 else f"{place}, {units.plain(m.name)}"
+            over = units.change(took / some.average) if some.average > 0 else None
+            rows.append(Row([label, units.ms(took, decimals + 1), over]))
+    columns = [Column("Slowest blocks", numeric=False), Column("ms (median)"), Column("Against the average")]
+    return Table(columns, rows) if rows else None
+
+
+def _with_blocks(measurements: Sequence[Measurement]) -> list[tuple[Measurement, Blocks]]:
+    return [(m, some) for m in measurements for some in m.blocks]
+
+
+def _relative(some: Blocks) -> float | None:
+    return some.spread / some.average if some.average > 0 else None
 
 
 def memory(measurements: Sequence[Measurement]) -> Table | None:

@@ -104,6 +104,22 @@ class Memory(Data):
     peak_device: int | None = Field(default=None, description="allocator's peak on the accelerator")
 
 
+class Blocks(Data):
+    """The like blocks of one part, taken together: its children 'block 0', 'block 1' …"""
+
+    path: list[str] = Field(description="of the part that they are in")
+    names: list[str]
+    medians: list[Finite] = Field(description="of each block, milliseconds per iteration")
+    total: Summary = Field(description="of the sum over the blocks, per iteration")
+    share: Finite = Field(description="of the whole, 0 to 1: sum of the blocks over sum of the whole")
+    average: Finite = Field(description="mean of the blocks' medians, milliseconds")
+    spread: Finite = Field(description="standard deviation (n − 1) of the blocks' medians, milliseconds")
+    p: Finite | None = Field(
+        default=None, description="Friedman's test that no block differs from the others; None with too few samples"
+    )
+    differ: bool = Field(description="whether these samples show that the blocks differ, by more than a trifle")
+
+
 class Measurement(Data):
     """One thing measured: a phase of a breakdown, or a variant of a comparison."""
 
@@ -112,6 +128,7 @@ class Measurement(Data):
     clock: Literal["host", "device"] = Field(default="host", description="what the samples and components are made of")
     samples: Samples
     components: list[Component] = Field(default_factory=list)
+    blocks: list[Blocks] = Field(default_factory=list, description="of every part that is made of like blocks")
     memory: Memory = Field(default_factory=Memory)
     spans: list[Span] = Field(default_factory=list, description="of the iteration nearest the median")
     facts: dict[str, str | int | float | bool | None] = Field(

@@ -88,7 +88,10 @@ def agree(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> Agreement:
 
 
 def _pairs(measurements: Sequence[Measurement]) -> list[tuple[Measurement, Measurement]]:
-    # All against the first; and where RTC and compilation are crossed, the compiled pair against each other as well.
+    # All against the first; and where RTC and compilation are crossed, the compiled pair against each other as well,
+    # as are RTC's two ways to compute its guidance.
     pairs = [(measurements[0], candidate) for candidate in measurements[1:]] if measurements else []
     compiled = [measurement for measurement in measurements[1:] if measurement.facts.get("compiled")]
-    return pairs + [(compiled[0], candidate) for candidate in compiled[1:]]
+    guided = [m for m in measurements[1:] if m.facts.get("rtc.enabled") and not m.facts.get("compiled")]
+    alike = [group for group in (compiled, guided) if len(group) > 1]
+    return pairs + [(group[0], candidate) for group in alike for candidate in group[1:]]

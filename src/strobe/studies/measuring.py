@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from strobe.measure.accounting import Accounting
+from strobe.measure.blocks import blocks
 from strobe.measure.components import Iteration, components, iterations, spans
 from strobe.measure.kernel import KernelUse, kernel_use, median_use
 from strobe.measure.memory import peak_process
@@ -194,13 +195,15 @@ def _measurement(
     if counted is not None and counted.accounting is not None:
         accounts = {path[1:]: account for path, account in counted.accounting.accounts.items()}
     summary = summarise(values)
+    parts = components(runs, accounts, ceiling)
     nearest = min(runs, key=lambda run: abs(run.ms - summary.median))
     return Measurement(
         name=variant.name,
         phase=phase,
         clock="host" if runs[0].whole.device_ms is None else "device",
         samples=Samples(warmup=warmup, values=values, summary=summary),
-        components=components(runs, accounts, ceiling),
+        components=parts,
+        blocks=blocks(parts),
         memory=counted.memory if counted is not None else Memory(weights=subject.info.weight_bytes),
         spans=spans(nearest),
         facts=variant.facts(),

@@ -1,36 +1,38 @@
-"""Anatomies: the declarative lists of probes that name the parts of a policy family.
+"""Anatomies: the declarative lists of probes that name the parts of a family of policies or backbones.
 
-A new policy needs one of these and nothing else: ``register`` it, or let an installed package offer it under the
-entry-point group ``strobe.anatomies``. A policy without one is cut along its modules.
+A new family needs one of these and nothing else: ``register`` it, or let an installed package offer it under the
+entry-point group ``strobe.anatomies``. What has none is cut along its modules.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
+from typing import Any
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import nn
 
 from strobe.timeline.probe import Hook, Probe, hooks_of
 
-Probes = Callable[[PreTrainedPolicy], Sequence[Probe]]
+Probes = Callable[[Any], Sequence[Probe]]
 
 
-def _no_probes(_: PreTrainedPolicy) -> Sequence[Probe]:
+def _no_probes(_: nn.Module) -> Sequence[Probe]:
     return ()
 
 
 @dataclass(frozen=True)
 class Anatomy:
-    """The parts of one policy family.
+    """The parts of one family.
 
     Args:
         name: shown with the result.
-        types: LeRobot policy types (``--policy.type``) it is for.
-        probes: policy → probes, for every phase. Level 1 is the default cut, 2 the blocks, 3 the inside of blocks.
+        types: LeRobot policy types (``--policy.type``) or transformers model types (``--model.type``) it is for.
+        probes: policy or model → probes, for every phase. Level 1 is the default cut, 2 the blocks, 3 the inside of
+            blocks; a backbone has its blocks at level 1.
         training: further probes for the training phases, where the forward pass takes another way.
         inference: further probes for inference alone.
         compiled: what ``--compile`` compiles, as (path of the object, method).
@@ -43,46 +45,83 @@ class Anatomy:
     inference: Probes = _no_probes
     compiled: tuple[tuple[str, str], ...] = ()
 
-    def hooks(self, policy: PreTrainedPolicy, *, training: bool, depth: int = 1) -> list[Hook]:
+    def hooks(self, module: nn.Module, *, training: bool, depth: int = 1) -> list[Hook]:
         """Where to attach, down to ``depth`` levels.
 
         Raises:
-            ProbeError: the anatomy does not fit the installed LeRobot; the message starts with the probe's name.
+            ProbeError: the anatomy does not fit the installed LeRobot or transformers; the message starts with the
+                probe's name.
         """
         phase = self.training if training else self.inference
-        return hooks_of([probe for probe in (*self.probes(policy), *phase(policy)) if probe.level <= depth], policy)
+        return hooks_of([probe for probe in (*self.probes(module), *phase(module)) if probe.level <= depth], module)
 
 
 _registry: dict[str, Anatomy] = {}
 
 
 def register(anatomy: Anatomy) -> Anatomy:
-    """Make ``anatomy`` the one for its policy types; the last one registered for a type wins."""
-    for policy_type in anatomy.types:
-        _registry[policy_type] = anatomy
+    """Make ``anatomy`` the one for its types; the last one registered for a type wins."""
+    for kind in anatomy.types:
+        _registry[kind] = anatomy
     return anatomy
 
 
 def anatomy_of(policy: PreTrainedPolicy) -> Anatomy:
     """The anatomy registered for this policy's type, else one cut along its modules."""
-    policy_type = policy.config.type
-    if policy_type not in _registry:
-        for entry in entry_points(group="strobe.anatomies", name=policy_type):
+    return registered(policy.config.type) or along_modules(policy)
+
+
+def registered(kind: str) -> Anatomy | None:
+    """The anatomy registered for this type, here or by an installed package."""
+    if kind not in _registry:
+        for entry in entry_points(group="strobe.anatomies", name=kind):
             register(entry.load())
-    return _registry.get(policy_type) or along_modules(policy)
+    return _registry.get(kind)
 
 
-def along_modules(policy: PreTrainedPolicy) -> Anatomy:
-    """Cut ``policy`` along its modules: the first level at which it forks, then two levels below."""
-    name, root = "", policy
+def along_modules(module: nn.Module) -> Anatomy:
+    """Cut ``module`` along its modules: the first level at which it forks, then two levels below."""
+    name, root = "", module
     while len(children := list(_callable_children(root))) == 1:  # wrappers such as policy.model say nothing
         step, root = children[0]
         name = f"{name}.{step}" if name else step
 
-    def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
+    def probes(_: nn.Module) -> Sequence[Probe]:
         return list(_below(root, name, 1))
 
-    return Anatomy("modules", (policy.config.type,), probes)
+    return Anatomy("modules", (), probes)
+
+
+def along_blocks(module: nn.Module) -> Anatomy:
+    """Cut a backbone along its modules: every part on the way down to its blocks, and each block.
+
+    The blocks are the longest list of modules of one class that is in no other list; they are stages where they hold
+    lists themselves, since stages differ by design. What has no such list is cut like a policy.
+    """
+    lists = [
+        (path, child)
+        for path, child in module.named_modules()
+        if isinstance(child, nn.ModuleList) and len({type(one) for one in child}) == 1 and len(child) > 1
+    ]
+    lists = [(path, child) for path, child in lists if not any(step.isdecimal() for step in path.split("."))]
+    if not lists:
+        return along_modules(module)
+    where, repeated = max(lists, key=lambda found: len(found[1]))
+    inside = repeated[0]
+    name = "stage" if any(isinstance(one, nn.ModuleList | nn.Sequential) for one in inside.modules()) else "block"
+
+    def probes(_: nn.Module) -> Sequence[Probe]:
+        found, owner, path = [], module, ""
+        for step in where.split("."):
+            for child, _ in _callable_children(owner):
+                full = f"{path}.{child}" if path else child
+                if not f"{full}.".startswith(f"{where}."):
+                    found.append(Probe.module(full, re.sub(r"[{}]", "", child), optional=True))
+            owner, path = owner.get_submodule(step), f"{path}.{step}" if path else step
+        found.append(blocks(where, name, level=1))
+        return found + [replace(one, path=f"{where}.*.{one.path}", optional=True) for one in _below(inside, "", 2)]
+
+    return Anatomy("modules", (), probes)
 
 
 def blocks(path: str, name: str, level: int = 2) -> Probe:

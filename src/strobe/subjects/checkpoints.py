@@ -20,24 +20,27 @@ from strobe.subjects.standins import hub_reachable
 WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
 
 
-def locate(path: str | Path, revision: str | None = None) -> Path:
+def locate(path: str | Path, revision: str | None = None, *, what: str = "policy") -> Path:
     """The local folder of a checkpoint: ``path`` itself, or the snapshot of a Hub id, fetched if need be.
+
+    ``what`` is the word for it in messages.
 
     Raises UserError if there is none, or if it lacks its config or its weights.
     """
     folder = Path(path)
     if not folder.is_dir():
-        folder = _snapshot(str(path), revision)
+        folder = _snapshot(str(path), revision, what)
     if not (folder / "config.json").is_file():
         inner = folder / "pretrained_model"
         hint = f"; did you mean {inner}?" if (inner / "config.json").is_file() else ""
-        raise UserError(f"no policy at {path}: there is no config.json in it{hint}")
-    if not any((folder / name).is_file() for name in WEIGHTS):
-        raise UserError(f"the policy at {path} has no weights: there is no model.safetensors beside its config.json")
+        raise UserError(f"no {what} at {path}: there is no config.json in it{hint}")
+    weighed = any((folder / name).is_file() for name in WEIGHTS) or any(folder.glob("*.safetensors.index.json"))
+    if not weighed:
+        raise UserError(f"the {what} at {path} has no weights: there is no model.safetensors beside its config.json")
     return folder
 
 
-def _snapshot(name: str, revision: str | None) -> Path:
+def _snapshot(name: str, revision: str | None, what: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -47,16 +50,16 @@ def _snapshot(name: str, revision: str | None) -> Path:
 
     try:
         if name.count("/") != 1 or name.startswith((".", "/", "~")):
-            raise UserError(f"there is no folder {name}; give a policy's folder or its Hub id (owner/name)")
+            raise UserError(f"there is no folder {name}; give a {what}'s folder or its Hub id (owner/name)")
         with contextlib.suppress(LocalEntryNotFoundError):
             return get(local=True)
         if not hub_reachable():
             raise UserError(
-                f"there is no folder {name}, and the Hub cannot be reached to look for a policy of that name"
+                f"there is no folder {name}, and the Hub cannot be reached to look for a {what} of that name"
             )
         return get(local=False)
     except (HFValidationError, HfHubHTTPError, OSError) as error:
-        raise UserError(f"no policy {name}, neither a folder nor on the Hub: {str(error).splitlines()[0]}") from error
+        raise UserError(f"no {what} {name}, neither a folder nor on the Hub: {str(error).splitlines()[0]}") from error
 
 
 def source(folder: Path) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from strobe.errors import UserError, nearest
 from strobe.subjects import synthesis
+from strobe.subjects.opengl import choose_opengl
 from strobe.subjects.quiet import quiet
 from strobe.subjects.standins import hub_reachable
 
@@ -66,7 +67,7 @@ def from_dataset(
     from lerobot.utils.collate import lerobot_collate_fn
     from lerobot.utils.feature_utils import dataset_to_policy_features
 
-    where = _locate(root, repo_id)
+    where = locate_dataset(root, repo_id)
     name = repo_id or f"local/{where.name}"
     try:
         with quiet():
@@ -111,7 +112,8 @@ def from_dataset(
     )
 
 
-def _locate(root: str | Path | None, repo_id: str | None) -> Path:
+def locate_dataset(root: str | Path | None, repo_id: str | None) -> Path:
+    """The folder of a LeRobotDataset, fetched from the Hub if need be. Raises UserError if there is none."""
     from lerobot.utils.constants import HF_LEROBOT_HOME
 
     if root is None and repo_id is None:
@@ -160,6 +162,8 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     from lerobot.envs.factory import make_env, make_env_pre_post_processors
     from lerobot.envs.utils import preprocess_observation
 
+    if env.type == "metaworld":
+        choose_opengl()
     try:
         with quiet():
             suites = make_env(env, n_envs=1)

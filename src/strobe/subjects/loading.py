@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
-from strobe.subjects import inputs, policies
+from strobe.subjects import clips, inputs, models, policies
+from strobe.subjects.model_subject import ModelSubject
 from strobe.subjects.policy_subject import PolicySubject
 
 
@@ -45,3 +47,46 @@ def load_subject(
     else:
         fed = inputs.synthetic(config, tiny=size == "tiny", image_size=image_size, cameras=cameras, seed=seed)
     return PolicySubject(policies.load(config, fed, size=size, seed=seed, rename=rename), fed, seed)
+
+
+def load_model(
+    *,
+    path: str | None = None,
+    kind: str | None = None,
+    size: str | None = None,
+    img_size: int | None = None,
+    num_frames: int | None = None,
+    dtype: str | None = None,
+    predictor: bool = False,
+    overrides: Sequence[str] = (),
+    device: str | None = None,
+    video: Path | None = None,
+    dataset: Any = None,
+    image_size: tuple[int, int] | None = None,
+    seed: int = 0,
+) -> ModelSubject:
+    """A transformers backbone (``path``, or a ``kind`` with random weights), fed from where the user said.
+
+    Args:
+        img_size, num_frames: side of the image and frames of a clip that the model gets; None for its own.
+        overrides: further settings of the model's config, ``--name=value``.
+        video: a file to decode clips from; ``dataset``: LeRobot's ``DatasetConfig``. Without either, synthetic clips.
+        image_size: height and width of synthetic frames before preprocessing.
+
+    Raises:
+        UserError: whatever of it cannot be had or does not fit together.
+    """
+    config = models.config_of(
+        path=path, kind=kind, size=size, img_size=img_size, num_frames=num_frames, overrides=overrides
+    )
+    model = models.load(
+        config, path=path, size=size, img_size=img_size, num_frames=num_frames, dtype=dtype, device=device, seed=seed
+    )
+    if video is not None:
+        fed = clips.from_video(video, model.frames)
+    elif dataset is not None:
+        fed = clips.from_dataset(dataset.root, dataset.repo_id, model.frames)
+    else:
+        frame = image_size or (clips.TINY_FRAME if size == "tiny" else clips.FRAME)
+        fed = clips.synthetic(model.frames, frame, seed=seed)
+    return ModelSubject(model, fed, predictor)

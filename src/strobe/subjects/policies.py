@@ -104,9 +104,9 @@ def check_device(name: str | None) -> None:
         return
     backend = getattr(torch, device.type, None)
     if backend is None or not backend.is_available():
-        raise UserError(f"--policy.device={name}, but this machine has no {device.type} device; use cpu")
+        raise UserError(f"device {name}, but this machine has no {device.type} device; use cpu")
     if (device.index or 0) >= backend.device_count():
-        raise UserError(f"--policy.device={name}, but there are only {backend.device_count()} {device.type} devices")
+        raise UserError(f"device {name}, but there are only {backend.device_count()} {device.type} devices")
 
 
 def load(
@@ -152,7 +152,7 @@ def load(
         size=size,
         inputs=inputs.description,
         stand_ins=_grouped(stood_in),
-        **_count(policy),
+        **count(policy),
     )
     return Loaded(policy, preprocessor, postprocessor, info, notes + [n for n in warned if n not in notes])
 
@@ -257,8 +257,9 @@ def _describe_dataset(config: PreTrainedConfig, meta: Any) -> None:
         describe(meta.features)
 
 
-def _count(policy: torch.nn.Module) -> dict[str, Any]:
-    parameters = list(policy.parameters())
+def count(module: torch.nn.Module) -> dict[str, Any]:
+    """What `SubjectInfo` says of the weights."""
+    parameters = list(module.parameters())
     dtypes: Counter[str] = Counter()
     for parameter in parameters:
         dtypes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()

@@ -1,38 +1,50 @@
-"""Record a few episodes of PushT into a real LeRobotDataset with video."""
+"""Write the episodes of a scripted simulator into a real LeRobotDataset with video; each simulator has its own file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from lerobot.utils.constants import ACTION, OBS_IMAGE, OBS_STATE
 
 from strobe.errors import UserError
 from strobe.subjects.quiet import muted_encoder, quiet
 
-TASK = "push the T-shaped block onto the T-shaped target"
-_REACH = 90.0  # how far behind the block's centre the pusher starts, in the table's 512 units
+Frame = dict[str, Any]
 
 
-def record_pusht(
+@dataclass(frozen=True)
+class Scripted:
+    """A simulator with a script that acts in it."""
+
+    robot: str
+    # As LeRobotDataset.create takes them.
+    features: dict[str, dict[str, Any]]
+    # From an episode's seed to its frames, without an end.
+    play: Callable[[int], Iterator[Frame]]
+    close: Callable[[], None] = field(default=lambda: None)
+
+
+def write(
     root: str | Path,
-    episodes: int = 3,
-    frames: int = 40,
-    fps: int = 10,
+    start: Callable[[], Scripted],
+    episodes: int,
+    frames: int,
+    fps: int,
     *,
-    image: int = 480,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Record ``episodes`` of ``frames`` steps each into a new dataset at ``root``, and return its folder.
+    """Write ``episodes`` of ``frames`` each into a new dataset at ``root``; return its folder.
 
-    A frame has ``observation.image`` (``image`` × ``image``, video), ``observation.state`` and ``action``,
-    both the pusher's (x, y) on a table of 512 × 512. The pusher is scripted: it goes behind the block and
-    pushes it towards the target, with some noise. ``progress`` is told (frames done, frames in all).
-
-    Raises UserError if ``root`` holds something already, or gym-pusht is not installed.
+    ``start`` is called once the folder and the numbers are known to be good. ``progress`` is told (frames done, frames
+    in all). Whatever ends the recording early, the episodes finished by then are there and readable, and without one
+    nothing is. Raises UserError if ``root`` holds something already.
     """
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
@@ -41,65 +53,43 @@ def record_pusht(
         raise UserError(f"{where} exists and is not empty: give a new folder to record into, or remove it first")
     if min(episodes, frames, fps) < 1:
         raise UserError("a recording needs at least one episode of one frame, and 1 frame per second")
-    env = _environment(image, frames)
+    scripted = start()
     if where.is_dir():
         where.rmdir()  # LeRobot makes the folder itself and refuses one that is there
-    axes = ["x", "y"]
-    features = {
-        OBS_IMAGE: {"dtype": "video", "shape": (image, image, 3), "names": ["height", "width", "channels"]},
-        OBS_STATE: {"dtype": "float32", "shape": (2,), "names": axes},
-        ACTION: {"dtype": "float32", "shape": (2,), "names": axes},
-    }
-    random = np.random.default_rng(seed)
     with quiet():
         dataset = LeRobotDataset.create(
-            f"local/{where.name}", fps, features, root=where, robot_type="pusht", use_videos=True
+            f"local/{where.name}", fps, scripted.features, root=where, robot_type=scripted.robot, use_videos=True
         )
-    for episode in range(episodes):
-        observation, _ = env.reset(seed=seed + episode)
-        for step in range(frames):
-            action = _push(env.unwrapped, random)
-            frame = {
-                OBS_IMAGE: observation["pixels"],
-                OBS_STATE: observation["agent_pos"].astype(np.float32),
-                ACTION: action,
-                "task": TASK,
-            }
-            dataset.add_frame(frame)
-            observation, *_ = env.step(action)
-            if progress is not None:
-                progress(episode * frames + step + 1, episodes * frames)
-        with quiet(), muted_encoder():
-            dataset.save_episode()
-    with quiet(), muted_encoder():
-        dataset.finalize()
-    env.close()
+    try:
+        for episode in range(episodes):
+            for step, frame in enumerate(islice(scripted.play(seed + episode), frames), start=1):
+                dataset.add_frame(frame)
+                if progress is not None:
+                    progress(episode * frames + step, episodes * frames)
+            with _uninterrupted(), quiet(), muted_encoder():
+                # In this process: Ctrl-C would reach worker processes, which would drop the video they are writing.
+                dataset.save_episode(parallel_encoding=False)
+    finally:
+        with _uninterrupted(), quiet(), muted_encoder():
+            dataset.clear_episode_buffer()
+            dataset.finalize()
+        if not dataset.meta.total_episodes:
+            shutil.rmtree(where, ignore_errors=True)
+        scripted.close()
     return where
 
 
-def _environment(image: int, frames: int) -> Any:
-    import gymnasium as gym
-    from lerobot.envs.configs import PushtEnv
-
-    # LeRobot's config leaves the observation at 96 × 96, smaller than the cameras policies see.
-    config = PushtEnv(episode_length=frames + 1)
-    size = {"observation_width": image, "observation_height": image}
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """While open, Ctrl-C waits: an episode of which only some files are written would make the dataset unreadable."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is ever interrupted
+        return
+    pressed = []
+    before = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
     try:
-        with quiet():
-            __import__(config.package_name)
-            return gym.make(config.gym_id, disable_env_checker=True, **config.gym_kwargs, **size)
-    except ModuleNotFoundError as error:
-        raise UserError("PushT is not installed: pip install 'strobe[pusht]'") from error
-
-
-def _push(env: Any, random: np.random.Generator) -> np.ndarray:
-    """Where the pusher goes next, ``(2,)`` float32: behind the block, then through it to the target."""
-    agent, block = np.array(env.agent.position), np.array(env.block.position)
-    ahead = env.goal_pose[:2] - block
-    ahead = ahead / max(float(np.linalg.norm(ahead)), 1e-6)
-    behind = block - _REACH * ahead
-    in_place = np.linalg.norm(agent - behind) < _REACH / 3 or (agent - block) @ ahead < -_REACH / 3
-    aim = block + ahead * 20 if in_place else behind
-    step = aim - agent
-    step *= min(1.0, 60.0 / max(float(np.linalg.norm(step)), 1e-6))
-    return np.clip(agent + step + random.normal(0, 6, 2), 0, 512).astype(np.float32)
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt

@@ -21,9 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from strobe.errors import UserError
+from strobe.measure.memory import available_bytes
 from strobe.results import store
 from strobe.sweeps.execute import LOG, OUTCOME, Job, Limits, Outcome, execute, write_outcome
 from strobe.sweeps.local import Watch
@@ -100,7 +99,7 @@ class _Runner:
 
     def run(self, job: Job, node: str) -> tuple[Outcome, dict[str, bytes]]:
         """What became of ``job``, and the files that it left."""
-        free = int(_MEMORY_SHARE * psutil.virtual_memory().available)
+        free = int(_MEMORY_SHARE * available_bytes())
         limits = Limits(job.limits.seconds, min(job.limits.memory_bytes, free))
         with tempfile.TemporaryDirectory(prefix="strobe-cell-", ignore_cleanup_errors=True) as folder:
             here = dataclasses.replace(job, folder=Path(folder) / "cell", limits=limits)

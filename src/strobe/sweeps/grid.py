@@ -26,7 +26,9 @@ UNITS = {
     "num_steps": "steps",
     "img_size": "pixels",
     "num_workers": "workers",
+    "num_frames": "frames",
 }
+NAMING = (".path=", ".root=", ".video=")  # flags whose value is a folder or a file
 # A sweep's numbers are comparable with those of another day only if these are the same.
 PACKAGES = ("strobe", "lerobot", "torch", "transformers")
 
@@ -125,8 +127,12 @@ def cells(
 def subject_of(made: Sequence[Cell]) -> str:
     """What the cells run, for names and titles."""
     named = dict(flag.removeprefix("--").split("=", 1) for flag in made[0].argv if "=" in flag)
-    varied = {"policy.path", "policy.type"} & set(made[0].settings)
-    return "policies" if varied else Path(named.get("policy.path") or named.get("policy.type") or "sweep").name
+    for family, several in (("policy", "policies"), ("model", "models")):
+        if {f"{family}.path", f"{family}.type"} & set(made[0].settings):
+            return several
+        if one := named.get(f"{family}.path") or named.get(f"{family}.type"):
+            return Path(one).name
+    return "sweep"
 
 
 def axes_of(made: Sequence[Cell]) -> list[Axis]:
@@ -172,7 +178,7 @@ def in_blocks(made: Sequence[Cell], repeats: int, seed: int = 0) -> list[tuple[C
 
 def _key(study: str, argv: Sequence[str]) -> str:
     """What a cell is: the study, its flags in any order, the folders these name as they are now, and the versions."""
-    stamps = {flag: _stamp(Path(flag.partition("=")[2])) for flag in argv if ".path=" in flag or ".root=" in flag}
+    stamps = {flag: _stamp(Path(flag.partition("=")[2])) for flag in argv if any(name in flag for name in NAMING)}
     whole = json.dumps([study, sorted(argv), _versions(), stamps], sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
@@ -187,10 +193,10 @@ def _versions() -> dict[str, str]:
 
 
 def _stamp(folder: Path) -> list[float] | None:
-    """A folder's total size and newest change: a checkpoint trained on is another checkpoint."""
-    if not folder.is_dir():
+    """A folder's or file's total size and newest change: a checkpoint trained on is another checkpoint."""
+    if not folder.exists():
         return None
-    states = [file.stat() for file in folder.rglob("*") if file.is_file()]
+    states = [file.stat() for file in (folder, *folder.rglob("*")) if file.is_file()]
     return [sum(state.st_size for state in states), max((state.st_mtime for state in states), default=0.0)]
 
 

@@ -128,7 +128,8 @@ def _power(figure: Figure, axis: Axis, exponent: float, interval: Interval | Non
     name = _named(figure)
     if interval and interval.low <= 0 <= interval.high and abs(exponent) < 0.1:
         return f"{name} does not depend on {axis.name} as far as these cells show (exponent {exponent:.2f}{said})"
-    return f"{name} grows as {axis.name} ^ {exponent:.2f}{said}: twice the {axis.unit}, {doubled:.2f} × the {figure}"
+    verb = "grows" if exponent >= 0 else "falls"
+    return f"{name} {verb} as {axis.name} ^ {exponent:.2f}{said}: twice the {axis.unit}, {doubled:.2f} × the {figure}"
 
 
 def _line(figure: Figure, axis: Axis, slope: float, interval: Interval | None, fixed: float) -> str:

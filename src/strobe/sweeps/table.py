@@ -15,7 +15,7 @@ from strobe.sweeps.execute import Outcome, outcome_of
 from strobe.sweeps.grid import Cell
 
 # Rules on one run whose answer the sweep's table and its own rules give for all of them.
-SAID_BETTER = ("biggest-part", "backbone-dominates", "backbone-small", "backbone-undecided")
+SAID_BETTER = ("biggest-part", "backbone-dominates", "backbone-small", "backbone-undecided", "transformer-dominates")
 
 Found = dict[tuple[str, int], tuple[Outcome, Result | None]]  # by the cell's key and the repeat
 
@@ -153,7 +153,7 @@ def _taken_together(repeats: Sequence[Measurement], result: Result) -> schema.Ro
     first = repeats[0]
     summary = summarise([value for one in repeats for value in one.samples.values])
     batch = first.facts.get("batch size")
-    batch = batch if isinstance(batch, int) and first.phase != "inference" else 1
+    batch = batch if isinstance(batch, int) else 1
     gflop = [part.gflop for part in first.components if part.depth == 1 and part.gflop is not None]
     memory = [m for one in repeats if (m := one.memory.peak_device or one.memory.peak_process) is not None]
     live = [one.memory.peak_activations for one in repeats if one.memory.peak_activations is not None]

@@ -1,5 +1,5 @@
-"""One file per policy family; importing it registers its anatomy."""
+"""One file per family; importing it registers its anatomy."""
 
-from strobe.subjects.anatomies import act, diffusion, pi, smolvla
+from strobe.subjects.anatomies import act, diffusion, pi, smolvla, vjepa2
 
-__all__ = ["act", "diffusion", "pi", "smolvla"]
+__all__ = ["act", "diffusion", "pi", "smolvla", "vjepa2"]

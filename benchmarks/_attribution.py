@@ -1,0 +1,160 @@
+"""What the benchmarks of attribution share: our parts against torch.profiler's operators, and probed against bare."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from strobe.measure.components import components, iterations
+from strobe.measure.sampling import Budget, collect
+from strobe.measure.verdicts import paired_verdict
+from strobe.results.schema import Component
+from strobe.subjects.subject import ITERATION
+from strobe.timeline import Timeline
+from strobe.timeline.probe import Attached, Hook
+from strobe.timeline.sections import recording
+
+AGREE, DISTURB = 0.05, 1.01
+
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36), "MALLOC_TOP_PAD_": str(2**28)}
+
+
+@dataclass
+class Operators:
+    """Per part, milliseconds of one iteration: inside its operators, and from each call's first one to its last."""
+
+    inside: Counter[tuple[str, ...]]
+    extent: Counter[tuple[str, ...]]
+
+
+class Both:
+    """A section and a profiler annotation around the same code."""
+
+    def __init__(self, timeline: Timeline, name: str) -> None:
+        self.pair = (record_function(name), timeline.section(name))
+
+    def __enter__(self) -> None:
+        for one in self.pair:
+            one.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        for one in reversed(self.pair):
+            one.__exit__(*exception)
+
+
+def seen_by_both(call: Callable[[int], Any], hooks: Sequence[Hook]) -> tuple[list[Component], Operators]:
+    """One iteration: our components of it, and what torch.profiler saw of the operators in each part."""
+    seen = Operators(Counter(), Counter())
+
+    def below(event: Any, path: tuple[str, ...]) -> tuple[float, float, float]:
+        if not event.is_user_annotation:
+            return event.cpu_time_total, event.time_range.start, event.time_range.end
+        inner = (*path, event.name)
+        found = [below(child, inner) for child in event.cpu_children]
+        total = sum(took for took, _, _ in found)
+        start = min((start for _, start, _ in found), default=event.time_range.start)
+        end = max((end for _, _, end in found), default=start)
+        seen.inside[inner[1:]] += total / 1e3
+        seen.extent[inner[1:]] += (end - start) / 1e3
+        return total, start, end
+
+    timeline = Timeline()
+    opener = recording(lambda name: Both(timeline, name))
+    with profile(activities=[ProfilerActivity.CPU]) as profiler, Attached(hooks), opener:
+        call(0)
+    for event in profiler.events() or []:
+        if event.cpu_parent is None and event.name == ITERATION:
+            below(event, ())
+    return components(iterations(timeline.sections(), ITERATION)), seen
+
+
+def study(
+    call: Callable[[int], Any],
+    hooks: Sequence[Hook],
+    console: Console,
+    *,
+    title: str,
+    seconds: float,
+    profiled: int,
+    quick: bool,
+    outer: Sequence[tuple[str, ...]],
+    big: float,
+) -> tuple[dict[str, Any], list[Component]]:
+    """The figures of one subject, with its parts; prints its table.
+
+    Args:
+        profiled: iterations under the profiler.
+        outer: parts that hold nearly all: what is in none of their own parts is 'other', and they are not judged.
+        big: share of the whole from which a part is held against the profiler.
+    """
+    timeline = Timeline()
+    rounds = Counter[str]()
+
+    def run(name: str) -> float:
+        rounds[name] += 1
+        start = time.perf_counter()
+        if name == "bare":
+            call(rounds[name])
+            return (time.perf_counter() - start) * 1e3
+        with Attached(hooks), timeline:
+            start = time.perf_counter()
+            call(rounds[name])
+            return (time.perf_counter() - start) * 1e3
+
+    budget = Budget(iterations=10, seconds=seconds) if quick else Budget(seconds=seconds, precision=0.002)
+    collected = collect({name: (lambda name=name: run(name)) for name in ("bare", "probed")}, budget)
+    bare, probed = (collected.samples[name].values for name in ("bare", "probed"))
+    verdict = paired_verdict(bare, probed, baseline_name="bare", candidate_name="probed")
+
+    runs = iterations(timeline.sections(), ITERATION)[collected.warmup_rounds :]
+    parts = components(runs)
+    other = sum(part.share for part in parts if part.other and tuple(part.path[:-1]) in ((), *outer))
+    pairs = [seen_by_both(call, hooks) for _ in range(profiled + 1)][1:]  # the profiler's first start is slow
+    ours = {tuple(part.path): [] for part in pairs[0][0] if not part.other and tuple(part.path) in pairs[0][1].inside}
+    for rows, _ in pairs:
+        for part in rows:
+            if tuple(part.path) in ours:
+                ours[tuple(part.path)].append(part.values[0])
+
+    table = Table("part", "% of whole", "ms", "in operators", "first to last operator", "difference", title=title)
+    worst, gaps = 0.0, {}
+    shares = {tuple(part.path): part.share for part in parts}
+    for path, values in ours.items():
+        if path in outer or shares[path] < big:
+            continue
+        theirs = [seen.extent[path] for _, seen in pairs]
+        inside = median(seen.inside[path] for _, seen in pairs)
+        difference = median(a / b - 1 for a, b in zip(values, theirs, strict=True))
+        worst = max(worst, abs(difference))
+        took = (f"{median(values):.2f}", f"{inside:.2f}", f"{median(theirs):.2f}")
+        gaps["/".join(path)] = 1 - inside / median(theirs)
+        table.add_row("/".join(path), f"{shares[path]:.1%}", *took, f"{difference:+.1%}")
+    console.print(table)
+    console.print(f"  outside every part {other:.2%}; probed / bare {verdict.ratio:.4f} ({verdict.sentence})")
+    figures = {
+        "other": other,
+        "profiler_difference": worst,
+        "between_operators": gaps,
+        "probed_over_bare": verdict.ratio,
+        "probed_over_bare_interval": [verdict.interval.low, verdict.interval.high],
+        "pairs": len(bare),
+        # A quick run has too few pairs for 1 %: there, what the interval does not contradict holds.
+        "holds": worst <= AGREE and (verdict.interval.low if quick else verdict.ratio) <= DISTURB,
+    }
+    return figures, parts
+
+
+def keep_memory() -> None:
+    """On Linux, start this script again with an allocator that gives no memory back to the kernel between operators."""
+    if sys.platform == "linux" and not KEEP_MEMORY.keys() <= os.environ.keys():
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY, "KINETO_LOG_LEVEL": "5"})

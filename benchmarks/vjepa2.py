@@ -1,0 +1,86 @@
+"""V-JEPA 2's blocks: do they add up to the encoder, agree with torch.profiler, and is probing each of them free?
+
+On ViT-L with random weights, 256 px and 16 frames, on the CPU. Bars: the blocks, with patch embedding and final norm,
+sum to the encoder's time within 2 % (the median over the iterations; the blocks' own sum is shown beside it); every
+part of at least 1 % agrees within 5 % with what torch.profiler sees of its operators, from the first one's start to
+the last one's end; an iteration with probes over one without, interleaved, ≤ 1.01.
+
+Like attribution.py it starts itself again with an allocator that keeps its memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+from statistics import median
+
+import torch
+from _attribution import keep_memory, study
+from _shared import finish
+from rich.console import Console
+from rich.table import Table
+
+from strobe.measure.blocks import blocks
+from strobe.subjects.loading import load_model
+
+SUM, BIG = 0.02, 0.01
+ENCODER = ("model", "encoder")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="3 of the 24 blocks, 8 frames: under a minute")
+    parser.add_argument("--dtype", default="bfloat16", choices=("float32", "bfloat16", "float16"))
+    arguments = parser.parse_args()
+    keep_memory()
+    torch.manual_seed(0)
+    console = Console()
+    quick = arguments.quick
+    layers = ["--num_hidden_layers=3"] if quick else []
+    frames = 8 if quick else 16
+    subject = load_model(
+        kind="vjepa2", size="large", img_size=256, num_frames=frames, dtype=arguments.dtype, overrides=layers
+    )
+    figures, parts = study(
+        subject.call("inference"),
+        subject.hooks("inference", 1),
+        console,
+        title=f"ViT-L, {arguments.dtype}, 256 px, {frames} frames{', 3 blocks' if quick else ''}",
+        seconds=25 if quick else 180,
+        profiled=3 if quick else 4,
+        quick=quick,
+        outer=[ENCODER[:1], ENCODER],
+        big=BIG,
+    )
+    whole = next(part for part in parts if tuple(part.path) == ENCODER)
+    inside = [part for part in parts if tuple(part.path[:-1]) == ENCODER and not part.other]
+    summed = [sum(values) for values in zip(*(part.values for part in inside), strict=True)]
+    missing = median(1 - a / b for a, b in zip(summed, whole.values, strict=True))
+    (repeated,) = blocks(parts)
+
+    table = Table("", "ms", "of the encoder", title="What the encoder is made of")
+    for name, took in (
+        ("encoder", whole.summary.median),
+        ("blocks", repeated.total.median),
+        ("all parts", median(summed)),
+    ):
+        table.add_row(name, f"{took:.2f}", f"{took / whole.summary.median:.2%}")
+    table.add_row("a block, on average", f"{repeated.average:.2f}", "")
+    table.add_row(
+        "spread over the blocks", f"{repeated.spread:.2f}", "differ" if repeated.differ else "no more than noise"
+    )
+    console.print(table)
+    figures |= {
+        "dtype": arguments.dtype,
+        "encoder_ms": whole.summary.median,
+        "blocks_ms": repeated.total.median,
+        "blocks_over_encoder": repeated.total.median / whole.summary.median,
+        "missing_from_encoder": missing,
+        "block_average_ms": repeated.average,
+        "block_spread_ms": repeated.spread,
+        "blocks_differ": repeated.differ,
+    }
+    finish(figures, figures["holds"] and abs(missing) <= SUM)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Real-Time Chunking's guidance without autograd, where its gradient is known beforehand.
+
+LeRobot 0.6.1 computes the correction as the gradient of ``x1 = x_t - time * v_t`` with respect to ``x_t``, weighted
+by the error (`RTCProcessor.denoise_step`; the guidance of Black et al. 2025). It marks ``x_t`` as requiring a gradient
+only after the denoiser has run, so ``v_t`` does not depend on it as far as autograd can see: the Jacobian is the
+identity, and the correction is the weighted error itself. Taking it directly gives the same bits, and keeps no graph of
+the denoiser. Whether that holds for the LeRobot that is installed is tried before it is relied upon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.subjects.anatomies.rtc import STEP
+from strobe.subjects.subject import Subject
+from strobe.timeline import section
+from strobe.treatments.treatment import Effect, Undo, policy_of
+
+
+@dataclass
+class ClosedFormGuidance:
+    """RTC's correction in closed form; applies where RTC is on."""
+
+    effect: Effect = "exact"
+    _tried: bool = field(default=False, init=False, repr=False)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"rtc.guidance": "closed form"}
+
+    def apply(self, subject: Subject) -> Undo:
+        policy: Any = policy_of(subject).policy
+        processor = getattr(policy, "rtc_processor", None)
+        if processor is None:
+            raise UserError("the closed form of RTC's guidance needs RTC on: put --rtc.execution_horizon before it")
+        if not self._tried:
+            require_identity(processor)
+            self._tried = True
+        before = vars(processor).get("denoise_step")
+        processor.denoise_step = Guidance(processor)
+
+        def undo() -> None:
+            if before is None:
+                del processor.denoise_step
+            else:
+                processor.denoise_step = before
+
+        return undo
+
+
+@dataclass
+class Guidance:
+    """Takes the place of a processor's ``denoise_step``, with its arguments and its result."""
+
+    processor: Any
+
+    def __call__(
+        self,
+        x_t: Tensor,
+        prev_chunk_left_over: Tensor | None,
+        inference_delay: int,
+        time: float | Tensor,
+        original_denoise_step_partial: Callable[[Tensor], Tensor],
+        execution_horizon: int | None = None,
+    ) -> Tensor:
+        """The guided velocity, of the shape of ``x_t``: (B, T, A) or (T, A); ``time`` falls from 1 to 0.
+
+        Raises ValueError if the previous chunk is longer or wider than the latent.
+        """
+        if prev_chunk_left_over is None:
+            return original_denoise_step_partial(x_t)
+        with section(STEP), torch.no_grad():
+            return self._guided(
+                x_t, prev_chunk_left_over, inference_delay, time, original_denoise_step_partial, execution_horizon
+            )
+
+    def _guided(
+        self,
+        x_t: Tensor,
+        left_over: Tensor,
+        delay: int,
+        time: float | Tensor,
+        denoise: Callable[[Tensor], Tensor],
+        execution_horizon: int | None,
+    ) -> Tensor:
+        config = self.processor.rtc_config
+        latent = x_t if x_t.dim() == 3 else x_t[None]
+        previous = left_over if left_over.dim() == 3 else left_over[None]
+        horizon = min(config.execution_horizon if execution_horizon is None else execution_horizon, previous.shape[1])
+        if previous.shape != latent.shape:
+            _require_smaller(previous, latent)
+            filled = torch.zeros(latent.shape, device=latent.device)
+            filled[:, : previous.shape[1], : previous.shape[2]] = previous
+            previous = filled
+        weights = self.processor.get_prefix_weights(delay, horizon, latent.shape[1]).to(latent.device)[None, :, None]
+        velocity = denoise(latent)
+        clean = latent - time * velocity
+        error = (previous - clean) * weights
+        strength = _strength(time, config.max_guidance_weight)
+        guided = velocity - strength * error
+        if x_t.dim() == 2:
+            guided, clean, error = guided[0], clean[0], error[0]
+        self.processor.track(
+            time=time,
+            x1_t=clean,
+            correction=error,
+            err=error,
+            weights=weights,
+            guidance_weight=strength,
+            inference_delay=delay,
+            execution_horizon=horizon,
+        )
+        return guided
+
+
+def _strength(time: float | Tensor, largest: float) -> Tensor:
+    """The guidance weight of Black et al. 2025, at most ``largest``; time runs from 1 to 0, as in LeRobot.
+
+    Step by step as LeRobot rounds it, so that the result has the same bits.
+    """
+    most = torch.as_tensor(largest)
+    done = torch.as_tensor(1 - time)
+    left = (1 - done) ** 2
+    ratio = torch.nan_to_num((1 - done) / done, posinf=largest)
+    return torch.minimum(torch.nan_to_num(ratio * ((left + done**2) / left), posinf=largest), most)
+
+
+def _require_smaller(previous: Tensor, latent: Tensor) -> None:
+    if previous.shape[1] > latent.shape[1] or previous.shape[2] > latent.shape[2]:
+        raise ValueError(
+            f"the previous chunk {tuple(previous.shape)} does not fit into the latent {tuple(latent.shape)}"
+        )
+
+
+def require_identity(processor: Any) -> None:
+    """Try both on a denoiser that depends on the latent; raises UserError unless all bits are equal.
+
+    If LeRobot begins to differentiate through the denoiser, this is where it shows.
+    """
+    generator = torch.Generator().manual_seed(0)
+    latent, previous = (torch.randn(1, 12, 3, generator=generator) for _ in range(2))
+    slope = torch.randn(3, 3, generator=generator, requires_grad=True)
+    tracker, processor.tracker = getattr(processor, "tracker", None), None
+    try:
+        for time in (1.0, 0.7, 0.1):
+            told = {
+                "prev_chunk_left_over": previous,
+                "inference_delay": 2,
+                "time": time,
+                "original_denoise_step_partial": lambda x: torch.tanh(x @ slope),
+                "execution_horizon": 8,
+            }
+            theirs, ours = processor.denoise_step(latent, **told), Guidance(processor)(latent, **told)
+            if not torch.equal(theirs.detach(), ours):
+                raise UserError(
+                    "this LeRobot computes RTC's guidance in another way than 0.6.1 does: its closed form is not exact"
+                )
+    finally:
+        processor.tracker = tracker

@@ -1,0 +1,134 @@
+"""Faults planted in a tiny V-JEPA 2 are found, each by its own rule and no other; a healthy one has none."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from advice_results import measured, result, rules
+
+from strobe.advice import Thresholds, advise, backbone
+from strobe.measure.sampling import Budget
+from strobe.results.schema import Blocks, Memory
+from strobe.studies.breakdown import breakdown
+from strobe.studies.measuring import Options
+from strobe.subjects.loading import load_model
+
+FAULTS = {"block-variance", "patch-embedding-slow", "attention-heavy", "memory-high"}
+
+
+def slow(seconds: float):
+    """A module's hook that takes its time, on the clock of the host."""
+
+    def hook(*_: object) -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
+
+    return hook
+
+
+def found(subject, depth: int = 1) -> dict:
+    torch.set_num_threads(1)
+    answer, _ = breakdown(subject, ["inference"], Options(Budget(iterations=15), depth=depth, counted=False))
+    return {finding.rule: finding for finding in advise(answer)}
+
+
+def faults(findings: dict) -> set[str]:
+    limits = findings.get("frame-rate-limit")
+    return FAULTS & findings.keys() | ({"frame-rate-limit"} if limits and limits.level == "warning" else set())
+
+
+@pytest.fixture
+def subject():
+    return load_model(kind="vjepa2", size="tiny")
+
+
+def test_a_healthy_model_has_no_fault(subject):
+    assert faults(found(subject)) == set()
+
+
+def test_a_slowed_block(subject):
+    subject.module.encoder.layer[3].register_forward_pre_hook(slow(0.006))
+    # Hooks run around forward; where it is probed, only what is inside counts.
+    subject.module.encoder.layer[3].mlp.register_forward_pre_hook(slow(0.006))
+    findings = found(subject)
+    assert faults(findings) == {"block-variance"}
+    assert findings["block-variance"].evidence["slowest"] == "block 3"
+    assert "block 3" in findings["block-variance"].seen
+
+
+def test_a_slow_patch_embedding(subject):
+    subject.module.encoder.embeddings.patch_embeddings.register_forward_pre_hook(slow(0.01))
+    findings = found(subject)
+    assert faults(findings) == {"patch-embedding-slow"}
+    assert findings["patch-embedding-slow"].evidence["part_ms"] > 10
+
+
+def test_slow_attention(subject):
+    for block in subject.module.encoder.layer:
+        block.attention.query.register_forward_pre_hook(slow(0.004))
+    assert faults(found(subject, depth=2)) == {"attention-heavy"}
+
+
+@pytest.mark.parametrize("part", ["decode", "preprocessing"])
+def test_what_is_around_the_model_limits_the_frame_rate(subject, part):
+    read, prepare = subject.clips.read, subject._prepare
+    wait = slow(0.04)
+    if part == "decode":
+        subject.clips.decoding = True
+        subject.clips.read = lambda index: (wait(), read(index))[1]
+    else:
+        subject._prepare = lambda frames: (wait(), prepare(frames))[1]
+    findings = found(subject)
+    assert faults(findings) == {"frame-rate-limit"}
+    assert findings["frame-rate-limit"].evidence["part"] == part
+
+
+def test_the_part_that_limits_a_video_is_named_also_where_all_is_well(subject):
+    subject.clips.decoding = True
+    findings = found(subject)
+    assert findings["frame-rate-limit"].level == "info"
+    assert findings["frame-rate-limit"].evidence["part"] == "model"
+    assert "frames/s" in findings["frame-rate-limit"].seen
+
+
+def model(blocks_ms: float, *, spread: float = 0.0, differ: bool = False, **more):
+    parts = {"model": 100.0, "model/encoder": 99.0, "model/encoder/block 0": blocks_ms}
+    measurement = measured(parts, **more)
+    total = measurement.components[2].summary
+    measurement.blocks = [
+        Blocks(path=["model", "encoder"], names=["block 0", "block 1"], medians=[blocks_ms / 2] * 2, total=total,
+               share=blocks_ms / 100, average=blocks_ms / 2, spread=spread, p=0.001, differ=differ)
+    ]  # fmt: skip
+    return measurement
+
+
+@pytest.mark.parametrize(("ms", "fires"), [(90.0, True), (89.9, False)])
+def test_blocks_as_expected_is_good_news(ms, fires):
+    good = rules(result(model(ms))).get("transformer-dominates")
+    assert (good is not None) == fires
+    assert good is None or good.level == "good"
+
+
+@pytest.mark.parametrize(
+    ("spread", "differ", "fires"), [(0.51, True, True), (0.5, True, False), (5.0, False, False)]
+)  # what the samples do not show is not said, however large
+def test_block_variance_needs_a_shown_difference(spread, differ, fires):
+    assert ("block-variance" in rules(result(model(95, spread=spread, differ=differ)))) == fires
+
+
+@pytest.mark.parametrize(
+    ("gib", "parameters", "fires"), [(8.1, 304e6, True), (7.9, 304e6, False), (20, 1013e6, False), (30, 1013e6, True)]
+)
+def test_memory_is_judged_by_the_size_of_the_model(gib, parameters, fires):
+    held = result(model(95, memory=Memory(weights=10**9, peak_device=int(gib * 2**30))))
+    held.subject.parameters = int(parameters)
+    assert ("memory-high" in rules(held)) == fires
+
+
+def test_limits_can_be_set_and_policies_are_left_alone():
+    assert "transformer-dominates" in rules(result(model(50.0)), Thresholds(transformer_expected=0.5))
+    policy = result(measured({"preprocessing": 10.0, "policy": 90.0, "policy/block 0": 80.0}))
+    assert not any(list(rule(policy, Thresholds())) for rule in backbone.RULES)
