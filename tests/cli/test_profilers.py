@@ -21,6 +21,7 @@ from strobe.studies.python_profile import functions_of, place
 from strobe.treatments.treatment import Variant
 
 TINY = ["--policy.size=tiny", "--iterations=6", "--skip_counting", "--threads=1"]
+STEPS = ["--policy.num_inference_steps=4"]
 
 
 @pytest.fixture(autouse=True)
@@ -64,15 +65,16 @@ def test_operators_and_cprofile_of_a_breakdown(tmp_path, capsys):
     python = result.python
     assert (python.tool, python.files) == ("cprofile", ["profile.prof"])
     assert python.iterations >= 3
-    assert any(row.where.startswith("lerobot/policies/act/modeling_act.py:") for row in python.functions)
+    assert any(row.where.startswith("torch/") for row in python.functions)
     no_paths_of_this_machine(result)
     stats = pstats.Stats(str(folder / "profile.prof"))
+    assert any(file.endswith("modeling_act.py") for file, _, _ in stats.stats)  # type: ignore[attr-defined]
     top = max(row.cumulative_ms for row in python.functions)
     assert top == pytest.approx(python.iteration_ms, rel=0.05)
     assert stats.total_tt * 1e3 / python.iterations == pytest.approx(python.iteration_ms, rel=0.05)
 
     for shown in (out.lower(), markdown.render(result).lower(), html.render(result).lower()):
-        for words in ("python functions", "gaps between operators", "aten::", "modeling_act.py"):
+        for words in ("python functions", "gaps between operators", "aten::", "cumulative"):
             assert words in shown
     assert f"{folder / 'profile.prof'}  (open in python -m pstats, snakeviz)" in out
     assert "act_profile.json" in out
@@ -81,7 +83,7 @@ def test_operators_and_cprofile_of_a_breakdown(tmp_path, capsys):
 def test_lines_of_a_comparison_and_functions_by_name(tmp_path):
     pytest.importorskip("line_profiler")
     module = "lerobot.policies.diffusion.modeling_diffusion"
-    argv = ["compare", "--policy.type=diffusion", "--variant", "3 steps: policy.num_inference_steps=3"]
+    argv = ["compare", "--policy.type=diffusion", "--variant", "2 steps: policy.num_inference_steps=2", *STEPS]
     named = f"--profile-functions={module}:DiffusionModel.conditional_sample, {module}:DiffusionRgbEncoder"
     folder, result = run(tmp_path, *argv, "--python_profile=line", named)
     python = result.python
@@ -97,7 +99,7 @@ def test_lines_of_a_comparison_and_functions_by_name(tmp_path):
 
 def test_pyinstrument_and_skip_detailed(tmp_path):
     pytest.importorskip("pyinstrument")
-    argv = ["breakdown", "--policy.type=diffusion", "--operators", "--skip-detailed"]
+    argv = ["breakdown", "--policy.type=diffusion", "--operators", "--skip-detailed", *STEPS]
     folder, result = run(tmp_path, *argv, "--python_profile=pyinstrument")
     assert result.operators is None
     assert not list(folder.glob("*_profile.json"))

@@ -23,7 +23,7 @@ from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.trace import exported, mark_clocks
 from strobe.treatments.treatment import Variant
 
-TRIES = 5  # of short iterations: one moment without the core makes gaps that are not there
+TRIES = 5  # at most, while they fit in the time below
 TRY_S = 1.0
 
 
@@ -38,8 +38,9 @@ class Recorded:
 
 
 def operators_of(subject: Subject, phase: Phase, variant: Variant, measurement: str, options: Options) -> Recorded:
-    """Run ``variant`` once more, warm, under torch.profiler with our probes on; of short ones, the fastest of a few.
+    """Run ``variant`` once more, warm, under torch.profiler with our probes on.
 
+    Of short iterations it takes the fastest of a few: a moment without the core makes gaps that are not there.
     torch.profiler slows what it watches by up to several microseconds an operator: this run is for looking, not for
     numbers.
     """
