@@ -82,7 +82,7 @@ class Profilers:
         if operators:
             result.operators = watched.profile
             answer.sections, answer.profiled = watched.sections, watched.events
-            answer.files[f"{_file_name(result.subject.name)}_profile.json"] = watched.document
+            answer.files[f"{_file_name(result.subject.kind)}_profile.json"] = watched.document
         if config.python_profile:
             live.stage(f"profiling Python with {config.python_profile}")
             result.python, files = python_profile(
