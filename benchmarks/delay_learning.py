@@ -4,7 +4,8 @@ Records MetaWorld's expert (or takes --root, any dataset that ``strobe record --
 own ``lerobot-train`` on it once per way: ``sampled``, ``expanded``, ``packed``, all with one-way attention, the same
 seed and as many samples. Then each checkpoint is loaded and judged in the same way:
 
-- loss: the reconstruction's, normalised, as LeRobot logs it, from the first line to the last. Bar: it at least halves.
+- loss: the reconstruction's, normalised, as LeRobot logs it, from the first line to the last. Bar: it falls, by a
+  tenth at least.
 - held-out: the same loss over all delays, on the frames of episodes that training did not see, without the latent.
   Bar: the largest of the ways is at most 1.25 × the smallest.
 - RTC: LeRobot's own engine runs it on MetaWorld, until it has asked for --chunks chunks. Bar: each begins with exactly
@@ -49,6 +50,7 @@ TASK, IMAGE, HELD_OUT = "reach-v3", 64, 2
 WAYS = ("sampled", "expanded", "packed")
 CHUNK, DELAYS, PAST = 16, 6, 2
 EVERY, GIVEN = 8, 2
+FALLS = 0.9
 MODEL = {
     "type": "act_relative_rtc", "device": "cpu", "push_to_hub": "false", "prefix_attention": "one_way",
     "chunk_size": CHUNK, "rtc_max_delay": DELAYS - 1, "obs_state_delta_frames": PAST,
@@ -252,7 +254,7 @@ def main() -> None:
     held_out = [figure["held_out"] for figure in figures.values()]
     spread = max(held_out) / min(held_out)
     console.print(f"largest held-out loss over the smallest: {spread:.3f}")
-    holds = all(f["losses"][-1] <= 0.5 * f["losses"][0] and f["rtc"]["exact"] for f in figures.values())
+    holds = all(f["losses"][-1] <= FALLS * f["losses"][0] and f["rtc"]["exact"] for f in figures.values())
     judged = not arguments.quick
     finish(
         {**figures, "expert_return": by_expert[1], "held_out_spread": spread, "judged": judged},
