@@ -30,7 +30,7 @@ def found(subject, expected: set[str], depth: int = 1) -> dict:
     the rules get wrong would be wrong every time.
     """
     torch.set_num_threads(1)
-    options = Options(Budget(iterations=15), depth=depth, counted=False)
+    options = Options(Budget(iterations=15), depth=depth, batch_size=1, counted=False)
     for _ in range(4):
         answer, _ = breakdown(subject, ["inference"], options)
         findings = {finding.rule: finding for finding in advise(answer)}
