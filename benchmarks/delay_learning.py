@@ -46,7 +46,7 @@ from rich.table import Table
 from strobe.subjects.quiet import quiet
 from strobe.subjects.scripted_metaworld import MetaWorld, open_metaworld, record_metaworld
 
-TASK, IMAGE, HELD_OUT = "reach-v3", 64, 2
+TASK, IMAGE, HELD_OUT = "reach-v3", 96, 2
 WAYS = ("sampled", "expanded", "packed")
 CHUNK, DELAYS, PAST = 16, 6, 2
 EVERY, GIVEN = 8, 2
@@ -56,7 +56,7 @@ MODEL = {
     "chunk_size": CHUNK, "rtc_max_delay": DELAYS - 1, "obs_state_delta_frames": PAST,
     "vision_backbone": "resnet18", "pretrained_backbone_weights": "null", "dim_model": 128, "n_heads": 4,
     "dim_feedforward": 256, "n_encoder_layers": 2, "n_vae_encoder_layers": 1, "latent_dim": 8,
-    "dropout": 0.0, "optimizer_lr": 5e-4, "optimizer_lr_backbone": 1e-4,
+    "optimizer_lr": 3e-4, "optimizer_lr_backbone": 3e-4,
 }  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def train(way: str, root: Path, episodes: int, out: Path, steps: int, batch: int
         "dataset.episodes": list(range(episodes - HELD_OUT)),
         "steps": steps,
         "batch_size": batch,
-        "log_freq": max(steps // 25, 1),
+        "log_freq": max(steps // 15, 1),
         "save_checkpoint": "true",
         "save_freq": steps,
         "num_workers": 0,
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, help="keeps the checkpoints; default: a folder that is removed")
     parser.add_argument("--episodes", type=int, default=12, help=f"to record, of which {HELD_OUT} are held out")
     parser.add_argument("--frames", type=int, default=32, help="in an episode")
-    parser.add_argument("--steps", type=int, default=250, help="of training")
+    parser.add_argument("--steps", type=int, default=150, help="of training")
     parser.add_argument("--batch_size", type=int, default=8)
     parser.add_argument("--chunks", type=int, default=6, help="for the RTC engine to ask for")
     parser.add_argument("--rollouts", type=int, default=3, help="episodes per way")
