@@ -203,7 +203,7 @@ def test_report_and_diff_of_runs(tmp_path, capsys):
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     command = [
         sys.executable, "-m", "strobe.cli.main", "breakdown", "--policy.type=act", "--policy.size=tiny",
-        "--iterations=100000", "--seconds=300", f"--output_dir={tmp_path}",
+        "--iterations=100000", "--seconds=300", "--threads=1", f"--output_dir={tmp_path}",
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
     assert process.stderr is not None
