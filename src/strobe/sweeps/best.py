@@ -104,10 +104,13 @@ def best(
         if other is not cell and _ties(wish.metric, (cell, row), (other, other_row), samples)
     ]
     shown = f"{value:.4g} {unit}".strip()
-    which = _label(cell) + (f" ({row.measurement})" if len({r.measurement for _, _, r in fits}) > 1 else "")
+    # What the conditions fix needs no saying again.
+    fixed = {name for name, test, _ in wish.conditions if test in ("=", "==")}
+    several = len({row.measurement for _, _, row in fits}) > 1
+    which = _label(cell.settings, fixed) + (f" ({row.measurement})" if several else "")
     sentence = f"{prefix}best {what}{_where(wish)}: {which}, {shown}."
     if ties:
-        some = "; ".join(", ".join(f"{k}={v}" for k, v in one.items()) for one in ties[:3])
+        some = "; ".join(_label(one, fixed) for one in ties[:3])
         sentence += f" Not shown to be worse: {some}{' and others' if len(ties) > 3 else ''}."
     return Best(
         asked=wish.asked,
@@ -156,8 +159,9 @@ def _where(wish: Wish) -> str:
     return f" where {conditions}" if conditions else ""
 
 
-def _label(cell: Cell) -> str:
-    return ", ".join(f"{name}={value}" for name, value in cell.settings.items())
+def _label(settings: Mapping[str, str], fixed: set[str]) -> str:
+    varied = {name: value for name, value in settings.items() if name not in fixed} or settings
+    return ", ".join(f"{name}={value}" for name, value in varied.items())
 
 
 def _gib(value: int | None) -> float | None:
