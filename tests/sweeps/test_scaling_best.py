@@ -12,7 +12,6 @@ from strobe.errors import UserError
 from strobe.measure.statistics import summarise
 from strobe.results.sweep import Axis, Cell, CellRun, Row
 from strobe.sweeps.best import best, parse
-from strobe.sweeps.grid import number_of
 from strobe.sweeps.scaling import scalings
 
 BATCH = Axis(name="batch_size", values=["1", "2", "4", "8"], numbers=[1, 2, 4, 8], unit="samples")
@@ -102,16 +101,16 @@ def test_the_best_under_a_constraint_and_those_not_shown_to_be_worse() -> None:
         cell([32.1] * 8, 4, memory=6 * gib),
         cell([48.0] * 8, 8, memory=9 * gib),
     ]
-    found = best(parse("throughput where memory_gib<8", ["batch_size"]), cells, samples(cells), number_of)
+    found = best(parse("throughput where memory_gib<8", ["batch_size"]), cells, samples(cells))
     assert found.settings == {"batch_size": "2"}
     assert found.ties == [{"batch_size": "4"}]
     assert "125 samples/s" in found.sentence
-    anywhere = best(parse("throughput", ["batch_size"]), cells, samples(cells), number_of)
+    anywhere = best(parse("throughput", ["batch_size"]), cells, samples(cells))
     assert anywhere.settings == {"batch_size": "8"}
     assert anywhere.ties == []
-    few = best(parse("time_ms where batch_size>=4", ["batch_size"]), cells, samples(cells), number_of)
+    few = best(parse("time_ms where batch_size>=4", ["batch_size"]), cells, samples(cells))
     assert few.settings == {"batch_size": "4"}
-    none = best(parse("throughput where memory_gib<1", ["batch_size"]), cells, samples(cells), number_of)
+    none = best(parse("throughput where memory_gib<1", ["batch_size"]), cells, samples(cells))
     assert none.key is None
     assert "no cell fulfils" in none.sentence
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.advice.view import percent
 from strobe.results.schema import Finding
-from strobe.results.sweep import Cell, Row, Sweep
+from strobe.results.sweep import Cell, Row, Sweep, label
 
 FLAT = 0.95  # of the best throughput: from there on, more buys little
 APART = 0.05  # between the medians of a cell's repeats: the machine changed, or the process's start matters
@@ -30,7 +30,7 @@ def _failed(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
         rule="cells-failed",
         level="warning",
         title=f"{len(failed)} of {len(sweep.cells)} cells have no numbers: {counted}",
-        seen=f"{_label(first)}: {first.reason}",
+        seen=f"{label(first.settings)}: {first.reason}",
         why="What follows is about the other cells only.",
         do="Each cell's folder has its log.txt. --retry runs these again, with --memory_gib or --timeout raised "
         "where they stopped it.",
@@ -80,7 +80,7 @@ def _backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
         rule="backbone-share",
         level="info",
         title=f"The backbone is {percent(low[1])} to {percent(high[1])} of the training forward",
-        seen=f"Least at {_label(low[0])}, most at {_label(high[0])}. At or above "
+        seen=f"Least at {label(low[0].settings)}, most at {label(high[0].settings)}. At or above "
         f"{percent(thresholds.backbone_dominates)} in {viable} of {len(found)} cells, under "
         f"{percent(thresholds.backbone_small)} in {small}.",
         why="Training over all delays by batch expansion runs the backbone once and the rest once per delay: the "
@@ -112,7 +112,8 @@ def _repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
         rule="repeats-differ",
         level="warning",
         title=f"Repeats of the same cell differ by up to {percent(most[0])}",
-        seen=f"{len(wide)} of {len(spread)} rows differ by more than {percent(APART)}; most: {_label(most[1])}.",
+        seen=f"{len(wide)} of {len(spread)} rows differ by more than {percent(APART)}; "
+        f"most: {label(most[1].settings)}.",
         why="Differences between cells of that size may be the machine's, not the setting's.",
         do="Sweep on a quiet machine, with more repeats or a longer --seconds.",
         evidence={"largest": most[0], "rows": float(len(wide))},
@@ -125,16 +126,11 @@ def _along(sweep: Sweep, axis: str) -> Iterator[tuple[str, list[tuple[float, Row
     if found is None or found.numbers is None:
         return
     place = dict(zip(found.values, found.numbers, strict=True))
-    lines: dict[tuple[str, str, str], list[tuple[float, Row]]] = {}
+    lines: dict[tuple[str, str, int | None], list[tuple[float, Row]]] = {}
     for cell in sweep.cells:
-        others = ", ".join(f"{name}={value}" for name, value in cell.settings.items() if name != axis)
-        machine = str(next((run.machine for run in cell.runs if run.machine is not None), None))
+        others = label({name: value for name, value in cell.settings.items() if name != axis})
         for row in cell.rows if axis in cell.settings else ():
-            lines.setdefault((others, row.measurement, machine), []).append((place[cell.settings[axis]], row))
+            lines.setdefault((others, row.measurement, cell.machine), []).append((place[cell.settings[axis]], row))
     for (others, _, _), rows in lines.items():
         if len(rows) > 1:
             yield (f" ({others})" if others else ""), rows
-
-
-def _label(cell: Cell) -> str:
-    return ", ".join(f"{name}={value}" for name, value in cell.settings.items())

@@ -168,9 +168,8 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
         axes[name] = values
     given = {flag.split("=", 1)[0] for flag in of_study}
     flags = [flag for flag in document["flags"] if flag.split("=", 1)[0] not in given] + of_study
-    for flag in ("--output_dir", "--device"):
-        if flag == "--output_dir" and flag in given:
-            raise UserError("--output_dir is for single runs; a sweep's folder is --sweep_dir")
+    if "--output_dir" in given:
+        raise UserError("--output_dir is for single runs; a sweep's folder is --sweep_dir")
     return study, config, grid.cells(study, flags, axes, document["cells"])
 
 

@@ -5,6 +5,7 @@ Raw samples stay in the cells' own results, in the folders that `CellRun.folder`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -64,6 +65,11 @@ class Row(Data):
     agreement: Agreement | None = None
 
 
+def label(settings: Mapping[str, str]) -> str:
+    """Settings in words: ``batch_size=8, cameras=2``."""
+    return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
 class CellRun(Data):
     """One execution of a cell, in a process of its own."""
 
@@ -86,6 +92,11 @@ class Cell(Data):
     reason: str = ""
     runs: list[CellRun] = Field(default_factory=list)
     rows: list[Row] = Field(default_factory=list)
+
+    @property
+    def machine(self) -> int | None:
+        """The machine that ran it, as an index into `Sweep.machines`; the first, if repeats ran on several."""
+        return next((run.machine for run in self.runs if run.machine is not None), None)
 
 
 class Scaling(Data):

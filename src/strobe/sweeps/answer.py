@@ -50,10 +50,10 @@ def _best(wish: Wish, rows: Sequence[Cell], machines: Sequence[Machine], found: 
         for measurement in result.measurements if result is not None else ():
             samples.setdefault((key, measurement.name), []).extend(measurement.samples.values)
     if len(machines) < 2:
-        return [best(wish, rows, samples, grid.number_of)]
+        return [best(wish, rows, samples)]
     there = [[row for row in rows if {run.machine for run in row.runs} == {index}] for index in range(len(machines))]
     return [
-        best(wish, of_it, samples, grid.number_of, f"machine {index} ({machine.device_name})")
+        best(wish, of_it, samples, f"machine {index} ({machine.device_name})")
         for index, (machine, of_it) in enumerate(zip(machines, there, strict=True), 1)
     ]
 

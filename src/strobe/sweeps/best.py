@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from strobe.errors import UserError, nearest
 from strobe.measure.verdicts import unpaired_verdict
-from strobe.results.sweep import Best, Cell, Row
+from strobe.results.sweep import Best, Cell, Row, label
+from strobe.sweeps.grid import number_of
 
 Value = Callable[[Row], float | None]
 
@@ -65,7 +66,7 @@ def parse(text: str, axes: Sequence[str]) -> Wish:
         known = [*METRICS, *axes, "measurement"]
         if name not in known:
             raise UserError(f"--best '{text}': nothing is called '{name}': {nearest(name, known)}")
-        if (name in METRICS or test not in ("=", "==")) and not _is_number(value):
+        if (name in METRICS or test not in ("=", "==")) and number_of(value) is None:
             raise UserError(f"--best '{text}': {name} {test} '{value}': a number is needed there")
         conditions.append((name, test, value))
     return Wish(text, metric, tuple(conditions))
@@ -75,14 +76,12 @@ def best(
     wish: Wish,
     cells: Sequence[Cell],
     samples: Mapping[tuple[str, str], Sequence[float]],
-    number: Callable[[str], float | None],
     on: str = "",
 ) -> Best:
     """The best of ``cells`` (all of one machine), with those that are not shown to be worse.
 
     Args:
         samples: (cell key, measurement) → milliseconds, raw, from which ties in time and throughput are judged.
-        number: an axis value as a number, or None.
         on: the machine, where there are several.
     """
     what, unit, more, value_of = METRICS[wish.metric]
@@ -92,7 +91,7 @@ def best(
         for row in cell.rows
         if cell.status == "done"
         and (value := value_of(row)) is not None
-        and all(_holds(condition, cell, row, number) for condition in wish.conditions)
+        and all(_holds(condition, cell, row) for condition in wish.conditions)
     ]
     prefix = f"On {on}: " if on else ""
     if not fits:
@@ -107,10 +106,10 @@ def best(
     # What the conditions fix needs no saying again.
     fixed = {name for name, test, _ in wish.conditions if test in ("=", "==")}
     several = len({row.measurement for _, _, row in fits}) > 1
-    which = _label(cell.settings, fixed) + (f" ({row.measurement})" if several else "")
+    which = _open(cell.settings, fixed) + (f" ({row.measurement})" if several else "")
     sentence = f"{prefix}best {what}{_where(wish)}: {which}, {shown}."
     if ties:
-        some = "; ".join(_label(one, fixed) for one in ties[:3])
+        some = "; ".join(_open(one, fixed) for one in ties[:3])
         sentence += f" Not shown to be worse: {some}{' and others' if len(ties) > 3 else ''}."
     return Best(
         asked=wish.asked,
@@ -139,7 +138,7 @@ def _ties(
     return bool(scaled[0] and scaled[1]) and unpaired_verdict(scaled[0], scaled[1]).kind != "slower"
 
 
-def _holds(condition: tuple[str, str, str], cell: Cell, row: Row, number: Callable[[str], float | None]) -> bool:
+def _holds(condition: tuple[str, str, str], cell: Cell, row: Row) -> bool:
     name, test, wanted = condition
     if name in METRICS:
         have = METRICS[name][3](row)
@@ -149,8 +148,8 @@ def _holds(condition: tuple[str, str, str], cell: Cell, row: Row, number: Callab
             return False
         if test in ("=", "==") and text == wanted:
             return True
-        have = number(text)
-    limit = number(wanted)
+        have = number_of(text)
+    limit = number_of(wanted)
     return have is not None and limit is not None and TESTS[test](have, limit)
 
 
@@ -159,14 +158,10 @@ def _where(wish: Wish) -> str:
     return f" where {conditions}" if conditions else ""
 
 
-def _label(settings: Mapping[str, str], fixed: set[str]) -> str:
-    varied = {name: value for name, value in settings.items() if name not in fixed} or settings
-    return ", ".join(f"{name}={value}" for name, value in varied.items())
+def _open(settings: Mapping[str, str], fixed: set[str]) -> str:
+    """The settings that the conditions left open."""
+    return label({name: value for name, value in settings.items() if name not in fixed} or settings)
 
 
 def _gib(value: int | None) -> float | None:
     return None if value is None else value / 2**30
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|\d+x\d+", text.lower()) is not None

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from strobe.errors import UserError, nearest
-from strobe.results.sweep import Axis
+from strobe.results.sweep import Axis, label
 
 # What the numbers of an axis count, by the last word of its name; the rest are counted by that word itself.
 UNITS = {
@@ -43,7 +43,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.settings.items()) or "as it is"
+        return label(self.settings) or "as it is"
 
 
 def parse_axis(text: str) -> tuple[str, list[str]]:

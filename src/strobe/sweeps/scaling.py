@@ -49,9 +49,8 @@ def _points(axis: Axis, measurement: str, figure: Figure, cells: Sequence[Cell])
     for cell in cells:
         if axis.name not in cell.settings:
             continue
-        machine = next((run.machine for run in cell.runs if run.machine is not None), None)
         others = {name: value for name, value in cell.settings.items() if name != axis.name}
-        group = repr((machine, sorted(others.items())))
+        group = repr((cell.machine, sorted(others.items())))
         for row in cell.rows:
             if row.measurement == measurement:
                 points += [(group, place[cell.settings[axis.name]], y) for y in _values(row, figure)]
