@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,8 +23,6 @@ from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.sections import recording
 
 AGREE, DISTURB = 0.05, 1.01
-
-KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36), "MALLOC_TOP_PAD_": str(2**28)}
 
 
 @dataclass
@@ -152,9 +148,3 @@ def study(
         "holds": worst <= AGREE and (verdict.interval.low if quick else verdict.ratio) <= DISTURB,
     }
     return figures, parts
-
-
-def keep_memory() -> None:
-    """On Linux, start this script again with an allocator that gives no memory back to the kernel between operators."""
-    if sys.platform == "linux" and not KEEP_MEMORY.keys() <= os.environ.keys():
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY, "KINETO_LOG_LEVEL": "5"})

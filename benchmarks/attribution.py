@@ -16,8 +16,8 @@ import argparse
 from typing import Any
 
 import torch
-from _attribution import keep_memory, study
-from _shared import finish
+from _attribution import study
+from _shared import finish, keep_memory
 from rich.console import Console
 
 from strobe.subjects.loading import load_subject
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="ACT and Diffusion only: under a minute")
     parser.add_argument("--only", choices=SUBJECTS, help="one policy only")
     arguments = parser.parse_args()
-    keep_memory()
+    keep_memory(KINETO_LOG_LEVEL="5")
     torch.manual_seed(0)
     console = Console()
     chosen = QUICK if arguments.quick else SUBJECTS

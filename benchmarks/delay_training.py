@@ -21,15 +21,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
-import sys
 import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 import torch
-from _shared import finish
+from _shared import finish, keep_memory
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 from lerobot_policy_act_relative_rtc import ACTRelativeRTCConfig, ACTRelativeRTCPolicy
@@ -42,7 +40,6 @@ from strobe.measure.sampling import Budget, collect
 from strobe.measure.verdicts import paired_verdict
 
 BARS = {"packed/one_way": 1.2, "expanded/one_way": 5.5, "expanded/two_way": 5.5}
-KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36), "MALLOC_TOP_PAD_": str(2**28)}
 DELAYS = 11
 
 
@@ -204,9 +201,8 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)  # statistics that are made up are known of here
     device, quick = arguments.device, arguments.quick
-    keep = device == "cpu" and sys.platform == "linux" and not arguments.default_allocator
-    if keep and not KEEP_MEMORY.keys() <= os.environ.keys():
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY})
+    if device == "cpu" and not arguments.default_allocator:
+        keep_memory()
     size = arguments.batch_size or (2 if device == "cpu" else 32)
     image = (96, 128) if quick else (480, 640)
     names = list(dict.fromkeys(name for way in arguments.ways for name in (baseline(way), way)))

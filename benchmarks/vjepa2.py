@@ -14,8 +14,8 @@ import argparse
 from statistics import median
 
 import torch
-from _attribution import keep_memory, study
-from _shared import finish
+from _attribution import study
+from _shared import finish, keep_memory
 from rich.console import Console
 from rich.table import Table
 
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="3 of the 24 blocks, 128 px, 8 frames: under a minute")
     parser.add_argument("--dtype", default="bfloat16", choices=("float32", "bfloat16", "float16"))
     arguments = parser.parse_args()
-    keep_memory()
+    keep_memory(KINETO_LOG_LEVEL="5")
     torch.manual_seed(0)
     console = Console()
     console.width = max(console.width, 110)
