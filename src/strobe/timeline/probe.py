@@ -124,11 +124,19 @@ def hooks_of(probes: Iterable[Probe], root: object) -> list[Hook]:
     return [hook for probe in probes for hook in probe.hooks(root)]
 
 
-class Attached:
-    """Probes that are on, until ``detach`` or the end of the ``with`` block."""
+# What is put around a hook's callable: from the callable, the hook, and whether its first argument is an instance.
+Around = Callable[[Callable[..., Any], Hook, bool], Callable[..., Any]]
 
-    def __init__(self, hooks: Sequence[Hook]) -> None:
+
+class Attached:
+    """Probes that are on, until ``detach`` or the end of the ``with`` block.
+
+    ``around`` makes what is put around each hook's callable: a section, unless said otherwise.
+    """
+
+    def __init__(self, hooks: Sequence[Hook], around: Around | None = None) -> None:
         self.names = list(dict.fromkeys(hook.name for hook in hooks))
+        self._around = around or _closure
         self._undo: list[tuple[Any, str, Any]] = []
         try:
             for hook in hooks:
@@ -145,7 +153,7 @@ class Attached:
         descriptor = own if isinstance(own, staticmethod | classmethod) else None
         inner = descriptor.__func__ if descriptor is not None else getattr(hook.owner, hook.attribute)
         takes_self = isinstance(hook.owner, type) and not isinstance(own, staticmethod)
-        closure = _closure(inner, hook, takes_self)
+        closure = self._around(inner, hook, takes_self)
         _set(hook.owner, hook.attribute, type(descriptor)(closure) if descriptor is not None else closure)
 
     def detach(self) -> None:

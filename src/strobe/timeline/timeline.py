@@ -25,6 +25,7 @@ class Section:
     thread: str
     device_start_ns: int | None = None
     device_end_ns: int | None = None
+    cpu_ns: int | None = None  # of a worker process, over all its threads
 
     @property
     def depth(self) -> int:
@@ -47,6 +48,14 @@ class Section:
         return self.host_ms if device is None else device
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment: on the host's clock, and on the device's where there is one."""
+
+    ns: int
+    device: Any = None
+
+
 class Timeline:
     """Records sections between ``start`` and ``stop``, or inside ``with Timeline() as timeline:``.
 
@@ -62,15 +71,35 @@ class Timeline:
         self._clock: DeviceClock | None = None if serialised else device_clock(self.device)
         self._records: list[tuple[Any, ...]] = []
         self._threads: dict[int, str] = {}
-        self._foreign: list[tuple[str, str, int, int]] = []
+        self._foreign: list[workers.Foreign] = []
         self._spool: workers.Spool | None = None
         self._previous: sections_in_force.Opener | None = None
         self._opener = self._make_opener()
         self._lost: dict[str, str] = {}
+        self.told: list[dict[str, Any]] = []  # by worker processes, see `workers.tell`
 
     def section(self, name: str) -> Any:
         """Open a section on this timeline, whichever is in force."""
         return self._opener(name)
+
+    def mark(self) -> Mark:
+        """This moment, for `between`."""
+        if self.serialised:
+            synchronise(self.device)
+        return Mark(host_ns(), self._clock.read() if self._clock is not None else None)
+
+    def between(self, name: str, start: Mark, end: Mark) -> None:
+        """Record a section of the main thread that no block of code encloses."""
+        ident = threading.main_thread().ident
+        if self._clock is None:
+            self._records.append((name, start.ns, end.ns, ident))
+        elif start.device is not None and end.device is not None:
+            self._records.append((name, start.ns, end.ns, ident, start.device, end.device))
+
+    def close_workers(self) -> None:
+        """Let worker processes stop recording, while they go on working."""
+        if self._spool is not None:
+            self._spool.close()
 
     def start(self) -> Self:
         """Put this timeline in force for every thread, and for worker processes started from here on."""
@@ -86,9 +115,10 @@ class Timeline:
             if thread.ident is not None:
                 self._threads.setdefault(thread.ident, thread.name)
         if self._spool is not None:
-            foreign, lost = self._spool.gather()
-            self._foreign += foreign
-            self._lost.update(lost)
+            gathered = self._spool.gather()
+            self._foreign += gathered.sections
+            self._lost.update(gathered.lost)
+            self.told += gathered.told
             self._spool = None
         return self
 
@@ -130,10 +160,11 @@ class Timeline:
                 marks = (device[2 * index], device[2 * index + 1]) if device else (None, None)
                 found.append(Section(name, path, start, end, thread, *marks))
         by_worker: dict[str, list[tuple[int, int, int, str, int]]] = {}
-        for index, (thread, name, start, end) in enumerate(self._foreign):
+        for index, (thread, name, start, end, _) in enumerate(self._foreign):
             by_worker.setdefault(thread, []).append((start, -end, -index, name, index))
         for thread, rows in by_worker.items():
-            found += [Section(name, path, start, end, thread) for path, start, end, name, _ in _nest(rows)]
+            for path, start, end, name, index in _nest(rows):
+                found.append(Section(name, path, start, end, thread, cpu_ns=self._foreign[index][4]))
         return found
 
     def _make_opener(self) -> Callable[[str], Any]:
@@ -222,4 +253,4 @@ def _serialised_opener(records: list[tuple[Any, ...]], device: torch.device | No
 # A worker spawned by a process that is recording records too.
 _inherited = workers.spawned()
 if _inherited is not None:
-    sections_in_force.swap(_host_opener(_inherited))
+    sections_in_force.swap(workers.opener(_inherited))

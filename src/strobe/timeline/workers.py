@@ -1,7 +1,8 @@
 """Sections recorded in worker processes (a DataLoader's, forked or spawned), brought home through a spool folder.
 
 A worker writes its sections to a file of its own every half second and when it ends. ``perf_counter_ns`` counts from
-the same origin in every process of a machine (Linux, macOS), so the times need no adjusting.
+the same origin in every process of a machine (Linux, macOS), so the times need no adjusting. A worker does one thing at
+a time, so its sections also take the CPU time of its process: what is left of the time is waiting.
 """
 
 from __future__ import annotations
@@ -14,13 +15,58 @@ import os
 import shutil
 import tempfile
 import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from strobe.timeline import sections
+
 FLUSH_S = 0.5
 _ENVIRONMENT = "STROBE_SPOOL"  # tells a spawned worker, which inherits no memory, where to write
+_CLOSED = "closed"  # a file of this name in the folder tells workers that nobody records any more
 
-Foreign = tuple[str, str, int, int]  # thread, name, start_ns, end_ns
+Foreign = tuple[str, str, int, int, int]  # thread, name, start_ns, end_ns, cpu_ns
+
+
+@dataclass
+class Gathered:
+    """What workers brought home."""
+
+    sections: list[Foreign] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)  # worker of which the end is missing → why
+    told: list[dict[str, Any]] = field(default_factory=list)  # what `tell` was given
+
+
+_file: Path | None = None  # of this process, if it is a worker
+
+
+def tell(**facts: Any) -> None:
+    """In a worker: hand ``facts`` (JSON data) to the process that records, at once. Without effect elsewhere."""
+    if _file is not None:
+        with contextlib.suppress(OSError), _file.open("a") as out:
+            out.write(json.dumps({"worker": os.getpid(), **facts}) + "\n")
+
+
+def opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
+    """Opens sections that take the process's CPU time too, as their fifth field (nanoseconds, over all threads)."""
+    append, now, ident, cpu = records.append, time.perf_counter_ns, threading.get_ident, time.process_time_ns
+
+    class WorkerSection:
+        __slots__ = ("cpu", "name", "start")
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> None:
+            self.cpu = cpu()
+            self.start = now()
+
+        def __exit__(self, kind: object, error: object, traceback: object) -> None:
+            append((self.name, self.start, now(), ident(), cpu() - self.cpu))
+
+    return WorkerSection
 
 
 class Spool:
@@ -36,20 +82,24 @@ class Spool:
         multiprocessing.util.register_after_fork(self, Spool._adopt)
 
     def _adopt(self) -> None:
-        # In a forked worker: the inherited recorder goes on, on an emptied list that is written out.
+        # In a forked worker: it records for itself, without the parent's device clock, which a fork cannot use.
         if self._open:
             self.records.clear()
+            sections.swap(opener(self.records))
             _write_out(self.records, self.folder / f"{os.getpid()}.jsonl")
 
-    def gather(self) -> tuple[list[Foreign], dict[str, str]]:
-        """What the workers recorded, and the workers of which the end is missing → why. Removes the folder."""
+    def close(self) -> None:
+        """Tell the workers to stop recording; they go on working."""
+        (self.folder / _CLOSED).touch()
+
+    def gather(self) -> Gathered:
+        """What the workers recorded. Removes the folder."""
         self._open = False
         if self._outer_folder is None:
             os.environ.pop(_ENVIRONMENT, None)
         else:
             os.environ[_ENVIRONMENT] = self._outer_folder
-        found: list[Foreign] = []
-        lost: dict[str, str] = {}
+        found = Gathered()
         for file in sorted(self.folder.glob("*.jsonl")):
             worker, ended = f"worker {file.stem}", False
             for line in file.read_text().splitlines():
@@ -57,12 +107,16 @@ class Spool:
                     row = json.loads(line)
                     if row == "end":
                         ended = True
+                    elif isinstance(row, dict):
+                        found.told.append(row)
                     else:
-                        found.append((worker if row[3] else f"{worker}, thread {row[4]}", row[0], row[1], row[2]))
+                        name, start, end, cpu, is_main, ident = row
+                        thread = worker if is_main else f"{worker}, thread {ident}"
+                        found.sections.append((thread, name, start, end, cpu))
             if not ended:
-                lost[worker] = f"had not ended when recording stopped; up to its last {FLUSH_S} s are missing"
+                found.lost[worker] = f"had not ended when recording stopped; up to its last {FLUSH_S} s are missing"
         shutil.rmtree(self.folder, ignore_errors=True)
-        return found, lost
+        return found
 
 
 def spawned() -> list[tuple[Any, ...]] | None:
@@ -78,6 +132,8 @@ def spawned() -> list[tuple[Any, ...]] | None:
 
 
 def _write_out(records: list[tuple[Any, ...]], file: Path) -> None:
+    global _file
+    _file = file
     lock = threading.Lock()
     main = threading.main_thread().ident
     written_any = False
@@ -91,8 +147,8 @@ def _write_out(records: list[tuple[Any, ...]], file: Path) -> None:
             done, records[:count] = records[:count], []
             written_any = True
             with file.open("a") as out:
-                for name, start, end, ident, *_ in done:
-                    out.write(json.dumps([name, start, end, ident == main, ident]) + "\n")
+                for name, start, end, ident, cpu in done:
+                    out.write(json.dumps([name, start, end, cpu, ident == main, ident]) + "\n")
 
     def flush_last() -> None:
         flush()
@@ -102,6 +158,8 @@ def _write_out(records: list[tuple[Any, ...]], file: Path) -> None:
 
     def keep_flushing() -> None:
         while not stop.wait(FLUSH_S):
+            if (file.parent / _CLOSED).exists():
+                sections.swap(None)
             flush()
 
     stop = threading.Event()
