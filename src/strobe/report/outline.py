@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from strobe.report import changes, facts, profiles, sweep, tables, units
+from strobe.report import changes, facts, profiles, sweep, tables, training, units
 from strobe.report.document import Answer, Document, Section
 from strobe.results.schema import Component, Difference, Measurement, Result
 from strobe.results.sweep import Sweep
@@ -32,6 +32,8 @@ def outline(answer: Answer, depth: int | None = None) -> Document:
 
 def answers(result: Result) -> list[str]:
     """The answer in a sentence for each thing asked, the most important first."""
+    if result.training is not None:
+        return training.answers(result.training)
     if result.comparisons:
         return [units.plain(c.verdict.sentence) for c in result.comparisons]
     if not result.measurements:
@@ -82,13 +84,16 @@ def _banner(result: Result) -> str | None:
     if result.status == "complete":
         return None
     took = [f"{units.plain(m.name)}: {units.count(len(m.samples.values), 'sample')}" for m in result.measurements]
+    if result.status == "failed":
+        why = units.plain(result.training.error) if result.training is not None else "it says nothing more"
+        return f"Failed: {why} ({'; '.join(took) or 'nothing measured'})."
     return f"Interrupted: this run was stopped before it was done ({'; '.join(took) or 'nothing measured'})."
 
 
 def _sections(result: Result, depth: int | None) -> list[Section]:
     if not result.measurements:
         return []
-    sections = []
+    sections = training.sections(result)
     whole = Section("samples", "Samples", tables.metrics(result))
     parted = [m for m in result.measurements if m.components]
     side_by_side = result.study == "compare" and len(result.measurements) > 1
@@ -126,6 +131,7 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
 def notes(result: Result) -> list[str]:
     """What to know before trusting the numbers; each says which measurement it is about."""
     found = list(result.notes)
+    found += training.notes(result.training) if result.training is not None else []
     found += [f"Stand-in: {text}" for text in result.subject.stand_ins]
     for m in result.measurements:
         cut, kept = len(m.samples.warmup), len(m.samples.values)

@@ -8,7 +8,7 @@ from strobe.report import units
 from strobe.report.document import Column, Row, Table
 from strobe.results.schema import Blocks, Comparison, Component, Measurement, Result, Summary
 
-RATES = {"inference": "chunks/s", "training forward": "passes/s", "training step": "steps/s"}
+RATES = {"inference": "chunks/s", "training forward": "passes/s", "training step": "steps/s", "loading": "batches/s"}
 SLOWEST = 5  # blocks that are named where they differ
 
 

@@ -74,6 +74,7 @@ class Timeline:
         self._foreign: list[workers.Foreign] = []
         self._spool: workers.Spool | None = None
         self._previous: sections_in_force.Opener | None = None
+        self._in_force = False
         self._opener = self._make_opener()
         self._lost: dict[str, str] = {}
         self.told: list[dict[str, Any]] = []  # by worker processes, see `workers.tell`
@@ -96,21 +97,25 @@ class Timeline:
         elif start.device is not None and end.device is not None:
             self._records.append((name, start.ns, end.ns, ident, start.device, end.device))
 
-    def close_workers(self) -> None:
-        """Let worker processes stop recording, while they go on working."""
-        if self._spool is not None:
-            self._spool.close()
-
     def start(self) -> Self:
         """Put this timeline in force for every thread, and for worker processes started from here on."""
         self._spool = workers.Spool(self._records)
-        self._previous = sections_in_force.swap(self._opener)
+        self._previous, self._in_force = sections_in_force.swap(self._opener), True
         return self
+
+    def pause(self) -> None:
+        """Record no more, neither here nor in worker processes, which go on working; `stop` gathers what they did."""
+        if self._in_force:
+            sections_in_force.swap(self._previous)
+        self._previous, self._in_force = None, False
+        if self._spool is not None:
+            self._spool.close()
 
     def stop(self) -> Self:
         """Take this timeline out of force; gathers what worker processes recorded."""
-        sections_in_force.swap(self._previous)
-        self._previous = None
+        if self._in_force:
+            sections_in_force.swap(self._previous)
+        self._previous, self._in_force = None, False
         for thread in threading.enumerate():
             if thread.ident is not None:
                 self._threads.setdefault(thread.ident, thread.name)

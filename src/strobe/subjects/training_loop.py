@@ -1,0 +1,287 @@
+"""The anatomy of ``lerobot-train``: LeRobot's own loop, run as it is, with sections around what a step consists of.
+
+What the loop calls is probed. What stands in its body between two calls (turning images into floats, logging) is the
+time from the one call to the next. Nothing that is computed changes.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import psutil
+import torch
+from accelerate import Accelerator
+from lerobot.scripts import lerobot_train as loop
+from torch import nn
+from torch.utils.data import dataloader as torch_loader
+
+from strobe.measure.kernel import KernelUse, kernel_use
+from strobe.subjects import anatomies, loader  # noqa: F401  the anatomies register themselves
+from strobe.subjects.anatomy import along_modules, registered
+from strobe.subjects.subject import ITERATION
+from strobe.timeline import Probe, Timeline, section
+from strobe.timeline.backward import Backward
+from strobe.timeline.probe import Attached, Hook, hooks_of
+from strobe.timeline.timeline import Mark
+
+DATA, WAIT, EPOCH, TRANSFER = "data", "wait for the loader", "start of an epoch", "to the device"
+FLOATS, PREPROCESSING = "images to floats", "preprocessing"
+FORWARD, BACKWARD, CLIPPING = "forward", "backward", "gradient clipping"
+OPTIMIZER, SCHEDULER = "optimizer", "scheduler"
+LOGGING, EVALUATION, ROLLOUTS, CHECKPOINT = "logging", "evaluation", "environment evaluation", "checkpoint"
+
+_PROBES = (
+    Probe.function("torch.utils.data.dataloader:DataLoader.__iter__", EPOCH),
+    Probe.function("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__", WAIT),
+    Probe.function("accelerate.data_loader:send_to_device", TRANSFER),
+    Probe.function("lerobot.processor.pipeline:DataProcessorPipeline.__call__", PREPROCESSING),
+    Probe.function("torch.nn.utils:clip_grad_norm_", CLIPPING),
+    Probe.function("accelerate.optimizer:AcceleratedOptimizer.step", OPTIMIZER),
+    Probe.function("accelerate.optimizer:AcceleratedOptimizer.zero_grad", OPTIMIZER),
+    Probe.function("accelerate.scheduler:AcceleratedScheduler.step", SCHEDULER),
+)
+
+
+@dataclass
+class Watch:
+    """Watches one run of ``lerobot-train`` in this process, inside ``with Watch(…) as watch:``.
+
+    Args:
+        depth: levels of the policy's parts, forward and backward.
+        most_steps: after so many steps the probes come off and the run goes on by itself.
+        serialised: see `Timeline`.
+        progress: told the number of steps done, and of all.
+        before_loading: given the DataLoader before its workers start; what it raises ends the run.
+    """
+
+    depth: int = 1
+    most_steps: int = 1000
+    serialised: bool = False
+    progress: Callable[[int, int], None] | None = None
+    before_loading: Callable[[Any], None] | None = None
+    config: Any = field(default=None, init=False)
+    policy: nn.Module | None = field(default=None, init=False)
+    dataset: Any = field(default=None, init=False)
+    device: torch.device = field(default=torch.device("cpu"), init=False)
+    timeline: Timeline | None = field(default=None, init=False)
+    losses: list[float] = field(default_factory=list, init=False)
+    kernel: list[KernelUse] = field(default_factory=list, init=False)
+    communication_ms: list[float] = field(default_factory=list, init=False)
+    broken: list[dict[str, Any]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._body = ExitStack()  # the loop's own names, replaced
+        self._probes = ExitStack()
+        self._step: Mark | None = None
+        self._training_loader: Any = None
+        self._cores: Any = None  # their times at the first step
+        self.machine_cpu: float | None = None  # busy share of all cores over the steps recorded
+        self._used: KernelUse | None = None
+        self._between: tuple[str, Mark] | None = None
+
+    def __enter__(self) -> Self:
+        self._replace(loop, "make_train_eval_datasets", self._datasets)
+        self._replace(loop, "make_optimizer_and_scheduler", self._made)
+        self._replace(loop, "cycle", self._cycle)
+        self._replace(loop, "tqdm", self._bar)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._step = self._between = None  # a step that did not end is not one
+        self._let_go()
+        self._training_loader = None  # it holds the workers, which report when they end
+        self._body.close()
+
+    @property
+    def steps(self) -> int:
+        """Steps recorded."""
+        return len(self.kernel)
+
+    def _replace(self, owner: Any, name: str, around: Callable[..., Any], stack: ExitStack | None = None) -> None:
+        inner = vars(owner)[name]
+
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return around(inner, *args, **kwargs)
+
+        setattr(owner, name, call)
+        (stack or self._body).callback(setattr, owner, name, inner)
+
+    # What the loop calls before its first step.
+
+    def _datasets(self, inner: Callable[..., Any], config: Any) -> Any:
+        self.config = config
+        found = inner(config)
+        self.dataset = found[0]
+        return found
+
+    def _made(self, inner: Callable[..., Any], config: Any, policy: nn.Module) -> Any:
+        found = inner(config, policy)
+        self.policy = policy
+        self.device = next(policy.parameters()).device
+        self._attach(policy)
+        return found
+
+    def _attach(self, policy: nn.Module) -> None:
+        timeline = Timeline(self.device, serialised=self.serialised)
+        anatomy = registered(self.config.trainable_config.type)
+        base: Any = policy.get_base_model() if hasattr(policy, "get_base_model") else policy  # PEFT's wrapper
+        parts = (anatomy or along_modules(base)).hooks(base, training=True, depth=self.depth)
+        backward = Backward(timeline)
+        own = [Hook(policy, "forward", FORWARD)]
+        if hasattr(policy, "update"):
+            own.append(Hook(policy, "update", "policy update"))
+        stack = self._probes
+        stack.enter_context(Attached([*hooks_of(_PROBES, None), *parts, *own]))
+        stack.enter_context(backward.attach(parts))
+        stack.callback(loader.use_worker_main())
+        if self.config.num_workers == 0:
+            stack.callback(loader.attach_loader(lambda broken: self.broken.append(broken)))
+        self._replace(Accelerator, "backward", functools.partial(self._backward, backward), stack)
+        self._replace(torch_loader._MultiProcessingDataLoaderIter, "__init__", self._workers, stack)
+        self._replace(loop, "update_policy", self._update, stack)
+        self._replace(loop, "save_checkpoint", functools.partial(self._apart, CHECKPOINT), stack)
+        self._replace(loop, "eval_policy_all", functools.partial(self._apart, ROLLOUTS), stack)
+        pipeline = hooks_of(_PROBES[3:4], None)
+        stack.enter_context(Attached(pipeline, lambda inner, _, __: self._entering(inner, {FLOATS})))
+        stack.enter_context(Attached([Hook(policy, "train", "train")], lambda inner, _, __: self._turning(inner)))
+        self.timeline = timeline.start()
+
+    # What it calls in every step.
+
+    def _cycle(self, inner: Callable[..., Any], dataloader: Any) -> Iterator[Any]:
+        self._training_loader = dataloader
+        if self.before_loading is not None:
+            self.before_loading(dataloader)
+        batches = inner(dataloader)
+        while True:
+            self._next_step()
+            with section(DATA):
+                batch = next(batches)
+            self._open(FLOATS)
+            yield batch
+
+    def _workers(self, inner: Callable[..., Any], iterator: Any, dataloader: Any) -> None:
+        # Workers are started in here, and take over the environment.
+        ours = getattr(self._training_loader, "base_dataloader", self._training_loader)
+        os.environ[loader.LOADER] = "training" if dataloader is ours else "evaluation"
+        inner(iterator, dataloader)
+
+    def _update(self, inner: Callable[..., Any], tracker: Any, policy: Any, *args: Any, **kwargs: Any) -> Any:
+        self._close({FLOATS})
+        found = inner(tracker, policy, *args, **kwargs)
+        if self._step is not None:
+            self.losses.append(tracker.metrics["loss"].val)
+            self._communicated(policy)
+        self._open(LOGGING)
+        return found
+
+    def _backward(self, parts: Backward, inner: Callable[..., Any], accelerator: Any, *args: Any, **kw: Any) -> None:
+        start = self._mark()
+        with section(BACKWARD):
+            inner(accelerator, *args, **kw)
+            if start is not None and (end := self._mark()) is not None:
+                parts.sections(start, end)
+
+    def _apart(self, name: str, inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._close({LOGGING})
+        with section(name):
+            found = inner(*args, **kwargs)
+        self._open(LOGGING)
+        return found
+
+    def _communicated(self, policy: Any) -> None:
+        # DistributedDataParallel times its own all-reduce.
+        if isinstance(policy, nn.parallel.DistributedDataParallel):
+            if not self.communication_ms:
+                policy._set_ddp_runtime_logging_sample_rate(1)
+            said: dict[str, Any] = dict(policy._get_ddp_logging_data())
+            self.communication_ms.append(float(said.get("backward_comm_time", 0)) / 1e6)
+
+    # The step's ends, and what lies between two calls.
+
+    def _next_step(self) -> None:
+        self._end_step()
+        if self.timeline is None:
+            return
+        if self.steps >= self.most_steps:
+            self._let_go()
+            return
+        if not self.kernel:
+            self._cores = psutil.cpu_times()
+        self._step, self._used = self._mark(), kernel_use()
+
+    def _end_step(self) -> None:
+        if self._step is None or self.timeline is None:
+            return
+        self._close(None)
+        self.timeline.between(ITERATION, self._step, self.timeline.mark())
+        self.kernel.append(kernel_use() - (self._used or kernel_use()))
+        self.machine_cpu = _busy(self._cores, psutil.cpu_times())
+        self._step = None
+        if self.progress is not None:
+            self.progress(self.steps, self.config.steps)
+
+    def _bar(self, inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        bar = inner(*args, **kwargs)
+        close = bar.close
+
+        def closing() -> None:  # the first thing after the last step
+            self._end_step()
+            close()
+
+        bar.close = closing
+        return bar
+
+    def _let_go(self) -> None:
+        if self.timeline is not None:
+            self.timeline.pause()
+        self._probes.close()
+
+    def _mark(self) -> Mark | None:
+        return self.timeline.mark() if self.timeline is not None else None
+
+    def _open(self, name: str) -> None:
+        if self._step is not None and (mark := self._mark()) is not None:
+            self._between = (name, mark)
+
+    def _close(self, names: set[str] | None) -> None:
+        """End what lies between two calls, if it is one of ``names``."""
+        if self._between is None or self.timeline is None or (names is not None and self._between[0] not in names):
+            return
+        name, start = self._between
+        self.timeline.between(name, start, self.timeline.mark())
+        self._between = None
+
+    def _entering(self, inner: Callable[..., Any], leave: set[str]) -> Callable[..., Any]:
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._close(leave)
+            return inner(*args, **kwargs)
+
+        return call
+
+    def _turning(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+        """Evaluation stands in the loop's body; it begins and ends with a change of the policy's mode."""
+
+        @functools.wraps(inner)
+        def call(mode: bool = True) -> Any:
+            found = inner(mode)
+            leave, enter = (EVALUATION, LOGGING) if mode else (LOGGING, EVALUATION)
+            if self._between is not None and self._between[0] == leave:
+                self._close({leave})
+                self._open(enter)
+            return found
+
+        return call
+
+
+def _busy(before: Any, after: Any) -> float | None:
+    spent = {name: getattr(after, name) - getattr(before, name) for name in after._fields if not name.startswith("guest")}
+    whole = sum(spent.values())
+    return 1 - (spent["idle"] + spent.get("iowait", 0.0)) / whole if whole > 0 else None
