@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 
-from strobe.advice import backbone, delays, machine, parts, precision, profiles, rtc, trust
+from strobe.advice import backbone, delays, machine, parts, precision, profiles, rtc, training, trust
 from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.advice.view import plausible
 from strobe.results.schema import Finding, Result
@@ -23,6 +23,9 @@ RULES: tuple[Rule, ...] = (
     *trust.RULES,
 )
 
+# A training's steps are judged by rules of their own: the others take their parts for those of a breakdown.
+OF_TRAINING: tuple[Rule, ...] = (*training.RULES, *trust.RULES)
+
 _LEVELS = ("warning", "info", "good")
 
 
@@ -33,7 +36,7 @@ def advise(result: Result, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
     """
     seen = plausible(result)
     found: list[Finding] = []
-    for name, load in _rules().items():
+    for name, load in _rules(OF_TRAINING if result.study == "train" else RULES).items():
         try:
             found += load()(seen, thresholds)
         except Exception as error:
@@ -41,8 +44,10 @@ def advise(result: Result, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
     return sorted(found, key=_importance)
 
 
-def _rules() -> dict[str, Callable[[], Rule]]:
-    rules: dict[str, Callable[[], Rule]] = {rule.__qualname__: (lambda rule=rule: rule) for rule in RULES}
+def _rules(ours: Sequence[Rule]) -> dict[str, Callable[[], Rule]]:
+    rules: dict[str, Callable[[], Rule]] = {
+        f"{rule.__module__}.{rule.__qualname__}": (lambda rule=rule: rule) for rule in ours
+    }
     return rules | {entry.value: entry.load for entry in entry_points(group="strobe.rules")}
 
 

@@ -79,6 +79,30 @@ class Thresholds:
     small_kernel_us: float = 10.0
     # Kernels in an iteration above which small ones are many.
     many_kernels: int = 1000
+    # Share of a training step spent waiting for its batch from which loading is worth a finding.
+    data_bound: float = 0.1
+    # A worker's time for a batch over that of the others from which it is slow.
+    worker_slow: float = 1.5
+    # Share of a part of loading without CPU time from which it waits for storage …
+    storage_waiting: float = 0.5
+    # … unless the machine's cores are busier than this: then it waits for them.
+    cores_free: float = 0.75
+    # Share of a training at which the starts of its epochs are slow.
+    epoch_start: float = 0.05
+    # A part's forward pass over its backward pass from which it does something beside arithmetic.
+    forward_slow: float = 1.5
+    # The optimizer's share of a training step from which it is heavy.
+    optimizer_heavy: float = 0.3
+    # Share of the planned training from which checkpoints come too often.
+    checkpoints_heavy: float = 0.05
+    # Share of the planned training from which evaluations come too often.
+    evaluations_heavy: float = 0.2
+    # Share of a training step spent on the host beside the policy from which that is worth a finding.
+    host_heavy: float = 0.2
+    # What a rank needs more than the others, over the step, from which it holds them up.
+    straggler: float = 0.1
+    # Share of a step spent on averaging gradients from which the network is the limit.
+    communication_heavy: float = 0.2
     # Samples below which a median says little (the toolkit advises 50 to 100 where timings are inconsistent).
     few_samples: int = 10
 

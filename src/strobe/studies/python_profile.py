@@ -82,24 +82,35 @@ def python_profile(
     try:
         call = subject.call(phase, options.batch_size)
         call(0)
-        run = {"cprofile": _cprofile, "pyinstrument": _pyinstrument, "line": functools.partial(_lines, functions)}[tool]
         repeated = _Repeated(call)
-        rows, files = run(repeated)
+        rows, files = _lines(functions, repeated) if tool == "line" else profiled(repeated, tool)
     finally:
         undo()
-    ours = place(__file__, 0).rpartition(":")[0]
-    each = [_per_iteration(row, repeated.done) for row in rows if not row.where.startswith(f"{ours}:")]
-    found = PythonProfile(
-        tool=tool,
-        measurement=watched.measurement,
-        iterations=repeated.done,
-        iteration_ms=repeated.seconds * 1e3 / repeated.done,
-        files=list(files),
-        functions=_foremost(each),
-        host=watched.host,
-        device=watched.device,
-    )
+    each_ms = repeated.seconds * 1e3 / repeated.done
+    found = of_run(rows, tool, watched.measurement, repeated.done, each_ms, list(files))
+    found.host, found.device = watched.host, watched.device
     return found, files
+
+
+def profiled(run: Callable[[], None], tool: Tool) -> tuple[list[PythonFunction], Files]:
+    """Call ``run`` once under cProfile or pyinstrument: every function's times over the whole, and their files."""
+    return {"cprofile": _cprofile, "pyinstrument": _pyinstrument}[tool](run)
+
+
+def of_run(
+    rows: Sequence[PythonFunction], tool: Tool, measurement: str, iterations: int, iteration_ms: float, files: list[str]
+) -> PythonProfile:
+    """What ``profiled`` saw of ``iterations``, per iteration and the foremost functions only."""
+    ours = place(__file__, 0).rpartition(":")[0]
+    each = [_per_iteration(row, iterations) for row in rows if not row.where.startswith(f"{ours}:")]
+    return PythonProfile(
+        tool=tool,
+        measurement=measurement,
+        iterations=iterations,
+        iteration_ms=iteration_ms,
+        files=files,
+        functions=_foremost(each),
+    )
 
 
 class _Repeated:
@@ -116,9 +127,9 @@ class _Repeated:
         self.seconds = time.perf_counter() - start
 
 
-def _cprofile(repeated: _Repeated) -> tuple[list[PythonFunction], Files]:
+def _cprofile(run: Callable[[], None]) -> tuple[list[PythonFunction], Files]:
     profiler = cProfile.Profile()
-    profiler.runcall(repeated)
+    profiler.runcall(run)
     profiler.create_stats()
     stats: dict[tuple[str, int, str], tuple[int, int, float, float, Any]] = profiler.stats  # type: ignore[attr-defined]
     rows = [
@@ -130,12 +141,12 @@ def _cprofile(repeated: _Repeated) -> tuple[list[PythonFunction], Files]:
     return rows, {"profile.prof": marshal.dumps(stats)}  # what Profile.dump_stats writes
 
 
-def _pyinstrument(repeated: _Repeated) -> tuple[list[PythonFunction], Files]:
+def _pyinstrument(run: Callable[[], None]) -> tuple[list[PythonFunction], Files]:
     from pyinstrument import Profiler
 
     profiler = Profiler(interval=0.001, async_mode="disabled")
     with profiler:
-        repeated()
+        run()
     session, own, whole = profiler.last_session, {}, {}
 
     def walk(frame: Any, above: frozenset[tuple[Any, ...]]) -> None:

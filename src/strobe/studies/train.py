@@ -162,6 +162,7 @@ def _trained(watch: loop.Watch, options: Options, held: int, ended: BaseExceptio
         "start method": config.dataloader_multiprocessing_context if config.num_workers else None,
         "video backend": config.dataset.video_backend,
         "device": str(watch.device),
+        "trained share": _trained_share(watch.policy),
     }
     step.unseen = watch.timeline.unseen
     if config.num_workers and step.clock == "host":
@@ -318,6 +319,12 @@ def planned_hours(kept: Sequence[Iteration], steps: Sequence[Iteration], plan: m
     rest = [step.ms - sum(values[i] for values in named.values()) for i, step in enumerate(kept)]
     found["other"] = max(0.0, fmean(rest)) * plan.steps / 3.6e6
     return found
+
+
+def _trained_share(policy: torch.nn.Module | None) -> float:
+    """Of the parameters, those that get a gradient."""
+    every = list(policy.parameters()) if policy is not None else []
+    return sum(p.numel() for p in every if p.requires_grad) / max(1, sum(p.numel() for p in every))
 
 
 def _kernel(watch: loop.Watch, skip: int) -> tuple[float | None, int | None]:

@@ -1,0 +1,188 @@
+"""strobe train: what do the steps of a training wait for?
+
+Runs `lerobot-train` as it is, with the arguments after --, and times what each step consists of: waiting for data,
+transfer, preprocessing, forward and backward (by the policy's parts), clipping, optimizer, logging, checkpoint,
+evaluation; and, inside the loader's workers, video decoding, row reads, delta timestamps, image transforms, collate.
+Nothing that is computed changes: the losses are those of a run without Strobe.
+
+It says whether the training is bound by data, compute, the host or memory, what better loading could win, why some
+steps stall, and how many hours the planned training will take, by part. A run that fails or is interrupted (Ctrl-C)
+keeps what was recorded.
+
+Examples:
+  strobe train -- --policy.type=act --dataset.repo_id=local/mine --dataset.root=DATASET --policy.push_to_hub=false \\
+      --steps=100 --save_freq=1000
+  strobe train --planned_steps=200000 --depth=2 -- --policy.path=FOLDER --dataset.repo_id=OWNER/NAME --steps=200 …
+  strobe train --python_profile=cprofile -- …                 also training_profile.prof, and the top functions
+  torchrun --nproc-per-node=2 -m strobe train -- …            every rank records; rank 0 shows them side by side
+  accelerate launch --num_processes=2 -m strobe train -- …
+
+A hundred steps say most of it. With --python_profile the profiler slows every step.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from strobe.advice.thresholds import Thresholds
+from strobe.cli.parse import help_text, parse
+from strobe.errors import UserError, nearest
+
+TOOLS = ("cprofile", "pyinstrument")
+
+
+@dataclass
+class TrainConfig:
+    # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
+    depth: int = 1
+    # Steps that are recorded; after them the run goes on without Strobe.
+    record_steps: int = 1000
+    # Steps of the training that is planned, for its hours (default: lerobot-train's own default).
+    planned_steps: int = 100_000
+    # Synchronise the device around every part: true host time per part, nothing overlaps, a slower whole.
+    serialised: bool = False
+    # Run the training under a profiler of Python: cprofile or pyinstrument. It does not see the workers.
+    python_profile: str | None = None
+    # Where run folders go (not the training's: that is lerobot-train's --output_dir).
+    output_dir: Path = Path("runs")
+    # Limits at which findings fire, e.g. --thresholds.data_bound=0.05
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; see the module's docstring."""
+    ours, theirs = split(argv)
+    if {"-h", "--help"} & set(ours):
+        print(help_text(__doc__ or "", TrainConfig))
+        return 0
+    config = parse(TrainConfig, ours)
+    _check(config)
+    if theirs is None:
+        raise UserError("lerobot-train's arguments come after --: strobe train -- --policy.type=act --dataset.root=…")
+    from strobe.subjects.train_config import train_config
+
+    train_config(theirs)  # a wrong flag is told in a line, before anything is built
+    return watch(config, theirs, ["train", *argv])
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Strobe's flags, and what stands after ``--`` (None where there is no ``--``)."""
+    arguments = list(argv)
+    if "--" not in arguments:
+        return arguments, None
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+def watch(config: TrainConfig, theirs: Sequence[str], argv: Sequence[str]) -> int:
+    """Train and show what was seen. Returns the exit code."""
+    from strobe.studies import ranks
+    from strobe.studies.train import STEP, Options, train
+
+    started = time.monotonic()
+    profiler = _Profiler(config.python_profile) if config.python_profile else None
+    options = Options(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
+    meeting = ranks.Meeting.of_environment(config.output_dir)
+    # What ends jobs on a cluster ends them with this signal; the run's folder must be there all the same.
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        trained = train(theirs, options)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    result = trained.result
+    if meeting is not None and result.training is not None:
+        met = meeting.hand_over(result.training.ranks[0])
+        if met is None:
+            return _code(result.status)
+        result.training.ranks = met
+        result.notes += meeting.missing(met)
+    if profiler is not None:
+        step = result.measurement(STEP).samples
+        result.python = profiler.profile(STEP, len(step.warmup) + len(step.values), step.summary.mean)
+    _keep(config, trained, argv, theirs, started, profiler.files if profiler is not None else {})
+    return _code(result.status)
+
+
+def _code(status: str) -> int:
+    return {"complete": 0, "interrupted": 130}.get(status, 1)
+
+
+def _keep(
+    config: TrainConfig, trained: Any, argv: Sequence[str], theirs: Sequence[str], started: float, files: dict[str, bytes]
+) -> None:
+    from strobe.advice import advise
+    from strobe.cli.common import latest, plain, show
+    from strobe.cli.profilers import told
+    from strobe.report import html
+    from strobe.results import store
+    from strobe.subjects.subject import ITERATION
+    from strobe.timeline.trace import chrome_trace
+
+    result = trained.result
+    result.duration_s = round(time.monotonic() - started, 3)
+    result.command = ["strobe", *argv]
+    result.config = {"train": plain(config), "lerobot-train": list(theirs)}
+    result.findings = advise(result, config.thresholds)
+    folder = store.new_run(config.output_dir, result.study, result.subject.name)
+    trace = chrome_trace(latest(trained.sections, ITERATION), metadata={"command": shlex.join(result.command)})
+    store.save(result, folder, trace, files)
+    store.replace(folder / store.REPORT, html.render(result).encode())
+    sys.stderr.flush()
+    print()
+    show(result)
+    print(f"\nreport   {folder / store.REPORT}")
+    print(f"trace    {folder / store.TRACE}  (open in ui.perfetto.dev)")
+    for line in told(folder, files):
+        print(line)
+
+
+class _Profiler:
+    """Runs a training under a profiler of Python, and keeps what it saw even if the training fails."""
+
+    def __init__(self, tool: str) -> None:
+        from strobe.studies.python_profile import require_tool
+
+        require_tool(tool)
+        self.tool = tool
+        self.files: dict[str, bytes] = {}
+        self._rows: list[Any] = []
+
+    def __call__(self, run: Callable[[], None]) -> None:
+        from strobe.studies.python_profile import profiled
+
+        failed: list[BaseException] = []
+
+        def safely() -> None:
+            try:
+                run()
+            except BaseException as error:
+                failed.append(error)
+
+        self._rows, files = profiled(safely, self.tool)
+        self.files = {f"training_{name}": content for name, content in files.items()}
+        if failed:
+            raise failed[0]
+
+    def profile(self, measurement: str, iterations: int, iteration_ms: float) -> Any:
+        from strobe.studies.python_profile import of_run
+
+        return of_run(self._rows, self.tool, measurement, iterations, iteration_ms, list(self.files))
+
+
+def _check(config: TrainConfig) -> None:
+    for name, least in (("depth", 1), ("record_steps", 2), ("planned_steps", 1)):
+        if getattr(config, name) < least:
+            raise UserError(f"--{name}={getattr(config, name)}: must be at least {least}")
+    if config.python_profile is not None and config.python_profile not in TOOLS:
+        raise UserError(f"--python_profile={config.python_profile}: {nearest(config.python_profile, TOOLS)}")
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
