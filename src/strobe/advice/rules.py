@@ -24,7 +24,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 # A training's steps are judged by rules of their own: the others take their parts for those of a breakdown.
-OF_TRAINING: tuple[Rule, ...] = (*training.RULES, *trust.RULES)
+OF_TRAINING: tuple[Rule, ...] = (*training.RULES, trust.unseen, trust.stand_ins)
 
 _LEVELS = ("warning", "info", "good")
 

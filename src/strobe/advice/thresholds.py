@@ -92,7 +92,7 @@ class Thresholds:
     # A part's forward pass over its backward pass from which it does something beside arithmetic.
     forward_slow: float = 1.5
     # The optimizer's share of a training step from which it is heavy.
-    optimizer_heavy: float = 0.3
+    optimizer_heavy: float = 0.4
     # Share of the planned training from which checkpoints come too often.
     checkpoints_heavy: float = 0.05
     # Share of the planned training from which evaluations come too often.

@@ -22,7 +22,10 @@ def data(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     slow = _slow_worker(training.loader, thresholds)
     top = max((part for part in training.loader_parts if part.name != "other"), key=lambda p: p.share, default=None)
     if not training.workers:
-        rule, seen = "loads-itself", f"{waits}: --num_workers=0, so the training process reads, decodes and trains in turn."
+        rule, seen = (
+            "loads-itself",
+            f"{waits}: --num_workers=0, so the training process reads, decodes and trains in turn.",
+        )
         if top is not None:
             seen += f" The longest part of that is {top.name}, {percent(top.share)} of loading."
         why = "Workers load the next batches while this one trains."
@@ -154,8 +157,8 @@ def optimizer(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         seen=f"{ms(share * step.samples.summary.mean)} of {ms(step.samples.summary.mean)} per step, for "
         f"{result.subject.parameters / 1e6:,.1f} M parameters.",
         why="Its time depends on the parameters alone, not on the batch.",
-        do="A larger batch or gradient accumulation spreads it over more samples; a fused optimizer does it in one pass: "
-        "`strobe compare --phase='training step' --levers=fused,accumulate=4` shows what each buys.",
+        do="A larger batch or gradient accumulation spreads it over more samples; a fused optimizer does it in one "
+        "pass: `strobe compare --phase='training step' --levers=fused,accumulate=4` shows what each buys.",
         gain=f"at most {percent(share)} of the step",
         evidence={"gain_share": share},
     )
@@ -272,18 +275,51 @@ def _where(slowest: Rank, others: list[Rank]) -> tuple[str, float]:
     """The part of the step in which ``slowest`` differs most from the others, and by how many milliseconds."""
 
     def own(rank: Rank, name: str) -> float:
-        waited = rank.communication_ms if name == "backward" else 0.0
-        return rank.parts.get(name, 0.0) - waited
+        return rank.parts.get(name, 0.0) - (rank.exposed_ms if name == "backward" else 0.0)
 
-    more = {name: own(slowest, name) - fmean(own(rank, name) for rank in others) for name in slowest.parts}
+    names = [name for name in slowest.parts if not name.startswith("wait for")]
+    more = {name: own(slowest, name) - fmean(own(rank, name) for rank in others) for name in names}
     if not more:
         return "no part of its own", 0.0
     name = max(more, key=lambda part: more[part])
     return name, more[name]
 
 
+def unexplained(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """Time of the step that no part explains."""
+    step = _step(result)
+    share = sum(c.share for c in step.components if c.other and c.depth == 1) if step is not None else 0.0
+    if step is None or share <= thresholds.other_large:
+        return
+    yield Finding(
+        rule="other-large",
+        level="warning",
+        title=f"{percent(share)} of the training step is in no named part",
+        seen=f"{ms(share * step.samples.summary.mean)} of {ms(step.samples.summary.mean)} per step.",
+        why="Advice on the named parts misses what happens between them.",
+        do="--python_profile=cprofile shows what runs there.",
+        evidence={"share": share},
+    )
+
+
+def few_steps(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """A training too short to say much."""
+    step = _step(result)
+    if step is None or len(step.samples.values) >= thresholds.few_samples:
+        return
+    yield Finding(
+        rule="few-samples",
+        level="warning",
+        title=f"Few steps: {len(step.samples.values)} beyond the warm-up",
+        seen=f"{thresholds.few_samples} or more are wanted.",
+        why="With so few, one slow step moves every figure.",
+        do="Train longer: --steps=100 after the --.",
+        evidence={"samples": len(step.samples.values)},
+    )
+
+
 def _step(result: Result) -> Measurement | None:
     return next((m for m in result.measurements if m.phase == "training step"), None)
 
 
-RULES = (data, epochs, forward, optimizer, interruptions, host, kernel_memory, ranks)
+RULES = (data, epochs, forward, optimizer, interruptions, host, kernel_memory, ranks, unexplained, few_steps)

@@ -115,7 +115,12 @@ def _code(status: str) -> int:
 
 
 def _keep(
-    config: TrainConfig, trained: Any, argv: Sequence[str], theirs: Sequence[str], started: float, files: dict[str, bytes]
+    config: TrainConfig,
+    trained: Any,
+    argv: Sequence[str],
+    theirs: Sequence[str],
+    started: float,
+    files: dict[str, bytes],
 ) -> None:
     from strobe.advice import advise
     from strobe.cli.common import latest, plain, show
@@ -150,7 +155,7 @@ class _Profiler:
         from strobe.studies.python_profile import require_tool
 
         require_tool(tool)
-        self.tool = tool
+        self.tool: Any = tool
         self.files: dict[str, bytes] = {}
         self._rows: list[Any] = []
 

@@ -35,9 +35,7 @@ class Plan:
 
 def part_ms(steps: Sequence[Iteration], name: str, *, depth: int = 1) -> list[float]:
     """Milliseconds of the parts called ``name``, ``depth`` levels below each step."""
-    return [
-        sum(part.ms for part in step.parts if part.name == name and len(part.path) == depth + 1) for step in steps
-    ]
+    return [sum(part.ms for part in step.parts if part.name == name and len(part.path) == depth + 1) for step in steps]
 
 
 def waits(steps: Sequence[Iteration], names: Names) -> list[float]:
@@ -120,10 +118,10 @@ def stalls(steps: Sequence[Iteration], names: Names, workers: int, plan: Plan) -
         late = [waited[i] - turn.usual for i in quiet if i % workers == turn.remainder]
         each = [max(0.0, ms) for ms in late]
         add(
-            f"every {workers}th step",
+            f"one step in {workers}",
             each,
             plan.steps / workers,
-            f"every {workers}th step waits {{ms}} longer than the others, as many as there are workers: they hand over "
+            f"one step in {workers} waits {{ms}} longer than the others, as many as there are workers: they hand over "
             "their batches in turn, and together they are too slow",
         )
     return sorted(found, key=lambda stall: -stall.share)

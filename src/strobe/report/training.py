@@ -33,7 +33,9 @@ def sections(result: Result) -> list[Section]:
         return []
     found = [_planned(training)]
     if training.stalls:
-        found.append(Section("stalls", "Stalls", _stalls(training.stalls), [stall.sentence for stall in training.stalls]))
+        found.append(
+            Section("stalls", "Stalls", _stalls(training.stalls), [stall.sentence for stall in training.stalls])
+        )
     if training.loader_parts:
         found.append(Section("loader", "Inside the loader", _parts(training.loader_parts), _about(training)))
     if training.loader:
@@ -95,7 +97,12 @@ def _parts(parts: Sequence[LoaderPart]) -> Table:
     decimals = units.digits(sum(part.ms for part in parts))
     rows = [
         Row(
-            [units.plain(part.name), units.ms(part.ms, decimals), units.percent(part.share), units.percent(part.waiting)],
+            [
+                units.plain(part.name),
+                units.ms(part.ms, decimals),
+                units.percent(part.share),
+                units.percent(part.waiting),
+            ],
             "other" if part.name == "other" else "part",
             share=part.share,
         )

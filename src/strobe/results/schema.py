@@ -300,7 +300,7 @@ class PythonProfile(Data):
 class Stall(Data):
     """Time that some steps of a training took beyond the others, by its cause."""
 
-    cause: str = Field(description="'first batch', 'start of an epoch', 'every n-th step', 'checkpoint' …")
+    cause: str = Field(description="'first batch', 'start of an epoch', 'one step in n', 'checkpoint' …")
     steps: int = Field(description="steps that it hit, of those recorded")
     each_ms: Finite = Field(description="median over those steps")
     share: Finite = Field(description="of all that was recorded, 0 to 1")
@@ -338,6 +338,7 @@ class Rank(Data):
     own_ms: Finite = Field(description="mean without the communication that nothing hid: what it needs by itself")
     own_interval: Interval | None = None
     communication_ms: Finite = Field(description="mean of what is waited for other ranks and the network, per step")
+    exposed_ms: Finite = Field(default=0.0, description="of it, at the end of the backward pass")
     parts: dict[str, Finite] = Field(default_factory=dict, description="mean milliseconds of the step's parts")
 
 

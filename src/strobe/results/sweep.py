@@ -48,7 +48,7 @@ class Row(Data):
     """One measurement of one cell, its repeats taken together."""
 
     measurement: str
-    phase: Literal["inference", "training forward", "training step"]
+    phase: Literal["inference", "training forward", "training step", "loading"]
     batch: int = Field(description="samples in a call")
     ms: Summary = Field(description="of a call, over the samples of all repeats")
     repeats: list[Finite] = Field(description="the median of each repeat, in milliseconds")

@@ -55,7 +55,9 @@ class Meeting:
     def missing(self, met: Sequence[Rank]) -> list[str]:
         """A note on the ranks that did not come."""
         absent = sorted(set(range(self.processes)) - {rank.rank for rank in met})
-        return [f"nothing came from rank {', '.join(map(str, absent))}: it ended early or sees other files"] * bool(absent)
+        return [f"nothing came from rank {', '.join(map(str, absent))}: it ended early or sees other files"] * bool(
+            absent
+        )
 
     def _file(self, rank: int) -> Path:
         return self.folder / f"rank-{rank}.json"

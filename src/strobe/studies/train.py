@@ -20,6 +20,7 @@ from strobe.errors import UserError
 from strobe.measure import machine
 from strobe.measure import training as measure
 from strobe.measure.components import Iteration, components, iterations, spans
+from strobe.measure.kernel import kernel_use
 from strobe.measure.loading import loader_parts, loader_workers, mean_ms
 from strobe.measure.memory import peak_process
 from strobe.measure.statistics import describe, find_warmup, summarise
@@ -79,6 +80,7 @@ def train(arguments: Sequence[str], options: Options, progress: Callable[[int, i
         KeyboardInterrupt: it was interrupted before its second step.
     """
     watch = loop.Watch(options.depth, options.most_steps, options.serialised, progress)
+    watch.used = kernel_use
     watch.before_loading = lambda _: _require_memory(watch)
     ended: BaseException | None = None
     with ExitStack() as stack:
@@ -328,7 +330,7 @@ def _trained_share(policy: torch.nn.Module | None) -> float:
 
 
 def _kernel(watch: loop.Watch, skip: int) -> tuple[float | None, int | None]:
-    used = watch.kernel[skip:]
+    used = watch.uses[skip:]
     if not any(use.faults for use in used):
         return None, None
     return fmean(use.ms for use in used), round(fmean(use.faults for use in used))
@@ -349,9 +351,7 @@ def _idle(kept: Sequence[Iteration]) -> dict[str, float]:
 def _batches(watch: loop.Watch, sections: Sequence[Section]) -> list[Iteration]:
     """What the training's own loader loaded, without the evaluation's."""
     others = {
-        f"worker {told['worker']}"
-        for told in _told(watch.timeline)
-        if told.get("loader") not in (None, "", "training")
+        f"worker {told['worker']}" for told in _told(watch.timeline) if told.get("loader") not in (None, "", "training")
     }
     ours = [one for one in sections if one.path[0] == loader.BATCH and one.thread not in others]
     if not ours:  # the training process loads itself: as deep as the step's own parts
@@ -372,7 +372,8 @@ def _worker_names(watch: loop.Watch) -> dict[str, str]:
 def _rank(watch: loop.Watch, kept: Sequence[Iteration], steps: Sequence[Iteration]) -> Rank:
     """This process, among those that train together."""
     skip = len(steps) - len(kept)
-    waited = watch.communication_ms[skip : len(steps)] or [0.0] * len(kept)
+    backward = watch.communication_ms[skip : len(steps)] or [0.0] * len(kept)
+    waited = [a + b for a, b in zip(measure.part_ms(kept, loop.OTHERS), backward, strict=False)]
     own = [max(step.ms - wait, 0.0) for step, wait in zip(kept, waited, strict=False)]
     names = dict.fromkeys(part.name for step in kept for part in step.parts if len(part.path) == 2)
     return Rank(
@@ -382,6 +383,7 @@ def _rank(watch: loop.Watch, kept: Sequence[Iteration], steps: Sequence[Iteratio
         own_ms=fmean(own),
         own_interval=summarise(own).interval,
         communication_ms=fmean(waited),
+        exposed_ms=fmean(backward),
         parts={name: fmean(measure.part_ms(kept, name)) for name in names},
     )
 

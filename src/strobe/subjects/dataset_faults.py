@@ -53,10 +53,11 @@ def require_shared_memory(dataset: Any, batch_size: int, workers: int, prefetch:
     if not workers or not where.is_dir():
         return
     each, free = batch_bytes(dataset, batch_size), shutil.disk_usage(where).free
-    if workers * prefetch * each > free:
+    needed = workers * prefetch * each
+    if needed > free:
         raise UserError(
-            f"{workers} workers × {prefetch} batches of {each / 2**20:,.0f} MiB need {workers * prefetch * each / 2**30:,.1f} GiB "
-            f"of shared memory, and {where} has {free / 2**30:,.1f} GiB: lower --num_workers, --prefetch_factor or "
+            f"{workers} workers × {prefetch} batches of {each / 2**20:,.0f} MiB need {needed / 2**30:,.1f} GiB of "
+            f"shared memory, and {where} has {free / 2**30:,.1f} GiB: lower --num_workers, --prefetch_factor or "
             "--batch_size, or give the container more (docker run --shm-size)"
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from lerobot.scripts import lerobot_train as loop
 from torch import nn
 from torch.utils.data import dataloader as torch_loader
 
-from strobe.measure.kernel import KernelUse, kernel_use
 from strobe.subjects import anatomies, loader  # noqa: F401  the anatomies register themselves
 from strobe.subjects.anatomy import along_modules, registered
 from strobe.subjects.subject import ITERATION
@@ -33,6 +33,7 @@ DATA, WAIT, EPOCH, TRANSFER = "data", "wait for the loader", "start of an epoch"
 FLOATS, PREPROCESSING = "images to floats", "preprocessing"
 FORWARD, BACKWARD, CLIPPING = "forward", "backward", "gradient clipping"
 OPTIMIZER, SCHEDULER = "optimizer", "scheduler"
+OTHERS = "wait for other ranks"
 LOGGING, EVALUATION, ROLLOUTS, CHECKPOINT = "logging", "evaluation", "environment evaluation", "checkpoint"
 
 _PROBES = (
@@ -44,6 +45,8 @@ _PROBES = (
     Probe.function("accelerate.optimizer:AcceleratedOptimizer.step", OPTIMIZER),
     Probe.function("accelerate.optimizer:AcceleratedOptimizer.zero_grad", OPTIMIZER),
     Probe.function("accelerate.scheduler:AcceleratedScheduler.step", SCHEDULER),
+    # Before each forward pass the ranks agree on the policy's buffers; in a training alone it never runs.
+    Probe.function("torch.nn.parallel.distributed:DistributedDataParallel._pre_forward", OTHERS, optional=True),
 )
 
 
@@ -56,6 +59,7 @@ class Watch:
         most_steps: after so many steps the probes come off and the run goes on by itself.
         serialised: see `Timeline`.
         progress: told the number of steps done, and of all.
+        used: what the process has used so far, of which the difference over each step is kept in ``uses``.
         before_loading: given the DataLoader before its workers start; what it raises ends the run.
     """
 
@@ -63,6 +67,7 @@ class Watch:
     most_steps: int = 1000
     serialised: bool = False
     progress: Callable[[int, int], None] | None = None
+    used: Callable[[], Any] = time.process_time_ns
     before_loading: Callable[[Any], None] | None = None
     config: Any = field(default=None, init=False)
     policy: nn.Module | None = field(default=None, init=False)
@@ -70,7 +75,7 @@ class Watch:
     device: torch.device = field(default=torch.device("cpu"), init=False)
     timeline: Timeline | None = field(default=None, init=False)
     losses: list[float] = field(default_factory=list, init=False)
-    kernel: list[KernelUse] = field(default_factory=list, init=False)
+    uses: list[Any] = field(default_factory=list, init=False)
     communication_ms: list[float] = field(default_factory=list, init=False)
     broken: list[dict[str, Any]] = field(default_factory=list, init=False)
 
@@ -81,7 +86,7 @@ class Watch:
         self._training_loader: Any = None
         self._cores: Any = None  # their times at the first step
         self.machine_cpu: float | None = None  # busy share of all cores over the steps recorded
-        self._used: KernelUse | None = None
+        self._used: Any = None
         self._between: tuple[str, Mark] | None = None
 
     def __enter__(self) -> Self:
@@ -100,7 +105,7 @@ class Watch:
     @property
     def steps(self) -> int:
         """Steps recorded."""
-        return len(self.kernel)
+        return len(self.uses)
 
     def _replace(self, owner: Any, name: str, around: Callable[..., Any], stack: ExitStack | None = None) -> None:
         inner = vars(owner)[name]
@@ -130,7 +135,8 @@ class Watch:
     def _attach(self, policy: nn.Module) -> None:
         timeline = Timeline(self.device, serialised=self.serialised)
         anatomy = registered(self.config.trainable_config.type)
-        base: Any = policy.get_base_model() if hasattr(policy, "get_base_model") else policy  # PEFT's wrapper
+        unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
+        base = unwrap()
         parts = (anatomy or along_modules(base)).hooks(base, training=True, depth=self.depth)
         backward = Backward(timeline)
         own = [Hook(policy, "forward", FORWARD)]
@@ -147,8 +153,8 @@ class Watch:
         self._replace(loop, "update_policy", self._update, stack)
         self._replace(loop, "save_checkpoint", functools.partial(self._apart, CHECKPOINT), stack)
         self._replace(loop, "eval_policy_all", functools.partial(self._apart, ROLLOUTS), stack)
-        pipeline = hooks_of(_PROBES[3:4], None)
-        stack.enter_context(Attached(pipeline, lambda inner, _, __: self._entering(inner, {FLOATS})))
+        pipeline = [probe for probe in _PROBES if probe.name == PREPROCESSING]
+        stack.enter_context(Attached(hooks_of(pipeline, None), lambda inner, _, __: self._entering(inner, {FLOATS})))
         stack.enter_context(Attached([Hook(policy, "train", "train")], lambda inner, _, __: self._turning(inner)))
         self.timeline = timeline.start()
 
@@ -201,7 +207,8 @@ class Watch:
             if not self.communication_ms:
                 policy._set_ddp_runtime_logging_sample_rate(1)
             said: dict[str, Any] = dict(policy._get_ddp_logging_data())
-            self.communication_ms.append(float(said.get("backward_comm_time", 0)) / 1e6)
+            hidden = said.get("backward_compute_comm_overlap_time", 0)  # behind the rest of the backward pass
+            self.communication_ms.append(max(0.0, float(said.get("backward_comm_time", 0)) - float(hidden)) / 1e6)
 
     # The step's ends, and what lies between two calls.
 
@@ -212,16 +219,16 @@ class Watch:
         if self.steps >= self.most_steps:
             self._let_go()
             return
-        if not self.kernel:
+        if not self.uses:
             self._cores = psutil.cpu_times()
-        self._step, self._used = self._mark(), kernel_use()
+        self._step, self._used = self._mark(), self.used()
 
     def _end_step(self) -> None:
         if self._step is None or self.timeline is None:
             return
         self._close(None)
         self.timeline.between(ITERATION, self._step, self.timeline.mark())
-        self.kernel.append(kernel_use() - (self._used or kernel_use()))
+        self.uses.append(self.used() - self._used)
         self.machine_cpu = _busy(self._cores, psutil.cpu_times())
         self._step = None
         if self.progress is not None:
@@ -282,6 +289,8 @@ class Watch:
 
 
 def _busy(before: Any, after: Any) -> float | None:
-    spent = {name: getattr(after, name) - getattr(before, name) for name in after._fields if not name.startswith("guest")}
+    spent = {
+        name: getattr(after, name) - getattr(before, name) for name in after._fields if not name.startswith("guest")
+    }
     whole = sum(spent.values())
     return 1 - (spent["idle"] + spent.get("iowait", 0.0)) / whole if whole > 0 else None

@@ -1,0 +1,290 @@
+"""strobe train on LeRobot's own loop: nothing changes, parts add up, planted causes are named, failures are told."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+import torch
+from torch.utils.data import get_worker_info
+from training_run import arguments, rules, trained
+
+from strobe.advice import advise
+from strobe.errors import UserError
+from strobe.studies.train import LOADING, STEP, Options
+from strobe.subjects import training_loop
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    from strobe.subjects.scripted_pusht import record_pusht
+
+    return record_pusht(tmp_path_factory.mktemp("train") / "pusht", episodes=5, frames=40, image=96)
+
+
+def slowed(function, seconds, when=lambda: True):
+    """``function``, after a pause."""
+
+    def call(*args, **kwargs):
+        if when():
+            time.sleep(seconds)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def bare(dataset, output, **run):
+    """The losses of the same training without Strobe."""
+    from lerobot.scripts import lerobot_train
+
+    from strobe.subjects.train_config import lent
+
+    losses, original = [], lerobot_train.update_policy
+
+    def noted(*args, **kwargs):
+        found = original(*args, **kwargs)
+        losses.append(found[0].metrics["loss"].val)
+        return found
+
+    lerobot_train.update_policy = noted
+    try:
+        with lent(arguments(dataset, output, **run)):
+            lerobot_train.main()
+    finally:
+        lerobot_train.update_policy = original
+    return losses
+
+
+def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_path):
+    found = trained(dataset, tmp_path / "watched", "--save_checkpoint=true")
+    result, training = found.result, found.result.training
+    assert result.status == "complete"
+    assert training.steps == training.run_steps == 14
+    assert training.losses == bare(dataset, tmp_path / "bare"), (
+        "the losses are those of a run without Strobe, bit for bit"
+    )
+
+    step = result.measurement(STEP)
+    top = [part for part in step.components if part.depth == 1]
+    whole = sum(step.samples.values)
+    assert sum(sum(part.values) for part in top) == pytest.approx(whole)
+    rest = next(part for part in top if part.other)
+    assert sum(rest.values) <= 0.03 * whole, "what a step consists of is named"
+    paths = {tuple(part.path) for part in step.components}
+    assert {("data", "wait for the loader"), ("preprocessing",), ("forward", "backbone"), ("backward", "backbone"),
+            ("gradient clipping",), ("optimizer",), ("logging",), ("images to floats",)} <= paths  # fmt: skip
+
+    loading = {tuple(part.path) for part in result.measurement(LOADING).components}
+    assert {("sample", "video decoding"), ("sample", "delta timestamps"), ("collate",)} <= loading
+    assert {worker.name for worker in training.loader} == {"worker 0", "worker 1"}
+    assert sum(part.share for part in training.loader_parts) == pytest.approx(1)
+    assert sum(training.shares.values()) == pytest.approx(1)
+    assert training.planned_hours == pytest.approx(sum(training.hours.values()))
+    assert training.overhead < 0.01
+    assert not rules(advise(result)) & {
+        "slow-worker", "slow-storage", "slow-transforms", "slow-decoding", "slow-rows", "slow-collate", "slow-forward",
+        "slow-optimizer", "frequent-checkpoints", "straggler", "loads-itself", "slow-epochs",
+    }  # fmt: skip
+    assert "_worker_loop" in repr(torch.utils.data._utils.worker._worker_loop)
+    assert not hasattr(training_loop.loop.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
+
+
+def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch):
+    from lerobot.transforms.transforms import ImageTransforms
+
+    monkeypatch.setattr(ImageTransforms, "forward", slowed(ImageTransforms.forward, 0.2))
+    result = trained(dataset, tmp_path / "out", "--dataset.image_transforms.enable=true").result
+    assert rules(advise(result)) == {"slow-transforms"}
+    assert result.training.bound == "data"
+
+
+def test_slow_storage_is_named(dataset, tmp_path, monkeypatch):
+    # A stand-in for a slow disk: opening a file takes long, and no core is busy meanwhile.
+    import av
+
+    monkeypatch.setattr(av, "open", slowed(av.open, 0.3))
+    result = trained(dataset, tmp_path / "out").result
+    found = rules(advise(result))
+    if result.training.machine_cpu > 0.75:  # others are busy on this machine: then nobody can tell
+        assert found == {"slow-decoding"}
+    else:
+        assert found == {"slow-storage"}
+
+
+def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch):
+    from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+    mine = lambda: get_worker_info().id == 1  # noqa: E731
+    monkeypatch.setattr(_MapDatasetFetcher, "fetch", slowed(_MapDatasetFetcher.fetch, 1.0, mine))
+    result = trained(dataset, tmp_path / "out", steps=16).result
+    assert rules(advise(result)) == {"slow-worker"}
+    finding = next(f for f in advise(result) if f.rule == "slow-worker")
+    assert "worker 1 takes" in finding.seen
+    assert any(stall.cause == "one step in 2" for stall in result.training.stalls)
+
+
+def test_a_slow_forward_is_named(dataset, tmp_path, monkeypatch):
+    from lerobot.policies.act.modeling_act import ACTEncoder
+
+    monkeypatch.setattr(ACTEncoder, "forward", slowed(ACTEncoder.forward, 0.3))
+    result = trained(dataset, tmp_path / "out").result
+    assert rules(advise(result)) == {"slow-forward"}
+    titles = [f.title for f in advise(result) if f.rule == "slow-forward"]
+    assert any(title.startswith("encoder takes") for title in titles)
+
+
+def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch):
+    from accelerate.optimizer import AcceleratedOptimizer
+
+    monkeypatch.setattr(AcceleratedOptimizer, "step", slowed(AcceleratedOptimizer.step, 1.0))
+    assert rules(advise(trained(dataset, tmp_path / "out").result)) == {"slow-optimizer"}
+
+
+def test_frequent_checkpoints_are_named(dataset, tmp_path, monkeypatch):
+    save = training_loop.loop.save_checkpoint
+    monkeypatch.setattr(training_loop.loop, "save_checkpoint", slowed(save, 0.5))
+    result = trained(dataset, tmp_path / "out", "--save_checkpoint=true", "--save_freq=2").result
+    assert rules(advise(result)) == {"frequent-checkpoints"}
+    checkpoint = next(stall for stall in result.training.stalls if stall.cause == "checkpoint")
+    assert checkpoint.steps == 7
+    assert checkpoint.planned_hours == pytest.approx(checkpoint.each_ms * 50_000 / 3.6e6)
+
+
+def test_one_slow_rank_of_two_is_named(dataset, tmp_path):
+    # Processes of their own: gloo, as torchrun starts them.
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0",
+               "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(Path(__file__).parent / "slow_rank.py"),
+               f"--output_dir={tmp_path / 'runs'}", "--", *arguments(dataset, tmp_path / "out", workers=1)]  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (folder,) = (tmp_path / "runs").glob("*_train_act*")
+    result = json.loads((folder / "result.json").read_text())
+    assert [rank["rank"] for rank in result["training"]["ranks"]] == [0, 1]
+    found = {finding["rule"]: finding for finding in result["findings"]}
+    assert set(found) - {"few-samples"} == {"straggler"}
+    assert found["straggler"]["evidence"]["rank"] == 1
+    assert found["straggler"]["evidence"]["part"] == "forward"
+    assert "waiting for others" in done.stdout, "the ranks are shown side by side"
+    assert not list((tmp_path / "runs").glob(".ranks-*")), "what the ranks met in is gone"
+
+
+def test_without_workers_the_training_process_loads(dataset, tmp_path):
+    result = trained(dataset, tmp_path / "out", steps=6, workers=0).result
+    assert not any(measurement.name == LOADING for measurement in result.measurements)
+    assert {part.name for part in result.training.loader_parts} >= {"video decoding", "delta timestamps"}
+    waiting = next(c for c in result.measurement(STEP).components if c.path == ["data", "wait for the loader"])
+    batch = next(c for c in result.measurement(STEP).components if c.path[-1] == "batch")
+    assert batch.share <= waiting.share
+
+
+def test_spawned_workers_are_seen_too(dataset, tmp_path):
+    result = trained(dataset, tmp_path / "out", "--dataloader_multiprocessing_context=spawn", steps=4, workers=1).result
+    assert [worker.name for worker in result.training.loader] == ["worker 0"]
+    assert {part.name for part in result.training.loader_parts} >= {"video decoding", "collate"}
+
+
+def test_after_the_recorded_steps_the_run_goes_on_alone(dataset, tmp_path):
+    found = trained(dataset, tmp_path / "out", "--save_checkpoint=true", options=Options(most_steps=4), steps=9)
+    assert found.result.training.steps == 4
+    assert (tmp_path / "out" / "checkpoints" / "000009").is_dir()
+    assert any("4 of 9 steps were recorded" in note for note in found.result.notes)
+
+
+def test_evaluation_is_a_part_of_its_own(dataset, tmp_path):
+    result = trained(dataset, tmp_path / "out", "--dataset.eval_split=0.4", "--eval_steps=3", steps=6).result
+    evaluation = next(c for c in result.measurement(STEP).components if c.path == ["evaluation"])
+    assert sum(evaluation.values) > 0
+    assert {stall.cause for stall in result.training.stalls} >= {"evaluation"}
+    # Its loader's workers are not taken for the training's.
+    assert len(result.training.loader) == 2
+
+
+def test_an_interrupted_run_keeps_its_steps(dataset, tmp_path, monkeypatch):
+    original, calls = training_loop.loop.update_policy, []
+
+    def third_time(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(training_loop.loop, "update_policy", third_time)
+    result = trained(dataset, tmp_path / "out").result
+    assert result.status == "interrupted"
+    assert result.training.steps == 4
+    assert result.training.loader, "what the workers recorded is there"
+
+
+def test_a_failed_run_keeps_its_steps_and_says_why(dataset, tmp_path, monkeypatch):
+    original, calls = training_loop.loop.update_policy, []
+
+    def fails(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 4:
+            raise RuntimeError("CUDA out of memory")
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(training_loop.loop, "update_policy", fails)
+    result = trained(dataset, tmp_path / "out").result
+    assert result.status == "failed"
+    assert result.training.steps == 3
+    assert "RuntimeError: CUDA out of memory" in result.training.error
+
+
+@pytest.fixture
+def damaged(dataset, tmp_path):
+    """A copy to damage."""
+    return Path(shutil.copytree(dataset, tmp_path / "damaged"))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_broken_video_is_named_with_its_episode(damaged, tmp_path, workers):
+    (video,) = damaged.glob("videos/*/*/*.mp4")
+    video.write_bytes(video.read_bytes()[:2000])
+    with pytest.raises(
+        UserError, match=r"episode \d cannot be read: videos/observation\.image/\S+\.mp4: .+--dataset\.episodes"
+    ):
+        trained(damaged, tmp_path / "out", workers=workers)
+
+
+def test_a_broken_table_is_named_with_its_episodes(damaged, tmp_path):
+    (table,) = damaged.glob("data/*/*.parquet")
+    table.write_bytes(table.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"data/chunk-000/file-000\.parquet cannot be read \(episodes 0 to 4\)"):
+        trained(damaged, tmp_path / "out")
+
+
+def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path, monkeypatch):
+    from strobe.subjects import dataset_faults
+
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(dataset_faults.shutil, "disk_usage", lambda _: usage._replace(free=2**16))
+    with pytest.raises(UserError, match=r"2 workers × 4 batches of \S+ MiB need .+ of shared memory"):
+        trained(dataset, tmp_path / "out")
+
+
+def test_the_size_of_a_batch_is_that_of_the_batch(dataset):
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    from strobe.subjects.dataset_faults import batch_bytes
+
+    whole = LeRobotDataset("local/pusht", root=dataset, return_uint8=True, delta_timestamps={"action": [0.0, 0.1]})
+    sample = whole[0]
+    held = sum(v.numel() * v.element_size() for v in sample.values() if isinstance(v, torch.Tensor))
+    assert batch_bytes(whole, 1) == pytest.approx(held, rel=0.01)
+
+
+def test_the_price_of_a_section_is_measured():
+    from strobe.studies.train import section_price_ms
+
+    assert 0 < section_price_ms() < 0.1
+    assert fmean([section_price_ms(500) for _ in range(2)]) > 0
