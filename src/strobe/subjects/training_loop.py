@@ -84,7 +84,7 @@ class Watch:
         self._probes = ExitStack()
         self._step: Mark | None = None
         self._training_loader: Any = None
-        self._cores: Any = None  # their times at the first step
+        self._cores: Any = None  # their times when recording began
         self.machine_cpu: float | None = None  # busy share of all cores over the steps recorded
         self._used: Any = None
         self._between: tuple[str, Mark] | None = None
@@ -137,18 +137,24 @@ class Watch:
         anatomy = registered(self.config.trainable_config.type)
         unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
         base = unwrap()
-        parts = (anatomy or along_modules(base)).hooks(base, training=True, depth=self.depth)
-        backward = Backward(timeline)
+        self._parts = (anatomy or along_modules(base)).hooks(base, training=True, depth=self.depth)
+        self._backward_parts = Backward(timeline)
+        self.put_on()
+        self._cores = psutil.cpu_times()
+        self.timeline = timeline.start()
+
+    def put_on(self) -> None:
+        """Attach every probe to the loop and the policy."""
+        policy, stack = self.policy, self._probes
         own = [Hook(policy, "forward", FORWARD)]
         if hasattr(policy, "update"):
             own.append(Hook(policy, "update", "policy update"))
-        stack = self._probes
-        stack.enter_context(Attached([*hooks_of(_PROBES, None), *parts, *own]))
-        stack.enter_context(backward.attach(parts))
+        stack.enter_context(Attached([*hooks_of(_PROBES, None), *self._parts, *own]))
+        stack.enter_context(self._backward_parts.attach(self._parts))
         stack.callback(loader.use_worker_main())
         if self.config.num_workers == 0:
             stack.callback(loader.attach_loader(lambda broken: self.broken.append(broken)))
-        self._replace(Accelerator, "backward", functools.partial(self._backward, backward), stack)
+        self._replace(Accelerator, "backward", self._backward, stack)
         self._replace(torch_loader._MultiProcessingDataLoaderIter, "__init__", self._workers, stack)
         self._replace(loop, "update_policy", self._update, stack)
         self._replace(loop, "save_checkpoint", functools.partial(self._apart, CHECKPOINT), stack)
@@ -156,7 +162,10 @@ class Watch:
         pipeline = [probe for probe in _PROBES if probe.name == PREPROCESSING]
         stack.enter_context(Attached(hooks_of(pipeline, None), lambda inner, _, __: self._entering(inner, {FLOATS})))
         stack.enter_context(Attached([Hook(policy, "train", "train")], lambda inner, _, __: self._turning(inner)))
-        self.timeline = timeline.start()
+
+    def take_off(self) -> None:
+        """Take every probe off again."""
+        self._probes.close()
 
     # What it calls in every step.
 
@@ -187,12 +196,12 @@ class Watch:
         self._open(LOGGING)
         return found
 
-    def _backward(self, parts: Backward, inner: Callable[..., Any], accelerator: Any, *args: Any, **kw: Any) -> None:
+    def _backward(self, inner: Callable[..., Any], accelerator: Any, *args: Any, **kwargs: Any) -> None:
         start = self._mark()
         with section(BACKWARD):
-            inner(accelerator, *args, **kw)
+            inner(accelerator, *args, **kwargs)
             if start is not None and (end := self._mark()) is not None:
-                parts.sections(start, end)
+                self._backward_parts.sections(start, end)
 
     def _apart(self, name: str, inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._close({LOGGING})
@@ -219,8 +228,6 @@ class Watch:
         if self.steps >= self.most_steps:
             self._let_go()
             return
-        if not self.uses:
-            self._cores = psutil.cpu_times()
         self._step, self._used = self._mark(), self.used()
 
     def _end_step(self) -> None:
@@ -248,7 +255,7 @@ class Watch:
     def _let_go(self) -> None:
         if self.timeline is not None:
             self.timeline.pause()
-        self._probes.close()
+        self.take_off()
 
     def _mark(self) -> Mark | None:
         return self.timeline.mark() if self.timeline is not None else None
