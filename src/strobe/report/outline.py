@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from strobe.report import changes, facts, profiles, sweep, tables, units
+from strobe.report import changes, facts, memory, profiles, sweep, tables, units
 from strobe.report.document import Answer, Document, Section
 from strobe.results.schema import Component, Difference, Measurement, Result
 from strobe.results.sweep import Sweep
@@ -117,10 +117,7 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
         sections.append(Section("blocks", "Blocks", blocks, tables.blocks_judged(result.measurements)))
     if (slowest := tables.slowest_blocks(result.measurements)) is not None:
         sections.append(Section("slowest-blocks", "Slowest blocks", slowest))
-    held = tables.memory(result.measurements)
-    if held is not None:
-        sections.append(Section("memory", "Memory", held))
-    return sections + profiles.sections(result)
+    return sections + memory.sections(result, depth) + profiles.sections(result)
 
 
 def notes(result: Result) -> list[str]:

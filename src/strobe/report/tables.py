@@ -19,18 +19,15 @@ def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
     columns = [Column("Component", numeric=False), Column("Calls"), Column("ms (median)")]
     columns += [Column(_interval_title([whole, *(c.summary for c in measurement.components)]))]
     columns += [Column("Host ms"), Column("% of whole"), Column("GFLOP"), Column("% of ceiling")]
-    columns += [Column("Peak memory")]
     counted = [c.gflop for c in measurement.components if c.depth == 1 and c.gflop is not None]
     cells = [units.plain(measurement.name), "1", units.ms(whole.median, decimals)]
     cells += [units.span(whole.interval, decimals), None, units.percent(1.0)]
     cells += [units.gflop(sum(counted)) if counted else None, None]
-    cells += [units.size(measurement.memory.peak_activations)]
     rows = [Row(cells, "whole", share=1.0)]
     for part in shown(measurement.components, depth):
         cells = [units.plain(part.name), units.calls(part.calls), units.ms(part.summary.median, decimals)]
         cells += [units.span(part.summary.interval, decimals), units.ms(part.host_ms, decimals)]
         cells += [units.percent(part.share), units.gflop(part.gflop), units.percent(part.ceiling_share)]
-        cells += [units.size(part.peak_bytes)]
         rows.append(Row(cells, "other" if part.other else "part", part.depth, part.share))
     return Table(columns, rows).without_empty_columns()
 
@@ -286,16 +283,3 @@ def _with_blocks(measurements: Sequence[Measurement]) -> list[tuple[Measurement,
 
 def _relative(some: Blocks) -> float | None:
     return some.spread / some.average if some.average > 0 else None
-
-
-def memory(measurements: Sequence[Measurement]) -> Table | None:
-    """What each measurement held, or None where nothing was counted."""
-    figures = {
-        "Weights": [m.memory.weights for m in measurements],
-        "Peak activations": [m.memory.peak_activations for m in measurements],
-        "Peak of the process": [m.memory.peak_process for m in measurements],
-        "Peak on the device": [m.memory.peak_device for m in measurements],
-    }
-    rows = [Row([k, *map(units.size, v)]) for k, v in figures.items() if any(b is not None for b in v)]
-    columns = [Column("Memory", numeric=False), *(Column(units.plain(m.name)) for m in measurements)]
-    return Table(columns, rows) if rows else None
