@@ -259,6 +259,14 @@ class GapCause(Data):
     ms: Finite
 
 
+class LongGap(Data):
+    """A gap that no launch explains, and what ran on either side of it."""
+
+    ms: Finite
+    after: str = Field(description="operator or kernel that ended; '' at the iteration's start")
+    before: str = Field(description="the one that began; '' at the iteration's end")
+
+
 class Gaps(Data):
     """How much of one iteration under torch.profiler nothing ran, and why."""
 
@@ -269,6 +277,8 @@ class Gaps(Data):
     gaps: int
     gaps_ms: Finite
     causes: list[GapCause] = Field(default_factory=list, description="of the gaps counted, the longest first")
+    long_ms: Finite = Field(default=0.0, description="in gaps over a millisecond, which no launch explains")
+    longest: list[LongGap] = Field(default_factory=list, description="of those, the longest first")
     exposed: Finite = Field(default=1.0, description="of what the profiler added, the share that can lie in gaps")
 
 
