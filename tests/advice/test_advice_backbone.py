@@ -30,8 +30,9 @@ FAULTS = {
     "precision-bf16-slow",
     "precision-bf16-inaccurate",
 }
+TINY = ["--model.type=vjepa2", "--model.size=tiny"]
 # Large enough that its operators take longer than starting them.
-MIDDLE = ["--model.type=vjepa2", "--model.size=tiny", "--model.hidden_size=256", "--model.num_attention_heads=4"]
+MIDDLE = ["--model.hidden_size=256", "--model.num_attention_heads=4", "--model.num_frames=8"]
 
 
 def slow(seconds: float):
@@ -100,7 +101,11 @@ def test_what_is_around_the_model_limits_the_frame_rate(subject, part):
     else:
         subject._prepare = lambda frames: (wait(), prepare(frames))[1]
     findings = found(subject, {"frame-rate-limit"})
-    assert findings["frame-rate-limit"].evidence["part"] == part
+    limits = findings["frame-rate-limit"]
+    assert limits.evidence["part"] == part
+    overlapped = 4000 / limits.evidence["part_ms"]  # a clip has four frames
+    assert limits.evidence["overlapped_frames_per_s"] == pytest.approx(overlapped)
+    assert limits.evidence["frames_per_s"] < overlapped <= 40  # each takes at least the 100 ms that were planted
 
 
 def test_the_part_that_limits_a_video_is_named_also_where_all_is_well(subject):
@@ -108,7 +113,8 @@ def test_the_part_that_limits_a_video_is_named_also_where_all_is_well(subject):
     findings = found(subject, set())
     assert findings["frame-rate-limit"].level == "info"
     assert findings["frame-rate-limit"].evidence["part"] == "model"
-    assert "frames/s" in findings["frame-rate-limit"].seen
+    for words in ("frames/s", "clips/s", "By itself: decode", "Overlapped, at most"):
+        assert words in findings["frame-rate-limit"].seen
 
 
 def run(monkeypatch, folder, argv: list[str], plant, expected: set[str]) -> dict:
@@ -122,11 +128,11 @@ def run(monkeypatch, folder, argv: list[str], plant, expected: set[str]) -> dict
         return subject
 
     monkeypatch.setattr(command, "load_subject", planted)
-    more = ["--model.num_frames=8", "--iterations=12", "--skip_counting", "--threads=1"]
+    more = ["--iterations=12", "--skip_counting", "--threads=1"]
     findings: dict = {}
     for attempt in range(4):
         out = folder / str(attempt)
-        assert main([*argv, *MIDDLE, *more, f"--output_dir={out}"]) == 0
+        assert main([*argv, *TINY, *more, f"--output_dir={out}"]) == 0
         (answer,) = out.rglob("result.json")
         findings = {finding.rule: finding for finding in store.load(answer.parent).findings}
         if faults(findings) == expected:
@@ -135,37 +141,31 @@ def run(monkeypatch, folder, argv: list[str], plant, expected: set[str]) -> dict
     return findings
 
 
-def asleep(seconds: float):
-    """Plants a host that does something else, in every block alike."""
-
-    def plant(module):
-        for block in module.encoder.layer:
-            block.mlp.register_forward_pre_hook(slow(seconds))
-
-    return plant
-
-
 @pytest.mark.parametrize(("seconds", "expected"), [(0, set()), (0.01, {"host-delay"})])
 def test_a_host_that_is_held_up_between_operators(monkeypatch, tmp_path, seconds, expected):
-    plant = asleep(seconds) if seconds else lambda _: None
-    findings = run(monkeypatch, tmp_path, ["breakdown", "--operators"], plant, expected)
+    def plant(module):
+        for block in module.encoder.layer if seconds else ():  # in all alike: no block is slower than the others
+            block.mlp.register_forward_pre_hook(slow(seconds))
+
+    findings = run(monkeypatch, tmp_path, ["breakdown", "--operators", *MIDDLE], plant, expected)
     if expected:
         assert findings["host-delay"].evidence["long_ms"] >= 60
         assert "after aten::layer_norm and before aten::linear" in findings["host-delay"].seen
 
 
 def test_a_precision_that_gains_little_where_the_arithmetic_is_not_the_limit(monkeypatch, tmp_path):
-    argv = ["compare", "--precision=fp32,bf16"]
-    findings = run(monkeypatch, tmp_path, argv, asleep(0.03), {"precision-bf16-slow"})
+    def plant(module):
+        module.encoder.layernorm.register_forward_pre_hook(slow(0.08))
+
+    findings = run(monkeypatch, tmp_path, ["compare", "--precision=fp32,bf16"], plant, {"precision-bf16-slow"})
     assert 0.5 < findings["precision-bf16-slow"].evidence["speed_up"] < 1.5
     assert "precision-bf16-fast" not in findings
 
 
 def test_a_precision_that_gains_as_it_should(monkeypatch, tmp_path):
     def plant(module):  # stands in for arithmetic units that are three times as fast at half the width
-        seconds = {torch.float32: 0.03, torch.bfloat16: 0.01}
-        for block in module.encoder.layer:
-            block.mlp.register_forward_pre_hook(lambda mlp, _: time.sleep(seconds[mlp.fc1.weight.dtype]))
+        seconds = {torch.float32: 0.09, torch.bfloat16: 0.03}
+        module.encoder.layernorm.register_forward_pre_hook(lambda norm, _: time.sleep(seconds[norm.weight.dtype]))
 
     findings = run(monkeypatch, tmp_path, ["compare", "--precision=fp32,bf16"], plant, set())
     assert findings["precision-bf16-fast"].evidence["speed_up"] > 1.5

@@ -172,6 +172,30 @@ def test_markdown_tables_have_equal_columns():
             assert len(counts) == 1
 
 
+@pytest.mark.parametrize(
+    ("frames", "said"),
+    [
+        (16, "End to end that is 80 frames/s (5 clips/s); by itself decode 320 frames/s, preprocessing 640 frames/s, "
+             "model 128 frames/s: the model limits it."),
+        (1, "End to end that is 5 images/s; by itself decode 20 images/s, preprocessing 40 images/s, model "
+            "8 images/s: the model limits it."),
+    ],
+)  # fmt: skip
+def test_a_backbone_s_rate_is_told_end_to_end_and_part_by_part(frames: int, said: str):
+    result = runs.act()
+    (m,) = result.measurements = result.measurements[:1]
+    m.facts = {"batch size": 1, "frames per clip": frames}
+    m.samples.summary = runs.summary([200.0])
+    m.components = [part(path, 0.2) for path in ("decode", "preprocessing", "model", "model/encoder")]
+    for one, took in zip(m.components, (50.0, 25.0, 125.0, 124.0), strict=True):
+        one.summary = runs.summary([took])
+    assert outline(result).answers[1] == said
+    rates = [row.cells[0] for row in tables.metrics(result).rows if "Throughput" in (row.cells[0] or "")]
+    assert len(rates) == (2 if frames > 1 else 1)
+    m.components = m.components[2:]
+    assert outline(result).answers[1].endswith("/s)." if frames > 1 else "images/s.")
+
+
 def test_memory_per_part_says_like_blocks_once():
     result = runs.act()
     (m,) = result.measurements = result.measurements[:1]

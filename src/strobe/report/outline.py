@@ -36,7 +36,7 @@ def answers(result: Result) -> list[str]:
         return [units.plain(c.verdict.sentence) for c in result.comparisons]
     if not result.measurements:
         return ["Nothing was measured."]
-    return [_biggest(result, m) for m in result.measurements]
+    return [said for m in result.measurements for said in (_biggest(result, m), _rate(m)) if said]
 
 
 def biggest(components: Sequence[Component]) -> Component | None:
@@ -76,6 +76,26 @@ def _biggest(result: Result, measurement: Measurement) -> str:
     subject_of = part.name if "_" in part.name or "." in part.name else part.name[:1].upper() + part.name[1:]
     parent = f" in {units.plain(part.path[-2])}" if part.depth > 2 else ""
     return f"{units.plain(subject_of)}{parent} takes {share} of {subject}'s {name}: {took}."
+
+
+def _rate(m: Measurement) -> str:
+    """How fast a backbone gets through its clips, and what each part around it would let through by itself."""
+    rates = tables.per_call(m)
+    if "frames per clip" not in m.facts or m.samples.summary.median <= 0:
+        return ""
+
+    def rate(ms: float, unit: str) -> str:
+        return f"{units.number(1000 * rates[unit] / ms, 3)} {unit}"
+
+    *clips, frames = [rate(m.samples.summary.median, unit) for unit in rates]
+    said = f"End to end that is {frames}{f' ({clips[0]})' if clips else ''}"
+    parts = [c for c in m.components if c.depth == 1 and not c.other and c.summary.median > 0]
+    if len(parts) < 2:
+        return f"{said}."
+    fastest = list(rates)[-1]
+    limit = max(parts, key=lambda c: c.summary.median)
+    alone = ", ".join(f"{units.plain(c.name)} {rate(c.summary.median, fastest)}" for c in parts)
+    return f"{said}; by itself {alone}: the {units.plain(limit.name)} limits it."
 
 
 def _banner(result: Result) -> str | None:

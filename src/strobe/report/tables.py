@@ -68,10 +68,10 @@ def metrics(result: Result) -> Table:
         row("Max (ms)", lambda m: m.samples.summary.max, decimals),
         row("p95 (ms)", lambda m: m.samples.summary.p95, decimals),
     ]
-    for unit in dict.fromkeys(unit for m in measured for unit in _per_call(m)):
+    for unit in dict.fromkeys(unit for m in measured for unit in per_call(m)):
 
         def rate(m: Measurement, unit: str = unit) -> float | None:
-            mean, many = m.samples.summary.mean, _per_call(m).get(unit)
+            mean, many = m.samples.summary.mean, per_call(m).get(unit)
             return 1000 * many / mean if many is not None and mean > 0 else None
 
         fastest = max((r for m in measured if (r := rate(m)) is not None), default=1.0)
@@ -84,11 +84,11 @@ def metrics(result: Result) -> Table:
     return Table(columns, rows)
 
 
-def _per_call(m: Measurement) -> dict[str, float]:
-    """Unit of throughput → how many of it one call makes. A backbone takes clips, and each has frames."""
+def per_call(m: Measurement) -> dict[str, float]:
+    """Unit of throughput → how many of it one call makes. A backbone takes clips with their frames, or images."""
     clips, frames = m.facts.get("batch size"), m.facts.get("frames per clip")
     if isinstance(clips, int) and isinstance(frames, int) and max(clips, frames) < 1e6:
-        return {"clips/s": clips, "frames/s": clips * frames}
+        return {"images/s": clips} if frames == 1 else {"clips/s": clips, "frames/s": clips * frames}
     return {RATES[m.phase]: 1}
 
 
