@@ -33,10 +33,12 @@ def outline(answer: Answer, depth: int | None = None) -> Document:
 def answers(result: Result) -> list[str]:
     """The answer in a sentence for each thing asked, the most important first."""
     if result.comparisons:
-        return [units.plain(c.verdict.sentence) for c in result.comparisons]
+        judged = [units.plain(c.verdict.sentence) for c in result.comparisons]
+        return judged + [f"{units.plain(m.name)}: {said}" for m in result.measurements if (said := _rate(m))]
     if not result.measurements:
         return ["Nothing was measured."]
-    return [said for m in result.measurements for said in (_biggest(result, m), _rate(m)) if said]
+    said = [(_biggest(result, m), _rate(m)) for m in result.measurements]
+    return [f"{text[:1].upper()}{text[1:]}" for pair in said for text in pair if text]
 
 
 def biggest(components: Sequence[Component]) -> Component | None:
@@ -88,7 +90,7 @@ def _rate(m: Measurement) -> str:
         return f"{units.number(1000 * rates[unit] / ms, 3)} {unit}"
 
     *clips, frames = [rate(m.samples.summary.median, unit) for unit in rates]
-    said = f"End to end that is {frames}{f' ({clips[0]})' if clips else ''}"
+    said = f"end to end that is {frames}{f' ({clips[0]})' if clips else ''}"
     parts = [c for c in m.components if c.depth == 1 and not c.other and c.summary.median > 0]
     if len(parts) < 2:
         return f"{said}."
