@@ -33,6 +33,7 @@ FAULTS = {
 TINY = ["--model.type=vjepa2", "--model.size=tiny"]
 # Large enough that its operators take longer than starting them.
 MIDDLE = ["--model.hidden_size=256", "--model.num_attention_heads=4", "--model.num_frames=8"]
+PRECISIONS = ["compare", "--precision=fp32,bf16", "--iterations=8"]
 
 
 def slow(seconds: float):
@@ -128,7 +129,8 @@ def run(monkeypatch, folder, argv: list[str], plant, expected: set[str]) -> dict
         return subject
 
     monkeypatch.setattr(command, "load_subject", planted)
-    more = ["--iterations=12", "--skip_counting", "--threads=1"]
+    # Other work on the machine can move short blocks further apart than the guide's half a millisecond.
+    more = ["--skip_counting", "--threads=1", "--thresholds.block_spread_ms=5"]
     findings: dict = {}
     for attempt in range(4):
         out = folder / str(attempt)
@@ -147,7 +149,7 @@ def test_a_host_that_is_held_up_between_operators(monkeypatch, tmp_path, seconds
         for block in module.encoder.layer if seconds else ():  # in all alike: no block is slower than the others
             block.mlp.register_forward_pre_hook(slow(seconds))
 
-    findings = run(monkeypatch, tmp_path, ["breakdown", "--operators", *MIDDLE], plant, expected)
+    findings = run(monkeypatch, tmp_path, ["breakdown", "--operators", "--iterations=12", *MIDDLE], plant, expected)
     if expected:
         assert findings["host-delay"].evidence["long_ms"] >= 60
         assert "after aten::layer_norm and before aten::linear" in findings["host-delay"].seen
@@ -155,19 +157,19 @@ def test_a_host_that_is_held_up_between_operators(monkeypatch, tmp_path, seconds
 
 def test_a_precision_that_gains_little_where_the_arithmetic_is_not_the_limit(monkeypatch, tmp_path):
     def plant(module):
-        module.encoder.layernorm.register_forward_pre_hook(slow(0.08))
+        module.encoder.layernorm.register_forward_pre_hook(slow(0.3))
 
-    findings = run(monkeypatch, tmp_path, ["compare", "--precision=fp32,bf16"], plant, {"precision-bf16-slow"})
+    findings = run(monkeypatch, tmp_path, PRECISIONS, plant, {"precision-bf16-slow"})
     assert 0.5 < findings["precision-bf16-slow"].evidence["speed_up"] < 1.5
     assert "precision-bf16-fast" not in findings
 
 
 def test_a_precision_that_gains_as_it_should(monkeypatch, tmp_path):
     def plant(module):  # stands in for arithmetic units that are three times as fast at half the width
-        seconds = {torch.float32: 0.09, torch.bfloat16: 0.03}
+        seconds = {torch.float32: 0.3, torch.bfloat16: 0.1}
         module.encoder.layernorm.register_forward_pre_hook(lambda norm, _: time.sleep(seconds[norm.weight.dtype]))
 
-    findings = run(monkeypatch, tmp_path, ["compare", "--precision=fp32,bf16"], plant, set())
+    findings = run(monkeypatch, tmp_path, PRECISIONS, plant, set())
     assert findings["precision-bf16-fast"].evidence["speed_up"] > 1.5
 
 
