@@ -46,7 +46,7 @@ def main() -> None:
         subject.hooks("inference", 1),
         console,
         title=f"ViT-L, {arguments.dtype}, {side} px, {frames} frames{', 3 blocks' if quick else ''}",
-        seconds=15 if quick else 180,
+        seconds=15 if quick else 300,
         profiled=2 if quick else 4,
         quick=quick,
         outer=[ENCODER[:1], ENCODER],

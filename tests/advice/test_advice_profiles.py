@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from advice_results import measured, result, rules
 
-from strobe.results.schema import GapCause, Gaps, OperatorProfile, PythonFunction, PythonProfile
+from strobe.results.schema import GapCause, Gaps, LongGap, OperatorProfile, PythonFunction, PythonProfile
 
-MINE = {"device-idle", "many-small-operators", "python-time"}
+MINE = {"device-idle", "host-delay", "many-small-operators", "python-time"}
 
 
-def gaps(idle: float, span: float = 100.0, exposed: float = 1.0) -> Gaps:
+def gaps(idle: float, span: float = 100.0, exposed: float = 1.0, long: float = 0.0) -> Gaps:
     causes = [GapCause(cause="nothing was launched yet", gaps=120, ms=idle)]
     return Gaps(
         span_ms=span,
@@ -20,6 +20,8 @@ def gaps(idle: float, span: float = 100.0, exposed: float = 1.0) -> Gaps:
         gaps_ms=idle,
         causes=causes,
         exposed=exposed,
+        long_ms=long,
+        longest=[LongGap(ms=long, after="aten::add", before="")] if long else [],
     )
 
 
@@ -78,6 +80,28 @@ def test_many_small_kernels():
 def test_time_between_operators_on_a_cpu():
     assert list(found(operators=operators(host=gaps(30)))) == ["many-small-operators"]
     assert found("mps", operators=operators(host=gaps(90))) == {}  # its operators only launch work
+
+
+def test_a_few_long_gaps_on_a_cpu_are_a_host_that_is_held_up():
+    drawn = found(operators=operators(host=gaps(30, long=16)))
+    assert list(drawn) == ["host-delay"]
+    assert "The longest gap: 16.0 ms after aten::add." in drawn["host-delay"].seen
+    assert drawn["host-delay"].evidence["between_share"] == 0.3
+    assert list(found(operators=operators(host=gaps(30, long=14)))) == ["many-small-operators"]
+    assert found(operators=operators(host=gaps(19, long=18))) == {}
+    assert found("cuda:0", operators=operators(host=gaps(90, long=90))) == {}
+    assert list(found(operators=operators(host=gaps(30, long=30)), python=python(host=gaps(30)))) == ["python-time"]
+
+
+def test_the_longest_gap_of_a_device_is_named():
+    drawn = found("cuda:0", operators=operators(device=gaps(35, long=30)))
+    assert "The longest gap: 30.0 ms after aten::add." in drawn["device-idle"].seen
+
+
+def test_decoding_is_not_held_against_the_operators():
+    whole = measured({"decode": 30.0, "model": 70.0})
+    assert not MINE & rules(result(whole, operators=operators(host=gaps(35, long=30)))).keys()
+    assert "host-delay" in rules(result(whole, operators=operators(host=gaps(55, long=50))))
 
 
 def test_python_that_sets_the_pace_is_named_with_its_functions():

@@ -67,6 +67,15 @@ def test_kernels_and_gaps_of_a_device():
     assert seen.device.gaps == 5  # the 5 ns before the copy are no gap
 
 
+def test_a_long_gap_is_named_by_what_is_around_it():
+    late = [*launched(1, 90, 100, 150), *launched(2, 3700, 3750, 50, name="late"), *launched(3, 3810, 3900, 20)]
+    seen = operator_profile([event("user_annotation", MARK, 0, 6000), *late], "inference")
+    assert seen.device is not None
+    named = [(gap.after, gap.before, pytest.approx(gap.ms, abs=1e-5)) for gap in seen.device.longest]
+    assert named == [("gemm", "late", 3.5), ("gemm", "", 2.08)]
+    assert seen.device.long_ms == pytest.approx(3.5 + 2.08)
+
+
 def test_own_time_leaves_out_what_was_called():
     seen = operator_profile(CUDA, "inference")
     rows = {row.name: row for row in seen.operators}
@@ -94,6 +103,8 @@ def test_operators_of_a_run_and_the_python_between_them():
     assert sum(row.own_ms for row in seen.operators) == pytest.approx(seen.host.busy_ms, rel=1e-3)
     assert 50 <= seen.host.idle_ms <= seen.iteration_ms
     assert seen.host.causes[0].cause == "between operators"
+    assert (seen.host.longest[0].after, seen.host.longest[0].before) == ("aten::matmul", "aten::cat")
+    assert seen.host.long_ms >= 50
     assert seen.device is None
     assert seen.kernels == []
 

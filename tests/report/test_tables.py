@@ -11,7 +11,7 @@ from report import example_runs as runs
 from results.any_result import results
 from rich.console import Console
 
-from strobe.report import console, html, markdown, tables, units
+from strobe.report import console, html, markdown, memory, tables, units
 from strobe.report.outline import biggest, outline
 from strobe.results.schema import Component, Finding, Result
 
@@ -44,8 +44,7 @@ def test_numbers_come_with_as_many_digits_as_they_deserve():
 def test_a_breakdown_shows_every_column_and_every_other():
     table = tables.breakdown(runs.act().measurements[0])
     assert [c.title for c in table.columns] == [
-        "Component", "Calls", "ms (median)", "95 % interval", "% of whole", "GFLOP", "% of ceiling",
-        "Peak memory"]  # fmt: skip
+        "Component", "Calls", "ms (median)", "95 % interval", "% of whole", "GFLOP", "% of ceiling"]  # fmt: skip
     others = [row for row in table.rows if row.kind == "other"]
     assert [row.depth for row in others] == [3, 3, 2, 1]
     assert table.rows[0].kind == "whole"
@@ -55,7 +54,6 @@ def test_columns_without_figures_are_left_out():
     result = runs.act()
     for part in result.measurements[0].components:
         part.gflop = part.ceiling_share = part.peak_bytes = None
-    result.measurements[0].memory.peak_activations = None
     titles = [c.title for c in tables.breakdown(result.measurements[0]).columns]
     assert titles == ["Component", "Calls", "ms (median)", "95 % interval", "% of whole"]
 
@@ -150,9 +148,8 @@ def test_an_interrupted_run_says_so_at_the_top():
 def test_a_narrow_terminal_keeps_numbers_whole_and_says_what_it_left_out():
     text = printed(runs.act(), width=70, force_terminal=True, color_system=None)
     assert "148.83 to 149.88" in text
-    assert "(no room here for: GFLOP, % of ceiling, Peak memory)" in text
+    assert "(no room here for: GFLOP, % of ceiling)" in text
     assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())) <= 70
-    assert "912 MiB" in printed(runs.act(), width=70).split("MEMORY")[0]
 
 
 def test_outside_text_is_not_markup_anywhere():
@@ -173,3 +170,55 @@ def test_markdown_tables_have_equal_columns():
         for block in re.findall(r"(?:^\|.*\n)+", markdown.render(run), flags=re.M):
             counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
             assert len(counts) == 1
+
+
+@pytest.mark.parametrize(
+    ("frames", "said"),
+    [
+        (16, "End to end that is 80 frames/s (5 clips/s); by itself decode 320 frames/s, preprocessing 640 frames/s, "
+             "model 128 frames/s: the model limits it."),
+        (1, "End to end that is 5 images/s; by itself decode 20 images/s, preprocessing 40 images/s, model "
+            "8 images/s: the model limits it."),
+    ],
+)  # fmt: skip
+def test_a_backbone_s_rate_is_told_end_to_end_and_part_by_part(frames: int, said: str):
+    result = runs.act()
+    (m,) = result.measurements = result.measurements[:1]
+    m.facts = {"batch size": 1, "frames per clip": frames}
+    m.samples.summary = runs.summary([200.0])
+    m.components = [part(path, 0.2) for path in ("decode", "preprocessing", "model", "model/encoder")]
+    for one, took in zip(m.components, (50.0, 25.0, 125.0, 124.0), strict=True):
+        one.summary = runs.summary([took])
+    assert outline(result).answers[1] == said
+    rates = [row.cells[0] for row in tables.metrics(result).rows if "Throughput" in (row.cells[0] or "")]
+    assert len(rates) == (2 if frames > 1 else 1)
+    m.components = m.components[2:]
+    assert outline(result).answers[1].endswith("/s)." if frames > 1 else "images/s.")
+
+
+def test_memory_per_part_says_like_blocks_once():
+    result = runs.act()
+    (m,) = result.measurements = result.measurements[:1]
+    shapes = {"model": None, "model/block 0": 5, "model/block 0/attention": 2, "model/block 1": 5,
+              "model/block 1/attention": 2, "model/block 2": 6, "model/other": None}  # fmt: skip
+    m.components = [part(path, 0.1, path.endswith("other")) for path in shapes]
+    for one, mib in zip(m.components, shapes.values(), strict=True):
+        one.weight_bytes = mib and mib * 2**20
+        one.kept_bytes, one.peak_bytes = (-(2**20), 3 * 2**20) if not one.other else (None, None)
+    m.memory.source = "CUDA allocator"
+    table = memory.parts(m)
+    assert table is not None
+    assert [c.title for c in table.columns] == ["Component", "Weights", "Kept", "Peak"]
+    assert [(row.depth, *row.cells) for row in table.rows[1:]] == [
+        (1, "model", None, "−1.0 MiB", "3.0 MiB"),
+        (2, "block 0 to 1, each", "5.0 MiB", "−1.0 MiB", "3.0 MiB"),
+        (3, "attention", "2.0 MiB", "−1.0 MiB", "3.0 MiB"),
+        (2, "block 2", "6.0 MiB", "−1.0 MiB", "3.0 MiB"),
+    ]
+    assert "MEMORY PER PART" in printed(result)
+    assert "in CUDA's allocator" in " ".join(printed(result).split())
+    assert "Memory per part" in markdown.render(result)
+    for one in m.components:
+        one.weight_bytes = one.kept_bytes = one.peak_bytes = None
+    assert memory.parts(m) is None
+    assert "MEMORY PER PART" not in printed(result)

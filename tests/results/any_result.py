@@ -45,6 +45,8 @@ components = st.builds(
     host_ms=maybe(TIME),
     gflop=maybe(TIME),
     ceiling_share=maybe(st.floats(0, 2)),
+    weight_bytes=maybe(COUNT),
+    kept_bytes=maybe(st.integers(-(2**60), 2**60)),
     peak_bytes=maybe(COUNT),
 )
 spans = st.builds(schema.Span, name=TEXT, start_ms=TIME, duration_ms=TIME, depth=st.integers(0, 9), thread=TEXT)

@@ -167,6 +167,17 @@ def test_a_saved_model_is_read_again(subject, tmp_path):
         load_model(path=str(tmp_path), overrides=["--num_hidden_layers=7"])
 
 
+def test_the_decoder_is_chosen_once(video, monkeypatch):
+    from lerobot.datasets import video_utils
+    from lerobot.utils import import_utils
+
+    made = clips.from_video(video, 4)
+    assert made.description.split()[-1] in ("torchcodec", "pyav")
+    for module in (video_utils, import_utils):  # looking for FFmpeg's libraries takes longer than decoding a clip
+        monkeypatch.setattr(module, "get_safe_default_video_backend", lambda: pytest.fail("chosen again"))
+    assert made.read(1).shape == (4, 3, 96, 128)
+
+
 def test_a_video_is_decoded_inside_the_iteration(video):
     subject = load_model(kind="vjepa2", size="tiny", video=video)
     assert [path for path in paths(subject) if len(path) == 1] == [("decode",), ("preprocessing",), ("model",)]

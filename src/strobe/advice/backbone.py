@@ -152,15 +152,21 @@ def frame_rate(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         decoded = any(one.name == "decode" for one in around)
         if slowest is model and not decoded:
             continue
-        frames = (number(measurement, "batch size") or 0) * (number(measurement, "frames per clip") or 0)
-        rates = f"{1e3 * frames / whole_ms(measurement):,.3g} frames/s" if frames > 0 else ms(whole_ms(measurement))
-        alone = f", {1e3 * frames / slowest.ms:,.3g} frames/s by itself" if frames > 0 else ""
-        took = ", ".join(f"{one.name} {ms(one.ms)}" for one in [*around, model])
+        clips = number(measurement, "batch size") or 0
+        frames = clips * (number(measurement, "frames per clip") or 0)
+
+        def rate(took: float, frames: float = frames) -> str:
+            return f"{1e3 * frames / took:,.3g} frames/s" if frames > 0 else ms(took)
+
+        whole = whole_ms(measurement)
+        each = f" ({1e3 * clips / whole:,.3g} clips/s)" if clips > 0 else ""
+        alone = ", ".join(f"{one.name} {rate(one.ms)} ({ms(one.ms)})" for one in [*around, model])
         yield Finding(
             rule="frame-rate-limit",
             level="info" if slowest is model else "warning",
             title=f"{slowest.name[:1].upper()}{slowest.name[1:]} limits the frame rate",
-            seen=f"{rates} in '{measurement.name}': {took}. The {slowest.name} takes longest{alone}.",
+            seen=f"{rate(whole)}{each} in '{measurement.name}', one part after the other. By itself: {alone}. "
+            f"Overlapped, at most {rate(slowest.ms)} (computed).",
             why="However the parts are overlapped, no more frames get through than the slowest of them lets pass."
             if slowest is model
             else f"A faster model cannot give more frames: the {slowest.name} takes longer than it.",
@@ -170,6 +176,8 @@ def frame_rate(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 "part": slowest.name,
                 "part_ms": slowest.ms,
                 "model_ms": model.ms,
+                "frames_per_s": 1e3 * frames / whole if frames > 0 else None,
+                "overlapped_frames_per_s": 1e3 * frames / slowest.ms if frames > 0 else None,
                 "gain_share": min(slowest.share, 1.0),
             },
         )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
-from strobe.advice.view import free, ms, percent, whole_ms
-from strobe.results.schema import Finding, Gaps, Measurement, PythonFunction, Result
+from strobe.advice.view import free, ms, percent, top, whole_ms
+from strobe.results.schema import Finding, Gaps, Measurement, OperatorProfile, PythonFunction, Result
 
 COMPILE = "--compile --compile_mode=reduce-overhead (CUDA graphs)"
 
@@ -31,7 +31,7 @@ def device_idle(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         title=f"The device runs nothing for at least {percent(share)} of the {measurement.phase}",
         seen=f"Under torch.profiler idle for {ms(seen.device.idle_ms)} of {ms(seen.device.span_ms)}, in "
         f"{seen.device.gaps:,} gaps over {seen.device.threshold_us:g} µs{f' ({causes})' if causes else ''}; without "
-        f"it '{measurement.name}' takes {ms(whole_ms(measurement))}.",
+        f"it '{measurement.name}' takes {ms(whole_ms(measurement))}.{_longest(seen.device)}",
         why="In a gap the device waits: for the host to launch work, for data, or for a copy or a synchronisation.",
         do=f"Nothing launched yet: try {COMPILE}. Synchronised or copied: look for .item(), .cpu() and prints in the "
         "gaps of the trace. Before the first kernel: prepare the next inputs while the device works.",
@@ -58,10 +58,7 @@ def many_small_operators(result: Result, thresholds: Thresholds) -> Iterator[Fin
         told = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {seen.kernel_median_us:.1f} µs"
         evidence = {"kernels": seen.kernel_calls, "median_us": seen.kernel_median_us}
         gain = "not known before it is tried; what the device is idle for is the most it can be"
-    elif _on_cpu(result) and seen.host is not None and result.python is None:  # else python_time says it, with names
-        share = _at_least(seen.host, measurement)
-        if share < thresholds.between_operators:
-            return
+    elif (share := _between(result, seen, measurement, thresholds)) and seen.host and not _long(seen.host):
         told = (
             f"{seen.operator_calls:,} operators, with {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} between them "
             f"under torch.profiler: at least {percent(share)} of {ms(whole_ms(measurement))} without it"
@@ -79,6 +76,31 @@ def many_small_operators(result: Result, thresholds: Thresholds) -> Iterator[Fin
         do=f"Try {COMPILE if seen.kernels else '--compile'}, which fuses them; or larger batches.",
         gain=gain,
         evidence=evidence,
+    )
+
+
+def host_delay(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """On the CPU: a few long stretches in which the host does something else than torch's operators."""
+    seen = result.operators
+    measurement = _measurement(result, seen.measurement) if seen is not None else None
+    if seen is None or seen.host is None or measurement is None or not _long(seen.host):
+        return
+    share = _between(result, seen, measurement, thresholds)
+    if not share:
+        return
+    yield Finding(
+        rule="host-delay",
+        level="warning",
+        title=f"For at least {percent(share)} of the {measurement.phase} no operator of torch runs",
+        seen=f"Under torch.profiler {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)}, of which "
+        f"{ms(seen.host.long_ms)} in gaps over a millisecond; without it '{measurement.name}' takes "
+        f"{ms(whole_ms(measurement))}.{_longest(seen.host)}",
+        why="No launch takes that long: Python, a library beside torch, a file or a lock holds the host up, and "
+        "everything after it waits.",
+        do="--python-profile=cprofile names the function; prepare what does not depend on the model's outputs in a "
+        "worker meanwhile.",
+        gain=free(measurement, share),
+        evidence={"between_share": share, "long_ms": seen.host.long_ms, "gain_share": share},
     )
 
 
@@ -119,6 +141,27 @@ def _at_least(gaps: Gaps, measurement: Measurement) -> float:
     return min(max(gaps.idle_ms - added, 0.0) / whole, 1.0) if whole > 0 else 0.0
 
 
+def _between(result: Result, seen: OperatorProfile, measurement: Measurement, thresholds: Thresholds) -> float:
+    """Share of the time between torch's operators on the CPU, where it is worth a finding of its own; else 0."""
+    if not _on_cpu(result) or seen.host is None or result.python is not None:  # python_time says it, with names
+        return 0.0
+    decode = top(measurement, "decode")  # by a library beside torch, and a part that is named already
+    share = max(_at_least(seen.host, measurement) - (decode.share if decode is not None else 0.0), 0.0)
+    return share if share >= thresholds.between_operators else 0.0
+
+
+def _long(gaps: Gaps) -> bool:
+    return gaps.long_ms > gaps.idle_ms / 2
+
+
+def _longest(gaps: Gaps) -> str:
+    if not gaps.longest:
+        return ""
+    first = gaps.longest[0]
+    places = [f"after {first.after}" if first.after else "", f"before {first.before}" if first.before else ""]
+    return f" The longest gap: {ms(first.ms)} {' and '.join(place for place in places if place)}".rstrip() + "."
+
+
 def _own(function: PythonFunction) -> float:
     return function.own_ms if function.own_ms is not None else function.cumulative_ms or 0.0
 
@@ -127,4 +170,4 @@ def _on_cpu(result: Result) -> bool:
     return result.machine.device.startswith("cpu")
 
 
-RULES = (device_idle, many_small_operators, python_time)
+RULES = (device_idle, many_small_operators, host_delay, python_time)

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 from strobe.errors import UserError, nearest
@@ -36,6 +38,9 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code: 0, 1 (a gate failed), 2 (wrong input), 130 (interrupted)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if threading.current_thread() is threading.main_thread():
+        # What ends a job on a cluster is Ctrl-C by another name: what was measured is kept all the same.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _run(arguments)
     except UserError as error:

@@ -23,7 +23,6 @@ A hundred steps say most of it. With --python_profile the profiler slows every s
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -90,12 +89,7 @@ def watch(config: TrainConfig, theirs: Sequence[str], argv: Sequence[str]) -> in
     profiler = _Profiler(config.python_profile) if config.python_profile else None
     options = Options(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
     meeting = ranks.Meeting.of_environment(config.output_dir)
-    # What ends jobs on a cluster ends them with this signal; the run's folder must be there all the same.
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        trained = train(theirs, options)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    trained = train(theirs, options)
     result = trained.result
     if meeting is not None and result.training is not None:
         met = meeting.hand_over(result.training.ranks[0])
@@ -187,7 +181,3 @@ def _check(config: TrainConfig) -> None:
             raise UserError(f"--{name}={getattr(config, name)}: must be at least {least}")
     if config.python_profile is not None and config.python_profile not in TOOLS:
         raise UserError(f"--python_profile={config.python_profile}: {nearest(config.python_profile, TOOLS)}")
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

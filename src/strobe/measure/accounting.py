@@ -1,8 +1,8 @@
-"""FLOP and live tensor memory per section, from one pass that is counted instead of timed.
+"""FLOP and memory per section, from one pass that is counted instead of timed.
 
-The pass runs under a dispatch mode that sees every operator, so its times mean nothing and are not kept. The formulas
-are torch's own (``torch.utils.flop_counter``): matrix products, convolutions and attention, forward and backward;
-a multiply-add counts as two.
+The pass runs under a dispatch mode that sees every operator, so its times mean nothing and are not kept. Matrix
+products, convolutions and attention count, forward and backward; a multiply-add counts as two. Memory is that of live
+tensors, or what CUDA's allocator says.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
+from strobe.measure.flop import FORMULAS
+from strobe.results.schema import MemorySource
 from strobe.timeline.sections import recording
 
 
 @dataclass
 class Account:
-    """What one part did in the counted pass."""
+    """What one part did in the counted pass. Memory is above that at the start of a call, the highest of its calls."""
 
     flop: Counter[str] = field(default_factory=Counter)  # dtype → FLOP
-    peak_bytes: int = 0  # highest live tensor memory above that at the part's start, over its calls
+    peak_bytes: int = 0
+    kept_bytes: int | None = None  # at the call's end: outputs, and what autograd keeps; negative where it freed more
     calls: int = 0
 
     @property
@@ -34,26 +36,109 @@ class Account:
         return sum(self.flop.values()) / 1e9
 
 
+class Meter(Protocol):
+    """Where memory is read."""
+
+    @property
+    def source(self) -> MemorySource: ...
+
+    @property
+    def live(self) -> int:
+        """Bytes in use now."""
+        ...
+
+    def peak(self) -> int:
+        """The most bytes in use since this was last asked, or since the beginning."""
+        ...
+
+
+class LiveTensors:
+    """The storages of the tensors that were made since the beginning."""
+
+    source: MemorySource = "live tensors"
+
+    def __init__(self) -> None:
+        self.live = self._highest = 0
+        self._storages: dict[Any, int] = {}
+
+    def peak(self) -> int:
+        highest, self._highest = self._highest, self.live
+        return highest
+
+    def know(self, tensor: torch.Tensor, *, made: bool) -> None:
+        """Count the tensor's storage from now until it is freed, or, unless it was ``made`` just now, never."""
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage
+            return
+        key = storage._cdata
+        if key in self._storages:
+            return
+        size = storage.nbytes() if made else 0
+        self._storages[key] = size
+        weakref.finalize(storage, self._forget, key)
+        self.live += size
+        self._highest = max(self._highest, self.live)
+
+    def _forget(self, key: Any) -> None:
+        self.live -= self._storages.pop(key, 0)
+
+
+class CudaAllocator:
+    """What CUDA's caching allocator has handed out on ``device``: also what operators use inside themselves.
+
+    Its peak is reset whenever it is asked for (torch.cuda.reset_peak_memory_stats). Nothing is synchronised: the
+    allocator hands out memory when work is launched.
+    """
+
+    source: MemorySource = "CUDA allocator"
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        torch.cuda.reset_peak_memory_stats(device)
+
+    @property
+    def live(self) -> int:
+        return torch.cuda.memory_allocated(self.device)
+
+    def peak(self) -> int:
+        highest = torch.cuda.max_memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        return highest
+
+
 class Accounting(TorchDispatchMode):
     """Counts while it is entered; sections open meanwhile get an account each, by their path.
 
-    Tensors that existed before, weights and inputs, are not counted as live memory. Nor is what an operator uses and
-    frees inside itself.
+    Args:
+        meter: where memory is read; by default live tensors. Those that existed before, weights and inputs, are not
+            counted, nor is what an operator uses and frees inside itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, meter: Meter | None = None) -> None:
         super().__init__()
         self.accounts: dict[tuple[str, ...], Account] = {}
         self.flop: Counter[str] = Counter()
-        self.live = 0
+        self.meter = meter or LiveTensors()
         self._path: tuple[str, ...] = ()
-        self._peaks: list[int] = [0]
-        self._storages: dict[Any, int] = {}
+        self._start = self.meter.live
+        self._peaks: list[int] = [self._start]
+
+    @property
+    def live(self) -> int:
+        """Bytes in use above those at the start."""
+        return self.meter.live - self._start
+
+    @property
+    def peak(self) -> int:
+        """The most bytes in use since the start, as the meter counts them: the allocator's include the weights."""
+        self._look()
+        return max(self._peaks)
 
     @property
     def total(self) -> Account:
         """The whole pass."""
-        return Account(self.flop, self._peaks[0], 1)
+        return Account(self.flop, self.peak - self._start, calls=1)
 
     def run(self, call: Callable[[], Any]) -> Any:
         """Run ``call`` counted, with sections going to accounts."""
@@ -62,36 +147,24 @@ class Accounting(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for tensor in tree_leaves((args, kwargs)):
-            if isinstance(tensor, torch.Tensor):
-                self._know(tensor, 0)
+        self._know((args, kwargs), made=False)
         out = func(*args, **kwargs)
-        formula = flop_registry.get(func._overloadpacket)
+        formula = FORMULAS.get(func._overloadpacket)
         if formula is not None:
             operand = next((leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)), None)
             dtype = str(operand.dtype).removeprefix("torch.") if operand is not None else "unknown"
             self.flop[dtype] += formula(*args, **kwargs, out_val=out)
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, torch.Tensor):
-                self._know(tensor, 1)
+        self._know(out, made=True)
         return out
 
-    def _know(self, tensor: torch.Tensor, counted: int) -> None:
-        try:
-            storage = tensor.untyped_storage()
-        except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage
-            return
-        key = storage._cdata
-        if key in self._storages:
-            return
-        size = storage.nbytes() * counted
-        self._storages[key] = size
-        weakref.finalize(storage, self._forget, key)
-        self.live += size
-        self._peaks[-1] = max(self._peaks[-1], self.live)
+    def _know(self, tree: Any, *, made: bool) -> None:
+        if isinstance(self.meter, LiveTensors):
+            for leaf in tree_leaves(tree):
+                if isinstance(leaf, torch.Tensor):
+                    self.meter.know(leaf, made=made)
 
-    def _forget(self, key: Any) -> None:
-        self.live -= self._storages.pop(key, 0)
+    def _look(self) -> None:
+        self._peaks[-1] = max(self._peaks[-1], self.meter.peak())
 
     def _open(self, name: str) -> Any:
         return _Counted(self, name)
@@ -108,15 +181,18 @@ class _Counted:
         self.outer = counting._path
         counting._path = (*self.outer, self.name)
         self.flop = Counter(counting.flop)
-        self.live = counting.live
-        counting._peaks.append(counting.live)
+        counting._look()  # what came before belongs to the part around this one
+        self.live = counting.meter.live
+        counting._peaks.append(self.live)
 
     def __exit__(self, *exception: object) -> None:
         counting = self.accounting
-        peak = counting._peaks.pop()
+        counting._look()
+        peak, kept = counting._peaks.pop(), counting.meter.live - self.live
         counting._peaks[-1] = max(counting._peaks[-1], peak)
         account = counting.accounts.setdefault(counting._path, Account())
         account.flop.update(counting.flop - self.flop)
         account.peak_bytes = max(account.peak_bytes, peak - self.live)
+        account.kept_bytes = kept if account.kept_bytes is None else max(account.kept_bytes, kept)
         account.calls += 1
         counting._path = self.outer

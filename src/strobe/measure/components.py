@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from strobe.measure.accounting import Account
@@ -41,6 +41,7 @@ def components(
     runs: Sequence[Iteration],
     accounts: Mapping[Path, Account] | None = None,
     ceiling: Ceiling | None = None,
+    weight_bytes: Callable[[Path], int | None] = lambda _: None,
 ) -> list[Component]:
     """The parts of ``runs`` as rows in tree order, each parent closed by its 'other'.
 
@@ -48,6 +49,7 @@ def components(
         runs: at least one iteration.
         accounts: path below the iteration → what the counted pass saw there, from ``Accounting``.
         ceiling: turns FLOP into a share of what this machine was measured to do.
+        weight_bytes: of the part at a path below the iteration.
     """
     order: dict[Path, None] = {}
     ms: dict[Path, list[float]] = {}
@@ -78,6 +80,8 @@ def components(
                 host_ms=host[path] / len(runs) if on_device and not other else None,
                 gflop=account.gflop if account is not None else None,
                 ceiling_share=_ceiling_share(account, busy_ms, ceiling),
+                weight_bytes=weight_bytes(path) if not other else None,
+                kept_bytes=account.kept_bytes if account is not None else None,
                 peak_bytes=account.peak_bytes if account is not None else None,
             )
         )

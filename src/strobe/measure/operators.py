@@ -8,11 +8,13 @@ from statistics import median
 from typing import Any
 
 from strobe.measure.gaps import Cause, Occupancy, Stretch, occupancy
-from strobe.results.schema import GapCause, Gaps, OperatorProfile, OperatorTime
+from strobe.results.schema import GapCause, Gaps, LongGap, OperatorProfile, OperatorTime
 
 MARK = "strobe: one iteration"  # the annotation around the iteration that is looked at
 SHOWN = 20  # operators and kernels in the result; the trace has all
 GAP_US = 10.0  # shorter gaps are what any launch costs
+LONG_MS = 1.0  # longer gaps are no launch's
+LONGEST = 5  # of those are named by what is around them
 
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _RUNTIME = ("cuda_runtime", "cuda_driver")
@@ -62,10 +64,10 @@ def operator_profile(events: Sequence[Mapping[str, Any]], measurement: str) -> O
         kernel_calls=len(runs),
         kernel_median_us=median(run.own for run in runs) / 1e3 if runs else None,
         # The profiler adds its cost to every operator; only that of the outermost lies outside all of them.
-        host=_gaps(on_host, _HOST_CAUSES, exposed=top / len(calls) if calls else 1.0),
+        host=_gaps(on_host, _HOST_CAUSES, calls, exposed=top / len(calls) if calls else 1.0),
     )
     if runs:
-        found.device = _gaps(occupancy(_device_stretches(kernels, runtime), begin, end), _DEVICE_CAUSES)
+        found.device = _gaps(occupancy(_device_stretches(kernels, runtime), begin, end), _DEVICE_CAUSES, runs)
     return found
 
 
@@ -158,10 +160,15 @@ def _device_stretches(kernels: Iterable[Mapping[str, Any]], runtime: Iterable[Ma
             yield Stretch(launched[correlation], start, "queued")
 
 
-def _gaps(seen: Occupancy, words: Mapping[Cause, str], exposed: float = 1.0) -> Gaps:
-    long = [gap for gap in seen.gaps if gap.end - gap.start > GAP_US * 1e3]
+def _gaps(seen: Occupancy, words: Mapping[Cause, str], calls: Iterable[_Call], exposed: float = 1.0) -> Gaps:
+    """``calls``: what is busy; of those that begin or end together the outermost names a gap."""
+    counted = [gap for gap in seen.gaps if gap.end - gap.start > GAP_US * 1e3]
+    long = sorted((g for g in counted if g.end - g.start > LONG_MS * 1e6), key=lambda g: g.start - g.end)
+    ordered_calls = sorted(calls, key=lambda call: call.end - call.start)
+    ended = {call.end: call.name for call in ordered_calls}
+    began = {call.start: call.name for call in ordered_calls}
     causes: dict[Cause, list[int]] = {}
-    for gap in long:
+    for gap in counted:
         causes.setdefault(gap.cause, []).append(gap.end - gap.start)
     ordered = sorted(causes.items(), key=lambda item: -sum(item[1]))
     return Gaps(
@@ -169,8 +176,13 @@ def _gaps(seen: Occupancy, words: Mapping[Cause, str], exposed: float = 1.0) -> 
         busy_ms=seen.busy / 1e6,
         idle_ms=seen.idle / 1e6,
         threshold_us=GAP_US,
-        gaps=len(long),
-        gaps_ms=sum(gap.end - gap.start for gap in long) / 1e6,
+        gaps=len(counted),
+        gaps_ms=sum(gap.end - gap.start for gap in counted) / 1e6,
         causes=[GapCause(cause=words[cause], gaps=len(took), ms=sum(took) / 1e6) for cause, took in ordered],
+        long_ms=sum(gap.end - gap.start for gap in long) / 1e6,
+        longest=[
+            LongGap(ms=(g.end - g.start) / 1e6, after=ended.get(g.start, ""), before=began.get(g.end, ""))
+            for g in long[:LONGEST]
+        ],
         exposed=exposed,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from strobe.report import changes, facts, profiles, sweep, tables, training, units
+from strobe.report import changes, facts, memory, profiles, sweep, tables, training, units
 from strobe.report.document import Answer, Document, Section
 from strobe.results.schema import Component, Difference, Measurement, Result
 from strobe.results.sweep import Sweep
@@ -35,10 +35,12 @@ def answers(result: Result) -> list[str]:
     if result.training is not None:
         return training.answers(result.training)
     if result.comparisons:
-        return [units.plain(c.verdict.sentence) for c in result.comparisons]
+        judged = [units.plain(c.verdict.sentence) for c in result.comparisons]
+        return judged + [f"{units.plain(m.name)}: {said}" for m in result.measurements if (said := _rate(m))]
     if not result.measurements:
         return ["Nothing was measured."]
-    return [_biggest(result, m) for m in result.measurements]
+    said = [(_biggest(result, m), _rate(m)) for m in result.measurements]
+    return [f"{text[:1].upper()}{text[1:]}" for pair in said for text in pair if text]
 
 
 def biggest(components: Sequence[Component]) -> Component | None:
@@ -78,6 +80,26 @@ def _biggest(result: Result, measurement: Measurement) -> str:
     subject_of = part.name if "_" in part.name or "." in part.name else part.name[:1].upper() + part.name[1:]
     parent = f" in {units.plain(part.path[-2])}" if part.depth > 2 else ""
     return f"{units.plain(subject_of)}{parent} takes {share} of {subject}'s {name}: {took}."
+
+
+def _rate(m: Measurement) -> str:
+    """How fast a backbone gets through its clips, and what each part around it would let through by itself."""
+    rates = tables.per_call(m)
+    if "frames per clip" not in m.facts or m.samples.summary.median <= 0:
+        return ""
+
+    def rate(ms: float, unit: str) -> str:
+        return f"{units.number(1000 * rates[unit] / ms, 3)} {unit}"
+
+    *clips, frames = [rate(m.samples.summary.median, unit) for unit in rates]
+    said = f"end to end that is {frames}{f' ({clips[0]})' if clips else ''}"
+    parts = [c for c in m.components if c.depth == 1 and not c.other and c.summary.median > 0]
+    if len(parts) < 2:
+        return f"{said}."
+    fastest = list(rates)[-1]
+    limit = max(parts, key=lambda c: c.summary.median)
+    alone = ", ".join(f"{units.plain(c.name)} {rate(c.summary.median, fastest)}" for c in parts)
+    return f"{said}; by itself {alone}: the {units.plain(limit.name)} limits it."
 
 
 def _banner(result: Result) -> str | None:
@@ -122,10 +144,7 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
         sections.append(Section("blocks", "Blocks", blocks, tables.blocks_judged(result.measurements)))
     if (slowest := tables.slowest_blocks(result.measurements)) is not None:
         sections.append(Section("slowest-blocks", "Slowest blocks", slowest))
-    held = tables.memory(result.measurements)
-    if held is not None:
-        sections.append(Section("memory", "Memory", held))
-    return sections + profiles.sections(result)
+    return sections + memory.sections(result, depth) + profiles.sections(result)
 
 
 def notes(result: Result) -> list[str]:

@@ -81,14 +81,15 @@ def icicle(m: Measurement, colours: Colours) -> Plot:
     """Parts as nested boxes, as wide as their share of the whole."""
     mean = m.samples.summary.mean
     decimals = units.digits(m.samples.summary.median)
-    totals = {(): mean} | {tuple(c.path): c.share * mean for c in m.components}
+    parts = {tuple(c.path): c for c in m.components}
+    totals = {(): mean} | {path: c.share * mean for path, c in parts.items()}
     inside = dict.fromkeys(totals, 0.0)
     for path, value in totals.items():
         if path and path[:-1] in inside:
             inside[path[:-1]] += value
     ids = {path: str(index) for index, path in enumerate(totals)}
-    shares = [1.0, *(c.share for c in m.components)]
-    names = [m.name, *(c.name for c in m.components)]
+    shares = [1.0, *(c.share for c in parts.values())]
+    names = [m.name, *(c.name for c in parts.values())]
     trace = {
         "type": "icicle",
         "ids": list(ids.values()),
@@ -106,7 +107,7 @@ def icicle(m: Measurement, colours: Colours) -> Plot:
         "texttemplate": "%{label}<br>%{customdata[1]}",
         "hovertemplate": "%{label}<br>%{customdata[0]} (mean), %{customdata[1]}<extra></extra>",
         "leaf": {"opacity": 1},
-        "marker": {"colors": ["rgba(0,0,0,0)", *(OTHER if c.other else colours.of(c.name) for c in m.components)]},
+        "marker": {"colors": ["rgba(0,0,0,0)", *(OTHER if c.other else colours.of(c.name) for c in parts.values())]},
         "tiling": {"orientation": "v", "pad": 1},
         "pathbar": {"visible": False},
     }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
-from strobe.results.schema import Gaps, OperatorProfile, OperatorTime, PythonProfile, Result
+from strobe.results.schema import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile, Result
 
 TOOLS = {"cprofile": "cProfile", "pyinstrument": "pyinstrument", "line": "line_profiler"}
 LONGEST = 48  # characters of a cell, so that the table fits a terminal
@@ -65,7 +65,14 @@ def _gaps(gaps: Gaps) -> Table:
     rows = [row("iteration", gaps.span_ms, None, "whole"), row("busy", gaps.busy_ms, None)]
     rows += [row("idle", gaps.idle_ms, None), row(over, gaps.gaps_ms, gaps.gaps, depth=1)]
     rows += [row(units.plain(cause.cause), cause.ms, cause.gaps, depth=2) for cause in gaps.causes]
+    for gap in gaps.longest:
+        rows.append(row(f"over 1 ms: {_between(gap)}", gap.ms, 1, depth=2))
     return Table([Column("Time", numeric=False), Column("ms"), Column("% of iteration"), Column("Gaps")], rows)
+
+
+def _between(gap: LongGap) -> str:
+    after, before = (_cut(name) for name in (gap.after, gap.before))
+    return ", ".join(word for word in (f"after {after}" if after else "", f"before {before}" if before else "") if word)
 
 
 def _python(seen: PythonProfile) -> Section:

@@ -19,18 +19,15 @@ def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
     columns = [Column("Component", numeric=False), Column("Calls"), Column("ms (median)")]
     columns += [Column(_interval_title([whole, *(c.summary for c in measurement.components)]))]
     columns += [Column("Host ms"), Column("% of whole"), Column("GFLOP"), Column("% of ceiling")]
-    columns += [Column("Peak memory")]
     counted = [c.gflop for c in measurement.components if c.depth == 1 and c.gflop is not None]
     cells = [units.plain(measurement.name), "1", units.ms(whole.median, decimals)]
     cells += [units.span(whole.interval, decimals), None, units.percent(1.0)]
     cells += [units.gflop(sum(counted)) if counted else None, None]
-    cells += [units.size(measurement.memory.peak_activations)]
     rows = [Row(cells, "whole", share=1.0)]
     for part in shown(measurement.components, depth):
         cells = [units.plain(part.name), units.calls(part.calls), units.ms(part.summary.median, decimals)]
         cells += [units.span(part.summary.interval, decimals), units.ms(part.host_ms, decimals)]
         cells += [units.percent(part.share), units.gflop(part.gflop), units.percent(part.ceiling_share)]
-        cells += [units.size(part.peak_bytes)]
         rows.append(Row(cells, "other" if part.other else "part", part.depth, part.share))
     return Table(columns, rows).without_empty_columns()
 
@@ -71,10 +68,10 @@ def metrics(result: Result) -> Table:
         row("Max (ms)", lambda m: m.samples.summary.max, decimals),
         row("p95 (ms)", lambda m: m.samples.summary.p95, decimals),
     ]
-    for unit in dict.fromkeys(unit for m in measured for unit in _per_call(m)):
+    for unit in dict.fromkeys(unit for m in measured for unit in per_call(m)):
 
         def rate(m: Measurement, unit: str = unit) -> float | None:
-            mean, many = m.samples.summary.mean, _per_call(m).get(unit)
+            mean, many = m.samples.summary.mean, per_call(m).get(unit)
             return 1000 * many / mean if many is not None and mean > 0 else None
 
         fastest = max((r for m in measured if (r := rate(m)) is not None), default=1.0)
@@ -87,11 +84,11 @@ def metrics(result: Result) -> Table:
     return Table(columns, rows)
 
 
-def _per_call(m: Measurement) -> dict[str, float]:
-    """Unit of throughput → how many of it one call makes. A backbone takes clips, and each has frames."""
+def per_call(m: Measurement) -> dict[str, float]:
+    """Unit of throughput → how many of it one call makes. A backbone takes clips with their frames, or images."""
     clips, frames = m.facts.get("batch size"), m.facts.get("frames per clip")
     if isinstance(clips, int) and isinstance(frames, int) and max(clips, frames) < 1e6:
-        return {"clips/s": clips, "frames/s": clips * frames}
+        return {"images/s": clips} if frames == 1 else {"clips/s": clips, "frames/s": clips * frames}
     return {RATES[m.phase]: 1}
 
 
@@ -286,16 +283,3 @@ def _with_blocks(measurements: Sequence[Measurement]) -> list[tuple[Measurement,
 
 def _relative(some: Blocks) -> float | None:
     return some.spread / some.average if some.average > 0 else None
-
-
-def memory(measurements: Sequence[Measurement]) -> Table | None:
-    """What each measurement held, or None where nothing was counted."""
-    figures = {
-        "Weights": [m.memory.weights for m in measurements],
-        "Peak activations": [m.memory.peak_activations for m in measurements],
-        "Peak of the process": [m.memory.peak_process for m in measurements],
-        "Peak on the device": [m.memory.peak_device for m in measurements],
-    }
-    rows = [Row([k, *map(units.size, v)]) for k, v in figures.items() if any(b is not None for b in v)]
-    columns = [Column("Memory", numeric=False), *(Column(units.plain(m.name)) for m in measurements)]
-    return Table(columns, rows) if rows else None

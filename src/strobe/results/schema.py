@@ -53,6 +53,9 @@ class Samples(Data):
     notes: list[str] = Field(default_factory=list, description="drift, throttling, noise: what to know about them")
 
 
+MemorySource = Literal["live tensors", "CUDA allocator"]
+
+
 class Component(Data):
     """A named part of the whole; the rows come in tree order, a parent before its children."""
 
@@ -68,7 +71,17 @@ class Component(Data):
         default=None,
         description="achieved FLOP/s over the ceiling measured on this machine at the part's dtypes, 0 to 1",
     )
-    peak_bytes: int | None = Field(default=None, description="highest live tensor memory in this part above its start")
+    weight_bytes: int | None = Field(
+        default=None, description="parameters and buffers below the part's module; None where it is no one module"
+    )
+    kept_bytes: int | None = Field(
+        default=None,
+        description="memory at the end of a call above that at its start: outputs, and what autograd keeps; negative "
+        "where the part freed more than it kept",
+    )
+    peak_bytes: int | None = Field(
+        default=None, description="highest memory in a call above that at its start, as `Memory.source` counts it"
+    )
 
     @property
     def name(self) -> str:
@@ -92,10 +105,11 @@ class Span(Data):
 class Memory(Data):
     """Memory of one measurement, in bytes, and what it cost to get it from the kernel."""
 
-    weights: int | None = None
-    peak_activations: int | None = Field(
-        default=None, description="highest live tensor memory above weights and inputs"
+    source: MemorySource | None = Field(
+        default=None, description="where activations, and the memory of the parts, were read"
     )
+    weights: int | None = None
+    peak_activations: int | None = Field(default=None, description="highest memory above weights and inputs")
     peak_process: int | None = Field(default=None, description="resident set of the process at its highest (CPU)")
     kernel_ms: Finite | None = Field(
         default=None, description="milliseconds in the operating system's kernel per iteration, over all threads"
@@ -245,6 +259,14 @@ class GapCause(Data):
     ms: Finite
 
 
+class LongGap(Data):
+    """A gap that no launch explains, and what ran on either side of it."""
+
+    ms: Finite
+    after: str = Field(description="operator or kernel that ended; '' at the iteration's start")
+    before: str = Field(description="the one that began; '' at the iteration's end")
+
+
 class Gaps(Data):
     """How much of one iteration under torch.profiler nothing ran, and why."""
 
@@ -255,6 +277,8 @@ class Gaps(Data):
     gaps: int
     gaps_ms: Finite
     causes: list[GapCause] = Field(default_factory=list, description="of the gaps counted, the longest first")
+    long_ms: Finite = Field(default=0.0, description="in gaps over a millisecond, which no launch explains")
+    longest: list[LongGap] = Field(default_factory=list, description="of those, the longest first")
     exposed: Finite = Field(default=1.0, description="of what the profiler added, the share that can lie in gaps")
 
 

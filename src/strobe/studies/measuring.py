@@ -10,13 +10,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from strobe.measure.accounting import Accounting
+from strobe.measure.accounting import Accounting, CudaAllocator
 from strobe.measure.blocks import blocks
 from strobe.measure.components import Iteration, components, iterations, spans
 from strobe.measure.kernel import KernelUse, kernel_use, median_use
 from strobe.measure.memory import peak_process
 from strobe.measure.sampling import Budget, Collected, Progress, collect
 from strobe.measure.statistics import summarise
+from strobe.measure.weights import Weights, weight_bytes
 from strobe.results.schema import Ceiling, Measurement, Memory, Samples
 from strobe.subjects.subject import ITERATION, Facts, Phase, Subject
 from strobe.timeline import Section, Timeline
@@ -150,7 +151,7 @@ def measure(
             try:
                 order.append(variant.name)
                 if variant.name not in weights:
-                    weights[variant.name] = sum(p.numel() * p.element_size() for p in subject.module.parameters())
+                    weights[variant.name] = weight_bytes(subject.module)
                 index = outputs.rounds[variant.name]  # every variant sees the same observation and noise in a round
                 before = kernel_use()
                 start = time.perf_counter()
@@ -207,33 +208,31 @@ def measure(
 class _Counted:
     accounting: Accounting | None
     memory: Memory
+    weights: Weights
 
 
 def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]) -> _Counted:
     undo = variant.apply(subject)
-    accounting = None
-    device = subject.device
+    accounting, on_device = None, None
+    allocator = CudaAllocator(subject.device) if subject.device.type == "cuda" else None
     try:
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+        weights = Weights(hooks)
         with peak_process() as process:
             if variant.facts().get("compiled"):  # operators inside a compiled region cannot be counted
                 call(0)
+                on_device = allocator.peak() if allocator is not None else None
             else:
-                accounting = Accounting()
+                accounting = Accounting(allocator)
                 with Attached(hooks):
                     accounting.run(lambda: call(0))
+                on_device = accounting.peak if allocator is not None else None
     finally:
         undo()
-    on_device = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-    return _Counted(
-        accounting,
-        Memory(
-            peak_activations=accounting.total.peak_bytes if accounting is not None else None,
-            peak_process=process.bytes,
-            peak_device=on_device,
-        ),
-    )
+    memory = Memory(peak_process=process.bytes, peak_device=on_device)
+    if accounting is not None:
+        memory.source = accounting.meter.source
+        memory.peak_activations = accounting.total.peak_bytes
+    return _Counted(accounting, memory, weights)
 
 
 def _measurement(
@@ -250,7 +249,7 @@ def _measurement(
     if counted is not None and counted.accounting is not None:
         accounts = {path[1:]: account for path, account in counted.accounting.accounts.items()}
     summary = summarise(values)
-    parts = components(runs, accounts, ceiling)
+    parts = components(runs, accounts, ceiling, counted.weights.of if counted is not None else lambda _: None)
     nearest = min(runs, key=lambda run: abs(run.ms - summary.median))
     return Measurement(
         name=variant.name,

@@ -42,7 +42,8 @@ def synthetic(frames: int, image_size: tuple[int, int] = FRAME, *, count: int = 
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.rand(frames + count - 1, 3, max(height // 32, 2), max(width // 32, 2), generator=generator)
     film = (interpolate(coarse, image_size, mode="bilinear", align_corners=False) * 255).to(torch.uint8)
-    description = f"{count} synthetic clips of {frames} frames, {height}×{width}"
+    what = "synthetic images" if frames == 1 else f"synthetic clips of {frames} frames"
+    description = f"{count} {what}, {height}×{width}"
     return Clips(description, lambda index: film[index % count : index % count + frames])
 
 
@@ -86,6 +87,7 @@ def from_video(path: Path, frames: int) -> Clips:
         UserError: no such file, no video in it, or fewer frames than a clip has.
     """
     from lerobot.datasets.video_utils import decode_video_frames
+    from lerobot.utils.import_utils import get_safe_default_video_backend
 
     times = _timestamps(path)
     if len(times) < frames:
@@ -93,7 +95,7 @@ def from_video(path: Path, frames: int) -> Clips:
     rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 30.0
     clips = len(times) // frames
 
-    def reader(backend: str | None) -> Callable[[int], Tensor]:
+    def reader(backend: str) -> Callable[[int], Tensor]:
         def read(index: int) -> Tensor:
             start = index % clips * frames
             wanted = times[start : start + frames]
@@ -104,7 +106,10 @@ def from_video(path: Path, frames: int) -> Clips:
     # torchcodec finds a frame by its time at a constant rate from zero; where that fails, LeRobot's other decoder reads
     # on from the nearest key frame.
     failures: list[str] = []
-    for backend in (None, "pyav"):
+    with quiet():
+        # Chosen once, as a LeRobotDataset does: asked for in every call, it tries every FFmpeg library anew.
+        preferred = get_safe_default_video_backend()
+    for backend in dict.fromkeys((preferred, "pyav")):
         read = reader(backend)
         try:
             with quiet():
@@ -113,7 +118,10 @@ def from_video(path: Path, frames: int) -> Clips:
             failures.append(_reason(error))
             continue
         height, width = first.shape[-2:]
-        description = f"{path.name}: {clips} clips of {frames} successive frames, {height}×{width}, {rate:.4g} frames/s"
+        description = (
+            f"{path.name}: {clips} clips of {frames} successive frames, {height}×{width}, {rate:.4g} frames/s, "
+            f"decoded by {backend}"
+        )
         return Clips(description, read, decoding=True)
     raise UserError(f"{path} cannot be decoded: {failures[0]}")
 

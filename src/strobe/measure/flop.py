@@ -1,0 +1,46 @@
+"""Formulas for FLOP by operator: torch's own (``torch.utils.flop_counter``), and ours for fused attention.
+
+Torch has none for the CPU's fused attention, so that a transformer's attention would go uncounted there, and its own
+for CUDA's raise where key and value have fewer heads than the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import flop_registry
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
+    """Two products, as torch counts them: scores, and their sum over the values; masks spare nothing.
+
+    Args:
+        query: ``(batch, heads, queries, width)``; key and value likewise, value's width being its own.
+    """
+    batch, heads, queries, width = query.shape
+    return 2 * batch * heads * queries * key.shape[-2] * (width + value.shape[-1])
+
+
+def attention_backward(_: Tensor, query: Tensor, key: Tensor, value: Tensor, *__: Any, **___: Any) -> int:
+    """Five products, as torch counts them: the scores once more, and the gradients of scores, value, query and key."""
+    batch, heads, queries, width = query.shape
+    return 2 * batch * heads * queries * key.shape[-2] * (3 * width + 2 * value.shape[-1])
+
+
+_KINDS = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
+
+
+def _formulas() -> dict[Any, Callable[..., int]]:
+    found: dict[Any, Callable[..., int]] = dict(flop_registry)
+    for kind in _KINDS:
+        for suffix, formula in (("", attention), ("_backward", attention_backward)):
+            operator = getattr(torch.ops.aten, f"_scaled_dot_product_{kind}{suffix}", None)
+            if operator is not None:
+                found[operator] = formula
+    return found
+
+
+FORMULAS = _formulas()

@@ -1,0 +1,51 @@
+"""Bytes of the weights that each part holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from torch import nn
+
+from strobe.timeline.probe import Hook
+
+
+def weight_bytes(module: nn.Module) -> int:
+    """Parameters and buffers below ``module``, as they are now; shared ones count once."""
+    tensors = {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+class Weights:
+    """The weights of the modules that probes are on, in the dtypes that they have when this is made."""
+
+    def __init__(self, hooks: Sequence[Hook]) -> None:
+        self._owners: dict[str, list[nn.Module]] = {}
+        self._others: set[str] = set()  # names that stand for a method or a function, at least in one place
+        for hook in hooks:
+            if isinstance(hook.owner, nn.Module) and hook.attribute == "forward":
+                self._owners.setdefault(hook.name, []).append(hook.owner)
+            else:
+                self._others.add(hook.name)
+        owners = {id(owner): owner for named in self._owners.values() for owner in named}
+        self._bytes = {key: weight_bytes(owner) for key, owner in owners.items()}
+
+    def of(self, path: Sequence[str]) -> int | None:
+        """Bytes below the part's module; None for a method, a function, or what could be one of several modules.
+
+        Parts of one name (the attention of every block) are told apart by the modules that they are in.
+        """
+        owner = self._owner(path)
+        return None if owner is None else self._bytes[id(owner)]
+
+    def _owner(self, path: Sequence[str]) -> nn.Module | None:
+        if not path or path[-1] in self._others:
+            return None
+        named = {id(owner): owner for owner in self._owners.get(path[-1], [])}
+        for depth in range(len(path) - 1, 0, -1):
+            if len(named) <= 1:
+                break
+            if (around := self._owner(path[:depth])) is not None:
+                inside = set(map(id, around.modules()))
+                named = {key: owner for key, owner in named.items() if key in inside}
+        return next(iter(named.values())) if len(named) == 1 else None

@@ -1,0 +1,123 @@
+"""Memory: of each measurement, and of its parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from strobe.report import tables, units
+from strobe.report.document import Column, Row, Section, Table
+from strobe.results.schema import Component, Measurement, Result
+
+MEANING = (
+    "Above what was in use at the start of a call, the highest of its calls, in {source}: kept is what is alive at its "
+    "end (outputs, and what autograd keeps; negative where more was freed), peak the most at once."
+)
+SOURCES = {
+    "live tensors": "live tensors (without what an operator uses inside itself)",
+    "CUDA allocator": "CUDA's allocator",
+}
+LONG = 30  # rows from which the console leaves the parts out
+
+
+def sections(result: Result, depth: int | None) -> list[Section]:
+    """What each measurement held, then its parts; nothing where nothing was counted."""
+    measurements, found = result.measurements, []
+    if (held := whole(measurements)) is not None:
+        found.append(Section("memory", "Memory", held))
+    for index, m in enumerate(measurements):
+        if (table := parts(m, depth)) is not None:
+            name = f", {units.plain(m.name)}" if len(measurements) > 1 else ""
+            text = [MEANING.format(source=SOURCES.get(m.memory.source or "", "bytes"))]
+            detail = len(table.rows) > LONG or result.study == "compare"
+            found.append(Section(f"part-memory-{index}", f"Memory per part{name}", table, text, detail))
+    return found
+
+
+def whole(measurements: Sequence[Measurement]) -> Table | None:
+    """What each measurement held, or None where nothing was counted."""
+    figures = {
+        "Weights": [m.memory.weights for m in measurements],
+        "Peak activations": [m.memory.peak_activations for m in measurements],
+        "Peak of the process": [m.memory.peak_process for m in measurements],
+        "Peak on the device": [m.memory.peak_device for m in measurements],
+    }
+    rows = [Row([k, *map(units.size, v)]) for k, v in figures.items() if any(b is not None for b in v)]
+    columns = [Column("Memory", numeric=False), *(Column(units.plain(m.name)) for m in measurements)]
+    return Table(columns, rows) if rows else None
+
+
+def parts(measurement: Measurement, depth: int | None = None) -> Table | None:
+    """Weights, what is kept and peak of each part; like blocks of like figures share their rows. None where no part
+    was counted."""
+    roots = _trees([part for part in tables.shown(measurement.components, depth) if not part.other])
+    if all(figures == _NOTHING for root in roots for figures in root.figures()):
+        return None
+    memory = measurement.memory
+    whole = [units.plain(measurement.name), units.size(memory.weights), None, units.size(memory.peak_activations)]
+    rows = [Row(whole, "whole"), *(row for group in _alike(roots) for row in _rows(group))]
+    columns = [Column("Component", numeric=False), Column("Weights"), Column("Kept"), Column("Peak")]
+    return Table(columns, rows).without_empty_columns()
+
+
+_NOTHING = (None, None, None)
+
+
+@dataclass
+class _Tree:
+    part: Component
+    children: list[_Tree] = field(default_factory=list)
+
+    @property
+    def own(self) -> tuple[int | None, int | None, int | None]:
+        return self.part.weight_bytes, self.part.kept_bytes, self.part.peak_bytes
+
+    @property
+    def kind(self) -> str:
+        """The name without its number."""
+        return re.sub(r" \d+$", "", self.part.name)
+
+    def figures(self) -> Iterator[tuple[int | None, int | None, int | None]]:
+        yield self.own
+        for child in self.children:
+            yield from child.figures()
+
+    def like(self, other: _Tree) -> bool:
+        """Whether both are of one kind, with numbers, and have the same parts with the same figures."""
+        numbered = self.kind != self.part.name and self._names() == other._names()
+        return numbered and list(self.figures()) == list(other.figures())
+
+    def _names(self) -> list[object]:
+        return [self.kind, *(child._names() for child in self.children)]
+
+
+def _trees(components: Sequence[Component]) -> list[_Tree]:
+    roots: list[_Tree] = []
+    known: dict[tuple[str, ...], list[_Tree]] = {(): roots}
+    for part in components:
+        tree = _Tree(part)
+        known[tuple(part.path)] = tree.children
+        known.get(tuple(part.path[:-1]), roots).append(tree)
+    return roots
+
+
+def _alike(siblings: Sequence[_Tree]) -> list[list[_Tree]]:
+    """Successive siblings of one kind (block 0, block 1 …) with the same figures, together."""
+    groups: list[list[_Tree]] = []
+    for tree in siblings:
+        if groups and groups[-1][0].like(tree):
+            groups[-1].append(tree)
+        else:
+            groups.append([tree])
+    return groups
+
+
+def _rows(group: Sequence[_Tree]) -> Iterator[Row]:
+    first, last = group[0], group[-1]
+    name = units.plain(first.part.name)
+    if len(group) > 1:
+        name = f"{name} to {units.plain(last.part.name).removeprefix(first.kind).strip()}, each"
+    yield Row([name, *map(units.size, first.own)], "part", first.part.depth)
+    for inside in _alike(first.children):
+        yield from _rows(inside)
