@@ -1,4 +1,4 @@
-"""Rules on the levers of training: what each bought, whether it still trains the same, and how ``lerobot-train`` has it."""
+"""Rules on the levers of training: what each bought, whether it still trains the same, and its flag in LeRobot."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def speed(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 def nothing(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Single levers that make no difference to the time, or a bad one, together in one finding."""
     flat, slow = [], []
-    for comparison, _, after in _pulled(result):
+    for comparison, _before, after in _pulled(result):
         if len(_levers(after)) != 1 or "micro-batches" in after.facts:
             continue
         kind, interval = comparison.verdict.kind, comparison.verdict.interval

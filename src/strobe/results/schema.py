@@ -175,9 +175,7 @@ class GradientAgreement(Data):
     underflow: Finite | None = Field(
         default=None, description="float16: share of the baseline's numbers that are lost to 0 without a loss scaler"
     )
-    overflow: int | None = Field(
-        default=None, description="float16: numbers that are not finite without a loss scaler"
-    )
+    overflow: int | None = Field(default=None, description="float16: numbers that are not finite without a loss scaler")
     note: str = ""
 
 

@@ -76,8 +76,10 @@ class Training:
         """``batch`` with images (B, C, H, W) in ``image_format``."""
         if self.image_format is None:
             return batch
-        pairs = batch.items()
-        return {key: value.contiguous(memory_format=self.image_format) if _image(value) else value for key, value in pairs}
+        images = {
+            key: value.contiguous(memory_format=self.image_format) for key, value in batch.items() if _image(value)
+        }
+        return batch | images
 
     @property
     def _device(self) -> torch.device:

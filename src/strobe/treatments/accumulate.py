@@ -1,7 +1,8 @@
 """Gradient accumulation: the batch in equal micro-batches, one optimizer step for all of them.
 
-The memory of activations is a micro-batch's, the gradient that of the whole batch where the loss is a mean over samples.
-ACT's is a mean over the actions that are not padding, so there it is the same where micro-batches hold equally many.
+The memory of activations is a micro-batch's, the gradient that of the whole batch where the loss is a mean over
+samples. ACT's is a mean over the actions that are not padding, so there it is the same where micro-batches hold
+equally many.
 """
 
 from __future__ import annotations

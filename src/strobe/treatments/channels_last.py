@@ -1,7 +1,7 @@
 """Channels last: images, and the weights of 2-D convolutions, with the channels innermost in memory.
 
-Convolution libraries have their fastest kernels for it on tensor cores and on CPUs with wide vectors; elsewhere it makes
-no difference, or costs conversions.
+Convolution libraries have their fastest kernels for it on tensor cores and on CPUs with wide vectors; elsewhere it
+makes no difference, or costs conversions.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ class _Pair:
     """A tensor's own storage, and one of the same values with the channels last."""
 
     tensor: Tensor
-    _own: Tensor | None = None
-    _last: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self._own = self.tensor.data
+        self._last = self._own.clone(memory_format=LAST)
 
     def put(self) -> None:
-        own = self._own = self.tensor.data
-        if self._last is None or self._last.dtype != own.dtype or self._last.device != own.device:
-            self._last = own.clone(memory_format=LAST)
-        else:
-            self._last.copy_(own)
+        self._own = self.tensor.data
+        if (self._last.dtype, self._last.device) != (self._own.dtype, self._own.device):
+            self._last = self._own.clone(memory_format=LAST)
+        self._last.copy_(self._own)
         self.tensor.data = self._last
 
     def back(self) -> None:
-        assert self._own is not None and self._last is not None
         self._own.copy_(self._last)
         self.tensor.data = self._own
 

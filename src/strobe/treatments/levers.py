@@ -80,4 +80,3 @@ def worth_trying(subject: Subject, batch_size: int) -> tuple[list[Variant], list
         # Treatments of its own: compiled code is made for the settings that it first meets.
         variants.append(parse(names)[0])
     return variants, left_out
-

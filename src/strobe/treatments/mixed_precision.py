@@ -1,4 +1,4 @@
-"""Automatic mixed precision in training: the forward pass under autocast, as accelerate does it for ``lerobot-train``."""
+"""Automatic mixed precision in training: autocast around the forward pass, as accelerate has it in lerobot-train."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AUTO = "auto"
 
 @dataclass
 class MixedPrecision:
-    """Autocast to ``dtype``: bf16, fp16 (with a loss scaler), or auto for what ``policy.use_amp`` does on the device."""
+    """Autocast to ``dtype``: bf16, fp16 (with a loss scaler), or auto for what ``policy.use_amp`` is on the device."""
 
     dtype: str = AUTO
     effect: Effect = "rounding"

@@ -27,7 +27,7 @@ class TensorFloat32:
 
 
 def set_tensor_float(products: str, convolutions: bool) -> Undo:
-    """Float32's ``products`` ('high' is TF32, 'highest' float32) and whether convolutions use TF32; undone by the result."""
+    """Float32's ``products`` ('high' is TF32, 'highest' is not), and whether convolutions use TF32."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
 
     def put(products: str, convolutions: bool) -> None:
