@@ -77,7 +77,7 @@ def direction(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             continue
         noise = (
             f" Two seeds of {comparison.baseline} have a cosine of {same.seed_cosine:.4f}."
-            if same.own_noise and same.seed_cosine is not None
+            if same.seed_cosine is not None
             else ""
         )
         yield Finding(
@@ -85,8 +85,8 @@ def direction(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             level="warning",
             title=f"{comparison.candidate} changes the gradient: cosine {same.cosine:.4f} to {comparison.baseline}",
             seen=f"{_loss(same)}{noise}",
-            why=f"Rounding alone stays above {thresholds.lever_cosine:g} where the numbers fit the format; what is "
-            "below trains towards something else, or hardly at all.",
+            why="That is more than rounding does where the numbers fit the format, and more than other noise does: it "
+            "trains towards something else, or hardly at all.",
             do="Train a few thousand steps both ways and compare the losses before relying on it.",
             evidence={"cosine": same.cosine, "loss_error": same.loss_error},
         )
@@ -169,9 +169,9 @@ def _turned(same: GradientAgreement | None, thresholds: Thresholds) -> bool:
     if same is None:
         return False
     limit = thresholds.lever_cosine
-    if same.own_noise and same.seed_cosine is not None:
-        # Two gradients with different noise have half of their difference each: allow what two seeds differ by, twice.
-        limit = min(limit, 1 - 2 * (1 - same.seed_cosine))
+    if same.seed_cosine is not None:
+        # What other noise does to the gradient anyway is no harm; a variant with noise of its own has it to spare.
+        limit = min(limit, 1 - (2 if same.own_noise else 1) * (1 - same.seed_cosine))
     return same.cosine < limit
 
 

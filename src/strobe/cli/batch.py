@@ -29,6 +29,7 @@ from strobe.cli.parse import help_text, pairs, parse
 from strobe.cli.sweep import keep_sweep, locked, name_of
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
+from strobe.measure.verdicts import unpaired_verdict
 from strobe.results import store
 from strobe.results.sweep import Best, Cell, Sweep
 from strobe.sweeps import grid
@@ -153,11 +154,14 @@ def answer(config: BatchConfig, flags: Sequence[str], search: Search, foretold: 
     sizes = sorted([*search.fitted, *search.failed])
     if not sizes:
         raise KeyboardInterrupt
-    sweep = sweeps.answer(STUDY, [_cell(flags, size) for size in sizes], 1, {}, root, sweeps.wishes(["throughput"]))
+    cells = [_cell(flags, size) for size in sizes]
+    sweep = sweeps.answer(STUDY, cells, 1, {}, root)
     sweep.title = f"{sweep.title.split(':')[0]}: the largest batch of a training step"
     for cell in sweep.cells:
         cell.predicted_bytes = foretold.get(_size(cell))
-    sweep.best = [_fits(config, search, sweep), *(_flat(best, sweep) for best in sweep.best if best.key)]
+    found = {size: store.load(folder_of(root, _cell(flags, size), 1)) for size in search.fitted}
+    samples = {size: result.measurements[0].samples.values for size, result in found.items()}
+    sweep.best = [_fits(config, search, sweep), *_flat(sweep, samples)]
     sweep.findings = [finding for finding in sweep.findings if finding.rule not in ("cells-failed", "throughput-flat")]
     return sweep
 
@@ -185,22 +189,30 @@ def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
     )
 
 
-def _flat(best: Best, sweep: Sweep) -> Best:
-    """From which size on throughput grows no more than the samples can show."""
-    enough = [best.settings, *best.ties]
-    sizes = [(_size(cell), cell.settings in enough) for cell in sweep.cells if cell.rows]
-    fastest = next(cell for cell in sweep.cells if cell.key == best.key)
-    start = knee([one for one in sizes if one[0] <= _size(fastest)]) or _size(fastest)
-    first = next(cell for cell in sweep.cells if _size(cell) == start)
-    rate = f"{first.rows[0].throughput:,.4g} samples/s"
-    if start == _size(fastest):
-        sentence = f"Throughput is best at a batch of {start}: {rate}."
+def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
+    """From which size on throughput grows no more than the samples can show; nothing where no size fitted.
+
+    Args:
+        samples: size → milliseconds of a step, raw.
+    """
+    ran = {_size(cell): cell for cell in sweep.cells if cell.rows}
+    if not ran:
+        return []
+    top = max(ran, key=lambda size: ran[size].rows[0].throughput)
+    each = {size: [value / size for value in values] for size, values in samples.items()}
+    # Too noisy to judge is not the same as no faster.
+    same = ("faster", "no difference shown")
+    start = knee([(size, size == top or unpaired_verdict(each[top], each[size]).kind in same) for size in ran])
+    rates = {size: f"{cell.rows[0].throughput:,.4g} samples/s" for size, cell in ran.items()}
+    if start is None or start >= top:
+        sentence = f"Throughput is best at a batch of {top}: {rates[top]}."
     else:
         sentence = (
-            f"From a batch of {start} on, throughput grows by no more than the noise: {rate} there, at best "
-            f"{fastest.rows[0].throughput:,.4g} at {_size(fastest)}."
+            f"From a batch of {start} on, throughput grows by no more than the noise: {rates[start]} there, at best "
+            f"{rates[top]} at {top}."
         )
-    return best.model_copy(update={"asked": "throughput", "sentence": sentence})
+    cell = ran[start or top]
+    return [Best(asked="throughput", key=cell.key, settings=cell.settings, sentence=sentence)]
 
 
 def _tell(search: Search, size: int, outcome: Outcome, folder: Path) -> None:

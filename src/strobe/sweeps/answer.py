@@ -10,7 +10,7 @@ from strobe.advice.sweep import advise_sweep
 from strobe.results.schema import Machine
 from strobe.results.sweep import Best, Cell, Sweep
 from strobe.sweeps import grid
-from strobe.sweeps.best import Wish, best, parse
+from strobe.sweeps.best import Wish, best
 from strobe.sweeps.scaling import scalings
 from strobe.sweeps.table import Found, collect, common_findings, tabulate, unlike
 
@@ -41,11 +41,6 @@ def answer(
     )
     sweep.findings = [*advise_sweep(sweep), *common_findings(found)]
     return sweep
-
-
-def wishes(texts: Sequence[str]) -> list[Wish]:
-    """Wishes without conditions, such as 'throughput'."""
-    return [parse(text, ()) for text in texts]
 
 
 def _best(wish: Wish, rows: Sequence[Cell], machines: Sequence[Machine], found: Found) -> list[Best]:

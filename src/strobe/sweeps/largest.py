@@ -46,7 +46,7 @@ class Search:
         if small and len(self.fitted) < len(FIRST):
             return small[0]
         gap = max(1, int(self.within * good))
-        if bad - good <= gap:
+        if good >= self.most or (self.failed and bad - good <= gap):
             return None
         foretold = self._foretold()
         if foretold is not None and good < foretold < bad and (self.failed or 2 * good > foretold):
@@ -65,7 +65,7 @@ class Search:
     def _foretold(self) -> int | None:
         """The largest size that the line has room for."""
         line = self._line()
-        if line is None or self.limit is None or line[1] <= 0:
+        if line is None or self.limit is None or line[1] < 1:  # less than a byte a sample: no line to go by
             return None
         return max(0, int((self.limit - line[0]) / line[1]))
 
@@ -77,11 +77,17 @@ class Search:
         return start, slope
 
 
-def knee(throughputs: Sequence[tuple[int, bool]]) -> int | None:
-    """The smallest of (size, whether it is not shown to be slower than the best) from which on all are not."""
+def knee(sizes: Sequence[tuple[int, bool]]) -> int | None:
+    """The smallest size from which up to the best all are as fast: of (size, whether it is not shown to be slower).
+
+    What is slower beyond the best (memory that swaps, a worse kernel) does not count. None without a size.
+    """
+    ranked = sorted(sizes, reverse=True)
+    while ranked and not ranked[0][1]:
+        ranked.pop(0)
     found = None
-    for size, enough in sorted(throughputs, reverse=True):
-        if not enough:
+    for size, as_fast in ranked:
+        if not as_fast:
             break
         found = size
     return found
