@@ -64,7 +64,7 @@ def test_where_memory_is_a_line_the_foretold_size_saves_tries(fits: int):
     assert fits - known.largest <= max(1, int(0.05 * known.largest))
     tries = [len(search.fitted) + len(search.failed) for search in (known, blind)]
     assert tries[0] <= tries[1]
-    assert len(known.failed) <= 2, "what does not fit is slow to find out"
+    assert len(known.failed) <= 3, "what does not fit is slow to find out"
     assert abs((known.predict(fits) or 0) - limit) <= 1
 
 
@@ -96,16 +96,16 @@ def test_wrong_input_is_told_in_a_line(flags: list[str], said: str):
 def test_the_largest_batch_of_a_tiny_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     root = tmp_path / "batch"
     flags = ["--policy.type=act", "--policy.size=tiny", "--device=cpu", "--image_size=64x64", "--iterations=2"]
-    assert command.run([*flags, "--threads=1", "--largest=3", f"--sweep_dir={root}"]) == 0
+    assert command.run([*flags, "--threads=1", "--largest=2", f"--sweep_dir={root}"]) == 0
     answer = store.load_answer(root)
     assert isinstance(answer, Sweep)
-    assert [cell.settings["batch_size"] for cell in answer.cells] == ["2", "3"]
-    assert answer.best[0].sentence.startswith("The largest batch that fits is 3")
+    assert [cell.settings["batch_size"] for cell in answer.cells] == ["2"]
+    assert answer.best[0].sentence.startswith("The largest batch that fits is 2")
     assert "no larger one was tried" in answer.best[0].sentence
     assert all(row.memory_bytes for cell in answer.cells for row in cell.rows)
     said = capsys.readouterr().out
     assert "samples/s" in said
-    # Again with less memory than a process takes: what has ended is there, and what does not fit is no crash.
-    asked = [*flags, "--threads=1", "--largest=3", "--memory_gib=0.05", f"--sweep_dir={tmp_path / 'none'}"]
+    # With less memory than a process takes nothing fits, which is an answer and no crash.
+    asked = [*flags, "--threads=1", "--largest=2", "--memory_gib=0.05", f"--sweep_dir={tmp_path / 'none'}"]
     assert command.run(asked) == 0
     assert "No batch fits" in capsys.readouterr().out
