@@ -53,7 +53,7 @@ class Search:
             return foretold
         if self.failed:
             return (good + bad) // 2
-        if foretold is not None and foretold <= good:  # it is all but there: show that the next does not fit
+        if foretold is not None and good - gap <= foretold <= good:  # show that the next does not fit
             return min(good + gap, self.most)
         return min(max(2 * good, 1), self.most)
 
