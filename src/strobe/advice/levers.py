@@ -22,7 +22,7 @@ ALWAYS = "lerobot-train always has it on"
 NO_FLAG = "lerobot-train has no flag for it"
 
 
-def speed(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def pays(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """Levers that make the step faster and leave the gradient what it is."""
     for comparison, before, after in _pulled(result):
         if comparison.verdict.kind != "faster" or _turned(comparison.gradient, thresholds):
@@ -124,13 +124,13 @@ def accumulation(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         if not held or not now or comparison.verdict.kind == "too noisy":
             continue
         saved, more = 1 - now / held, comparison.verdict.ratio - 1
-        pays = saved >= thresholds.accumulation_saves
+        worth = saved >= thresholds.accumulation_saves
         time = f"{percent(abs(more))} {'more' if more >= 0 else 'less'} time"
         yield Finding(
-            rule="accumulation-saves" if pays else "accumulation-saves-nothing",
+            rule="accumulation-saves" if worth else "accumulation-saves-nothing",
             level="info",
             title=f"{comparison.candidate} takes {percent(saved)} less memory and {time}"
-            if pays
+            if worth
             else f"{comparison.candidate} saves no memory here, and takes {time}",
             seen=f"Peak {_gib(now)} against {_gib(held)}; {ms(whole_ms(after))} against {ms(whole_ms(before))} for the "
             "same effective batch.",
@@ -138,7 +138,7 @@ def accumulation(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             "use the device less well.",
             do=f"{NO_FLAG[0].upper()}{NO_FLAG[1:]}: there a smaller --batch_size with a smaller learning rate is the "
             "way. `strobe batch` finds the largest batch that fits without it."
-            if pays
+            if worth
             else "Leave it off.",
             evidence={"saved": saved, "time": more},
         )
@@ -215,4 +215,4 @@ def _counted(count: int) -> str:
     return "One lever saves" if count == 1 else f"{count} levers save"
 
 
-RULES = (speed, nothing, direction, range_of_float16, accumulation)
+RULES = (pays, nothing, direction, range_of_float16, accumulation)
