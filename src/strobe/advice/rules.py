@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 
-from strobe.advice import backbone, delays, machine, parts, precision, profiles, rtc, training, trust
+from strobe.advice import backbone, delays, levers, machine, parts, precision, profiles, rtc, training, trust
 from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.advice.view import plausible
 from strobe.results.schema import Finding, Result
@@ -19,6 +19,7 @@ RULES: tuple[Rule, ...] = (
     *backbone.RULES,
     *machine.RULES,
     *precision.RULES,
+    *levers.RULES,
     *profiles.RULES,
     *trust.RULES,
 )

@@ -67,6 +67,12 @@ class Thresholds:
     precision_high: float = 2.0
     # Cosine to the baseline's outputs under which a lower precision changes them too much.
     precision_cosine: float = 0.999
+    # Cosine of a lever's gradient to the baseline's under which it trains something else.
+    lever_cosine: float = 0.99
+    # Share of a gradient that float16 loses to 0 without a loss scaler, from which it needs one.
+    underflow: float = 0.01
+    # Share of the peak memory that gradient accumulation must save to be worth its time.
+    accumulation_saves: float = 0.05
     # Kernel time over wall time from which memory traded with the kernel is worth a finding (CPU only).
     kernel_time: float = 0.05
     # Share of the whole in 'other' above which the parts do not explain enough.

@@ -8,6 +8,11 @@ Without --variant, a flow policy (pi0, pi05, smolvla) is compared without and wi
 it is compared with itself in other floating-point formats: fp32, tf32 (CUDA), bf16, fp16, or auto for those that make
 sense on the device.
 
+With --levers it is a training step, with and without what makes training faster or smaller: amp (bf16 or fp16), tf32
+(CUDA), compile, channels_last, fused (the optimizer in one kernel), foreach, forloop and accumulate=N (micro-batches).
+Each step starts from the same weights (the learning rate is 0), and the loss and the gradient of each variant are
+compared with the baseline's for the same batch and seed.
+
 Examples:
   strobe compare --policy.path=FOLDER --rtc.execution_horizon=20 --iterations=50
   strobe compare --policy.type=smolvla --compile                       RTC off and on, eager and compiled
@@ -18,10 +23,12 @@ Examples:
   strobe compare --policy.type=act --precision fp32,bf16
   strobe compare --model.type=vjepa2 --precision=auto
   strobe compare --policy.type=act --variant 'half vision: precision=bf16, precision.part=model.backbone'
+  strobe compare --policy.type=act --levers=auto --dataset.root=DATASET
+  strobe compare --policy.type=diffusion --levers=amp,fused,amp+fused,accumulate=4 --batch_size=64
 
 A variant is 'NAME: key=value, key=value', with the keys policy.FIELD (a setting that is read on every call),
-rtc.FIELD (turns RTC on), compile (a torch.compile mode), precision (fp32, tf32, bf16, fp16) and precision.part (the
-module that gets it; dtypes are converted at its borders).
+rtc.FIELD (turns RTC on), compile (a torch.compile mode), precision (fp32, tf32, bf16, fp16), precision.part (the
+module that gets it; dtypes are converted at its borders) and the levers: amp=bf16, channels_last=true, accumulate=4 …
 """
 
 from __future__ import annotations
@@ -61,8 +68,10 @@ class CompareConfig(RunConfig):
     closed_form: bool = False
     # Precisions side by side, the first one the baseline: fp32,tf32,bf16,fp16, or auto.
     precision: str = ""
-    # What to compare: inference, training forward or training step.
-    phase: str = "inference"
+    # Levers of a training step, each against the step as it is: auto, or e.g. amp,fused,accumulate=4; '+' joins some.
+    levers: str = ""
+    # What to compare: inference, training forward or training step (default: inference; with --levers training step).
+    phase: str = ""
     # What to compare it with, 'NAME: key=value, key=value'; may be repeated (see above).
     variant: list[str] = field(default_factory=list)
 
@@ -76,6 +85,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     """The command's flags, checked. Raises UserError."""
     texts, rest = take_repeated(argv, "--variant")
     flags, config = read_flags(CompareConfig, rest, extra=["--variant"])
+    config.phase = config.phase or ("training step" if config.levers else "inference")
     if config.phase not in ("inference", "training forward", "training step"):
         raise UserError(f"unknown phase '{config.phase}': inference, training forward or training step")
     from strobe.treatments.compile import MODES
@@ -84,7 +94,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
         raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
     check_phases(flags, [config.phase])
     config.variant = texts
-    parsed = [parse_variant(text, config) for text in texts]
+    parsed = [*_levers(config), *(parse_variant(text, config) for text in texts)]
+    _check_batch(parsed, config)
     precisions = _precisions(config.precision, "cpu")
     if config.phase == "training step" and (precisions or any("precision" in variant.facts() for variant in parsed)):
         raise UserError("a training step would train each precision's copy of the weights: compare 'training forward'")
@@ -102,8 +113,14 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
     from strobe.treatments.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
     from strobe.treatments.treatment import Variant
 
-    variants = [parse_variant(text, config) for text in config.variant]
+    variants = [*_levers(config), *(parse_variant(text, config) for text in config.variant)]
     subject = load_subject(flags, config, live)
+    left_out: list[str] = []
+    if config.levers == "auto":
+        from strobe.treatments.levers import worth_trying
+
+        found, left_out = worth_trying(subject, options_of(config).batch_size)
+        variants = [*found, *variants]
     if config.rtc is not None:
         require(subject)
     asked = config.rtc is not None or not (variants or config.compile)
@@ -136,8 +153,35 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
     result, measured = compare(subject, variants, config.phase, options, live)  # type: ignore[arg-type]
     if not result.measurements:
         raise KeyboardInterrupt
+    result.notes += [f"left out: {reason}" for reason in left_out]
     answer = Answer(result, flags, config, latest(measured.sections, ITERATION))
     return profilers.look(answer, config.phase, variants[0], live)  # type: ignore[arg-type]
+
+
+def _levers(config: CompareConfig) -> list[Any]:
+    """``--levers``' variants, but for 'auto', which needs the policy. Raises UserError."""
+    from strobe.treatments.levers import parse
+
+    if not config.levers:
+        return []
+    if config.phase != "training step":
+        raise UserError(f"--levers are pulled in a training step, not in '{config.phase}': leave out --phase")
+    if config.precision or config.closed_form or config.rtc is not None:
+        raise UserError("--levers are about training: leave out --precision, --closed_form and --rtc")
+    return [] if config.levers == "auto" else parse(config.levers)
+
+
+def _check_batch(variants: Sequence[Any], config: CompareConfig) -> None:
+    """Raises UserError for micro-batches that the batch cannot be cut into, or levers that inference does not have."""
+    size = options_of(config).batch_size
+    for variant in variants:
+        facts = variant.facts()
+        of_training = [name for name in ("amp", "micro-batches", "optimizer") if name in facts]
+        if of_training and config.phase == "inference":
+            raise UserError(f"'{variant.name}': {of_training[0]} is of training: add --phase='training step'")
+        if size % int(facts.get("micro-batches", 1)):
+            count = facts["micro-batches"]
+            raise UserError(f"'{variant.name}': a batch of {size} cannot be cut into {count}: change --batch_size")
 
 
 def _precisions(text: str, device: str) -> tuple[str, ...]:
@@ -159,6 +203,7 @@ def _precisions(text: str, device: str) -> tuple[str, ...]:
 def parse_variant(text: str, config: CompareConfig) -> Any:
     """``'NAME: key=value, key=value'`` as a Variant. Raises UserError."""
     from strobe.treatments.compile import MODES, Compile
+    from strobe.treatments.levers import LEVERS, lever
     from strobe.treatments.precision import Precision
     from strobe.treatments.rtc import RealTimeChunking
     from strobe.treatments.settings import Settings
@@ -187,8 +232,10 @@ def parse_variant(text: str, config: CompareConfig) -> Any:
             treatments.append(Compile(value))
         elif key in ("precision", "precision.part"):
             precision[key] = str(value)
+        elif key in LEVERS:
+            treatments.append(lever(key, raw.strip()))
         else:
-            known = "policy.FIELD, rtc.FIELD, compile, precision or precision.part"
+            known = f"policy.FIELD, rtc.FIELD, precision, precision.part, {', '.join(LEVERS)}"
             raise UserError(f"--variant '{text}': unknown key '{key}': {known}")
     if precision:
         if "precision" not in precision:

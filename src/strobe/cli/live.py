@@ -57,9 +57,12 @@ class Live:
 
 
 class CellsLive:
-    """The progress of a sweep: cells done, running and left, and the time that they will take."""
+    """The progress of a sweep: cells done, running and left, and the time that they will take.
 
-    def __init__(self, cells: int, known: int) -> None:
+    ``cells`` is None where what comes next depends on what has ended.
+    """
+
+    def __init__(self, cells: int | None, known: int) -> None:
         self.console = Console(stderr=True)
         self._cells, self._known = cells, known
         self._done, self._failed = 0, 0
@@ -70,8 +73,9 @@ class CellsLive:
 
     def __enter__(self) -> Self:
         known = f", {self._known} there already" if self._known else ""
-        self._print(f"{self._cells} runs to go{known}")
-        if self.console.is_terminal and self._cells:
+        if self._cells is not None:
+            self._print(f"{self._cells} runs to go{known}")
+        if self.console.is_terminal and self._cells != 0:
             columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
             self._bar = Progress(*columns, console=self.console, transient=True, refresh_per_second=1)
             self._bar.start()
@@ -102,16 +106,19 @@ class CellsLive:
         self._failed += outcome.status != "done"
         self._took.append(outcome.duration_s)
         reason = f": {outcome.reason}" if outcome.reason else ""
-        self._print(f"{self._done}/{self._cells}  {job.label}  {outcome.status}, {outcome.duration_s:.0f} s{reason}")
+        self._print(f"{self._place()}  {job.label}  {outcome.status}, {outcome.duration_s:.0f} s{reason}")
         self._update("")
+
+    def _place(self) -> str:
+        return str(self._done) if self._cells is None else f"{self._done}/{self._cells}"
 
     def _update(self, line: str) -> None:
         if self._bar is None:
             return
-        left = self._cells - self._done
         failed = f", {self._failed} failed" if self._failed else ""
         time_left = ""
-        if self._took:
+        if self._took and self._cells is not None:
+            left = self._cells - self._done
             seconds = left * sum(self._took) / len(self._took) / max(1, len(self._running))
             time_left = f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
         running = "; ".join(self._running.values())
@@ -119,7 +126,7 @@ class CellsLive:
         self._bar.update(
             self._task,
             completed=self._done,
-            description=f"{self._done}/{self._cells} cells{failed}{time_left}; {running}{said}",
+            description=f"{self._place()} cells{failed}{time_left}; {running}{said}",
         )
 
     def _print(self, text: str) -> None:

@@ -26,6 +26,7 @@ conditions may also name an axis or 'measurement'.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
 import shlex
@@ -108,18 +109,12 @@ def run(argv: Sequence[str]) -> int:
         raise UserError(
             f"{len(invalid)} of {len(cells)} cells are refused (--skip-invalid goes on without them):\n{listed}"
         )
-    root = config.sweep_dir or Path("runs") / _name(study, cells)
+    root = config.sweep_dir or Path("runs") / name_of(study, cells)
     started = time.monotonic()
     if config.dry_run:
         dry_run(study, config, cells, invalid, root)
         return 0
-    root.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(root / ".lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"another sweep is running in {root}: wait for it, or name another --sweep_dir") from None
-    with lock:
+    with locked(root):
         from strobe.cli.common import plain
         from strobe.sweeps.answer import answer
 
@@ -129,7 +124,7 @@ def run(argv: Sequence[str]) -> int:
         sweep.command = ["strobe", "sweep", *argv]
         sweep.config = {"sweep": plain(config), "flags": list(cells[0].argv[: -len(cells[0].settings)])}
         sweep.duration_s = round(time.monotonic() - started, 3)
-        _keep(sweep, root)
+        keep_sweep(sweep, root)
     if not complete:
         left = sum(run.status == "not run" for cell in sweep.cells for run in cell.runs)
         print(f"stopped with {left} runs left; go on with the same command:\n  {shlex.join(sweep.command)}")
@@ -253,7 +248,21 @@ def _launcher(config: SweepConfig, jobs: Sequence[Job], live: CellsLive) -> Iter
     return run_here(jobs, live)
 
 
-def _keep(sweep: Sweep, root: Path) -> None:
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Make the sweep's folder and have it alone. Raises UserError where another sweep has it."""
+    root.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(root / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(f"another sweep is running in {root}: wait for it, or name another --sweep_dir") from None
+    with lock:
+        yield
+
+
+def keep_sweep(sweep: Sweep, root: Path) -> None:
+    """Write the sweep's answer and its report, and show it."""
     from strobe.cli.common import show
     from strobe.report import html
     from strobe.results import store
@@ -325,5 +334,6 @@ def _expected(
     return expected, f"at most: --seconds, and {START_S:.0f} s a cell to start"
 
 
-def _name(study: str, cells: Sequence[Cell]) -> str:
+def name_of(study: str, cells: Sequence[Cell]) -> str:
+    """The name of the sweep's folder."""
     return re.sub(r"[^a-z0-9_.]+", "-", f"sweep_{study}_{subject_of(cells)}".lower())

@@ -126,6 +126,10 @@ def _sections(result: Result, depth: int | None) -> list[Section]:
         if (same := tables.agreement(result)) is not None:
             said = [units.plain(c.agreement.note) for c in result.comparisons if c.agreement and c.agreement.note]
             sections.append(Section("agreement", "Do they act the same?", same, text=said))
+    if side_by_side and (same := tables.gradients(result)) is not None:
+        notes = [c.gradient.note for c in result.comparisons if c.gradient and c.gradient.note]
+        text = [units.plain(note) for note in dict.fromkeys(notes)]
+        sections.append(Section("gradients", "Do they train the same?", same, text=text))
     if (inside := tables.guidance(result.measurements)) is not None:
         sections.append(Section("guidance", "Inside Real-Time Chunking", inside))
     if side_by_side and len(parted) > 1:

@@ -136,23 +136,24 @@ def cells(sweep: Sweep) -> Table:
     # The first column is a label in every renderer.
     columns = [Column(units.plain(axis.name), axis.numbers is not None and i > 0) for i, axis in enumerate(sweep.axes)]
     columns += [Column("Measurement", numeric=False), *(column for column, _ in figures)]
-    columns += [Column("Machine"), Column("Why", numeric=False)]
+    columns += [Column("Memory foretold"), Column("Machine"), Column("Why", numeric=False)]
     held = iter(of_rows)
     rows: list[Row] = []
     kinds = []
     for cell in in_order(sweep):
         settings: list[str | None] = [units.plain(cell.settings.get(axis.name, "")) or None for axis in sweep.axes]
+        foretold = units.size(cell.predicted_bytes)
         machine = (ran_on(cell) or None) if len(sweep.machines) > 1 else None
         why = None if cell.status == "done" else _short(cell.reason) or cell.status
         if not cell.rows:
             became = "no figures" if cell.status == "done" else cell.status
-            rows.append(Row([*settings, became, *(None for _ in figures), machine, why]))
+            rows.append(Row([*settings, became, *(None for _ in figures), foretold, machine, why]))
             kinds.append("other")
         for row in cell.rows:
             found = next(held)
             shown = [figure(row, found) for _, figure in figures]
             partly = f"{cell.status}: {why}" if why and cell.reason else why
-            rows.append(Row([*settings, units.plain(row.measurement), *shown, machine, partly]))
+            rows.append(Row([*settings, units.plain(row.measurement), *shown, foretold, machine, partly]))
             kinds.append("whole" if _is_best(sweep, cell, row) else "part")
     # A row gets its kind last: 'whole' would keep its figures from holding a column.
     table = Table(columns, rows).without_empty_columns()

@@ -89,6 +89,8 @@ def per_call(m: Measurement) -> dict[str, float]:
     clips, frames = m.facts.get("batch size"), m.facts.get("frames per clip")
     if isinstance(clips, int) and isinstance(frames, int) and max(clips, frames) < 1e6:
         return {"images/s": clips} if frames == 1 else {"clips/s": clips, "frames/s": clips * frames}
+    if m.phase != "inference" and isinstance(clips, int) and clips < 1e6:
+        return {RATES[m.phase]: 1, "samples/s": clips}
     return {RATES[m.phase]: 1}
 
 
@@ -127,6 +129,19 @@ def agreement(result: Result) -> Table | None:
             cells = [_compared(pair), f"{same.cosine:.6f}", units.number(same.largest_error)]
             rows.append(Row([*cells, units.number(same.mean_error), f"{same.observations:,}"]))
     return Table(columns, rows) if rows else None
+
+
+def gradients(result: Result) -> Table | None:
+    """How far the loss and the gradient of each candidate are from its baseline's, or None where that is not known."""
+    columns = [Column("Gradient of", numeric=False), Column("Cosine"), Column("Relative error"), Column("Loss")]
+    columns += [Column("Baseline's loss"), Column("Relative error of it"), Column("Cosine of two seeds")]
+    rows = []
+    for pair in result.comparisons:
+        if (same := pair.gradient) is not None:
+            cells = [_compared(pair), f"{same.cosine:.6f}", units.number(same.error, 3), units.number(same.loss, 6)]
+            cells += [units.number(same.baseline_loss, 6), units.number(same.loss_error, 3)]
+            rows.append(Row([*cells, None if same.seed_cosine is None else f"{same.seed_cosine:.6f}"]))
+    return Table(columns, rows).without_empty_columns() if rows else None
 
 
 def _compared(pair: Comparison) -> str:

@@ -174,6 +174,25 @@ class Agreement(Data):
     note: str = ""
 
 
+class GradientAgreement(Data):
+    """How far the loss and the gradient of two variants differ on the same batch, with the same weights and seed."""
+
+    loss: Finite | None = Field(description="the candidate's; None where it is infinite or not a number")
+    baseline_loss: Finite | None
+    loss_error: Finite | None = Field(default=None, description="absolute difference over the baseline's loss")
+    cosine: Finite = Field(description="of the two gradients, all parameters as one vector; 0 where one is not finite")
+    error: Finite | None = Field(default=None, description="length of the gradients' difference over the baseline's")
+    seed_cosine: Finite | None = Field(
+        default=None, description="of the baseline's gradients under two seeds: what other noise alone changes"
+    )
+    own_noise: bool = Field(default=False, description="the candidate draws other noise than the baseline does")
+    underflow: Finite | None = Field(
+        default=None, description="float16: share of the baseline's numbers that are lost to 0 without a loss scaler"
+    )
+    overflow: int | None = Field(default=None, description="float16: numbers that are not finite without a loss scaler")
+    note: str = ""
+
+
 class Comparison(Data):
     """A candidate judged against a baseline; both are names of measurements in the same result."""
 
@@ -183,6 +202,7 @@ class Comparison(Data):
     difference: Interval | None = Field(default=None, description="of the medians, candidate − baseline, milliseconds")
     difference_ms: Finite
     agreement: Agreement | None = None
+    gradient: GradientAgreement | None = None
 
 
 class Finding(Data):

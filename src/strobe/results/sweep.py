@@ -90,6 +90,7 @@ class Cell(Data):
     settings: dict[str, str] = Field(description="axis name → value")
     status: Status = Field(description="'done' if every repeat is; otherwise what became of the first that is not")
     reason: str = ""
+    predicted_bytes: int | None = Field(default=None, description="the memory that was foretold before it ran")
     runs: list[CellRun] = Field(default_factory=list)
     rows: list[Row] = Field(default_factory=list)
 

@@ -10,7 +10,9 @@ from strobe.errors import UserError
 from strobe.measure.verdicts import difference_interval, paired_verdict
 from strobe.results.schema import Agreement, Comparison, Measurement, Result
 from strobe.studies.breakdown import begin
+from strobe.studies.gradients import gradients
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
+from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Phase, Subject
 from strobe.treatments.precision import DTYPES
 from strobe.treatments.treatment import Variant
@@ -53,7 +55,22 @@ def compare(
         for baseline, candidate in _pairs(measured.measurements)
         if len(candidate.samples.values) > 1
     ]
+    if phase != "inference" and result.status == "complete" and isinstance(subject, PolicySubject):
+        try:
+            _compare_gradients(subject, variants, result, options, reporter)
+        except KeyboardInterrupt:
+            result.status = "interrupted"
     return result, measured
+
+
+def _compare_gradients(
+    subject: PolicySubject, variants: Sequence[Variant], result: Result, options: Options, reporter: Reporter
+) -> None:
+    agreements, note = gradients(subject, variants, options.batch_size, reporter)
+    for comparison in result.comparisons:
+        if comparison.baseline == variants[0].name:
+            comparison.gradient = agreements.get(comparison.candidate)
+    result.notes += [note] if note else []
 
 
 def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> Comparison:

@@ -166,8 +166,19 @@ def measure(
         return run
 
     reporter.stage(f"{phase}: {', '.join(variant.name for variant in variants)}")
-    with Attached(hooks), timeline:
-        collected = collect({v.name: runner(v) for v in variants}, options.budget, reporter.progress)
+    with Attached(hooks):
+        for variant in variants:  # compiling can take longer than all the sampling, whose time it is not
+            if variant.facts().get("compiled"):
+                reporter.stage(f"compiling {variant.name}")
+                undo = variant.apply(subject)
+                try:
+                    call(0)
+                finally:
+                    undo()
+        if any(variant.facts().get("compiled") for variant in variants):
+            reporter.stage(f"{phase}: {', '.join(variant.name for variant in variants)}")
+        with timeline:
+            collected = collect({v.name: runner(v) for v in variants}, options.budget, reporter.progress)
     runs = _by_variant(iterations(timeline.sections(), ITERATION), order)
     skip, interrupted = collected.warmup_rounds, collected.interrupted
     kept = {name: runs.get(name, [])[skip : skip + len(s.values)] for name, s in collected.samples.items()}

@@ -18,6 +18,7 @@ from strobe.subjects.anatomy import Anatomy, anatomy_of
 from strobe.subjects.inputs import Inputs
 from strobe.subjects.policies import Loaded
 from strobe.subjects.subject import ITERATION, Facts, Phase
+from strobe.subjects.training import Training, micro_batches
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Hook
 from strobe.timeline.sections import section
@@ -39,7 +40,7 @@ class PolicySubject:
         self.anatomy: Anatomy = anatomy_of(self.policy)
         self.loaded.info.anatomy = self.anatomy.name
         self.loaded.info.inputs = self.inputs.description
-        self._optimizer: torch.optim.Optimizer | None = None
+        self.training = Training(self.policy)
 
     @property
     def policy(self) -> PreTrainedPolicy:
@@ -59,7 +60,7 @@ class PolicySubject:
 
     @property
     def compiled(self) -> Sequence[tuple[str, str]]:
-        return self.anatomy.compiled or (("", "predict_action_chunk"),)
+        return self.anatomy.compiled or (("", "predict_action_chunk"), ("", "forward"))
 
     @property
     def device(self) -> torch.device:
@@ -99,7 +100,9 @@ class PolicySubject:
         """What one iteration of ``phase`` is, as a function of the iteration's index.
 
         A training phase runs the policy in training mode on one raw batch of ``batch_size`` samples, as
-        ``lerobot-train`` does: preprocessing, forward; for a step also backward, clipping, optimizer.
+        ``lerobot-train`` does: preprocessing, forward; for a step also backward, clipping, optimizer. `training` says
+        how, and is what treatments change. The learning rate is 0, so that every step is the same step: the
+        arithmetic is all there, and the weights stay as they are.
 
         Raises:
             UserError: the memory for a training step is not there.
@@ -110,6 +113,21 @@ class PolicySubject:
             self._require_memory()
         raw = self.inputs.batch(batch_size)
         return lambda index: self._train(raw, index, step=phase == "training step")
+
+    def gradient(self, raw: dict[str, Any], index: int = 0, scale: float = 1.0) -> Tensor:
+        """The loss of ``raw``, with its gradient left in the parameters' ``grad``; for looking, not for timing.
+
+        The backward pass starts from the loss times ``scale``, and the gradient is divided by it again. The noise is
+        the same whenever the index is.
+        """
+        self.policy.train()
+        self.policy.zero_grad()
+        torch.manual_seed(self.seed + index)
+        loss = self._passes(raw, lambda part: part * scale)
+        for parameter in self.policy.parameters():
+            if parameter.grad is not None and scale != 1:
+                parameter.grad /= scale
+        return loss
 
     def facts(self, phase: Phase, batch_size: int) -> Facts:
         """What the policy's config says about the work of one call."""
@@ -148,40 +166,54 @@ class PolicySubject:
             free = torch.cuda.mem_get_info(self.device)[0]
         else:
             free = psutil.virtual_memory().available
-        if self._optimizer is None and needed > free:
+        if not self.training.begun and needed > free:
             raise UserError(
                 f"a training step of this policy needs about {needed / 2**30:.0f} GiB beyond its weights for gradients "
                 f"and Adam's moments, and {free / 2**30:.0f} GiB are free: freeze parts of it, or --policy.size=tiny"
             )
 
     def _train(self, raw: dict[str, Any], index: int, *, step: bool) -> Tensor:
-        policy, config = self.policy, self.policy.config
+        policy, training = self.policy, self.training
         policy.train()
         torch.manual_seed(self.seed + index)
-        if step and self._optimizer is None:
-            preset = config.get_optimizer_preset()
-            optimizer = preset.build(policy.get_optim_params())
-            if not isinstance(optimizer, torch.optim.Optimizer):
-                raise TypeError(
-                    f"{config.type}'s optimizer preset builds {type(optimizer).__name__}, not one optimizer"
-                )
-            self._optimizer = optimizer
-            self._clip = getattr(preset, "grad_clip_norm", 0.0) or float("inf")
+        optimizer = training.optimizer if step else None
+        scaler = training.scaler if step else None
         with section(ITERATION):
-            with section("preprocessing"):
-                batch = self.loaded.preprocessor(dict(raw))
-            with section("forward"):
-                loss = policy.forward(batch)[0]
-            if step and self._optimizer is not None:
-                with section("backward"):
-                    loss.backward()
+            scaled = (scaler.scale if scaler is not None else lambda loss: loss) if step else None
+            loss = self._passes(raw, scaled)
+            if optimizer is not None:
                 with section("gradient clipping"):
-                    torch.nn.utils.clip_grad_norm_(policy.parameters(), self._clip)
+                    if scaler is not None:
+                        scaler.unscale_(optimizer)
+                    torch.nn.utils.clip_grad_norm_(policy.parameters(), training.clip)
                 with section("optimizer"):
-                    self._optimizer.step()
-                    self._optimizer.zero_grad()
+                    if scaler is not None:
+                        scaler.step(optimizer)
+                        scaler.update()
+                    else:
+                        optimizer.step()
+                    optimizer.zero_grad()
             synchronise(self.device)
-        return loss.detach()
+        return loss
+
+    def _passes(self, raw: dict[str, Any], scaled: Callable[[Tensor], Tensor] | None) -> Tensor:
+        """Forward, and backward from what ``scaled`` makes of the loss, of each micro-batch. Returns the mean loss."""
+        parts = micro_batches(raw, self.training.micro_batches)
+        losses = []
+        for part in parts:
+            with section("preprocessing"):
+                batch = self.training.laid_out(self.loaded.preprocessor(dict(part)))
+            with section("forward"), self.training.autocasting():
+                loss = self.policy.forward(batch)[0]
+            if self.training.dtype is not None:  # as accelerate does with what comes out of autocast
+                loss = loss.float()
+            if len(parts) > 1:
+                loss = loss / len(parts)
+            if scaled is not None:
+                with section("backward"):
+                    scaled(loss).backward()
+            losses.append(loss.detach())
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
 
 def _step_name(kind: type) -> str:

@@ -21,13 +21,17 @@ class Compile:
     mode: str = "default"
     effect: Effect = "rounding"
     _compiled: list[tuple[Any, str, Any]] | None = field(default=None, init=False, repr=False)
+    _flag: str = field(default="", init=False, repr=False)
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"compiled": True, "compile mode": self.mode}
+        facts: dict[str, str | int | float | bool | None] = {"compiled": True, "compile mode": self.mode}
+        return facts | {"compile in lerobot-train": self._flag} if self._flag else facts
 
     def apply(self, subject: Subject) -> Undo:
         if self._compiled is None:
             self._compiled = []
+            if hasattr(getattr(subject.module, "config", None), "compile_model"):  # not every policy's config has it
+                self._flag = f"--policy.compile_model=true --policy.compile_mode={self.mode}"
             for path, method in subject.compiled:
                 owner = attrgetter(path)(subject.module) if path else subject.module
                 self._compiled.append((owner, method, torch.compile(getattr(owner, method), mode=self.mode)))

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
 from strobe.treatments import casts
+from strobe.treatments.tf32 import set_tensor_float
 from strobe.treatments.treatment import Effect, Undo
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -129,8 +130,7 @@ class Precision:
         before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         if before != wanted:
             self.effect = "rounding"
-            stack.callback(_set_tensor_float, *before)
-            _set_tensor_float(*wanted)
+            stack.callback(set_tensor_float(*wanted))
 
     def _refusing(self, inner: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
         where = f"{self.part} of {subject.info.name}" if self.part else subject.info.name
@@ -245,8 +245,3 @@ def _plain(tensor: Tensor) -> bool:
     # A quantised tensor may say that it is float32: what is of a class of its own is not for casting.
     dtypes = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
     return tensor.dtype in dtypes and type(tensor) in (Tensor, nn.Parameter) and type(tensor.data) is Tensor
-
-
-def _set_tensor_float(products: str, convolutions: bool) -> None:
-    torch.set_float32_matmul_precision(products)
-    torch.backends.cudnn.allow_tf32 = convolutions

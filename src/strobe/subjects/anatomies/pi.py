@@ -54,6 +54,11 @@ def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
 
 register(
     Anatomy(
-        "pi", ("pi05", "pi0"), probes, training=training, inference=inference, compiled=(("model", "sample_actions"),)
+        "pi",
+        ("pi05", "pi0"),
+        probes,
+        training=training,
+        inference=inference,
+        compiled=(("model", "sample_actions"), ("model", "forward")),
     )
 )

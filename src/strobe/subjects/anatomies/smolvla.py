@@ -47,6 +47,6 @@ register(
         probes,
         training=training,
         inference=inference,
-        compiled=(("model", "sample_actions"),),
+        compiled=(("model", "sample_actions"), ("model", "forward")),
     )
 )

@@ -1,0 +1,245 @@
+"""strobe batch: which is the largest training batch that fits, and from which on is a larger one no faster?
+
+Each size is a full training step (forward, backward, clipping, optimizer) in a process of its own, so that running out
+of memory is a row of the table and not the end. Two small batches foretell the memory of larger ones (a + b × batch);
+sizes are then doubled, the foretold one is tried itself, and the rest is bisected. The table shows what was foretold
+beside what was measured, with milliseconds per step and samples per second.
+
+The limit is the device's memory, or on the CPU what is free (of the machine, the container or the job) or --memory_gib.
+A size is kept when it ends: interrupted or killed, the same command goes on where it was.
+
+Examples:
+  strobe batch --policy.type=act --dataset.root=DATASET
+  strobe batch --policy.type=diffusion --policy.device=cuda --policy.use_amp=true
+  strobe batch --policy.type=act --memory_gib=8 --largest=256 --seconds=5
+
+The other flags are those of `strobe breakdown`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from strobe.cli.live import CellsLive
+from strobe.cli.parse import help_text, pairs, parse
+from strobe.cli.sweep import keep_sweep, locked, name_of
+from strobe.errors import UserError
+from strobe.measure.memory import available_bytes
+from strobe.measure.verdicts import unpaired_verdict
+from strobe.results import store
+from strobe.results.sweep import Best, Cell, Sweep
+from strobe.sweeps import grid
+from strobe.sweeps.execute import Job, Limits, Outcome, execute
+from strobe.sweeps.largest import Search, knee
+from strobe.sweeps.table import ended, folder_of
+
+STUDY = "breakdown"
+PHASE = "--phases=[training step]"
+SECONDS = "--seconds=10"
+REFUSED = {
+    "--batch_size": "the search chooses it",
+    "--phases": "what is measured is a training step",
+    "--output_dir": "the search's folder is --sweep_dir",
+    "--skip_counting": "the search needs the memory",
+}
+DID_NOT = ("out of memory", "timed out")
+
+
+@dataclass
+class BatchConfig:
+    # The largest size to try.
+    largest: int = 1024
+    # Stop once the gap to a size that does not fit is below this fraction of the size that does.
+    within: float = 0.05
+    # Resident memory that a size may take, in GiB (default: 90 % of what is free when the search starts).
+    memory_gib: float | None = None
+    # Seconds that a size may take; one that takes longer counts as one that does not fit.
+    timeout: float = 600.0
+    # Try again what did not fit.
+    retry: bool = False
+    # The search's folder (default: runs/sweep_batch_POLICY).
+    sweep_dir: Path | None = None
+
+
+_OWN = tuple(BatchConfig.__dataclass_fields__)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; see the module's docstring."""
+    if not argv or {"-h", "--help"} & set(argv):
+        print(help_text(__doc__ or "", BatchConfig))
+        return 0
+    config, flags = read(argv)
+    started = time.monotonic()
+    root = config.sweep_dir or Path("runs") / name_of("batch", [_cell(flags, 1)])
+    with locked(root):
+        from strobe.cli.common import plain
+
+        search, foretold, complete = look(config, flags, root)
+        sweep = answer(config, flags, search, foretold, root)
+        sweep.status = "complete" if complete else "interrupted"
+        sweep.command = ["strobe", "batch", *argv]
+        sweep.config = {"batch": plain(config), "flags": flags}
+        sweep.duration_s = round(time.monotonic() - started, 3)
+        keep_sweep(sweep, root)
+    if not complete:
+        print(f"stopped before the answer; go on with the same command:\n  {shlex.join(sweep.command)}")
+        return 130
+    return 0
+
+
+def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
+    """The search's flags, and the breakdown's. Raises UserError."""
+    from strobe.cli import breakdown
+    from strobe.cli.common import check_values
+
+    own, rest = [], []
+    for name, value in pairs(argv):
+        written = name if value is None else f"{name}={value}"
+        (own if name.removeprefix("--") in _OWN else rest).append(written)
+    config = parse(BatchConfig, own)
+    named = {flag.split("=", 1)[0] for flag in rest}
+    for flag, why in REFUSED.items():
+        if flag in named:
+            raise UserError(f"{flag} is not for this: {why}")
+    for name, value, least in (("largest", config.largest, 1), ("timeout", config.timeout, 1)):
+        if value < least:
+            raise UserError(f"--{name}={value}: must be at least {least}")
+    if not 0 < config.within < 1:
+        raise UserError(f"--within={config.within}: a fraction between 0 and 1")
+    if config.memory_gib is not None and not config.memory_gib > 0:
+        raise UserError(f"--memory_gib={config.memory_gib}: must be above 0")
+    flags = [*rest, PHASE, *([] if {"--seconds", "--iterations"} & named else [SECONDS])]
+    checked, _ = breakdown.read(flags)
+    check_values(checked)
+    return config, flags
+
+
+def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search, dict[int, int], bool]:
+    """Try sizes until the answer is known. Returns the search, size → bytes foretold, and whether it was completed.
+
+    Raises UserError where a size failed for another reason than memory or time.
+    """
+    allowed = int(config.memory_gib * 2**30) if config.memory_gib is not None else int(0.9 * available_bytes())
+    limits = Limits(config.timeout, allowed)
+    search = Search(config.largest, config.within, allowed)
+    foretold: dict[int, int] = {}
+    with CellsLive(None, 0) as live:
+        try:
+            while (size := search.next()) is not None:
+                if (bytes_ := search.predict(size)) is not None:
+                    foretold[size] = bytes_
+                cell = _cell(flags, size)
+                folder = folder_of(root, cell, 1)
+                outcome = ended(root, cell, 1)
+                if outcome is None or (config.retry and outcome.status != "done"):
+                    job = Job(cell.key, 1, STUDY, cell.argv, _label(size, foretold), folder, limits)
+                    live.began(job)
+                    outcome = execute(job, lambda line, job=job: live.said(job, line))
+                    live.ended(job, outcome)
+                _tell(search, size, outcome, folder)
+        except KeyboardInterrupt:
+            return search, foretold, False
+    return search, foretold, True
+
+
+def answer(config: BatchConfig, flags: Sequence[str], search: Search, foretold: dict[int, int], root: Path) -> Sweep:
+    """The table of the sizes tried, with the answer in sentences."""
+    from strobe.sweeps import answer as sweeps
+
+    sizes = sorted([*search.fitted, *search.failed])
+    if not sizes:
+        raise KeyboardInterrupt
+    cells = [_cell(flags, size) for size in sizes]
+    sweep = sweeps.answer(STUDY, cells, 1, {}, root)
+    sweep.title = f"{sweep.title.split(':')[0]}: the largest batch of a training step"
+    for cell in sweep.cells:
+        cell.predicted_bytes = foretold.get(_size(cell))
+    found = {size: store.load(folder_of(root, _cell(flags, size), 1)) for size in search.fitted}
+    samples = {size: result.measurements[0].samples.values for size, result in found.items()}
+    sweep.best = [_fits(config, search, sweep), *_flat(sweep, samples)]
+    sweep.findings = [finding for finding in sweep.findings if finding.rule not in ("cells-failed", "throughput-flat")]
+    return sweep
+
+
+def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
+    if search.largest is None:
+        smallest = min(sweep.cells, key=_size)
+        return Best(asked="largest batch", key=None, sentence=f"No batch fits: {_size(smallest)} {_why(smallest)}.")
+    cell = next(cell for cell in sweep.cells if _size(cell) == search.largest)
+    row = cell.rows[0]
+    held = f", {row.memory_bytes / 2**30:.2f} GiB at its peak" if row.memory_bytes else ""
+    failed = min((cell for cell in sweep.cells if cell.status in DID_NOT), key=_size, default=None)
+    if failed is not None:
+        beyond = f"{_size(failed)} {_why(failed)}"
+    elif search.largest >= config.largest:
+        beyond = "no larger one was tried (--largest)"
+    else:
+        beyond = "the search was stopped there"
+    sentence = (
+        f"The largest batch that fits is {search.largest}: {row.ms.median:,.4g} ms a step, "
+        f"{row.throughput:,.4g} samples/s{held}; {beyond}."
+    )
+    return Best(
+        asked="largest batch", key=cell.key, settings=cell.settings, measurement=row.measurement, sentence=sentence
+    )
+
+
+def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
+    """From which size on throughput grows no more than the samples can show; nothing where no size fitted.
+
+    Args:
+        samples: size → milliseconds of a step, raw.
+    """
+    ran = {_size(cell): cell for cell in sweep.cells if cell.rows}
+    if not ran:
+        return []
+    top = max(ran, key=lambda size: ran[size].rows[0].throughput)
+    each = {size: [value / size for value in values] for size, values in samples.items()}
+    # Too noisy to judge is not the same as no faster.
+    same = ("faster", "no difference shown")
+    start = knee([(size, size == top or unpaired_verdict(each[top], each[size]).kind in same) for size in ran])
+    rates = {size: f"{cell.rows[0].throughput:,.4g} samples/s" for size, cell in ran.items()}
+    if start is None or start >= top:
+        sentence = f"Throughput is best at a batch of {top}: {rates[top]}."
+    else:
+        sentence = (
+            f"From a batch of {start} on, throughput grows by no more than the noise: {rates[start]} there, at best "
+            f"{rates[top]} at {top}."
+        )
+    cell = ran[start or top]
+    return [Best(asked="throughput", key=cell.key, settings=cell.settings, sentence=sentence)]
+
+
+def _tell(search: Search, size: int, outcome: Outcome, folder: Path) -> None:
+    if outcome.status in DID_NOT:
+        search.told(size, False)
+        return
+    if outcome.status != "done":
+        raise UserError(f"batch_size={size}: {outcome.status}: {outcome.reason} (see {folder})")
+    result = store.load(folder)
+    memory = result.measurements[0].memory if result.measurements else None
+    if memory is not None and memory.peak_device is not None and result.machine.device_memory_bytes:
+        search.limit = result.machine.device_memory_bytes
+    search.told(size, True, (memory.peak_device or memory.peak_process) if memory is not None else None)
+
+
+def _cell(flags: Sequence[str], size: int) -> grid.Cell:
+    return grid.cells(STUDY, flags, {"batch_size": [str(size)]})[0]
+
+
+def _size(cell: Cell) -> int:
+    return int(cell.settings["batch_size"])
+
+
+def _label(size: int, foretold: dict[int, int]) -> str:
+    said = f" ({foretold[size] / 2**30:.2f} GiB foretold)" if size in foretold else ""
+    return f"batch_size={size}{said}"
+
+
+def _why(cell: Cell) -> str:
+    return f"{'ran out of memory' if cell.status == 'out of memory' else cell.status} ({cell.reason})"

@@ -1,0 +1,156 @@
+"""Do variants of a training step train the same? Their losses and gradients, from the same batch, weights and seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from strobe.measure.memory import available_bytes
+from strobe.results.schema import GradientAgreement
+from strobe.studies.measuring import Reporter, Silent
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments.treatment import Variant
+
+OTHER_SEED = 1
+LARGEST_SCALE = 2.0**16  # GradScaler's first
+OWN_NOISE = (
+    "micro-batches and compiled code draw noise of their own (dropout, VAE, diffusion): compare their cosine with that "
+    "of two seeds, which is what other noise alone does to the baseline's gradient"
+)
+NOT_FINITE = "a gradient that is infinite or not a number has no direction: its cosine is given as 0"
+
+Gradient = list[Tensor | None]
+
+
+def gradients(
+    subject: PolicySubject, variants: Sequence[Variant], batch_size: int, reporter: Reporter | None = None
+) -> tuple[dict[str, GradientAgreement], str]:
+    """Variant name → how its gradient compares with the first variant's, and why there is none where there is none.
+
+    No optimizer steps are taken, so all variants start from the same weights. The first one's gradient is kept in the
+    host's memory meanwhile.
+    """
+    reporter = reporter or Silent()
+    baseline, *candidates = variants
+    kept = sum(p.numel() * p.element_size() for p in subject.policy.parameters() if p.requires_grad)
+    if 2 * kept > available_bytes():
+        return {}, f"gradients were not compared: a copy of them takes {kept / 2**30:.1f} GiB, which is not free"
+    raw = subject.inputs.batch(batch_size)
+    found = {}
+    try:
+        reporter.stage(f"comparing the gradients of {', '.join(variant.name for variant in variants)}")
+        reference_loss, reference = _loss_and_gradient(subject, baseline, raw, keep=True)
+        _loss_and_gradient(subject, baseline, raw, OTHER_SEED)
+        seeds = _difference(reference, _held(subject.policy))
+        for variant in candidates:
+            loss, _ = _loss_and_gradient(subject, variant, raw)
+            agreement = _agreement(reference_loss, loss, _difference(reference, _held(subject.policy)), seeds)
+            agreement.own_noise = _draws_otherwise(variant) != _draws_otherwise(baseline)
+            if agreement.own_noise and seeds.cosine < 1 - 1e-9:
+                agreement.note = OWN_NOISE
+            if not agreement.cosine and agreement.error is None:
+                agreement.note = NOT_FINITE
+            if variant.facts().get("amp") == "fp16":
+                _loss_and_gradient(subject, variant, raw, scale=1.0)
+                agreement.underflow, agreement.overflow = _lost(reference, _held(subject.policy))
+            found[variant.name] = agreement
+    finally:
+        subject.policy.zero_grad()
+    return found, ""
+
+
+def _loss_and_gradient(
+    subject: PolicySubject,
+    variant: Variant,
+    raw: dict[str, Any],
+    index: int = 0,
+    *,
+    keep: bool = False,
+    scale: float | None = None,
+) -> tuple[float, Gradient]:
+    """The loss, with the gradient in the parameters, and a copy of it on the host if it is to be kept.
+
+    A variant in float16 gets the largest scale of its loss at which the gradient is finite, which is where a GradScaler
+    ends up, unless ``scale`` is given.
+    """
+    undo = variant.apply(subject)
+    try:
+        scaled = scale if scale is not None else LARGEST_SCALE if subject.training.scaler is not None else 1.0
+        while True:
+            loss = float(subject.gradient(raw, index, scaled))
+            if scale is not None or scaled <= 1 or _finite(_held(subject.policy)):
+                break
+            scaled /= 2
+    finally:
+        undo()
+    return loss, [None if g is None else g.cpu().clone() for g in _held(subject.policy)] if keep else []
+
+
+def _held(policy: nn.Module) -> Gradient:
+    return [parameter.grad for parameter in policy.parameters()]
+
+
+def _finite(gradient: Gradient) -> bool:
+    return all(bool(g.isfinite().all()) for g in gradient if g is not None)
+
+
+@dataclass
+class _Difference:
+    cosine: float
+    error: float | None
+
+
+def _difference(reference: Gradient, other: Gradient) -> _Difference:
+    """Cosine, and length of the difference over the reference's; a missing gradient is zeros."""
+    product = left = right = apart = 0.0
+    for a, b in zip(reference, other, strict=True):
+        # One tensor at a time in float64, on the host: not every device has it.
+        x = None if a is None else a.double().flatten()
+        y = None if b is None else b.cpu().double().flatten()
+        if x is not None and y is not None:
+            product, apart = product + float(x @ y), apart + float((x - y).square().sum())
+        elif (one := x if x is not None else y) is not None:
+            apart += float(one.square().sum())
+        left += 0.0 if x is None else float(x @ x)
+        right += 0.0 if y is None else float(y @ y)
+    if not (math.isfinite(left) and math.isfinite(right)):
+        return _Difference(0.0, None)
+    lengths = (left * right) ** 0.5
+    same = 1.0 if left == right == 0 else 0.0
+    cosine = product / lengths if lengths > 0 else same
+    return _Difference(min(max(cosine, -1.0), 1.0), (apart / left) ** 0.5 if left > 0 else None)
+
+
+def _lost(reference: Gradient, other: Gradient) -> tuple[float, int]:
+    """Share of the reference's non-zero numbers that are 0 in the other, and how many there are not finite."""
+    there = zero = broken = 0
+    for a, b in zip(reference, other, strict=True):
+        if a is None or b is None:
+            continue
+        one = b.cpu()
+        nonzero = a != 0
+        there += int(nonzero.sum())
+        zero += int((nonzero & (one == 0)).sum())
+        broken += int((~one.isfinite()).sum())
+    return zero / max(there, 1), broken
+
+
+def _agreement(before: float, after: float, difference: _Difference, seeds: _Difference) -> GradientAgreement:
+    known = math.isfinite(before) and math.isfinite(after)
+    return GradientAgreement(
+        loss=after if math.isfinite(after) else None,
+        baseline_loss=before if math.isfinite(before) else None,
+        loss_error=abs(after - before) / abs(before) if known and before else None,
+        cosine=difference.cosine,
+        error=difference.error,
+        seed_cosine=seeds.cosine,
+    )
+
+
+def _draws_otherwise(variant: Variant) -> tuple[object, object]:
+    facts = variant.facts()
+    return facts.get("micro-batches"), facts.get("compiled")

@@ -1,0 +1,123 @@
+"""How a policy is trained for one step: as ``lerobot-train`` does it, unless a treatment exchanges a part of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from lerobot.policies.pretrained import PreTrainedPolicy
+from torch import Tensor
+
+from strobe.errors import UserError
+
+
+@dataclass
+class Training:
+    """What a training step is made of.
+
+    ``autocast`` is the dtype of mixed precision (None: what the policy's config asks of ``lerobot-train``),
+    ``micro_batches`` how many parts the batch is cut into before one optimizer step, ``image_format`` the memory format
+    that images are given after preprocessing.
+    """
+
+    policy: PreTrainedPolicy
+    autocast: torch.dtype | None = None
+    micro_batches: int = 1
+    image_format: torch.memory_format | None = None
+    clip: float = field(default=float("inf"), init=False)
+    _optimizer: torch.optim.Optimizer | None = field(default=None, init=False, repr=False)
+    _scaler: torch.amp.GradScaler | None = field(default=None, init=False, repr=False)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is an optimizer already, with its moments."""
+        return self._optimizer is not None
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The policy's own optimizer at learning rate 0, built at first use; sets ``clip`` too."""
+        if self._optimizer is None:
+            config: Any = self.policy.config
+            preset = config.get_optimizer_preset()
+            optimizer = preset.build(self.policy.get_optim_params())
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise TypeError(
+                    f"{config.type}'s optimizer preset builds {type(optimizer).__name__}, not one optimizer"
+                )
+            for group in optimizer.param_groups:
+                group["lr"] = 0.0
+            self._optimizer = optimizer
+            self.clip = getattr(preset, "grad_clip_norm", 0.0) or float("inf")
+        return self._optimizer
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The dtype that the forward pass is cast to, as it is now; None for none."""
+        return self.autocast or own_autocast(self.policy)
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """The loss scaler that accelerate uses with float16, one for all steps; None for other dtypes."""
+        if self.dtype is not torch.float16:
+            return None
+        if self._scaler is None:
+            self._scaler = torch.amp.GradScaler(self._device.type)
+        return self._scaler
+
+    def autocasting(self) -> contextlib.AbstractContextManager[Any]:
+        """The context of the forward pass."""
+        dtype = self.dtype
+        return contextlib.nullcontext() if dtype is None else torch.autocast(self._device.type, dtype)
+
+    def laid_out(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """``batch`` with images (B, C, H, W) in ``image_format``."""
+        if self.image_format is None:
+            return batch
+        images = {
+            key: value.contiguous(memory_format=self.image_format) for key, value in batch.items() if _image(value)
+        }
+        return batch | images
+
+    @property
+    def _device(self) -> torch.device:
+        return torch.device(self.policy.config.device or "cpu")
+
+
+def own_autocast(policy: PreTrainedPolicy) -> torch.dtype | None:
+    """What ``lerobot-train`` has accelerate cast to: by ``policy.dtype`` where there is one, else by ``use_amp``.
+
+    Source: ``lerobot/scripts/lerobot_train.py``, where the Accelerator is made.
+    """
+    config: Any = policy.config
+    if hasattr(config, "dtype"):
+        return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(config.dtype)
+    if not getattr(config, "use_amp", False):
+        return None
+    return torch.get_autocast_dtype(torch.device(config.device or "cpu").type)
+
+
+def micro_batches(raw: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """A raw batch cut into ``count`` equal ones. Raises UserError where it cannot be."""
+    if count == 1:
+        return [dict(raw)]
+    size = next(len(value) for value in raw.values() if isinstance(value, Tensor) and value.dim())
+    if size % count:
+        raise UserError(f"a batch of {size} cannot be cut into {count} equal micro-batches: change --batch_size")
+    each = size // count
+    return [
+        {key: value[start : start + each] if _per_sample(value, size) else value for key, value in raw.items()}
+        for start in range(0, size, each)
+    ]
+
+
+def _per_sample(value: Any, size: int) -> bool:
+    if isinstance(value, Tensor):
+        return value.dim() > 0 and len(value) == size
+    return isinstance(value, list | tuple) and len(value) == size
+
+
+def _image(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 4 and value.is_floating_point()

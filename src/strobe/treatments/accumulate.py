@@ -1,0 +1,38 @@
+"""Gradient accumulation: the batch in equal micro-batches, one optimizer step for all of them.
+
+The memory of activations is a micro-batch's, the gradient that of the whole batch where the loss is a mean over
+samples. ACT's is a mean over the actions that are not padding, so there it is the same where micro-batches hold
+equally many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strobe.errors import UserError
+from strobe.subjects.subject import Subject
+from strobe.treatments.treatment import Effect, Undo, policy_of
+
+
+@dataclass
+class Accumulate:
+    """``micro_batches`` parts of the batch, one after the other; each draws noise of its own."""
+
+    micro_batches: int
+    effect: Effect = "rounding"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.micro_batches, bool) or not isinstance(self.micro_batches, int) or self.micro_batches < 2:
+            raise UserError(f"accumulate={self.micro_batches}: a whole number of micro-batches, at least 2")
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"micro-batches": self.micro_batches}
+
+    def apply(self, subject: Subject) -> Undo:
+        training = policy_of(subject).training
+        before, training.micro_batches = training.micro_batches, self.micro_batches
+
+        def undo() -> None:
+            training.micro_batches = before
+
+        return undo

@@ -1,0 +1,106 @@
+"""Channels last: images, and the weights of 2-D convolutions, with the channels innermost in memory.
+
+Convolution libraries have their fastest kernels for it on tensor cores and on CPUs with wide vectors; elsewhere it
+makes no difference, or costs conversions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from strobe.errors import UserError
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Subject
+from strobe.treatments.treatment import Effect, Undo
+
+LAST = torch.channels_last
+
+
+@dataclass
+class ChannelsLast:
+    """``.data`` of convolution weights, and of what the optimizer keeps beside them, in another memory format.
+
+    Both formats are kept, so that captured graphs find the weights where they left them. What a step changed in one is
+    copied to the other when the treatment is taken off: the values are the same to the bit.
+    """
+
+    effect: Effect = "rounding"  # sums are taken in another order
+    _pairs: dict[int, _Pair] = field(default_factory=dict, init=False, repr=False)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"channels_last": True}
+
+    def apply(self, subject: Subject) -> Undo:
+        weights = _convolutions(subject.module)
+        if not weights:
+            raise UserError(f"{subject.info.name} has no 2-D convolution: channels_last changes nothing")
+        tensors = list(weights)
+        if isinstance(subject, PolicySubject):
+            tensors += _moments(subject, weights)
+        pairs = [self._pair(tensor) for tensor in tensors]
+        for pair in pairs:
+            pair.put()
+        before = None
+        if isinstance(subject, PolicySubject):
+            before, subject.training.image_format = subject.training.image_format, LAST
+
+        def undo() -> None:
+            if isinstance(subject, PolicySubject):
+                subject.training.image_format = before
+                known = {id(pair.tensor) for pair in pairs}
+                for moment in _moments(subject, weights):
+                    if id(moment) not in known:  # made by a first step in between, in the format of its weight
+                        moment.data = moment.data.contiguous()
+            for pair in pairs:
+                pair.back()
+
+        return undo
+
+    def _pair(self, tensor: Tensor) -> _Pair:
+        pair = self._pairs.get(id(tensor))
+        if pair is None or pair.tensor is not tensor:
+            pair = self._pairs[id(tensor)] = _Pair(tensor)
+        return pair
+
+
+@dataclass(eq=False)
+class _Pair:
+    """A tensor's own storage, and one of the same values with the channels last."""
+
+    tensor: Tensor
+
+    def __post_init__(self) -> None:
+        self._own = self.tensor.data
+        self._last = self._own.clone(memory_format=LAST)
+
+    def put(self) -> None:
+        self._own = self.tensor.data
+        if (self._last.dtype, self._last.device) != (self._own.dtype, self._own.device):
+            self._last = self._own.clone(memory_format=LAST)
+        self._last.copy_(self._own)
+        self.tensor.data = self._last
+
+    def back(self) -> None:
+        self._own.copy_(self._last)
+        self.tensor.data = self._own
+
+
+def _convolutions(module: nn.Module) -> list[Tensor]:
+    found = [child.weight for child in module.modules() if isinstance(child, nn.Conv2d)]
+    return list({id(weight): weight for weight in found}.values())
+
+
+def _moments(subject: PolicySubject, weights: list[Tensor]) -> list[Tensor]:
+    """What the optimizer keeps of each weight's shape; nothing before it exists."""
+    if not subject.training.begun:
+        return []
+    state = subject.training.optimizer.state
+    return [
+        kept
+        for weight in weights
+        for kept in state.get(weight, {}).values()
+        if isinstance(kept, Tensor) and kept.shape == weight.shape
+    ]

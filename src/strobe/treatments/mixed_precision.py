@@ -1,0 +1,63 @@
+"""Automatic mixed precision in training: autocast around the forward pass, as accelerate has it in lerobot-train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from strobe.errors import UserError, nearest
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Subject
+from strobe.treatments.treatment import Effect, Undo, policy_of
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AUTO = "auto"
+
+
+@dataclass
+class MixedPrecision:
+    """Autocast to ``dtype``: bf16, fp16 (with a loss scaler), or auto for what ``policy.use_amp`` is on the device."""
+
+    dtype: str = AUTO
+    effect: Effect = "rounding"
+    _used: str | None = field(default=None, init=False, repr=False)
+    _flag: str = field(default="", init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.dtype not in (*DTYPES, AUTO):
+            raise UserError(f"amp={self.dtype}: {nearest(self.dtype, (*DTYPES, AUTO))}")
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        facts: dict[str, str | int | float | bool | None] = {"amp": self._used or self.dtype}
+        return facts | {"amp in lerobot-train": self._flag} if self._flag else facts
+
+    def apply(self, subject: Subject) -> Undo:
+        owner = policy_of(subject)
+        if self._used is None:
+            device = owner.device.type
+            own = torch.get_autocast_dtype(device)
+            self._used = self.dtype if self.dtype != AUTO else next(n for n, dtype in DTYPES.items() if dtype is own)
+            self._flag = _flag(owner, DTYPES[self._used])
+        training = owner.training
+        before, training.autocast = training.autocast, DTYPES[self._used]
+
+        def undo() -> None:
+            training.autocast = before
+
+        return undo
+
+
+def _flag(subject: PolicySubject, dtype: torch.dtype) -> str:
+    """How ``lerobot-train`` is told (`subjects.training.own_autocast`); empty where it cannot be."""
+    config: Any = subject.policy.config
+    device, name = subject.device.type, str(dtype).removeprefix("torch.")
+    if device == "cpu" and dtype is torch.float16:  # accelerate refuses it there
+        return ""
+    if hasattr(config, "dtype"):
+        return f"--policy.dtype={name}" if name == "bfloat16" else ""
+    if dtype is torch.get_autocast_dtype(device):
+        return "--policy.use_amp=true"
+    short = next(short for short, one in DTYPES.items() if one is dtype)
+    return f"accelerate launch --mixed_precision={short} $(which lerobot-train)"

@@ -1,0 +1,90 @@
+"""The same optimizer, computed otherwise: in one kernel for all weights, in one per operator, or weight by weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.errors import UserError, nearest
+from strobe.subjects.subject import Subject
+from strobe.treatments.treatment import Effect, Undo, policy_of
+
+# torch's own words: 'fused' is one kernel, 'foreach' one per operator over all weights, 'forloop' neither.
+FORMS = ("fused", "foreach", "forloop")
+
+
+@dataclass
+class OptimizerForm:
+    """The policy's optimizer with ``form``; its moments are shared by all variants, only their counters move.
+
+    torch reads the form from the parameter groups at every step, so it is exchanged there. A fused step on CUDA counts
+    on the device, the others on the host.
+    """
+
+    form: str = "fused"
+    effect: Effect = "rounding"
+    _checked: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise UserError(f"optimizer={self.form}: {nearest(self.form, FORMS)}")
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"optimizer": self.form}
+
+    def apply(self, subject: Subject) -> Undo:
+        optimizer = policy_of(subject).training.optimizer
+        self._check(optimizer)
+        before = [(group, {key: group[key] for key in ("fused", "foreach")}) for group in optimizer.param_groups]
+        for group, _ in before:
+            group.update(fused=self.form == "fused", foreach=self.form == "foreach")
+        if self.form == "fused":
+            _counters_to_device(optimizer)
+
+        def undo() -> None:
+            for group, own in before:
+                group.update(own)
+            if self.form == "fused" and not any(own["fused"] for _, own in before):
+                _counters_to_host(optimizer)
+
+        return undo
+
+    def _check(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._checked:
+            return
+        kind = type(optimizer)
+        if self.form != "forloop" and any(self.form not in group for group in optimizer.param_groups):
+            raise UserError(f"{kind.__name__} has no {self.form} form")
+        if self.form == "fused":
+            first: Tensor = optimizer.param_groups[0]["params"][0]
+            try:  # torch says at construction whether the device has it
+                make: Any = kind
+                make([torch.nn.Parameter(torch.zeros(1, dtype=first.dtype, device=first.device))], fused=True)
+            except (RuntimeError, TypeError, ValueError) as error:
+                reason = " ".join(str(error).split())[:200]
+                raise UserError(f"{kind.__name__} has no fused form on {first.device.type}: {reason}") from None
+        self._checked = True
+
+
+def _counters_to_device(optimizer: torch.optim.Optimizer) -> None:
+    _move(optimizer, lambda parameter: parameter.device)
+
+
+def _counters_to_host(optimizer: torch.optim.Optimizer) -> None:
+    _move(optimizer, lambda _: torch.device("cpu"))
+
+
+def _move(optimizer: torch.optim.Optimizer, where: Any) -> None:
+    """Bring every state's step counter to ``where(parameter)``, all in one copy: a policy has hundreds."""
+    moving: dict[tuple[torch.device, torch.device], list[dict[str, Any]]] = {}
+    for parameter, state in optimizer.state.items():
+        step = state.get("step")
+        if isinstance(step, Tensor) and step.device != where(parameter):
+            moving.setdefault((step.device, where(parameter)), []).append(state)
+    for (_, target), states in moving.items():
+        steps = torch.stack([state["step"] for state in states]).to(target)
+        for state, step in zip(states, steps, strict=True):
+            state["step"] = step.clone()

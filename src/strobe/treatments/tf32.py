@@ -1,0 +1,38 @@
+"""TensorFloat-32: products of float32 on CUDA's tensor cores, with ten bits after the point instead of 23."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from strobe.errors import UserError
+from strobe.subjects.subject import Subject
+from strobe.treatments.treatment import Effect, Undo
+
+
+@dataclass
+class TensorFloat32:
+    """TF32 for matrix products and convolutions, as ``lerobot-train`` always has it (torch: convolutions only)."""
+
+    effect: Effect = "rounding"
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"tf32": True}
+
+    def apply(self, subject: Subject) -> Undo:
+        if subject.device.type != "cuda":
+            raise UserError(f"tf32 is a mode of CUDA's tensor cores: there is none on {subject.device.type}")
+        return set_tensor_float("high", True)
+
+
+def set_tensor_float(products: str, convolutions: bool) -> Undo:
+    """Float32's ``products`` ('high' is TF32, 'highest' is not), and whether convolutions use TF32."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+    def put(products: str, convolutions: bool) -> None:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
+
+    put(products, convolutions)
+    return lambda: put(*before)

@@ -1,0 +1,111 @@
+"""The search for the largest batch: right, in few tries, whatever the memory does; and as a user runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strobe.cli import batch as command
+from strobe.errors import UserError
+from strobe.results import store
+from strobe.results.sweep import Sweep
+from strobe.sweeps.largest import Search, knee
+
+
+def searched(
+    fits: int, start: float, slope: float, *, most: int = 1024, within: float = 0.05, limit: int | None
+) -> Search:
+    """Search where sizes up to ``fits`` fit and take start + slope × size."""
+    search = Search(most, within, limit)
+    for _ in range(200):
+        size = search.next()
+        if size is None:
+            return search
+        assert 1 <= size <= most
+        assert size not in search.fitted
+        assert size not in search.failed
+        search.told(size, size <= fits, round(start + slope * size) if size <= fits else None)
+    raise AssertionError("the search does not end")
+
+
+@given(
+    fits=st.integers(0, 3000),
+    start=st.floats(0, 1e9),
+    slope=st.floats(0, 1e8),
+    most=st.integers(1, 2000),
+    within=st.floats(0.01, 0.5),
+    limit=st.none() | st.integers(1, 10**11),
+)
+def test_the_answer_is_right_whatever_was_foretold(
+    fits: int, start: float, slope: float, most: int, within: float, limit: int | None
+):
+    search = searched(fits, start, slope, most=most, within=within, limit=limit)
+    expected = min(fits, most)
+    if expected == 0:
+        assert search.largest is None
+        assert 1 in search.failed
+    else:
+        assert search.largest is not None
+        assert search.largest <= expected
+        # What lies above was shown not to fit, within the gap that was asked for.
+        assert search.largest == most or min(search.failed) - search.largest <= max(1, int(within * search.largest))
+
+
+@pytest.mark.parametrize("fits", [3, 17, 100, 700, 1000])
+def test_where_memory_is_a_line_the_foretold_size_saves_tries(fits: int):
+    start, slope = 2e9, 1e7
+    limit = int(start + slope * fits)
+    known = searched(fits, start, slope, limit=limit)
+    blind = searched(fits, start, slope, limit=None)
+    assert known.largest is not None
+    assert fits - known.largest <= max(1, int(0.05 * known.largest))
+    tries = [len(search.fitted) + len(search.failed) for search in (known, blind)]
+    assert tries[0] <= tries[1]
+    assert len(known.failed) <= 3, "what does not fit is slow to find out"
+    assert abs((known.predict(fits) or 0) - limit) <= 1
+
+
+def test_the_knee_is_where_all_up_to_the_best_are_as_fast():
+    assert knee([(1, False), (2, False), (4, True), (8, True)]) == 4
+    assert knee([(1, True), (2, False), (4, True), (8, True)]) == 4
+    assert knee([(1, False), (2, True), (4, True), (8, False)]) == 2, "slower beyond the best"
+    assert knee([]) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--batch_size=8"], "--batch_size is not for this"),
+        (["--phases=[inference]"], "--phases is not for this"),
+        (["--skip-counting"], "needs the memory"),
+        (["--largest=0"], "at least 1"),
+        (["--within=2"], "between 0 and 1"),
+        (["--memory_gib=-1"], "above 0"),
+        (["--policy.chunk=3"], "unknown flag"),
+        (["--larges=3"], "unknown flag"),
+    ],
+)
+def test_wrong_input_is_told_in_a_line(flags: list[str], said: str):
+    with pytest.raises(UserError, match=said):
+        command.read(["--policy.type=act", *flags])
+
+
+def test_the_largest_batch_of_a_tiny_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    root = tmp_path / "batch"
+    flags = ["--policy.type=act", "--policy.size=tiny", "--device=cpu", "--image_size=64x64", "--iterations=2"]
+    assert command.run([*flags, "--threads=1", "--largest=2", f"--sweep_dir={root}"]) == 0
+    answer = store.load_answer(root)
+    assert isinstance(answer, Sweep)
+    assert [cell.settings["batch_size"] for cell in answer.cells] == ["2"]
+    assert answer.best[0].sentence.startswith("The largest batch that fits is 2")
+    assert "no larger one was tried" in answer.best[0].sentence
+    assert all(row.memory_bytes for cell in answer.cells for row in cell.rows)
+    said = capsys.readouterr().out
+    assert "samples/s" in said
+    # With less memory than a process takes nothing fits, which is an answer and no crash.
+    asked = [*flags, "--threads=1", "--largest=2", "--memory_gib=0.05", f"--sweep_dir={tmp_path / 'none'}"]
+    assert command.run(asked) == 0
+    assert "No batch fits" in capsys.readouterr().out
