@@ -24,6 +24,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "5")
 COMMANDS = {
     "breakdown": "where does the time go? parts of inference, of a training forward pass, of a training step",
     "compare": "is it faster? variants of one policy in alternation: RTC on/off, compiled, other settings",
+    "dataloader": "what does training wait for? the loader settings that feed the step, in lerobot-train's spelling",
     "sweep": "and over a grid? any study over configurations, in one table; resumable, also on a Ray cluster",
     "report": "show a run again: console, Markdown or HTML",
     "diff": "what changed between two runs? with --fail-on-regression a gate for CI",
