@@ -14,6 +14,7 @@ from strobe.results.schema import Interval
 _LEVEL = 0.95
 _MOST_BATCHES = 20
 _FEWEST = 3
+_WIDEST = math.log(1000)
 
 
 def rate_of(block_samples: int, blocks_s: Sequence[float]) -> Rate:
@@ -35,11 +36,10 @@ def rate_of(block_samples: int, blocks_s: Sequence[float]) -> Rate:
         each = math.ceil(len(array) / _MOST_BATCHES)
         count = len(array) // each
         means = array[len(array) - count * each :].reshape(count, each).mean(axis=1)
-        half = float(stats.t.ppf((1 + _LEVEL) / 2, count - 1)) * float(means.std(ddof=1)) / math.sqrt(count)
-        low = block_samples / (mean + half)
-        # A half-width beyond the mean says that next to nothing is known of the upper end.
-        high = block_samples / max(mean - half, 0.01 * mean)
-        interval = Interval(low=low, high=high, level=_LEVEL)
+        half = float(stats.t.ppf((1 + _LEVEL) / 2, count - 1)) * float(means.std(ddof=1)) / math.sqrt(count) / mean
+        # Symmetric in the logarithm: a rate is positive, however little is known of it.
+        factor = math.exp(min(half, _WIDEST))
+        interval = Interval(low=block_samples / mean / factor, high=block_samples / mean * factor, level=_LEVEL)
     return Rate(
         samples_per_s=block_samples / mean, interval=interval, block_samples=block_samples, blocks_s=array.tolist()
     )

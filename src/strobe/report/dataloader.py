@@ -21,7 +21,10 @@ def outline(answer: Dataloader) -> Document:
     """The document of a search."""
     sections = [Section("loaders", "Loaders", loaders(answer), [STEADY])]
     if answer.start_ups:
-        said = "In an interpreter that has imported lerobot-train. The steady state does not depend on it."
+        said = (
+            "In an interpreter that has imported lerobot-train. The steady state does not depend on it. An epoch start "
+            "is with --persistent_workers=true; without, every epoch begins like the first."
+        )
         sections.append(Section("start", "How the chosen loader starts", start_ups(answer), [said]))
     if answer.what_ifs:
         said = "Each in alternation with the chosen loader as it is. lerobot-train has no flag for these."
@@ -147,11 +150,11 @@ def _mark(row: LoaderRow) -> str | None:
 def start_ups(answer: Dataloader) -> Table:
     """Each way to start workers."""
     columns = [Column("Start method", numeric=False), Column("First batch (s)"), Column("Epoch start (s)")]
-    columns += [Column("Epoch start, workers anew (s)"), Column("Own memory per worker")]
+    columns += [Column("Own memory per worker")]
     columns += [Column("With its share of common pages"), Column("Why", numeric=False)]
     rows = []
     for one in answer.start_ups:
-        times = [one.first_batch_s, one.epoch_start_s, one.epoch_restart_s]
+        times = [one.first_batch_s, one.epoch_start_s]
         memory = [one.worker_uss_bytes, one.worker_pss_bytes]
         cells = [one.start_method, *(units.ms(t, 2) for t in times), *(units.size(m) for m in memory)]
         rows.append(Row([*cells, units.plain(one.reason) or None]))

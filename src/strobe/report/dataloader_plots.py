@@ -43,6 +43,7 @@ def _rates(answer: Dataloader) -> list[Plot]:
                     "name": "the step's need",
                     "x": [0, max(most, 1)],
                     "y": [need, need],
+                    "marker": {"color": "#8a929c"},
                     "line": {"color": "#8a929c", "width": 2, "dash": "dash"},
                     "hovertemplate": f"the step takes {need:,.1f} samples/s<extra></extra>",
                 }
@@ -94,7 +95,6 @@ def _starts(answer: Dataloader) -> list[Plot]:
     named = [
         ("first batch", [one.first_batch_s for one in timed]),
         ("epoch start", [one.epoch_start_s for one in timed]),
-        ("epoch start, workers anew", [one.epoch_restart_s for one in timed]),
     ]
     traces = [
         {

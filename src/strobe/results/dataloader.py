@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from strobe.results.schema import SCHEMA_VERSION, Data, Finding, Finite, Interval, Machine, Samples
 
@@ -21,7 +21,7 @@ class Rate(Data):
     blocks_s: list[Finite] = Field(default_factory=list, description="seconds that each block took, in order")
 
 
-class Settings(Data, frozen=True):
+class Settings(BaseModel, frozen=True, extra="forbid"):
     """A loader's settings under lerobot-train's names; the last four have no flag there. Hashable.
 
     ``start_method``: how workers start; None for Python's default. ``pin_memory``: copy batches into page-locked
@@ -66,8 +66,7 @@ class StartUp(Data):
     status: RowStatus
     reason: str = ""
     first_batch_s: Finite | None = None
-    epoch_start_s: Finite | None = Field(default=None, description="to an epoch's first batch, workers kept")
-    epoch_restart_s: Finite | None = Field(default=None, description="the same, workers started again")
+    epoch_start_s: Finite | None = Field(default=None, description="to a later epoch's first batch, workers kept")
     worker_pss_bytes: int | None = None
     worker_uss_bytes: int | None = None
 

@@ -321,22 +321,18 @@ def start_ups(config: TrainPipelineConfig, chosen: Settings, live: Progress) -> 
     """How the chosen loader starts by each method, in an interpreter that has just imported lerobot-train."""
     import multiprocessing
 
-    for method in multiprocessing.get_all_start_methods() if chosen.num_workers else []:
-        live.stage(f"starting {chosen.num_workers} workers by {method}, as lerobot-train would")
-        row = StartUp(start_method=method, status="done")
-        try:
-            kept = chosen.model_copy(update={"start_method": method, "persistent_workers": True})
-            with LoaderProcess(config, kept, like_lerobot_train=True) as process:
-                row.first_batch_s = process.start()
+    kept = chosen.model_copy(update={"persistent_workers": True})
+    with LoaderProcess(config, kept, like_lerobot_train=True) as process:
+        for method in multiprocessing.get_all_start_methods() if chosen.num_workers else []:
+            live.stage(f"starting {chosen.num_workers} workers by {method}, as lerobot-train would")
+            row = StartUp(start_method=method, status="done")
+            try:
+                row.first_batch_s, row.epoch_start_s = process.start_epochs(method)
                 memory = process.memory()
                 row.worker_pss_bytes, row.worker_uss_bytes = memory.pss_bytes, memory.uss_bytes
-                row.epoch_start_s = process.epoch_start()
-            anew = kept.model_copy(update={"persistent_workers": False})
-            with LoaderProcess(config, anew, like_lerobot_train=True) as process:
-                row.epoch_restart_s = process.epoch_start()
-        except LoaderFailed as error:
-            row.status, row.reason = "failed", str(error)
-        yield row
+            except LoaderFailed as error:
+                row.status, row.reason = "failed", str(error)
+            yield row
 
 
 def what_ifs(bench: Bench, chosen: Settings, seconds: float, transforms: bool, live: Progress) -> Iterator[WhatIf]:

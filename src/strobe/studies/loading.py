@@ -119,10 +119,9 @@ class LoaderProcess:
         """What the workers hold."""
         return Memory(*self._ask("memory"))
 
-    def epoch_start(self) -> float:
-        """Seconds from the end of an epoch to the first batch of the next."""
-        self._signal("SIGCONT")
-        return self._ask("epoch")
+    def start_epochs(self, start_method: str) -> tuple[float, float]:
+        """Start workers by ``start_method``: seconds to the first batch, and to that of a later epoch."""
+        return self._ask("start_epochs", start_method)
 
     def close(self) -> None:
         """End the process and its workers; fine to call twice."""
@@ -257,17 +256,20 @@ class _Loading:
         pss = sum(one.pss for one in seen) // len(seen) if seen and hasattr(seen[0], "pss") else None
         return pss, uss, self.shared_most if self.shared_before is not None and seen else None
 
-    def epoch(self) -> float:
-        every = max(1, self.settings.num_workers)
-        if self.batches is None or self.loader.sampler.length is None:
-            self._open(2 * every * self.settings.batch_size)
-            self.batches = iter(self.loader)
+    def start_epochs(self, start_method: str) -> tuple[float, float]:
+        self.batches = None  # ends the workers of the method before
+        self.settings = self.settings.model_copy(update={"start_method": start_method})
+        self._open(2 * max(1, self.settings.num_workers) * self.settings.batch_size)
+        began = time.perf_counter()
+        self.batches = iter(self.loader)
+        next(self.batches)
+        first = time.perf_counter() - began
         for _ in self.batches:
             pass
         began = time.perf_counter()
         self.batches = iter(self.loader)
         next(self.batches)
-        return time.perf_counter() - began
+        return first, time.perf_counter() - began
 
     def _open(self, epoch: int | None) -> None:
         from strobe.subjects.train_data import open_dataset, open_loader
