@@ -24,10 +24,10 @@ POLICIES = ("diffusion", "act")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small dataset and short looks: a few minutes")
-    parser.add_argument("--seconds", type=float, help="that a candidate is measured (default: 12; 2 if quick)")
+    parser.add_argument("--seconds", type=float, help="that a candidate is measured (default: 20; 2 if quick)")
     parser.add_argument("--root", type=Path, help="a dataset to load instead of recording one")
     arguments = parser.parse_args()
-    seconds = arguments.seconds or (2.0 if arguments.quick else 12.0)
+    seconds = arguments.seconds or (2.0 if arguments.quick else 20.0)
     from strobe.studies import loading
 
     loading.warm_up()
@@ -62,7 +62,7 @@ def compared(kind: str, root: Path, seconds: float) -> dict[str, float | str]:
 
     began = time.perf_counter()
     with Bench(config, facts, choice, own) as bench:
-        found = bench.search(seconds / 8, seconds)
+        found = bench.search(seconds / 16, seconds)
         search_s = time.perf_counter() - began
         chosen = bench.cheapest(found)
     if chosen is None:

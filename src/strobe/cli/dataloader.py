@@ -47,7 +47,7 @@ class DataloaderConfig:
     prefetch: str | None = None
     # Further batch sizes to search a loader for, e.g. 16,32.
     batch_sizes: str | None = None
-    # Seconds that a candidate is measured at most; in the first rung an eighth of that.
+    # Seconds that a candidate is measured at most; in the first rung a sixteenth of that.
     seconds: float = 12.0
     # Leave out how the chosen loader starts by fork, forkserver and spawn, and what a new epoch costs.
     skip_start_up: bool = False
@@ -154,7 +154,7 @@ def options_of(config: DataloaderConfig) -> Options:
         batch_sizes=_numbers("batch_sizes", config.batch_sizes, 1) or (),
         workers=_numbers("workers", config.workers, 0),
         prefetch=_numbers("prefetch", config.prefetch, 1),
-        first_s=config.seconds / 8,
+        first_s=config.seconds / 16,
         last_s=config.seconds,
         start_ups=not config.skip_start_up,
         what_ifs=not config.skip_what_ifs,

@@ -1,8 +1,8 @@
 """Successive halving: find the best of several arms without measuring all of them for long.
 
-Every arm is measured shortly, the better half of them for longer, and so on (Jamieson and Talwalkar, "Non-stochastic
-best arm identification and hyperparameter optimization", AISTATS 2016; the inner loop of Hyperband, Li et al., JMLR 18,
-2018). Here an arm also goes when its interval lies below the best one's, and the search ends once one arm is good
+Every arm is measured shortly, the best third of them for three times as long, and so on (Jamieson and Talwalkar,
+"Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016; the inner loop of Hyperband, Li
+et al., JMLR 18, 2018). Here an arm also goes when its interval lies below the best one's, and the search ends once one arm is good
 enough, or only arms are left that are practically equal.
 """
 
@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+_CUT = 3  # as Hyperband's authors advise; with 2 there are more rungs, each of which costs as much as the first
 
 
 class Estimate(Protocol):
@@ -58,7 +60,7 @@ def halve[Arm: Hashable, E: Estimate](
     Args:
         measure: measures an arm until it has had ``budget`` in all, counting what it had before, and returns what is
             known of it by then; None where it failed, which ends it.
-        first, last: an arm's budget in the first rung, and the most that one gets; it doubles from rung to rung.
+        first, last: an arm's budget in the first rung, and the most that one gets; it triples from rung to rung.
         tie: arms whose values and intervals lie within this fraction of the best are practically equal.
         enough: an arm for which this holds ends the search at once.
         dropped: told of every arm that leaves the search, to free what it holds.
@@ -85,7 +87,7 @@ def halve[Arm: Hashable, E: Estimate](
                 found.rungs.append(Rung(budget, tuple(left), (arm,)))
                 return found
         ranked = _ranked(left, known)
-        # The budget doubles where the arms halve, so every rung costs at most as much as the first.
+        # The budget grows as the arms get fewer, so that every rung costs about as much as the first.
         kept = _better(ranked, known)
         found.rungs.append(Rung(budget, tuple(left), tuple(kept)))
         for arm in ranked:
@@ -102,7 +104,7 @@ def halve[Arm: Hashable, E: Estimate](
         elif _tied(kept, known, tie):
             found.reason = f"those left are within {100 * tie:g} % of each other"
         else:
-            budget = min(2 * budget, last)
+            budget = min(_CUT * budget, last)
             continue
         found.left = _ranked(left, known)
         return found
@@ -115,11 +117,11 @@ def _ranked[Arm: Hashable, E: Estimate](arms: Sequence[Arm], known: Mapping[Arm,
 
 
 def _better[Arm: Hashable, E: Estimate](ranked: Sequence[Arm], known: Mapping[Arm, E]) -> list[Arm]:
-    """The better half, less those shown to be worse than the best."""
+    """The best third, less those shown to be worse than the best."""
     if not ranked:
         return []
     best = known[ranked[0]]
-    return [arm for arm in ranked[: math.ceil(len(ranked) / 2)] if known[arm].high >= best.low]
+    return [arm for arm in ranked[: math.ceil(len(ranked) / _CUT)] if known[arm].high >= best.low]
 
 
 def _tied[Arm: Hashable, E: Estimate](arms: Sequence[Arm], known: Mapping[Arm, E], tie: float) -> bool:

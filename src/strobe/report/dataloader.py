@@ -111,7 +111,7 @@ def loaders(answer: Dataloader) -> Table:
         Column("With its share of common pages"),
         Column("Shared memory, most"),
     ]
-    columns += [Column("Seen"), Column("Looks"), Column("", numeric=False)]
+    columns += [Column("Seen"), Column("Rungs"), Column("", numeric=False)]
     rows, kinds = [], []
     for row in in_order(answer):
         settings, rate = row.settings, row.rate
@@ -124,7 +124,7 @@ def loaders(answer: Dataloader) -> Table:
             units.plain(settings.video_backend) if backends else None,
             units.ms(rate and rate.samples_per_s, decimals),
             units.span(rate and rate.interval, decimals),
-            units.percent(rate.samples_per_s / need) if rate and need else None,
+            f"{100 * rate.samples_per_s / need:,.0f} %" if rate and need else None,
             units.ms(row.start_up_s, 2),
             units.size(row.worker_uss_bytes),
             units.size(row.worker_pss_bytes),

@@ -63,7 +63,7 @@ class Options:
     batch_sizes: Sequence[int] = ()
     workers: Sequence[int] | None = None
     prefetch: Sequence[int] | None = None
-    first_s: float = 1.5
+    first_s: float = 0.75
     last_s: float = 12.0
     start_ups: bool = True
     what_ifs: bool = True
@@ -292,8 +292,9 @@ def search_one(
     chosen = bench.cheapest(found)
     if chosen is None:
         return None
-    own_rate: Rate | None = bench.rows[bench.own].rate
-    chosen_rate = bench.rate(chosen)
+    if bench.own == chosen:
+        bench.measure(chosen, options.last_s)
+    own_rate, chosen_rate = bench.rows[bench.own].rate, bench.rate(chosen)
     if bench.own != chosen and bench.rows[bench.own].status not in ("refused", "failed"):
         live.stage("your loader and the chosen one in turn")
         with contextlib.suppress(LoaderFailed):

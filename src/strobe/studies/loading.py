@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import multiprocessing as mp
 import os
 import shutil
@@ -35,7 +36,7 @@ SHARED = "/dev/shm"  # where torch hands batches over on Linux
 PRELOADED = ["strobe.studies.loading", "strobe.subjects.train_data", "lerobot.scripts.lerobot_train"]
 GRACE_S = 3.0  # to end by itself
 PATIENCE_S = 120.0  # without a word, after which a loader counts as hung
-LEAST_BLOCKS = 3  # fewer say nothing about their spread
+LEAST_BLOCKS = 2  # enough to rank a loader by; an interval takes three
 SHORTEST_BLOCK_S = 0.05
 
 
@@ -107,7 +108,7 @@ class LoaderProcess:
 
         A block is as many batches as there are workers, or a multiple of that: workers that work in step deliver in
         bursts, and each block holds as many batches of each of them. Blocks last 50 ms at least. The first round is
-        left out: it holds what was ready before. At least three blocks are taken, unless they need far longer.
+        left out: it holds what was ready before. At least two blocks are taken, unless they need far longer.
         """
         self._signal("SIGCONT")
         try:
@@ -231,13 +232,14 @@ class _Loading:
     def sample(self, seconds: float) -> tuple[int, list[float]]:
         every = max(1, self.settings.num_workers)
         self._deliver(every)
-        began = time.perf_counter()
+        began = last = time.perf_counter()
+        blocks: list[float] = []
         if not self.rounds:
             self._deliver(every)
-            took = time.perf_counter() - began
-            self.rounds = max(1, round(SHORTEST_BLOCK_S / took + 0.5))
-        blocks: list[float] = []
-        last = time.perf_counter()
+            last = time.perf_counter()
+            self.rounds = max(1, math.ceil(SHORTEST_BLOCK_S / (last - began)))
+            if self.rounds == 1:
+                blocks.append(last - began)
         while True:
             self._deliver(self.rounds * every)
             now = time.perf_counter()
