@@ -2,8 +2,8 @@
 
 Every arm is measured shortly, the best third of them for three times as long, and so on (Jamieson and Talwalkar,
 "Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016; the inner loop of Hyperband, Li
-et al., JMLR 18, 2018). Here an arm also goes when its interval lies below the best one's, and the search ends once one arm is good
-enough, or only arms are left that are practically equal.
+et al., JMLR 18, 2018). Here an arm also goes when its interval lies below the best one's, and the search ends once one
+arm is good enough, or only arms are left that are practically equal.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ def answers(answer: Dataloader) -> list[str]:
     """For each batch size the flags, and what they should win."""
     said = []
     for found in answer.recommendations:
-        said.append(f"Train with {' '.join(found.flags)}: {_rate(found.chosen)}. {_needs(answer, found)}")
+        said.append(f"Train with {' '.join(found.flags)}")
+        said.append(f"They load {_rate(found.chosen)}. {_needs(answer, found)}")
         said += [_wins(found)] if found.own is not None else []
         said.append(f"Found in {found.searched_s:,.0f} s; the search ended since {found.reason}.")
     return said or ["No search was finished; the table holds what was measured."]
