@@ -109,6 +109,10 @@ class Thresholds:
     straggler: float = 0.1
     # Share of a step spent on averaging gradients from which the network is the limit.
     communication_heavy: float = 0.2
+    # Training steps that a loader's start may take the time of, before that is worth a finding.
+    start_up_steps: float = 100.0
+    # Samples per second over those of the dataset as it is, from which another encoding is worth a finding.
+    encoding_faster: float = 1.2
     # Samples below which a median says little (the toolkit advises 50 to 100 where timings are inconsistent).
     few_samples: int = 10
 

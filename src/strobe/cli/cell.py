@@ -7,25 +7,22 @@ It ends when the process that started it ends, so that a sweep that was killed l
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import os
-import signal
 import sys
-import threading
 import time
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
 from strobe.errors import UserError
+from strobe.measure.lifetime import end_with
 from strobe.results import store
 from strobe.results.sweep import Status
 from strobe.sweeps.execute import DRIVER, Outcome, write_outcome
 
 # How allocators say that there is no more: CUDA's and MPS's as torch passes them on, the CPU's, oneDNN's.
 NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
-_ENDS_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 
 
 def main() -> int:
@@ -76,28 +73,10 @@ def keep(folder: Path, study: str, argv: list[str]) -> None:
     store.save(answer.result, folder, trace, answer.files)
 
 
-def end_with(parent: int) -> None:
-    """End when ``parent`` does. On Linux the kernel sees to it; elsewhere a thread looks every second."""
-    if not parent:
-        return
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_ENDS_WITH_PARENT, signal.SIGKILL)
-    else:
-        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
-    if os.getppid() != parent:  # it ended before we could ask
-        os._exit(1)
-
-
 def die_first() -> None:
     """Where memory runs out, let the kernel end this process rather than the sweep."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ COMMANDS = {
     "compare": "is it faster? variants of one policy in alternation: RTC on/off, compiled, other settings",
     "train": "what does a training wait for? lerobot-train as it is, its steps and its loader's workers by parts",
     "batch": "which is the largest training batch that fits, and from which on is a larger one no faster?",
+    "dataloader": "which loader settings feed the training step? in lerobot-train's spelling",
     "sweep": "and over a grid? any study over configurations, in one table; resumable, also on a Ray cluster",
     "report": "show a run again: console, Markdown or HTML",
     "diff": "what changed between two runs? with --fail-on-regression a gate for CI",

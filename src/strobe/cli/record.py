@@ -14,6 +14,7 @@ Examples:
   strobe record --root=data/pusht                                   3 episodes of 40 frames, 480×480
   strobe record --root=data/pusht --episodes=10 --frames=100 --image=96
   strobe record --root=data/reach --env=metaworld --task=reach-v3   3 episodes of 80 frames, two cameras
+  strobe record --root=data/reach --env=metaworld --image=480x640   as many robots' cameras have it
   strobe record --root=data/push --env=metaworld --task=push-v3 --cameras=corner2,gripperPOV --episodes=20
 """
 
@@ -47,8 +48,8 @@ class RecordConfig:
     frames: int | None = None
     # Frames per second (default: 10 of pusht, 80 of metaworld).
     fps: int | None = None
-    # Height and width of the image, in pixels.
-    image: int = 480
+    # Height and width of the image in pixels, such as 96 (both) or 480x640 (metaworld).
+    image: str = "480"
     # Seed of the episodes.
     seed: int = 0
 
@@ -87,7 +88,8 @@ def record(config: RecordConfig) -> Path:
     if config.env != "metaworld" and (config.task or config.cameras):
         raise UserError("--task and --cameras are MetaWorld's: add --env=metaworld")
     length, fps = config.length(), _DEFAULTS[config.env][1] if config.fps is None else config.fps
-    if min(config.episodes, length, fps, config.image) < 1:
+    height, width = _size(config.image)
+    if min(config.episodes, length, fps, height, width) < 1:
         raise UserError("--episodes, --frames, --fps and --image must be at least 1")
     if config.root is None:
         raise UserError("where to? --root=FOLDER")
@@ -97,13 +99,22 @@ def record(config: RecordConfig) -> Path:
         def progress(done: int, _: int) -> None:
             bar.update(task, completed=done)
 
-        return _recorder(config)(
-            config.root, config.episodes, length, fps, image=config.image, seed=config.seed, progress=progress
+        return _recorder(config, width)(
+            config.root, config.episodes, length, fps, image=height, seed=config.seed, progress=progress
         )
 
 
-def _recorder(config: RecordConfig) -> Callable[..., Path]:
+def _size(text: str) -> tuple[int, int]:
+    height, _, width = text.lower().partition("x")
+    if not (height.isdecimal() and (width or height).isdecimal()):
+        raise UserError(f"--image={text}: pixels, such as 96 or 480x640")
+    return int(height), int(width or height)
+
+
+def _recorder(config: RecordConfig, width: int) -> Callable[..., Path]:
     if config.env == "pusht":
+        if _size(config.image) != (width, width):
+            raise UserError(f"--image={config.image}: PushT's table is square, so is its image")
         from strobe.subjects.scripted_pusht import record_pusht
 
         return record_pusht
@@ -112,4 +123,4 @@ def _recorder(config: RecordConfig) -> Callable[..., Path]:
     from strobe.subjects.scripted_metaworld import CAMERAS, TASK, record_metaworld
 
     cameras = CAMERAS if config.cameras is None else [name for name in config.cameras.split(",") if name]
-    return partial(record_metaworld, task=config.task or TASK, cameras=cameras)
+    return partial(record_metaworld, width=width, task=config.task or TASK, cameras=cameras)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from strobe.results.dataloader import Dataloader
 from strobe.results.schema import Difference, Finding, Result
 from strobe.results.sweep import Sweep
 
-Answer = Result | Difference | Sweep
+Answer = Result | Difference | Sweep | Dataloader
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from strobe.report import sweep_plots, units
+from strobe.report import dataloader_plots, sweep_plots, units
 from strobe.report.document import Answer
 from strobe.report.outline import outline
-from strobe.report.plots import plots
+from strobe.report.plots import Plot, plots
+from strobe.results.dataloader import Dataloader
 from strobe.results.sweep import Sweep
 
 HERE = Path(__file__).parent
@@ -32,7 +33,7 @@ def render(answer: Answer, depth: int | None = None) -> str:
     script = (HERE / "page.js").read_text(encoding="utf-8")
     library, compressed = _plotly()
     page = outline(answer, depth)
-    drawn = sweep_plots.plots(answer) if isinstance(answer, Sweep) else plots(answer, depth)
+    drawn = _drawn(answer, depth)
     figures = {s.key: [asdict(plot) for plot in drawn.get(s.key, [])] for s in page.sections}
     return _template().render(
         page=page,
@@ -44,6 +45,14 @@ def render(answer: Answer, depth: int | None = None) -> str:
         scripts=Markup(" ".join([_hash(script), library])),
         NONE=units.NONE,
     )
+
+
+def _drawn(answer: Answer, depth: int | None) -> dict[str, list[Plot]]:
+    if isinstance(answer, Sweep):
+        return sweep_plots.plots(answer)
+    if isinstance(answer, Dataloader):
+        return dataloader_plots.plots(answer)
+    return plots(answer, depth)
 
 
 @cache

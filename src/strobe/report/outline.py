@@ -5,18 +5,21 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from strobe.report import changes, facts, memory, profiles, sweep, tables, training, units
+from strobe.report import changes, dataloader, facts, memory, profiles, sweep, tables, training, units
 from strobe.report.document import Answer, Document, Section
+from strobe.results.dataloader import Dataloader
 from strobe.results.schema import Component, Difference, Measurement, Result
 from strobe.results.sweep import Sweep
 
 
 def outline(answer: Answer, depth: int | None = None) -> Document:
-    """The document of a run, a sweep or the difference between two runs; ``depth`` limits the levels of trees."""
+    """The document of an answer; ``depth`` limits the levels of trees."""
     if isinstance(answer, Difference):
         return changes.outline(answer)
     if isinstance(answer, Sweep):
         return sweep.outline(answer)
+    if isinstance(answer, Dataloader):
+        return dataloader.outline(answer)
     return Document(
         kind=f"strobe {answer.study}",
         title=units.plain(answer.title),

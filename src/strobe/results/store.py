@@ -1,4 +1,4 @@
-"""Keep a result or a sweep in its folder and read it again: ``result.json``, ``trace.json.gz``, ``report.html``."""
+"""Keep an answer in its folder and read it again: ``result.json``, ``trace.json.gz``, ``report.html``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from strobe.errors import UserError, nearest
+from strobe.results.dataloader import Dataloader
 from strobe.results.schema import SCHEMA_VERSION, Result
 from strobe.results.sweep import Sweep
 
 RESULT = "result.json"
 TRACE = "trace.json.gz"
 REPORT = "report.html"
+
+# Answers with a schema of their own, by study, and their names in messages.
+_KINDS: dict[str, type[Result | Sweep | Dataloader]] = {"sweep": Sweep, "dataloader": Dataloader}
+_NAMES = {"sweep": "sweep", "dataloader": "search for a data loader"}
 
 # Schema version → the function that turns such a document into one of the next version. Version 1 is the first
 # that was released, so there is nothing to migrate from yet.
@@ -41,7 +46,7 @@ def new_run(root: Path, study: str, subject: str) -> Path:
 
 
 def save(
-    answer: Result | Sweep,
+    answer: Result | Sweep | Dataloader,
     folder: Path,
     trace: dict[str, Any] | None = None,
     files: Mapping[str, bytes] | None = None,
@@ -79,17 +84,17 @@ def replace(path: Path, content: bytes) -> None:
 def load(path: Path | str) -> Result:
     """Read the result of a run, given its folder or its ``result.json``."""
     answer = load_answer(path)
-    if isinstance(answer, Sweep):
-        raise UserError(f"{path} is a sweep: `strobe report` shows it")
+    if not isinstance(answer, Result):
+        raise UserError(f"{path} is a {_NAMES[answer.study]}: `strobe report` shows it")
     return answer
 
 
-def load_answer(path: Path | str) -> Result | Sweep:
-    """Read what was kept, a result or a sweep, given its folder or its ``result.json``."""
+def load_answer(path: Path | str) -> Result | Sweep | Dataloader:
+    """Read what was kept, whatever study it answers, given its folder or its ``result.json``."""
     file = _find(Path(path))
     document = _current(file, _parse(file))
     try:
-        return (Sweep if document.get("study") == "sweep" else Result).model_validate(document)
+        return _KINDS.get(str(document.get("study")), Result).model_validate(document)
     except ValidationError as error:
         raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
 

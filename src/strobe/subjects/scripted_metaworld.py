@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +34,22 @@ def record_metaworld(
     task: str = TASK,
     cameras: Sequence[str] = CAMERAS,
     image: int = 480,
+    width: int | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Record ``episodes`` of ``frames`` steps each into a new dataset at ``root``, and return its folder.
 
-    A frame has ``observation.images.<camera>`` (``image`` × ``image``, video) of each camera, ``observation.state``
-    (the hand's x, y, z in metres and how far the gripper is open) and ``action`` (the hand's velocity and the
-    gripper's effort, each in [-1, 1]), all as LeRobot's own environment has them. The expert's velocities get some
-    noise; what was executed is what is recorded. ``progress`` is told (frames done, frames in all).
+    A frame has ``observation.images.<camera>`` (``image`` pixels high, ``width`` or as many wide, video) of each
+    camera, ``observation.state`` (the hand's x, y, z in metres and how far the gripper is open) and ``action`` (the
+    hand's velocity and the gripper's effort, each in [-1, 1]), all as LeRobot's own environment has them. The expert's
+    velocities get some noise; what was executed is what is recorded. ``progress`` is told (frames done, frames in all).
 
     Raises UserError if ``root`` holds something already, MetaWorld is not installed, it cannot render here, or there is
     no such task or camera.
     """
-    return write(root, lambda: _start(task, cameras, image, seed), episodes, frames, fps, seed=seed, progress=progress)
+    start = partial(_start, task, cameras, (image, width or image), seed)
+    return write(root, start, episodes, frames, fps, seed=seed, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class MetaWorld:
         return self.env.reset(seed=seed)[0]
 
     def images(self) -> dict[str, np.ndarray]:
-        """What each camera sees, under its feature's name: (size, size, 3) uint8."""
+        """What each camera sees, under its feature's name: (height, width, 3) uint8."""
         seen = {}
         for camera in self.cameras:
             self.renderer.update_scene(self.env.data, camera=camera)
@@ -79,8 +82,14 @@ class MetaWorld:
         self.env.close()
 
 
-def open_metaworld(task: str, cameras: Sequence[str] = CAMERAS, image: int = 480) -> MetaWorld:
-    """Set up ``task`` for rendering at ``image`` × ``image``. Raises UserError, see `record_metaworld`."""
+def open_metaworld(
+    task: str, cameras: Sequence[str] = CAMERAS, image: int = 480, width: int | None = None
+) -> MetaWorld:
+    """Set up ``task`` for images ``image`` pixels high, ``width`` or as many wide.
+
+    Raises UserError, see `record_metaworld`.
+    """
+    size = (image, width or image)
     mujoco, lerobot_env = _import()
     name = task.removeprefix("metaworld-")
     if name not in lerobot_env.TASK_DESCRIPTIONS:
@@ -97,18 +106,18 @@ def open_metaworld(task: str, cameras: Sequence[str] = CAMERAS, image: int = 480
     if not cameras or len(set(cameras)) < len(cameras):
         raise UserError("name at least one camera of MetaWorld, each once")
     buffer = env.model.vis.global_
-    buffer.offwidth, buffer.offheight = max(buffer.offwidth, image), max(buffer.offheight, image)
+    buffer.offheight, buffer.offwidth = max(buffer.offheight, size[0]), max(buffer.offwidth, size[1])
     try:
         with quiet():
-            renderer = mujoco.Renderer(env.model, image, image)
+            renderer = mujoco.Renderer(env.model, *size)
     except Exception as error:  # each of MuJoCo's ways to OpenGL fails with an exception of its own
         raise UserError(NO_OPENGL) from error
     return MetaWorld(env, theirs.expert_policy, theirs.task_description, tuple(cameras), renderer)
 
 
-def _start(task: str, cameras: Sequence[str], image: int, seed: int) -> Scripted:
-    world = open_metaworld(task, cameras, image)
-    picture = {"dtype": "video", "shape": (image, image, 3), "names": ["height", "width", "channels"]}
+def _start(task: str, cameras: Sequence[str], size: tuple[int, int], seed: int) -> Scripted:
+    world = open_metaworld(task, cameras, *size)
+    picture = {"dtype": "video", "shape": (*size, 3), "names": ["height", "width", "channels"]}
     numbers = {"dtype": "float32", "shape": (4,), "names": _AXES}
     features = {f"{OBS_IMAGES}.{camera}": picture for camera in cameras} | {OBS_STATE: numbers, ACTION: numbers}
     random = np.random.default_rng(seed)

@@ -1,0 +1,192 @@
+"""strobe dataloader: which settings of lerobot-train's data loader feed the policy's training step?
+
+Measures what the step needs, searches among the loader's settings until one of them delivers that, and prints it in
+lerobot-train's spelling, with what it should win. The loader is lerobot-train's own: its dataset, sampler, collation,
+and DataLoader, each candidate in a process of its own. Nothing is trained, written or pushed.
+
+Strobe's flags come first, then --, then the dataset and policy flags as lerobot-train takes them.
+
+Examples:
+  strobe dataloader -- --dataset.repo_id=me/data --dataset.root=FOLDER --policy.type=diffusion --batch_size=64
+  strobe dataloader --needed=max -- --dataset.repo_id=me/data --policy.path=FOLDER      the fastest there is
+  strobe dataloader --needed=500 -- …                      what a GPU elsewhere takes: 500 samples/s
+  strobe dataloader --batch_sizes=32,64 --workers=0,4,8,16 -- …
+  strobe dataloader --encodings --encoding_episodes=4 -- …  and what re-encoding the videos would buy
+
+Ctrl-C keeps what was measured by then.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strobe.advice import Thresholds
+from strobe.cli.parse import help_text, parse
+from strobe.errors import UserError
+
+if TYPE_CHECKING:
+    from lerobot.configs.train import TrainPipelineConfig
+
+    from strobe.cli.live import Live
+    from strobe.results.dataloader import Dataloader, Need, Settings
+    from strobe.studies.dataloader import Options
+
+
+@dataclass
+class DataloaderConfig:
+    # Samples per second that the training step takes: a number, or max for the fastest loader (default: measured).
+    needed: str | None = None
+    # Numbers of workers to try, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the cores), beside the flags' own.
+    workers: str | None = None
+    # Prefetch factors to try (default: 2,4,8), batches that each worker keeps ready.
+    prefetch: str | None = None
+    # Further batch sizes to search a loader for, e.g. 16,32.
+    batch_sizes: str | None = None
+    # Seconds that a candidate is measured at most; in the first rung a sixteenth of that.
+    seconds: float = 12.0
+    # Leave out how the chosen loader starts by fork, forkserver and spawn, and what a new epoch costs.
+    skip_start_up: bool = False
+    # Leave out what lerobot-train has no flag for: threads in the workers, transforms, pinned memory.
+    skip_what_ifs: bool = False
+    # Write a sample of the episodes in other encodings and load them with the chosen settings.
+    encodings: bool = False
+    # Episodes in that sample.
+    encoding_episodes: int = 2
+    # Where run folders go.
+    output_dir: Path = Path("runs")
+    # Limits at which findings fire, e.g. --thresholds.start_up_steps=200
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; see the module's docstring."""
+    own, theirs = _split(argv)
+    if {"-h", "--help"} & set(own):
+        print(help_text(__doc__ or "", DataloaderConfig))
+        return 0
+    config = parse(DataloaderConfig, own)
+    options = options_of(config)
+    if theirs is None:
+        raise UserError("lerobot-train's flags come after --: strobe dataloader -- --dataset.repo_id=… --policy.type=…")
+    from strobe.cli.common import plain, show
+    from strobe.cli.live import Live
+    from strobe.report import html
+    from strobe.results import store
+
+    started = time.monotonic()
+    with Live() as live:
+        answer = search(config, options, theirs, live)
+    answer.duration_s = round(time.monotonic() - started, 3)
+    answer.command = ["strobe", "dataloader", *argv]
+    answer.config = {"dataloader": plain(config), "lerobot-train": list(theirs)}
+    folder = store.new_run(config.output_dir, "dataloader", answer.policy)
+    store.save(answer, folder)
+    store.replace(folder / store.REPORT, html.render(answer).encode())
+    show(answer)
+    print(f"\nreport   {folder / store.REPORT}")
+    return 0 if answer.status == "complete" else 130
+
+
+def search(config: DataloaderConfig, options: Options, theirs: Sequence[str], live: Live) -> Dataloader:
+    """Parse lerobot-train's flags, measure the step, search. Raises UserError, KeyboardInterrupt."""
+    live.stage("reading lerobot-train's flags")
+    from strobe.studies import loading
+
+    loading.warm_up()  # imports in the background, while the policy is built here
+    import torch
+
+    from strobe.advice.loading import advise_loading
+    from strobe.measure import machine
+    from strobe.studies import dataloader
+    from strobe.studies.needs import StepNeeds, device_of
+    from strobe.subjects.train_config import train_config
+
+    train = train_config(theirs, measuring=True)
+    if train.dataset.streaming:
+        raise UserError("--dataset.streaming: a streamed dataset has another loader, which is not searched")
+    device = torch.device(device_of(train))
+    steps = StepNeeds(train, live)
+
+    def need(batch_size: int) -> Need | None:
+        if options.needed is not None:
+            from strobe.results.dataloader import Need
+
+            if math.isinf(options.needed):
+                return None
+            return Need(batch_size=batch_size, samples_per_s=options.needed, source="given")
+        return steps(batch_size)
+
+    def more(answer: Dataloader, chosen: Settings) -> None:
+        if config.encodings:
+            _encodings(answer, train, chosen, config, live)
+
+    answer = dataloader.study(
+        train, options, machine.describe(device), need, live, pin_memory=device.type == "cuda", more=more
+    )
+    answer.notes += [note for note in steps.notes if note not in answer.notes]
+    answer.findings = advise_loading(answer, config.thresholds)
+    return answer
+
+
+def options_of(config: DataloaderConfig) -> Options:
+    """What to search, from the flags. Raises UserError."""
+    from strobe.studies.dataloader import Options
+
+    needed: float | None = None
+    if config.needed is not None:
+        try:
+            needed = math.inf if config.needed == "max" else float(config.needed)
+        except ValueError:
+            needed = math.nan
+        if not needed > 0:
+            raise UserError(f"--needed={config.needed}: samples per second, such as 120, or max")
+    if not (math.isfinite(config.seconds) and config.seconds > 0):
+        raise UserError(f"--seconds={config.seconds}: must be above 0")
+    if config.encoding_episodes < 1:
+        raise UserError(f"--encoding_episodes={config.encoding_episodes}: must be at least 1")
+    return Options(
+        needed=needed,
+        batch_sizes=_numbers("batch_sizes", config.batch_sizes, 1) or (),
+        workers=_numbers("workers", config.workers, 0),
+        prefetch=_numbers("prefetch", config.prefetch, 1),
+        first_s=config.seconds / 16,
+        last_s=config.seconds,
+        start_ups=not config.skip_start_up,
+        what_ifs=not config.skip_what_ifs,
+    )
+
+
+def _encodings(
+    answer: Dataloader, train: TrainPipelineConfig, chosen: Settings, config: DataloaderConfig, live: Any
+) -> None:
+    from strobe.studies.encodings import encodings
+
+    if not answer.dataset.cameras:
+        answer.notes.append("the dataset has no cameras, so no encodings were compared")
+        return
+    episodes = min(config.encoding_episodes, answer.dataset.episodes)
+    for row in encodings(train, chosen, episodes, config.seconds / 2, live):
+        answer.encodings.append(row)
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Strobe's flags, and lerobot-train's after ``--``; None where there is no ``--``."""
+    arguments = list(argv)
+    if "--" not in arguments:
+        return arguments, None
+    place = arguments.index("--")
+    return arguments[:place], arguments[place + 1 :]
+
+
+def _numbers(name: str, text: str | None, least: int) -> list[int] | None:
+    if text is None:
+        return None
+    parts = text.strip("[] ").replace(" ", "").split(",")
+    if not all(part.isdecimal() and int(part) >= least for part in parts):
+        raise UserError(f"--{name}={text}: whole numbers from {least}, separated by commas, such as 2,4")
+    return [int(part) for part in parts]

@@ -1,0 +1,232 @@
+"""A search for a data loader → document: the flags first, then every candidate, how it starts, what else was tried."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+
+from strobe.report import facts, units
+from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.results.dataloader import Dataloader, LoaderRow, Rate, Recommendation
+
+STEADY = (
+    "Samples/s once running, with their 95 % interval over blocks of whole rounds of the workers; batches that were "
+    "ready when the measurement began are left out. Samples/s at the shortest look say least: the search looks longer "
+    "only at those that may win. Shared memory is what full queues hold: workers × prefetch × batch."
+)
+
+
+def outline(answer: Dataloader) -> Document:
+    """The document of a search."""
+    sections = [Section("loaders", "Loaders", loaders(answer), [STEADY])]
+    if answer.start_ups:
+        said = (
+            "In an interpreter that has imported lerobot-train. The steady state does not depend on it. An epoch start "
+            "is with --persistent_workers=true; without, every epoch begins like the first."
+        )
+        sections.append(Section("start", "How the chosen loader starts", start_ups(answer), [said]))
+    if answer.what_ifs:
+        said = "Each in alternation with the chosen loader as it is. lerobot-train has no flag for these."
+        sections.append(Section("what-if", "What there is no flag for", what_ifs(answer), [said]))
+    if answer.encodings:
+        said = "The same episodes, read by the chosen loader. PSNR is against the frames as they are decoded now."
+        sections.append(Section("encodings", "Other encodings", encodings(answer), [said]))
+    return Document(
+        kind="strobe dataloader",
+        title=units.plain(answer.title),
+        banner="Interrupted: this search was stopped before it was done." if answer.status == "interrupted" else None,
+        answers=[units.plain(text) for text in answers(answer)],
+        findings=facts.findings(answer.findings),
+        sections=sections,
+        notes=[units.plain(text) for text in dict.fromkeys(answer.notes)],
+        facts=_facts(answer),
+        raw=facts.raw(answer.command, {"Config": answer.config, "Machine": answer.machine.model_dump(mode="json")}),
+    )
+
+
+def answers(answer: Dataloader) -> list[str]:
+    """For each batch size the flags, and what they should win."""
+    said = []
+    for found in answer.recommendations:
+        said.append(f"Train with {' '.join(found.flags)}")
+        said.append(f"They load {_rate(found.chosen)}. {_needs(answer, found)}")
+        said += [_wins(found)] if found.own is not None else []
+        said.append(f"Found in {found.searched_s:,.0f} s; the search ended since {found.reason}.")
+    return said or ["No search was finished; the table holds what was measured."]
+
+
+def _needs(answer: Dataloader, found: Recommendation) -> str:
+    need = next((one for one in answer.needs if one.batch_size == found.batch_size), None)
+    if need is None:
+        return "The fastest was asked for."
+    source = "measured" if need.source == "measured" else "as given"
+    judged = "which is fed" if found.fed else "which is not shown to be fed"
+    return f"The step takes {need.samples_per_s:,.1f} samples/s ({source}), {judged}."
+
+
+def _wins(found: Recommendation) -> str:
+    assert found.own is not None
+    now, then = found.step_ms_now, found.step_ms_then
+    if now is None or then is None:
+        ratio = found.chosen.samples_per_s / found.own.samples_per_s
+        return f"Your flags: {_rate(found.own)}; the recommended are {units.change(ratio)} on that."
+    if then >= 0.995 * now:
+        return f"Your flags: {_rate(found.own)}. A step takes {now:,.0f} ms either way, by the rates measured apart."
+    hours = found.steps / 3.6e6
+    return (
+        f"A step takes {now:,.0f} ms with your flags and {then:,.0f} ms with these, by the rates measured apart: "
+        f"{now * hours:,.1f} h or {then * hours:,.1f} h over {found.steps:,} steps."
+    )
+
+
+def _rate(rate: Rate) -> str:
+    decimals = units.digits(rate.samples_per_s) - 1
+    between = units.span(rate.interval, decimals)
+    return f"{rate.samples_per_s:,.{decimals}f} samples/s{f' ({between})' if between else ''}"
+
+
+def in_order(answer: Dataloader) -> list[LoaderRow]:
+    """The candidates by batch, backend, workers, prefetch."""
+    return sorted(
+        answer.rows,
+        key=lambda row: (
+            row.settings.batch_size,
+            row.settings.video_backend,
+            row.settings.num_workers,
+            row.settings.prefetch_factor,
+        ),
+    )
+
+
+def loaders(answer: Dataloader) -> Table:
+    """One row per candidate; one that could not be measured says why."""
+    several = len({row.settings.batch_size for row in answer.rows}) > 1
+    backends = len({row.settings.video_backend for row in answer.rows}) > 1
+    needed = {need.batch_size: need.samples_per_s for need in answer.needs}
+    decimals = _decimals([row.rate for row in answer.rows])
+    columns = [Column("Workers", numeric=False), Column("Prefetch"), Column("Batch"), Column("Backend", numeric=False)]
+    columns += [Column("Samples/s"), Column("95 % interval"), Column("Of the need"), Column("Start-up (s)")]
+    columns += [
+        Column("Own memory per worker"),
+        Column("With its share of common pages"),
+        Column("Shared memory, most"),
+    ]
+    columns += [Column("Seen"), Column("Rungs"), Column("", numeric=False)]
+    rows, kinds = [], []
+    for row in in_order(answer):
+        settings, rate = row.settings, row.rate
+        need = needed.get(settings.batch_size)
+        shared = row.shared_most_bytes if settings.num_workers else None
+        cells = [
+            str(settings.num_workers),
+            str(settings.prefetch_factor) if settings.num_workers else None,
+            str(settings.batch_size) if several else None,
+            units.plain(settings.video_backend) if backends else None,
+            units.ms(rate and rate.samples_per_s, decimals),
+            units.span(rate and rate.interval, decimals),
+            f"{100 * rate.samples_per_s / need:,.0f} %" if rate and need else None,
+            units.ms(row.start_up_s, 2),
+            units.size(row.worker_uss_bytes),
+            units.size(row.worker_pss_bytes),
+            units.size(shared),
+            units.size(row.shared_seen_bytes),
+            str(row.rungs) if row.rungs else None,
+            _mark(row),
+        ]
+        rows.append(Row(cells))
+        kinds.append("whole" if row.chosen else "part" if row.status == "done" else "other")
+    table = Table(columns, rows).without_empty_columns()
+    return Table(table.columns, [replace(row, kind=kind) for row, kind in zip(table.rows, kinds, strict=True)])
+
+
+def _mark(row: LoaderRow) -> str | None:
+    said = ["recommended"] if row.chosen else []
+    said += ["your flags"] if row.own else []
+    if row.status != "done":
+        said.append(f"{row.status}: {units.plain(row.reason)}" if row.reason else row.status)
+    return ", ".join(said) or None
+
+
+def start_ups(answer: Dataloader) -> Table:
+    """Each way to start workers."""
+    columns = [Column("Start method", numeric=False), Column("First batch (s)"), Column("Epoch start (s)")]
+    columns += [Column("Own memory per worker")]
+    columns += [Column("With its share of common pages"), Column("Why", numeric=False)]
+    rows = []
+    for one in answer.start_ups:
+        times = [one.first_batch_s, one.epoch_start_s]
+        memory = [one.worker_uss_bytes, one.worker_pss_bytes]
+        cells = [one.start_method, *(units.ms(t, 2) for t in times), *(units.size(m) for m in memory)]
+        rows.append(Row([*cells, units.plain(one.reason) or None]))
+    return Table(columns, rows).without_empty_columns()
+
+
+def what_ifs(answer: Dataloader) -> Table:
+    """Each change beside the loader without it."""
+    decimals = _decimals([one.rate for one in answer.what_ifs])
+    columns = [Column("Changed", numeric=False), Column("Samples/s"), Column("95 % interval"), Column("As it is")]
+    columns += [Column("95 % interval"), Column("Change"), Column("", numeric=False)]
+    rows = []
+    for one in answer.what_ifs:
+        rate, beside = one.rate, one.beside
+        change = rate.samples_per_s / beside.samples_per_s if rate and beside else None
+        cells = [
+            units.plain(one.name),
+            units.ms(rate and rate.samples_per_s, decimals),
+            units.span(rate and rate.interval, decimals),
+            units.ms(beside and beside.samples_per_s, decimals),
+            units.span(beside and beside.interval, decimals),
+            units.change(change),
+            units.plain(one.reason or one.note) or None,
+        ]
+        rows.append(Row(cells))
+    return Table(columns, rows).without_empty_columns()
+
+
+def encodings(answer: Dataloader) -> Table:
+    """Each encoding beside the dataset as it is."""
+    decimals = _decimals([one.rate for one in answer.encodings])
+    columns = [Column("Encoding", numeric=False), Column("Samples/s"), Column("95 % interval"), Column("Change")]
+    columns += [Column("On disk per hour"), Column("PSNR (dB)"), Column("Encoding (s)"), Column("Why", numeric=False)]
+    as_is = answer.encodings[0].rate
+    rows = []
+    for one in answer.encodings:
+        rate = one.rate
+        change = rate.samples_per_s / as_is.samples_per_s if rate and as_is and rate is not as_is else None
+        cells = [
+            units.plain(one.name),
+            units.ms(rate and rate.samples_per_s, decimals),
+            units.span(rate and rate.interval, decimals),
+            units.change(change),
+            units.size(round(one.bytes_per_hour)) if one.bytes_per_hour is not None else None,
+            units.ms(one.psnr_db, 1),
+            units.ms(one.encode_s, 1),
+            units.plain(one.reason) or None,
+        ]
+        rows.append(Row(cells))
+    return Table(columns, rows).without_empty_columns()
+
+
+def _decimals(rates: Sequence[Rate | None]) -> int:
+    return units.digits(max((rate.samples_per_s for rate in rates if rate is not None), default=0.0)) - 1
+
+
+def _facts(answer: Dataloader) -> list[tuple[str, str]]:
+    data = answer.dataset
+    cameras = ", ".join(f"{name} {'×'.join(map(str, shape[:2]))}" for name, shape in data.cameras.items())
+    kept = "video" if data.video else "images" if data.cameras else "no images"
+    about = f"{data.name}: {units.count(data.episodes, 'episode')}, {units.count(data.frames, 'frame')}, {kept}"
+    pairs = [
+        ("Policy", answer.policy),
+        ("Dataset", f"{about}, {units.size(data.sample_bytes)} a sample"),
+        ("Cameras", cameras),
+        ("Machine", facts.machine(answer.machine)),
+        (
+            "Versions",
+            ", ".join(f"{k} {v}" for k, v in {"strobe": answer.strobe_version, **answer.machine.versions}.items()),
+        ),
+        ("Run", f"{answer.started:%Y-%m-%d %H:%M %Z}, {answer.duration_s:,.0f} s"),
+        ("Command", shlex.join(answer.command)),
+    ]
+    return [(name, units.plain(text)) for name, text in pairs if text]

@@ -1,0 +1,232 @@
+"""The search for a data loader, on real loaders of LeRobot over a small recording of PushT."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from lerobot.configs.train import TrainPipelineConfig
+
+from strobe.errors import UserError
+from strobe.results.dataloader import Need, Settings
+from strobe.results.schema import Machine
+from strobe.studies import dataloader, loading
+from strobe.studies.dataloader import Bench, Options, candidates, facts_of, searched, step_ms
+from strobe.studies.loading import LoaderFailed, LoaderProcess
+from strobe.subjects.train_config import train_config
+from strobe.subjects.train_data import open_dataset, open_loader, settings_of
+
+pytestmark = pytest.mark.skipif("fork" not in torch.multiprocessing.get_all_start_methods(), reason="needs fork")
+OPTIONS = Options(workers=[0, 1], prefetch=[2], first_s=0.05, last_s=0.1, start_ups=False, what_ifs=False)
+
+
+class Silent:
+    def stage(self, what: str) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> TrainPipelineConfig:
+    from strobe.subjects.scripted_pusht import record_pusht
+
+    loading.warm_up()
+    root = record_pusht(tmp_path_factory.mktemp("pusht") / "data", episodes=2, frames=20, image=96)
+    flags = [
+        "--policy.type=diffusion",
+        "--policy.device=cpu",
+        "--num_workers=1",
+        "--prefetch_factor=2",
+        "--batch_size=4",
+    ]
+    return train_config(["--dataset.repo_id=local/pusht", f"--dataset.root={root}", *flags], measuring=True)
+
+
+@pytest.fixture(scope="module")
+def own(config: TrainPipelineConfig) -> Settings:
+    return searched(settings_of(config))
+
+
+def machine() -> Machine:
+    from strobe.measure.machine import describe
+
+    return describe(torch.device("cpu"))
+
+
+def test_the_loader_delivers_what_lerobot_train_s_would(config: TrainPipelineConfig, own: Settings) -> None:
+    from lerobot.datasets import EpisodeAwareSampler
+
+    serial = own.model_copy(update={"num_workers": 0})
+    dataset = open_dataset(config, serial)
+    batches = iter(open_loader(config, serial, dataset))
+    theirs = EpisodeAwareSampler(
+        dataset.meta.episodes["dataset_from_index"],
+        dataset.meta.episodes["dataset_to_index"],
+        drop_n_last_frames=getattr(config.policy, "drop_n_last_frames"),  # noqa: B009
+        shuffle=True,
+        seed=config.seed or 0,
+    )
+    epoch = list(theirs)
+    assert len(epoch) < dataset.num_frames
+    taken = [next(batches) for _ in range(2 * len(epoch) // 4)]
+    given = torch.cat([batch["index"] for batch in taken]).tolist()
+    assert given[: len(epoch)] == epoch, "lerobot-train's order"
+    assert sorted(given[len(epoch) :]) != epoch[: len(given) - len(epoch)]
+    assert set(given[len(epoch) :]) <= set(epoch), "then the next epoch, without a seam"
+    assert taken[0]["observation.image"].shape == (4, 2, 3, 96, 96)
+    assert taken[0]["observation.image"].dtype == torch.uint8
+
+
+def test_a_search_names_the_cheapest_loader_that_feeds_the_step(config: TrainPipelineConfig) -> None:
+    answer = dataloader.study(
+        config, OPTIONS, machine(), lambda size: Need(batch_size=size, samples_per_s=1e-3, source="given"), Silent()
+    )
+    said = answer.recommendations[0]
+    assert said.fed
+    assert said.flags[0] == "--num_workers=1"
+    assert "--dataset.video_backend=pyav" in said.flags
+    assert said.step_ms_now == said.step_ms_then == pytest.approx(4e6)
+    chosen = next(row for row in answer.rows if row.chosen)
+    assert chosen.rate is not None
+    assert chosen.rate.block_samples % 4 == 0
+    assert chosen.start_up_s is not None
+    assert (chosen.worker_uss_bytes or 0) > 0
+    assert chosen.shared_most_bytes == 2 * 4 * answer.dataset.sample_bytes
+    assert answer.own.start_method == "spawn", "what the user's flags say is kept"
+    assert answer.dataset.frames == 40
+
+
+def test_asked_for_the_fastest_it_measures_all_and_needs_no_step(config: TrainPipelineConfig) -> None:
+    answer = dataloader.study(config, OPTIONS, machine(), lambda size: None, Silent())
+    assert {row.settings.num_workers for row in answer.rows if row.status == "done"} == {0, 1}
+    assert answer.recommendations[0].step_ms_now is None
+    assert not answer.recommendations[0].fed
+
+
+def test_ctrl_c_keeps_what_was_measured(config: TrainPipelineConfig) -> None:
+    class Impatient:
+        looks = 0
+
+        def stage(self, what: str) -> None:
+            self.looks += what.endswith(" s")
+            if self.looks == 2:
+                raise KeyboardInterrupt
+
+    answer = dataloader.study(config, OPTIONS, machine(), lambda size: None, Impatient())
+    assert answer.status == "interrupted"
+    assert [row.status for row in answer.rows].count("done") == 1
+    assert not answer.recommendations
+
+
+def test_a_loader_that_needs_too_much_shared_memory_is_refused_and_the_rest_go_on(
+    config: TrainPipelineConfig, own: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts, _ = facts_of(config, own)
+    monkeypatch.setattr(loading, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
+    choice = [own.model_copy(update={"prefetch_factor": ahead}) for ahead in (2, 3, 4)]
+    with Bench(config, facts, choice, choice[0]) as bench:
+        assert [bench.rows[one].status for one in choice] == ["not run", "not run", "refused"]
+        assert "workers × prefetch × batch" in bench.rows[choice[2]].reason
+        assert "--shm-size" in bench.rows[choice[2]].reason
+
+
+def halted(worker: psutil.Process) -> bool:
+    """Whether a process is stopped, once the kernel has got round to it."""
+    end = time.monotonic() + 10
+    while worker.status() != psutil.STATUS_STOPPED and time.monotonic() < end:
+        time.sleep(0.01)
+    return worker.status() == psutil.STATUS_STOPPED
+
+
+def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipelineConfig, own: Settings) -> None:
+    with LoaderProcess(config, own, patience_s=30) as process:
+        process.start()
+        worker = psutil.Process(process._workers[0])
+        process.sample(0.01)
+        assert halted(worker), "it waits without taking time"
+        worker.kill()
+        with pytest.raises(LoaderFailed, match=r"worker.*(killed|exited)"):
+            process.sample(5)
+    with LoaderProcess(config, own, patience_s=30) as process:
+        process.start()
+        worker = psutil.Process(process._workers[0])
+        process._patience_s = 0.5
+        process._workers = []  # nobody wakes it
+        worker.suspend()
+        with pytest.raises(LoaderFailed, match=r"hung: no batch for 0\.5 s"):
+            process.sample(0.1)
+    assert not worker.is_running(), "closing ends a halted worker"
+
+
+def test_a_broken_video_is_named_in_one_line(config: TrainPipelineConfig, tmp_path: Path) -> None:
+    import shutil
+
+    root = tmp_path / "broken"
+    shutil.copytree(str(config.dataset.root), root)
+    video = next(root.rglob("*.mp4"))
+    video.write_bytes(b"not a video")
+    flags = ["--policy.type=diffusion", "--policy.device=cpu"]
+    broken = train_config(["--dataset.repo_id=local/pusht", f"--dataset.root={root}", *flags], measuring=True)
+    with pytest.raises(UserError, match=r"file-000\.mp4"):
+        facts_of(broken, searched(settings_of(broken)))
+
+
+def test_candidates_hold_the_user_s_own_first_and_no_prefetch_without_workers(own: Settings) -> None:
+    made = candidates(own, ["pyav", "torchcodec"], 2, Options())
+    assert made[0] == own
+    assert len(set(made)) == len(made)
+    assert {one.num_workers for one in made} == {0, 1, 2, 4}
+    serial = [one for one in made if one.num_workers == 0]
+    assert len(serial) == 2, "one per video backend"
+    assert {one.prefetch_factor for one in made if one.num_workers} == {2, 4, 8}
+
+
+def test_loading_without_workers_takes_turns_with_the_step(own: Settings) -> None:
+    serial = own.model_copy(update={"num_workers": 0})
+    assert step_ms(40, 10, own) == pytest.approx(400)
+    assert step_ms(10, 40, own) == pytest.approx(400)
+    assert step_ms(40, 10, serial) == pytest.approx(500)
+    assert step_ms(40, math.inf, own) is None
+
+
+def test_the_command_says_what_is_wrong_in_one_line(config: TrainPipelineConfig, tmp_path: Path) -> None:
+    from strobe.cli.main import main
+
+    data = ["--dataset.repo_id=local/pusht", f"--dataset.root={config.dataset.root}", "--policy.type=act"]
+    for argv in (
+        data,
+        ["--needed=fast", "--", *data],
+        ["--workers=two", "--", *data],
+        ["--sconds=3", "--", *data],
+        ["--", *data, "--num_wrokers=2"],
+        ["--", *data, "--dataset.streaming=true"],
+    ):
+        assert main(["dataloader", *argv]) == 2
+
+
+def test_a_killed_search_leaves_no_process(config: TrainPipelineConfig, tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom strobe.studies import loading\nfrom strobe.subjects.train_config import train_config\n"
+        "from strobe.subjects.train_data import settings_of\nfrom strobe.studies.dataloader import searched\n"
+        "if __name__ == '__main__':\n"
+        "    loading.warm_up()\n    config = train_config(sys.argv[1:], measuring=True)\n"
+        "    process = loading.LoaderProcess(config, searched(settings_of(config)))\n"
+        "    process.start(); process.sample(0.01)\n"
+        "    print(process._process.pid, *process._workers, flush=True); sys.stdin.read()\n"
+    )
+    (tmp_path / "one.py").write_text(script)
+    flags = ["--dataset.repo_id=local/pusht", f"--dataset.root={config.dataset.root}", "--policy.type=act"]
+    command = [sys.executable, str(tmp_path / "one.py"), *flags, "--policy.device=cpu", "--num_workers=1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        family = [psutil.Process(int(pid)) for pid in running.stdout.readline().split()]
+        assert len(family) == 2
+        running.kill()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive, "a halted worker ends with its loader, the loader with the search"
+    assert os.path.isdir(str(config.dataset.root))
