@@ -129,7 +129,6 @@ class LoaderProcess:
         if self._process.pid is None or not self._process.is_alive():
             return
         family = _family(self._process.pid)
-        self._signal("SIGCONT")
         self._connection.close()  # which asks it to end, and to end its workers
         self._process.join(GRACE_S)
         for process in family:
@@ -184,7 +183,7 @@ def _serve(connection: Connection, config: TrainPipelineConfig, settings: Settin
             try:
                 what, arguments = connection.recv()
             except (EOFError, OSError):
-                return  # workers end with this process
+                return _wake()  # workers end with this process
             try:
                 answer = True, getattr(loading, what)(*arguments)
             except Exception as error:
@@ -192,7 +191,14 @@ def _serve(connection: Connection, config: TrainPipelineConfig, settings: Settin
             try:
                 connection.send(answer)
             except OSError:
-                return
+                return _wake()
+
+
+def _wake() -> None:
+    """Let halted workers go on: they could not end otherwise, and this process would wait for them for ever."""
+    for child in mp.active_children():
+        if child.pid is not None and hasattr(signal, "SIGCONT"):
+            os.kill(child.pid, signal.SIGCONT)
 
 
 @dataclass
