@@ -99,7 +99,7 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
 def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch):
     from lerobot.transforms.transforms import ImageTransforms
 
-    monkeypatch.setattr(ImageTransforms, "forward", slowed(ImageTransforms.forward, 0.2))
+    monkeypatch.setattr(ImageTransforms, "forward", slowed(ImageTransforms.forward, 0.1))
     result = trained(dataset, tmp_path / "out", "--dataset.image_transforms.enable=true").result
     assert rules(advise(result)) == {"slow-transforms"}
     assert result.training.bound == "data"
@@ -109,7 +109,7 @@ def test_slow_storage_is_named(dataset, tmp_path, monkeypatch):
     # A stand-in for a slow disk: opening a file takes long, and no core is busy meanwhile.
     import av
 
-    monkeypatch.setattr(av, "open", slowed(av.open, 0.3))
+    monkeypatch.setattr(av, "open", slowed(av.open, 0.15))
     result = trained(dataset, tmp_path / "out").result
     found = rules(advise(result))
     if result.training.machine_cpu > 0.75:  # others are busy on this machine: then nobody can tell
@@ -143,7 +143,7 @@ def test_a_slow_forward_is_named(dataset, tmp_path, monkeypatch):
 def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch):
     from accelerate.optimizer import AcceleratedOptimizer
 
-    monkeypatch.setattr(AcceleratedOptimizer, "step", slowed(AcceleratedOptimizer.step, 1.0))
+    monkeypatch.setattr(AcceleratedOptimizer, "step", slowed(AcceleratedOptimizer.step, 0.6))
     assert rules(advise(trained(dataset, tmp_path / "out").result)) == {"slow-optimizer"}
 
 

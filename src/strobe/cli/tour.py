@@ -1,8 +1,8 @@
 """strobe tour: from nothing to insight, in a few minutes on a laptop's CPU.
 
 Records a few episodes of PushT into a LeRobotDataset with video, breaks down ACT and Diffusion Policy on its frames at
-full size, and compares SmolVLA without and with Real-Time Chunking. The weights are random: times are those of trained
-policies, actions are not.
+full size, compares SmolVLA without and with Real-Time Chunking, and trains ACT for a few steps to see what they wait
+for. The weights are random: times are those of trained policies, actions are not.
 
 Examples:
   strobe tour
@@ -11,6 +11,8 @@ Examples:
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from strobe.cli import breakdown, compare
+from strobe.cli import breakdown, compare, train
 from strobe.cli.parse import help_text, parse
 from strobe.cli.record import RecordConfig, record
 
@@ -70,7 +72,31 @@ def run(argv: Sequence[str]) -> int:
         if code:
             return code
     console.print()
+    console.rule("5  what does a training wait for?")
+    code = _train(config, data, console)
+    if code:
+        return code
+    console.print()
     console.rule("next")
     console.print("Open a report above in a browser, then try your own checkpoint:", highlight=False)
     console.print("  strobe breakdown --policy.path=FOLDER --dataset.root=DATASET", highlight=False)
     return 0
+
+
+def _train(config: TourConfig, data: Path, console: Console) -> int:
+    """A few steps of lerobot-train, whose own log goes to a file. Returns the exit code."""
+    names = ("training" if n == 1 else f"training-{n}" for n in range(1, 1000))
+    folder = next(config.output_dir / name for name in names if not (config.output_dir / name).exists())
+    theirs = [f"--dataset.repo_id=local/{data.name}", f"--dataset.root={data}", f"--output_dir={folder}"]
+    theirs += ["--policy.type=act", "--policy.device=cpu", "--policy.push_to_hub=false", "--batch_size=2"]
+    theirs += ["--policy.pretrained_backbone_weights=null", "--steps=14", "--num_workers=1", "--save_checkpoint=false"]
+    if config.tiny:
+        theirs += ["--policy.dim_model=64", "--policy.n_heads=4", "--policy.dim_feedforward=64"]
+    arguments = [f"--output_dir={config.output_dir}", "--", *theirs]
+    console.print(f"$ strobe train {' '.join(arguments)}", highlight=False)
+    log = config.output_dir / f"{folder.name}.log"
+    with log.open("w") as file, contextlib.redirect_stderr(file):
+        code = train.run(arguments)
+    logging.getLogger().handlers.clear()  # LeRobot's write to the file that is closed now
+    console.print(f"lerobot-train's own log: {log}", highlight=False)
+    return code

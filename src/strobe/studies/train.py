@@ -152,6 +152,7 @@ def _trained(watch: loop.Watch, options: Options, held: int, ended: BaseExceptio
         status="complete" if ended is None else "interrupted" if isinstance(ended, KeyboardInterrupt) else "failed",
     )
     result.training = _training(watch, options, steps, kept, batches, reason)
+    lost = {f"worker {told['worker']}" for told in _told(watch.timeline)}
     step = _measurement(STEP, "training step", steps, kept)
     step.memory = Memory(weights=info.weight_bytes, peak_process=held)
     if watch.device.type == "cuda":
@@ -166,7 +167,8 @@ def _trained(watch: loop.Watch, options: Options, held: int, ended: BaseExceptio
         "device": str(watch.device),
         "trained share": _trained_share(watch.policy),
     }
-    step.unseen = watch.timeline.unseen
+    # What earlier runs of this process could not see is none of this one's.
+    step.unseen = {name: why for name, why in watch.timeline.unseen.items() if name in watch.parts or name in lost}
     if config.num_workers and step.clock == "host":
         middle = min(kept, key=lambda run: abs(run.ms - step.samples.summary.median))
         step.spans += _beside(middle, batches, _worker_names(watch))

@@ -82,6 +82,7 @@ class Watch:
     def __post_init__(self) -> None:
         self._body = ExitStack()  # the loop's own names, replaced
         self._probes = ExitStack()
+        self._parts: list[Hook] = []
         self._step: Mark | None = None
         self._training_loader: Any = None
         self._cores: Any = None  # their times when recording began
@@ -101,6 +102,11 @@ class Watch:
         self._let_go()
         self._training_loader = None  # it holds the workers, which report when they end
         self._body.close()
+
+    @property
+    def parts(self) -> set[str]:
+        """Names of the policy's parts that are timed."""
+        return {hook.name for hook in self._parts}
 
     @property
     def steps(self) -> int:
