@@ -30,6 +30,7 @@ COMMANDS = {
     "batch": "which is the largest training batch that fits, and from which on is a larger one no faster?",
     "dataloader": "which loader settings feed the training step? in lerobot-train's spelling",
     "sweep": "and over a grid? any study over configurations, in one table; resumable, also on a Ray cluster",
+    "budget": "what is missing to a target rate? latency over denoising steps, part by part; what RTC makes of it",
     "report": "show a run again: console, Markdown or HTML",
     "diff": "what changed between two runs? with --fail-on-regression a gate for CI",
     "record": "record episodes of a simulator into a LeRobotDataset with video",

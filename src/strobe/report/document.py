@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.schema import Difference, Finding, Result
 from strobe.results.sweep import Sweep
 
-Answer = Result | Difference | Sweep | Dataloader
+Answer = Result | Difference | Sweep | Dataloader | Budget
 
 
 @dataclass(frozen=True)

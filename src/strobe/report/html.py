@@ -18,10 +18,11 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from strobe.report import dataloader_plots, sweep_plots, units
+from strobe.report import budget, dataloader_plots, sweep_plots, units
 from strobe.report.document import Answer
 from strobe.report.outline import outline
 from strobe.report.plots import Plot, plots
+from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.sweep import Sweep
 
@@ -52,6 +53,8 @@ def _drawn(answer: Answer, depth: int | None) -> dict[str, list[Plot]]:
         return sweep_plots.plots(answer)
     if isinstance(answer, Dataloader):
         return dataloader_plots.plots(answer)
+    if isinstance(answer, Budget):
+        return budget.plots(answer)
     return plots(answer, depth)
 
 

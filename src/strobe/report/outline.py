@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from strobe.report import changes, dataloader, facts, memory, profiles, sweep, tables, training, units
+from strobe.report import budget, changes, dataloader, facts, memory, profiles, sweep, tables, training, units
 from strobe.report.document import Answer, Document, Section
+from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.schema import Component, Difference, Measurement, Result
 from strobe.results.sweep import Sweep
@@ -16,6 +17,8 @@ def outline(answer: Answer, depth: int | None = None) -> Document:
     """The document of an answer; ``depth`` limits the levels of trees."""
     if isinstance(answer, Difference):
         return changes.outline(answer)
+    if isinstance(answer, Budget):
+        return budget.outline(answer)
     if isinstance(answer, Sweep):
         return sweep.outline(answer)
     if isinstance(answer, Dataloader):

@@ -1,0 +1,67 @@
+"""What stands between a policy's latency and a target rate?
+
+Shows latencies by part for each number of denoising steps, the line a + b × steps with its interval, what each part
+would have to fall to for the target, what could be tried on it, and what asynchronous execution (Real-Time Chunking)
+makes of it: delay in control ticks, execution horizon, age of the actions.
+
+A RUN is the folder of a breakdown or a comparison of a policy with denoising steps, of a sweep over them, or a table
+(.csv) of latencies measured elsewhere, in milliseconds: steps,total,<part>,<part> …
+
+Examples:
+  strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10
+  strobe budget runs/sweep_breakdown_pi05 --target-hz 20
+  strobe budget runs/2026-11-21_0412_compare_pi05 --target-hz 20 --control-hz 50 --output budget.html
+  strobe budget latencies.csv --target-hz 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from strobe.cli.arguments import Arguments
+from strobe.cli.report import write
+from strobe.errors import UserError
+from strobe.report import console, html, markdown
+from strobe.studies.budget import budget
+
+
+def rate(text: str) -> float:
+    """A rate above zero."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a rate in Hz, such as 20")
+    return value
+
+
+def run(argv: Sequence[str]) -> int:
+    """``strobe budget``; returns the exit code."""
+    parser = Arguments("budget", __doc__)
+    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run folder, a sweep's, or a table (.csv)")
+    parser.add_argument(
+        "--target-hz", "--target_hz", type=rate, default=20.0, metavar="HZ", help="chunks per second (20)"
+    )
+    parser.add_argument(
+        "--control-hz", "--control_hz", type=rate, default=30.0, metavar="HZ", help="the robot's control rate (30)"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="also write a page there: .html, or .md for Markdown"
+    )
+    asked = parser.parse_args(argv)
+    shapes = {".html": html.render, ".htm": html.render, ".md": markdown.render}
+    if asked.output and asked.output.suffix.lower() not in shapes:
+        raise UserError(f"--output {asked.output}: name a file that ends in .html or .md")
+    found = budget(asked.runs, asked.target_hz, asked.control_hz)
+    screen = Console()
+    console.render(found, screen if screen.is_terminal else Console(width=120))
+    if asked.output:
+        write(asked.output, shapes[asked.output.suffix.lower()](found))
+        print(f"\nreport: {asked.output}")
+    return 0

@@ -1,0 +1,96 @@
+"""From latencies to a budget: a line over denoising steps, what each part may take, and what asynchrony makes of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from strobe.results.budget import Asynchrony, Latency, Line, Need
+from strobe.results.schema import Interval
+
+DENOISE = ("denoise step", "denoise", "denoising")
+
+
+def denoise_of(latency: Latency) -> str | None:
+    """The part that is repeated in every denoising step."""
+    return next((name for name in latency.parts if name.lower() in DENOISE), None)
+
+
+def line(part: str, points: Sequence[tuple[int, float]]) -> Line | None:
+    """The line through (steps, milliseconds); None with one number of steps.
+
+    Its 95 % t-intervals hold what repeats and the shape leave unexplained; two numbers of steps leave nothing.
+    """
+    import statsmodels.api as sm  # slow to import
+
+    steps, ms = np.array([s for s, _ in points], dtype=float), np.array([y for _, y in points])
+    if len(set(steps)) < 2:
+        return None
+    fit = sm.OLS(ms, np.column_stack([np.ones_like(steps), steps])).fit()
+    ends = fit.conf_int() if len(set(steps)) > 2 else None
+    first, took = min(points)
+
+    def interval(row: int) -> Interval | None:
+        return None if ends is None else Interval(low=float(ends[row][0]), high=float(ends[row][1]))
+
+    return Line(
+        part=part,
+        fixed_ms=float(fit.params[0]),
+        fixed_interval=interval(0),
+        per_step_ms=float(fit.params[1]),
+        per_step_interval=interval(1),
+        one_step_ms=took / first,
+        predicted={int(s): float(fit.params[0] + fit.params[1] * s) for s in sorted(set(steps))},
+    )
+
+
+def most_steps(total: Line | None, latencies: Sequence[Latency], target_ms: float) -> int | None:
+    """The most steps with which a chunk takes at most ``target_ms``; None where even one step takes longer."""
+    if total is None:
+        met = [latency.steps for latency in latencies if latency.total_ms <= target_ms]
+        return max(met, default=None)
+    if total.per_step_ms <= 0:
+        return None
+    most = math.floor((target_ms - total.fixed_ms) / total.per_step_ms + 1e-9)
+    return most if most >= 1 else None
+
+
+def needs(latency: Latency, target_ms: float) -> list[Need]:
+    """What each part would have to fall to alone, the largest first; none where the target is met."""
+    if latency.total_ms <= target_ms:
+        return []
+    named = sum(latency.parts.values())
+    found = []
+    for part, ms in sorted(latency.parts.items(), key=lambda item: -item[1]):
+        left, of_named = target_ms - (latency.total_ms - ms), target_ms - (named - ms)
+        found.append(
+            Need(
+                part=part,
+                ms=ms,
+                share=ms / latency.total_ms,
+                needed_ms=left if left > 0 else None,
+                named_ms=of_named if of_named > 0 else None,
+            )
+        )
+    return found
+
+
+def asynchrony(latency: Latency, control_hz: float) -> Asynchrony:
+    """The robot acts on the previous chunk while the next is computed.
+
+    The delay is the latency in whole control ticks, as LeRobot's RTC counts it (Black, Galliker and Levine, "Real-Time
+    Execution of Action Chunking Flow Policies", 2025). A chunk has to last for as many ticks as the next one takes, so
+    that its last action executed rests on an observation that is twice the delay old, less one tick.
+    """
+    tick_ms = 1e3 / control_hz
+    delay = max(1, math.ceil(latency.total_ms / tick_ms - 1e-9))
+    return Asynchrony(
+        steps=latency.steps,
+        hz=1e3 / latency.total_ms,
+        delay_ticks=delay,
+        horizon=delay,
+        youngest_ms=delay * tick_ms,
+        oldest_ms=(2 * delay - 1) * tick_ms,
+    )

@@ -1,0 +1,189 @@
+"""Budget → document: what is missing first, then the line over steps, the parts, and what asynchrony makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from strobe.report import units
+from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.plots import OTHER, PALETTE, Plot, text
+from strobe.results.budget import Asynchrony, Budget, Latency, Line, Need
+from strobe.results.schema import Interval
+
+
+def outline(budget: Budget) -> Document:
+    """The document of a budget."""
+    sections = [Section("latencies", "Component latencies", _latencies(budget.latencies))]
+    for one in (budget.total, budget.denoise):
+        if one is not None:
+            title = f"{units.plain(one.part).capitalize()} over denoising steps"
+            sections.append(Section(f"line-{one.part}", title, _line(one, budget), [_said(one)]))
+    if budget.needs:
+        about = f"With {_steps(budget.judged.steps)}, each part alone, the others as they are."
+        sections.append(Section("needs", f"To {budget.target_hz:g} Hz", _needs(budget), [about, *_tried(budget.needs)]))
+    sections.append(
+        Section("asynchrony", f"Executed asynchronously at {budget.control_hz:g} Hz", _ticks(budget.asynchrony))
+    )
+    return Document(
+        kind="strobe budget",
+        title=units.plain(budget.title),
+        banner=None,
+        answers=[units.plain(text) for text in _answers(budget)],
+        findings=[],
+        sections=sections,
+        notes=[units.plain(note) for note in budget.notes],
+        facts=[("Strobe", budget.strobe_version)],
+        raw=[],
+    )
+
+
+def _answers(budget: Budget) -> list[str]:
+    target, judged = 1e3 / budget.target_hz, budget.judged
+    said = []
+    if budget.most_steps is not None:
+        said.append(f"{budget.target_hz:g} Hz ({target:.4g} ms) is met with up to {_steps(budget.most_steps)}.")
+    else:
+        missing = judged.total_ms - target
+        said.append(
+            f"{budget.target_hz:g} Hz ({target:.4g} ms) is not met: with {_steps(judged.steps)} a chunk takes "
+            f"{judged.total_ms:.2f} ms ({1e3 / judged.total_ms:.1f} Hz), {missing:.1f} ms too many."
+        )
+    possible = [need for need in budget.needs if need.named_ms is not None]
+    if possible:
+        need = max(possible, key=lambda one: one.ms)
+        text = f"{need.part} is what stands in the way: {need.ms:.1f} → {need.named_ms:.1f} ms "
+        text += f"({_factor(need.ms, need.named_ms)})"
+        unnamed = judged.total_ms - sum(judged.parts.values())
+        if need.needed_ms is None:
+            text += f"; with the {unnamed:.1f} ms that are in no part, no part alone is enough"
+        elif abs(need.needed_ms - (need.named_ms or 0.0)) > 0.05:
+            text += f", or {need.needed_ms:.1f} ms with the {unnamed:.1f} ms that are in no part"
+        said.append(f"{text}.")
+    elif budget.needs:
+        said.append("No part alone can make up for that: several must shrink.")
+    if budget.total is not None:
+        said.append(f"{_said(budget.total)}")
+    first = budget.asynchrony[0]
+    said.append(
+        f"Asynchronously (RTC) a robot at {budget.control_hz:g} Hz misses no tick: with {_steps(first.steps)} the "
+        f"delay is {units.count(first.delay_ticks, 'tick')}, the least execution horizon {first.horizon}, and actions "
+        f"rest on observations {first.youngest_ms:.0f} to {first.oldest_ms:.0f} ms old."
+    )
+    return said
+
+
+def _said(line: Line) -> str:
+    fixed, each = _with(line.fixed_ms, line.fixed_interval), _with(line.per_step_ms, line.per_step_interval)
+    return f"{units.plain(line.part).capitalize()} ≈ {fixed} + {each} × steps (ms)."
+
+
+def _with(value: float, interval: Interval | None) -> str:
+    return f"{value:.2f}" if interval is None else f"{value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def _latencies(latencies: Sequence[Latency]) -> Table:
+    names = list(dict.fromkeys(name for one in latencies for name in one.parts))
+    columns = [Column("Denoising steps", numeric=False), Column("Total (ms)"), Column("Hz")]
+    columns += [Column(f"{units.plain(name)} (ms)") for name in names] + [Column("In no part (ms)")]
+    rows = []
+    for one in latencies:
+        cells = [str(one.steps), units.ms(one.total_ms), f"{1e3 / one.total_ms:.1f}"]
+        for name in names:
+            ms = one.parts.get(name)
+            cells.append(None if ms is None else f"{ms:,.2f} ({100 * ms / one.total_ms:.1f} %)")
+        rows.append(Row([*cells, units.ms(one.total_ms - sum(one.parts.values()))]))
+    return Table(columns, rows)
+
+
+def _line(line: Line, budget: Budget) -> Table:
+    whole = line is budget.total
+    columns = [Column("Steps", numeric=False), Column("Measured (ms)"), Column("Line (ms)"), Column("Off by")]
+    columns += [] if whole else [Column(f"{line.one_step_ms:.1f} ms × steps"), Column("Off by")]
+    rows = []
+    for one in budget.latencies:
+        measured = one.total_ms if whole else one.parts.get(line.part)
+        if measured is None or measured <= 0:
+            continue
+        says, times = line.predicted[one.steps], one.steps * line.one_step_ms
+        cells = [
+            str(one.steps),
+            units.ms(measured),
+            units.ms(says),
+            units.change(measured / says) if says > 0 else None,
+        ]
+        rows.append(Row(cells if whole else [*cells, units.ms(times), units.change(measured / times)]))
+    return Table(columns, rows)
+
+
+def _needs(budget: Budget) -> Table:
+    columns = [Column("Part", numeric=False), Column("Now (ms)"), Column("% of the total"), Column("Must fall to (ms)")]
+    columns += [Column("Faster by"), Column("Named parts alone (ms)"), Column("Faster by")]
+    rows = []
+    for need in budget.needs:
+        cells = [units.plain(need.part), units.ms(need.ms), units.percent(need.share)]
+        for ms in (need.needed_ms, need.named_ms):
+            cells += ["not enough", None] if ms is None else [units.ms(ms), _factor(need.ms, ms)]
+        rows.append(Row(cells, share=need.share))
+    return Table(columns, rows)
+
+
+def _tried(needs: Sequence[Need]) -> list[str]:
+    return [f"{units.plain(need.part)}: {'; '.join(need.treatments)}" for need in needs if need.treatments]
+
+
+def _ticks(rows: Sequence[Asynchrony]) -> Table:
+    columns = [
+        Column("Steps", numeric=False),
+        Column("Chunks/s"),
+        Column("Delay (ticks)"),
+        Column("Least execution horizon"),
+    ]
+    columns += [Column("Age of actions, first (ms)"), Column("last (ms)")]
+    return Table(
+        columns,
+        [
+            Row([str(one.steps), f"{one.hz:.1f}", str(one.delay_ticks), str(one.horizon), f"{one.youngest_ms:,.0f}",
+                 f"{one.oldest_ms:,.0f}"])
+            for one in rows
+        ],
+    )  # fmt: skip
+
+
+def plots(budget: Budget) -> dict[str, list[Plot]]:
+    """Parts on top of one another over the denoising steps, with the target."""
+    names = list(dict.fromkeys(name for one in budget.latencies for name in one.parts))
+    at = [str(one.steps) for one in budget.latencies]
+    stacked = {name: [one.parts.get(name, 0.0) for one in budget.latencies] for name in names}
+    stacked["in no part"] = [max(0.0, one.total_ms - sum(one.parts.values())) for one in budget.latencies]
+    traces: list[dict[str, Any]] = [
+        {
+            "type": "bar",
+            "name": text(name),
+            "x": at,
+            "y": [round(ms, 4) for ms in values],
+            "marker": {"color": OTHER if name == "in no part" else PALETTE[index % len(PALETTE)]},
+            "hovertemplate": "%{y:.4~g} ms<extra>%{fullData.name}</extra>",
+        }
+        for index, (name, values) in enumerate(stacked.items())
+    ]
+    target = 1e3 / budget.target_hz
+    shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": target, "y1": target}
+    layout = {
+        "height": 380,
+        "barmode": "stack",
+        "showlegend": True,
+        "xaxis": {"title": {"text": "denoising steps"}, "type": "category"},
+        "yaxis": {"title": {"text": "ms per chunk"}},
+        "shapes": [{**shape, "line": {"dash": "dash", "width": 1.5, "color": OTHER}}],
+    }
+    caption = f"The dashed line is {budget.target_hz:g} Hz, {target:.4g} ms."
+    return {"latencies": [Plot("Latency by part", caption, traces, layout)]}
+
+
+def _factor(now: float, then: float | None) -> str:
+    return f"{now / then:.1f} ×" if then else ""
+
+
+def _steps(count: int) -> str:
+    return units.count(count, "denoising step")

@@ -1,0 +1,71 @@
+"""A budget: what stands between a policy's latency and a target rate. Plain data; every time is in milliseconds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.results.schema import SCHEMA_VERSION, Data, Finite, Interval
+
+
+class Latency(Data):
+    """What one action chunk takes with a number of denoising steps."""
+
+    steps: int
+    total_ms: Finite
+    parts: dict[str, Finite] = Field(description="named parts; what they leave of the total is in none of them")
+    source: str = Field(default="", description="where the figures come from")
+
+
+class Line(Data):
+    """``fixed + per_step × steps``, by least squares."""
+
+    part: str
+    fixed_ms: Finite
+    fixed_interval: Interval | None = Field(default=None, description="None with fewer than three numbers of steps")
+    per_step_ms: Finite
+    per_step_interval: Interval | None = None
+    one_step_ms: Finite = Field(description="measured with the fewest steps, over them: what 'n × one step' rests on")
+    predicted: dict[int, Finite] = Field(description="steps → what the line says")
+
+
+class Need(Data):
+    """What one part would have to fall to for the target, all others as they are."""
+
+    part: str
+    ms: Finite
+    share: Finite = Field(description="of the total, 0 to 1")
+    needed_ms: Finite | None = Field(description="None where even nothing would not do")
+    named_ms: Finite | None = Field(description="the same, leaving out of account what is in no named part")
+    treatments: list[str] = Field(default_factory=list, description="what could be tried on it, as commands or flags")
+
+
+class Asynchrony(Data):
+    """What asynchronous execution (Real-Time Chunking) makes of one latency, at the robot's control rate."""
+
+    steps: int
+    hz: Finite = Field(description="chunks per second, one after the other")
+    delay_ticks: int = Field(description="control ticks from an observation to the first action that is executed")
+    horizon: int = Field(description="least actions to execute of a chunk, so that the next is there in time")
+    youngest_ms: Finite = Field(description="age of the observation behind the first action executed of a chunk")
+    oldest_ms: Finite = Field(description="behind the last one, when chunks follow as fast as they can")
+
+
+class Budget(Data):
+    """What is missing to the target, and what asynchrony makes of it."""
+
+    schema_version: int = SCHEMA_VERSION
+    strobe_version: str
+    study: Literal["budget"] = "budget"
+    title: str
+    target_hz: Finite
+    control_hz: Finite
+    latencies: list[Latency]
+    total: Line | None = Field(default=None, description="None with one number of steps")
+    denoise: Line | None = None
+    most_steps: int | None = Field(default=None, description="with which the target is met; None where no number does")
+    judged: Latency = Field(description="with the fewest steps: what the needs are told for")
+    needs: list[Need] = Field(default_factory=list)
+    asynchrony: list[Asynchrony] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)

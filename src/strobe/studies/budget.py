@@ -1,0 +1,145 @@
+"""Budget: what stands between a policy's latency and a target rate?"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+import strobe
+from strobe.errors import UserError
+from strobe.measure import budget as measure
+from strobe.results import store
+from strobe.results.budget import Budget, Latency
+from strobe.results.schema import Measurement, Result
+from strobe.results.sweep import Cell, Sweep
+
+STEPS = ("policy.num_inference_steps", "policy.num_steps")
+WHOLES = ("policy",)  # parts that are told by what is in them
+TOTAL, FACT = "total", "denoising steps"
+# What can be tried on a part, by words of its name; flags of `strobe compare`.
+TREATMENTS = {
+    ("vision", "image"): ["--precision=auto, or for this part alone --variant 'NAME: precision=bf16, precision.part=…'",
+                          "fewer or smaller cameras"],
+    ("prefix", "cache", "kv"): ["--precision=auto", "--compile", "a shorter prompt, fewer image tokens"],
+    ("denois", "expert"): ["fewer steps: --variant 'NAME: policy.num_inference_steps=…'",
+                           "--compile --compile_mode=reduce-overhead (CUDA graphs)"],
+    ("guidance", "rtc"): ["--closed-form"],
+    ("processing", "resize"): ["smaller images from the cameras", "processors on the device"],
+}  # fmt: skip
+
+
+def budget(runs: Sequence[Path], target_hz: float, control_hz: float) -> Budget:
+    """The budget of what is kept in ``runs``: run folders, sweeps over denoising steps, or tables (.csv).
+
+    Raises:
+        UserError: nothing there that tells a chunk's latency; a table without the columns it needs.
+    """
+    found: list[Latency] = []
+    titles: list[str] = []
+    notes: list[str] = []
+    for path in runs:
+        title, latencies = _of_table(path) if path.suffix.lower() == ".csv" else _of_run(path)
+        if not latencies:
+            raise UserError(f"{path}: no inference in it whose denoising steps are known")
+        found += latencies
+        titles.append(title)
+    latencies = _joined(found)
+    if len(latencies) == 1:
+        notes.append("One number of denoising steps: no line can be drawn. Measure a few: strobe sweep breakdown … "
+                     "--grid policy.num_inference_steps=1,2,5,10")  # fmt: skip
+    target_ms = 1e3 / target_hz
+    repeated = measure.denoise_of(latencies[0])
+    total = measure.line(TOTAL, [(one.steps, one.total_ms) for one in latencies])
+    steps = [(one.steps, one.parts[repeated]) for one in latencies if repeated in one.parts] if repeated else []
+    judged = latencies[0]
+    wanted = measure.needs(judged, target_ms)
+    for need in wanted:
+        need.treatments = _applicable(need.part, judged.steps)
+    return Budget(
+        strobe_version=strobe.__version__,
+        title=" and ".join(dict.fromkeys(titles)),
+        target_hz=target_hz,
+        control_hz=control_hz,
+        latencies=latencies,
+        total=total,
+        denoise=measure.line(repeated, steps) if repeated and steps else None,
+        most_steps=measure.most_steps(total, latencies, target_ms),
+        judged=judged,
+        needs=wanted,
+        asynchrony=[measure.asynchrony(one, control_hz) for one in latencies],
+        notes=notes,
+    )
+
+
+def _applicable(part: str, steps: int) -> list[str]:
+    name = part.lower()
+    found = [what for words, tried in TREATMENTS.items() if any(w in name for w in words) for what in tried]
+    return [what for what in found if steps > 1 or not what.startswith("fewer steps")]
+
+
+def _joined(latencies: Sequence[Latency]) -> list[Latency]:
+    """One for each number of steps, the fewest first; repeats by the median of their totals."""
+    by_steps: dict[int, list[Latency]] = {}
+    for one in latencies:
+        by_steps.setdefault(one.steps, []).append(one)
+    return [sorted(many, key=lambda one: one.total_ms)[(len(many) - 1) // 2] for _, many in sorted(by_steps.items())]
+
+
+def _of_run(path: Path) -> tuple[str, list[Latency]]:
+    answer = store.load_answer(path)
+    if isinstance(answer, Sweep):
+        return answer.title, [found for cell in answer.cells for found in _of_cell(cell)]
+    if isinstance(answer, Result):
+        return answer.title, [found for m in answer.measurements if (found := _of_measurement(m)) is not None]
+    raise UserError(f"{path} holds no latencies: give a breakdown, a comparison or a sweep over denoising steps")
+
+
+def _of_measurement(m: Measurement) -> Latency | None:
+    steps = m.facts.get(FACT)
+    for name in STEPS:  # a variant's own
+        steps = m.facts.get(name, steps)
+    if m.phase != "inference" or not isinstance(steps, int) or isinstance(steps, bool):
+        return None
+    parts = {tuple(c.path): c.summary.median for c in m.components if not c.other}
+    return Latency(steps=steps, total_ms=m.samples.summary.median, parts=_top(parts), source=m.name)
+
+
+def _of_cell(cell: Cell) -> Iterator[Latency]:
+    steps = next((cell.settings[name] for name in STEPS if name in cell.settings), None)
+    for row in cell.rows:
+        if row.phase == "inference" and steps is not None and steps.isdecimal():
+            parts = {tuple(part.path): part.ms for part in row.parts if not part.other}
+            yield Latency(steps=int(steps), total_ms=median(row.repeats), parts=_top(parts), source=f"{steps} steps")
+
+
+def _top(parts: dict[tuple[str, ...], float]) -> dict[str, float]:
+    """The first level, and of the policy what is in it."""
+    found: dict[str, float] = {}
+    for path, ms in parts.items():
+        inside = len(path) == 2 and path[0] in WHOLES
+        if inside or (len(path) == 1 and not (path[0] in WHOLES and any(p[:1] == path and len(p) > 1 for p in parts))):
+            found[path[-1]] = found.get(path[-1], 0.0) + ms
+    return found
+
+
+def _of_table(path: Path) -> tuple[str, list[Latency]]:
+    """A table with the columns 'steps', 'total' and one for each part, in milliseconds."""
+    try:
+        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {error}") from None
+    if not rows or not {"steps", TOTAL} <= {(name or "").strip() for name in rows[0]}:
+        raise UserError(f"{path}: a table of latencies has the columns steps, total and one for each part, in ms")
+    found = []
+    for number, row in enumerate(rows, start=2):
+        try:
+            figures = {(name or "").strip(): float(value) for name, value in row.items() if value not in (None, "")}
+            steps, total = figures.pop("steps"), figures.pop(TOTAL)
+            if steps < 1 or steps != int(steps) or not total > 0 or min(figures.values(), default=0.0) < 0:
+                raise ValueError
+        except (TypeError, ValueError, KeyError):
+            raise UserError(f"{path}, line {number}: steps and milliseconds are numbers above 0") from None
+        found.append(Latency(steps=int(steps), total_ms=total, parts=figures, source=f"{path.name}, line {number}"))
+    return path.stem, found

@@ -1,0 +1,55 @@
+"""The budget's arithmetic: lines, needs, asynchrony."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strobe.measure import budget
+from strobe.results.budget import Latency
+
+positive = st.floats(0.1, 1e4)
+
+
+@given(positive, positive, st.lists(st.integers(1, 50), min_size=2, max_size=6, unique=True))
+def test_a_line_without_noise_is_found_again(fixed, each, steps):
+    found = budget.line("denoise", [(n, fixed + each * n) for n in steps])
+    assert found.per_step_ms == pytest.approx(each, rel=1e-6, abs=1e-6)
+    assert found.fixed_ms == pytest.approx(fixed, rel=1e-4, abs=1e-4)
+    assert set(found.predicted) == set(steps)
+    assert (found.per_step_interval is None) == (len(steps) < 3)
+
+
+def test_one_number_of_steps_gives_no_line():
+    assert budget.line("total", [(10, 170.0), (10, 171.0)]) is None
+
+
+@given(positive, st.dictionaries(st.text("abc", min_size=1, max_size=3), positive, min_size=1, max_size=4), positive)
+def test_a_part_that_falls_to_its_need_meets_the_target(target, parts, rest):
+    latency = Latency(steps=1, total_ms=sum(parts.values()) + rest, parts=parts)
+    for need in budget.needs(latency, target):
+        if need.needed_ms is not None:
+            assert latency.total_ms - need.ms + need.needed_ms == pytest.approx(target)
+            assert need.needed_ms < need.ms
+        else:
+            assert latency.total_ms - need.ms >= target * (1 - 1e-9)
+
+
+def test_a_target_that_is_met_needs_nothing():
+    assert budget.needs(Latency(steps=1, total_ms=40.0, parts={"a": 30.0}), 50.0) == []
+
+
+@given(st.floats(1, 1000), st.floats(5, 200))
+def test_a_chunk_lasts_until_the_next_is_there(total, hz):
+    found = budget.asynchrony(Latency(steps=1, total_ms=total, parts={}), hz)
+    assert found.delay_ticks * 1e3 / hz >= total * (1 - 1e-6)
+    assert (found.delay_ticks - 1) * 1e3 / hz <= total
+    assert found.horizon >= found.delay_ticks
+    assert found.oldest_ms >= found.youngest_ms >= total * (1 - 1e-6)
+
+
+@pytest.mark.parametrize(("target", "most"), [(200.0, 12), (83.4, 1), (83.0, None)])
+def test_the_most_steps_that_meet_a_target(target, most):
+    line = budget.line("total", [(1, 83.33), (2, 93.09), (10, 171.2)])
+    assert budget.most_steps(line, [], target) == most

@@ -1,0 +1,90 @@
+"""strobe budget: the 20 Hz analysis of the pi0.5 pipeline from its own table, runs and sweeps, wrong input."""
+
+from __future__ import annotations
+
+import pytest
+from example_runs import act
+
+from strobe.cli.main import main
+from strobe.errors import UserError
+from strobe.results import store
+from strobe.studies.budget import budget
+
+# Latencies of the optimised pi0.5 pipeline on LIBERO, as its users had them.
+TABLE = """steps,total,vision,KV cache,denoise
+10,171.36,17.26,52.13,97.69
+5,122.21,17.22,52.23,48.87
+3,102.81,17.22,52.14,29.38
+2,93.07,17.12,52.13,19.70
+1,83.50,17.26,52.14,10.10
+"""
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "libero.csv"
+    path.write_text(TABLE)
+    return path
+
+
+def test_it_comes_to_what_the_pipelines_own_analysis_came_to(table):
+    found = budget([table], 20.0, 30.0)
+    assert found.denoise.one_step_ms == pytest.approx(10.1)
+    assert found.denoise.per_step_interval.low < 9.75 < found.denoise.per_step_interval.high
+    by_one_step = {one.steps: one.parts["denoise"] / (one.steps * 10.1) - 1 for one in found.latencies}
+    assert by_one_step == pytest.approx({1: 0, 2: -0.025, 3: -0.030, 5: -0.032, 10: -0.033}, abs=5e-4)
+    assert found.most_steps is None, "not even one step makes 20 Hz"
+    cache = next(need for need in found.needs if need.part == "KV cache")
+    assert cache.named_ms == pytest.approx(22.64), "52 ms to 23 ms"
+    assert cache.needed_ms == pytest.approx(18.64), "less, with what is in no part"
+    assert found.asynchrony[0].delay_ticks == 3
+
+
+def test_the_command_says_so_and_writes_a_page(table, tmp_path, capsys):
+    page = tmp_path / "budget.html"
+    assert main(["budget", str(table), "--target-hz", "20", "--output", str(page)]) == 0
+    said = capsys.readouterr().out
+    assert "20 Hz (50 ms) is not met: with 1 denoising step a chunk takes 83.50 ms (12.0 Hz)" in said
+    assert "KV cache is what stands in the way: 52.1 → 22.6 ms (2.3 ×)" in said
+    assert "Latency by part" in page.read_text()
+
+
+def test_a_rate_that_is_met_says_with_how_many_steps(table, capsys):
+    assert main(["budget", str(table), "--target-hz=10"]) == 0
+    assert "10 Hz (100 ms) is met with up to 2 denoising steps" in capsys.readouterr().out
+
+
+def test_a_run_tells_its_parts_and_its_steps(tmp_path):
+    result = act()
+    chunk = result.measurements[0]
+    chunk.phase, chunk.facts["denoising steps"] = "inference", 10
+    store.save(result, tmp_path / "run")
+    found = budget([tmp_path / "run"], 1000.0, 30.0)
+    (latency,) = found.latencies
+    assert latency.steps == 10
+    assert latency.total_ms == chunk.samples.summary.median
+    assert "policy" not in latency.parts or not any(c.path[0] == "policy" and c.depth > 1 for c in chunk.components)
+    assert any("no line" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a,b\n1,2\n", "has the columns steps, total"),
+        ("", "has the columns steps, total"),
+        ("steps,total\n1,fast\n", "line 2: steps and milliseconds are numbers above 0"),
+        ("steps,total\n0,5\n", "line 2"),
+        ("steps,total,vision\n1,5,-3\n", "line 2"),
+    ],
+)
+def test_a_table_that_is_none_is_one_line(tmp_path, content, said):
+    path = tmp_path / "table.csv"
+    path.write_text(content)
+    with pytest.raises(UserError, match=said):
+        budget([path], 20.0, 30.0)
+
+
+def test_wrong_flags_are_one_line(table, capsys):
+    assert main(["budget", str(table), "--target-hz=0"]) == 2
+    assert "is not a rate in Hz" in capsys.readouterr().err
+    assert main(["budget", "/nowhere"]) == 2
