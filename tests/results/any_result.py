@@ -54,7 +54,7 @@ memories = st.builds(schema.Memory, weights=maybe(COUNT), peak_process=maybe(COU
 measurements = st.builds(
     schema.Measurement,
     name=TEXT,
-    phase=st.sampled_from(["inference", "training forward", "training step"]),
+    phase=st.sampled_from(["inference", "training forward", "training step", "loading"]),
     clock=st.sampled_from(["host", "device"]),
     samples=samples,
     components=st.lists(components, max_size=4),
@@ -172,18 +172,64 @@ subjects = st.builds(
     stand_ins=TEXTS,
     anatomy=TEXT,
 )
+SHARE = st.floats(0, 1)
+stalls = st.builds(
+    schema.Stall, cause=TEXT, steps=COUNT, each_ms=TIME, share=SHARE, planned_hours=maybe(TIME), sentence=TEXT
+)
+loader_workers = st.builds(schema.LoaderWorker, name=TEXT, batches=COUNT, batch_ms=TIME, busy=SHARE, cpu=TIME)
+loader_parts = st.builds(schema.LoaderPart, name=TEXT, ms=TIME, share=SHARE, waiting=maybe(SHARE))
+ranks = st.builds(
+    schema.Rank,
+    rank=COUNT,
+    steps=COUNT,
+    step_ms=TIME,
+    own_ms=TIME,
+    own_interval=maybe(intervals),
+    communication_ms=TIME,
+    exposed_ms=TIME,
+    parts=st.dictionaries(TEXT, TIME, max_size=2),
+)
+trainings = st.builds(
+    schema.Training,
+    batch_size=COUNT,
+    processes=COUNT,
+    workers=COUNT,
+    steps=COUNT,
+    run_steps=COUNT,
+    planned_steps=COUNT,
+    samples_per_s=TIME,
+    samples_interval=maybe(intervals),
+    planned_hours=TIME,
+    hours=st.dictionaries(TEXT, TIME, max_size=2),
+    bound=st.sampled_from(["data", "compute", "host", "memory", "interruptions"]),
+    sentence=TEXT,
+    data_share=SHARE,
+    shares=st.dictionaries(st.sampled_from(["data", "compute", "host", "interruptions"]), SHARE),
+    kernel_share=maybe(SHARE),
+    idle=st.dictionaries(TEXT, SHARE, max_size=2),
+    machine_cpu=maybe(SHARE),
+    stalls=st.lists(stalls, max_size=2),
+    loader=st.lists(loader_workers, max_size=3),
+    loader_parts=st.lists(loader_parts, max_size=2),
+    ranks=st.lists(ranks, max_size=3),
+    losses=st.lists(NUMBER, max_size=2),
+    overhead=SHARE,
+    loader_overhead=maybe(SHARE),
+    error=TEXT,
+)
 results = st.builds(
     schema.Result,
     strobe_version=TEXT,
-    study=st.sampled_from(["breakdown", "compare"]),
+    study=st.sampled_from(["breakdown", "compare", "train"]),
     title=TEXT,
     command=TEXTS,
     config=st.dictionaries(TEXT, st.one_of(SCALAR, TEXTS, st.dictionaries(TEXT, SCALAR, max_size=2)), max_size=3),
     started=st.datetimes(timezones=st.just(UTC)),
     duration_s=TIME,
-    status=st.sampled_from(["complete", "interrupted"]),
+    status=st.sampled_from(["complete", "interrupted", "failed"]),
     subject=subjects,
     machine=machines,
+    training=maybe(trainings),
     measurements=st.lists(measurements, max_size=3, unique_by=lambda m: m.name),
     comparisons=st.lists(comparisons, max_size=2),
     findings=st.lists(findings, max_size=2),
@@ -213,7 +259,7 @@ figures = st.builds(
 rows = st.builds(
     sweep.Row,
     measurement=TEXT,
-    phase=st.sampled_from(["inference", "training forward", "training step"]),
+    phase=st.sampled_from(["inference", "training forward", "training step", "loading"]),
     batch=st.integers(0, 2**20),
     ms=summaries,
     repeats=NUMBERS,
