@@ -156,7 +156,7 @@ def frame_rate(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         frames = clips * (number(measurement, "frames per clip") or 0)
 
         def rate(took: float, frames: float = frames) -> str:
-            return f"{1e3 * frames / took:,.3g} frames/s" if frames > 0 else ms(took)
+            return f"{float(f'{1e3 * frames / took:.3g}'):,.10g} frames/s" if frames > 0 else ms(took)
 
         whole = whole_ms(measurement)
         each = f" ({1e3 * clips / whole:,.3g} clips/s)" if clips > 0 else ""

@@ -95,7 +95,7 @@ def _rate(m: Measurement) -> str:
         return ""
 
     def rate(ms: float, unit: str) -> str:
-        return f"{units.number(1000 * rates[unit] / ms, 3)} {unit}"
+        return f"{units.rate(1000 * rates[unit] / ms)} {unit}"
 
     *clips, frames = [rate(m.samples.summary.median, unit) for unit in rates]
     said = f"end to end that is {frames}{f' ({clips[0]})' if clips else ''}"

@@ -81,6 +81,11 @@ def number(value: float | None, significant: int = 4) -> str | None:
     return None if value is None else f"{value:.{significant}g}"
 
 
+def rate(value: float) -> str:
+    """Three figures, and no exponent where a person would write none."""
+    return f"{float(f'{value:.3g}'):,.10g}"
+
+
 def count(value: int, noun: str) -> str:
     return f"{value:,} {noun}{'' if value == 1 else 's'}"
 
