@@ -298,9 +298,10 @@ def _sentence(training: Training) -> str:
         "interruptions": "is interrupted by checkpoints and evaluations",
     }[training.bound]
     share = training.shares.get("compute" if training.bound == "memory" else training.bound, 0.0)
+    win = f"could win up to {100 * training.data_share:.0f} %" if training.data_share >= 0.005 else "would win nothing"
     return (
         f"{training.bound[:1].upper()}{training.bound[1:]}-bound: a step {what} for {100 * share:.0f} % of its time; "
-        f"better loading could win up to {100 * training.data_share:.0f} %."
+        f"better loading {win}."
     )
 
 
