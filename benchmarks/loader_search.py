@@ -25,6 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small dataset and short looks: a few minutes")
     parser.add_argument("--seconds", type=float, help="that a candidate is measured (default: 20; 2 if quick)")
+    parser.add_argument("--only", choices=POLICIES, help="one policy")
     parser.add_argument("--root", type=Path, help="a dataset to load instead of recording one")
     arguments = parser.parse_args()
     seconds = arguments.seconds or (2.0 if arguments.quick else 20.0)
@@ -33,7 +34,8 @@ def main() -> None:
     loading.warm_up()
     with tempfile.TemporaryDirectory() as temporary:
         root = arguments.root or recorded(Path(temporary) / "reach", arguments.quick)
-        figures = {kind: compared(kind, root, seconds) for kind in POLICIES}
+        kinds = [arguments.only] if arguments.only else POLICIES
+        figures = {kind: compared(kind, root, seconds) for kind in kinds}
     show(figures)
     holds = all(one["reached"] >= REACHED and one["time"] <= TIME for one in figures.values())
     finish({"seconds": seconds, "reached_bar": REACHED, "time_bar": TIME, **figures}, holds)
