@@ -20,6 +20,7 @@ from strobe.results.schema import Machine
 from strobe.studies import dataloader, loading
 from strobe.studies.dataloader import Bench, Options, candidates, facts_of, searched, step_ms
 from strobe.studies.loading import LoaderFailed, LoaderProcess
+from strobe.subjects import dataset_faults
 from strobe.subjects.train_config import train_config
 from strobe.subjects.train_data import open_dataset, open_loader, settings_of
 
@@ -127,7 +128,7 @@ def test_a_loader_that_needs_too_much_shared_memory_is_refused_and_the_rest_go_o
     config: TrainPipelineConfig, own: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts, _ = facts_of(config, own)
-    monkeypatch.setattr(loading, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
+    monkeypatch.setattr(dataset_faults, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
     choice = [own.model_copy(update={"prefetch_factor": ahead}) for ahead in (2, 3, 4)]
     with Bench(config, facts, choice, choice[0]) as bench:
         assert [bench.rows[one].status for one in choice] == ["not run", "not run", "refused"]

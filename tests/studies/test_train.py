@@ -26,7 +26,7 @@ from strobe.subjects import training_loop
 def dataset(tmp_path_factory):
     from strobe.subjects.scripted_pusht import record_pusht
 
-    return record_pusht(tmp_path_factory.mktemp("train") / "pusht", episodes=5, frames=40, image=96)
+    return record_pusht(tmp_path_factory.mktemp("train") / "pusht", episodes=5, frames=40, image=128)
 
 
 def slowed(function, seconds, when=lambda: True):

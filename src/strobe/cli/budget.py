@@ -24,9 +24,8 @@ from pathlib import Path
 from rich.console import Console
 
 from strobe.cli.arguments import Arguments
-from strobe.cli.report import write
-from strobe.errors import UserError
-from strobe.report import console, html, markdown
+from strobe.cli.report import page_flag, page_shape, write
+from strobe.report import console
 from strobe.studies.budget import budget
 
 
@@ -51,17 +50,13 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--control-hz", "--control_hz", type=rate, default=30.0, metavar="HZ", help="the robot's control rate (30)"
     )
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="also write a page there: .html, or .md for Markdown"
-    )
+    page_flag(parser)
     asked = parser.parse_args(argv)
-    shapes = {".html": html.render, ".htm": html.render, ".md": markdown.render}
-    if asked.output and asked.output.suffix.lower() not in shapes:
-        raise UserError(f"--output {asked.output}: name a file that ends in .html or .md")
+    shape = page_shape(asked.output)
     found = budget(asked.runs, asked.target_hz, asked.control_hz)
     screen = Console()
     console.render(found, screen if screen.is_terminal else Console(width=120))
-    if asked.output:
-        write(asked.output, shapes[asked.output.suffix.lower()](found))
+    if shape is not None:
+        write(asked.output, shape(found))
         print(f"\nreport: {asked.output}")
     return 0

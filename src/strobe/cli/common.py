@@ -281,14 +281,18 @@ def finish(answer: Answer, argv: Sequence[str], started: float) -> dict[str, Any
 def keep(answer: Answer, argv: Sequence[str], started: float) -> Path:
     """Draw the findings, write the run folder, show it. Returns the folder."""
     result = answer.result
-    trace = finish(answer, argv, started)
-    folder = store.new_run(answer.config.output_dir, result.study, result.subject.name)
-    store.save(result, folder, trace, answer.files)
+    return keep_run(result, answer.config.output_dir, finish(answer, argv, started), answer.files)
+
+
+def keep_run(result: Result, root: Path, trace: dict[str, Any], files: dict[str, bytes]) -> Path:
+    """Write a folder for a finished result below ``root``, show it. Returns the folder."""
+    folder = store.new_run(root, result.study, result.subject.name)
+    store.save(result, folder, trace, files)
     store.replace(folder / store.REPORT, html.render(result).encode())
     show(result)
     print(f"\nreport   {folder / store.REPORT}")
     print(f"trace    {folder / store.TRACE}  (open in ui.perfetto.dev)")
-    for line in told(folder, answer.files):
+    for line in told(folder, files):
         print(line)
     return folder
 

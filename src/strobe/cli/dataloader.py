@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.advice import Thresholds
-from strobe.cli.parse import help_text, parse
+from strobe.cli.parse import help_text, parse, split_lerobot
 from strobe.errors import UserError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class DataloaderConfig:
 
 def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
-    own, theirs = _split(argv)
+    own, theirs = split_lerobot(argv)
     if {"-h", "--help"} & set(own):
         print(help_text(__doc__ or "", DataloaderConfig))
         return 0
@@ -172,15 +172,6 @@ def _encodings(
     episodes = min(config.encoding_episodes, answer.dataset.episodes)
     for row in encodings(train, chosen, episodes, config.seconds / 2, live):
         answer.encodings.append(row)
-
-
-def _split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Strobe's flags, and lerobot-train's after ``--``; None where there is no ``--``."""
-    arguments = list(argv)
-    if "--" not in arguments:
-        return arguments, None
-    place = arguments.index("--")
-    return arguments[:place], arguments[place + 1 :]
 
 
 def _numbers(name: str, text: str | None, least: int) -> list[int] | None:

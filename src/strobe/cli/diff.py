@@ -19,9 +19,8 @@ from pathlib import Path
 from rich.console import Console
 
 from strobe.cli.arguments import Arguments
-from strobe.cli.report import write
-from strobe.errors import UserError
-from strobe.report import console, html, markdown
+from strobe.cli.report import page_flag, page_shape, write
+from strobe.report import console
 from strobe.results import store
 from strobe.studies.diff import diff, regressed
 
@@ -44,18 +43,14 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("after", metavar="AFTER", type=Path, help="another run of the same study")
     gate = "exit with 1 where a measurement is shown to be slower (by more than PERCENT)"
     parser.add_argument("--fail-on-regression", type=percent, metavar="PERCENT", nargs="?", const=0.0, help=gate)
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="also write a page there: .html, or .md for Markdown"
-    )
+    page_flag(parser)
     # Bare, the flag must not take the run that follows it for its percentage.
     asked = parser.parse_args(["--fail-on-regression=0" if a == "--fail-on-regression" else a for a in argv])
-    shapes = {".html": html.render, ".htm": html.render, ".md": markdown.render}
-    if asked.output and asked.output.suffix.lower() not in shapes:
-        raise UserError(f"--output {asked.output}: name a file that ends in .html or .md")
+    shape = page_shape(asked.output)
     difference = diff(store.load(asked.before), store.load(asked.after))
     console.render(difference, Console())
-    if asked.output:
-        write(asked.output, shapes[asked.output.suffix.lower()](difference))
+    if shape is not None:
+        write(asked.output, shape(difference))
         print(f"\nreport: {asked.output}")
     limit = asked.fail_on_regression
     if limit is None or not regressed(difference, limit / 100):

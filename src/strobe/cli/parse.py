@@ -119,6 +119,15 @@ def _model_flags(given: Iterable[tuple[str, str]]) -> ModelFlags:
     return flags
 
 
+def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Strobe's flags, and what stands after ``--`` for LeRobot (None where there is no ``--``)."""
+    arguments = list(argv)
+    if "--" not in arguments:
+        return arguments, None
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
 def take_repeated(argv: Sequence[str], flag: str) -> tuple[list[str], list[str]]:
     """Take every occurrence of ``--flag VALUE`` out of ``argv``: the values, and the rest."""
     values, rest = [], []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -37,6 +37,23 @@ def write(path: Path, text: str) -> None:
         store.replace(path, text.encode())
     except OSError as error:
         raise UserError(f"cannot write {path}: {os.strerror(error.errno or 0).lower()}") from None
+
+
+def page_flag(parser: argparse.ArgumentParser) -> None:
+    """``--output`` of the commands whose answer is not kept in a run's folder."""
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="also write a page there: .html, or .md for Markdown"
+    )
+
+
+def page_shape(path: Path | None) -> Callable[[Answer], str] | None:
+    """What renders a page of this name; None without one. Raises UserError for another ending."""
+    if path is None:
+        return None
+    shapes: dict[str, Callable[[Answer], str]] = {".html": html.render, ".htm": html.render, ".md": markdown.render}
+    if path.suffix.lower() not in shapes:
+        raise UserError(f"--output {path}: name a file that ends in .html or .md")
+    return shapes[path.suffix.lower()]
 
 
 def as_text(answer: Answer, depth: int | None) -> str:

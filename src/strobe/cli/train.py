@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.advice.thresholds import Thresholds
-from strobe.cli.parse import help_text, parse
+from strobe.cli.parse import help_text, parse, split_lerobot
 from strobe.errors import UserError, nearest
 
 TOOLS = ("cprofile", "pyinstrument")
@@ -57,7 +57,7 @@ class TrainConfig:
 
 def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
-    ours, theirs = split(argv)
+    ours, theirs = split_lerobot(argv)
     if {"-h", "--help"} & set(ours):
         print(help_text(__doc__ or "", TrainConfig))
         return 0
@@ -69,15 +69,6 @@ def run(argv: Sequence[str]) -> int:
 
     train_config(theirs)  # a wrong flag is told in a line, before anything is built
     return watch(config, theirs, ["train", *argv])
-
-
-def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Strobe's flags, and what stands after ``--`` (None where there is no ``--``)."""
-    arguments = list(argv)
-    if "--" not in arguments:
-        return arguments, None
-    at = arguments.index("--")
-    return arguments[:at], arguments[at + 1 :]
 
 
 def watch(config: TrainConfig, theirs: Sequence[str], argv: Sequence[str]) -> int:
@@ -117,10 +108,7 @@ def _keep(
     files: dict[str, bytes],
 ) -> None:
     from strobe.advice import advise
-    from strobe.cli.common import latest, plain, show
-    from strobe.cli.profilers import told
-    from strobe.report import html
-    from strobe.results import store
+    from strobe.cli.common import keep_run, latest, plain
     from strobe.subjects.subject import ITERATION
     from strobe.timeline.trace import chrome_trace
 
@@ -129,17 +117,10 @@ def _keep(
     result.command = ["strobe", *argv]
     result.config = {"train": plain(config), "lerobot-train": list(theirs)}
     result.findings = advise(result, config.thresholds)
-    folder = store.new_run(config.output_dir, result.study, result.subject.name)
     trace = chrome_trace(latest(trained.sections, ITERATION), metadata={"command": shlex.join(result.command)})
-    store.save(result, folder, trace, files)
-    store.replace(folder / store.REPORT, html.render(result).encode())
     sys.stderr.flush()
     print()
-    show(result)
-    print(f"\nreport   {folder / store.REPORT}")
-    print(f"trace    {folder / store.TRACE}  (open in ui.perfetto.dev)")
-    for line in told(folder, files):
-        print(line)
+    keep_run(result, config.output_dir, trace, files)
 
 
 class _Profiler:

@@ -35,6 +35,7 @@ from strobe.results.dataloader import (
 )
 from strobe.studies import loading
 from strobe.studies.loading import LoaderFailed, LoaderProcess
+from strobe.subjects import dataset_faults
 from strobe.subjects.train_data import backends_here, settings_of
 
 PREFETCH = (2, 4, 8)
@@ -93,7 +94,7 @@ class Bench:
     alive: dict[Settings, LoaderProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        free = loading.shared_free()
+        free = dataset_faults.shared_free()
         for candidate in self.candidates:
             most = candidate.num_workers * candidate.prefetch_factor * candidate.batch_size * self.facts.sample_bytes
             refused = _too_little_shared(most, free)
@@ -490,5 +491,5 @@ def _too_little_shared(most: int, free: int | None) -> str:
         return ""
     return (
         f"needs up to {most / 2**20:,.0f} MiB of shared memory (workers × prefetch × batch), and "
-        f"{loading.SHARED} has {free / 2**20:,.0f} MiB free; a container gets more with --shm-size"
+        f"{dataset_faults.SHARED} has {free / 2**20:,.0f} MiB free; a container gets more with --shm-size"
     )

@@ -30,9 +30,9 @@ from lerobot.configs.train import TrainPipelineConfig
 from strobe.errors import UserError
 from strobe.measure.lifetime import end_with
 from strobe.results.dataloader import Settings
+from strobe.subjects.dataset_faults import SHARED
 from strobe.subjects.quiet import quiet
 
-SHARED = "/dev/shm"  # where torch hands batches over on Linux
 PRELOADED = ["strobe.studies.loading", "strobe.subjects.train_data", "lerobot.scripts.lerobot_train"]
 GRACE_S = 3.0  # to end by itself
 PATIENCE_S = 120.0  # without a word, after which a loader counts as hung
@@ -57,11 +57,6 @@ def warm_up() -> None:
     """Start the server that loaders are forked from; it imports LeRobot in the background."""
     mp.set_forkserver_preload(PRELOADED)
     forkserver.ensure_running()
-
-
-def shared_free() -> int | None:
-    """Free bytes of shared memory; None where batches go another way."""
-    return shutil.disk_usage(SHARED).free if os.path.isdir(SHARED) else None
 
 
 class LoaderProcess:
@@ -317,7 +312,7 @@ def _prepare(parent: int, torch_threads: int | None, decoder_threads: int | None
 
 
 def _shared_used() -> int | None:
-    return shutil.disk_usage(SHARED).used if os.path.isdir(SHARED) else None
+    return shutil.disk_usage(SHARED).used if SHARED.is_dir() else None
 
 
 def _reason(error: Exception) -> str:

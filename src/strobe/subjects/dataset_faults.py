@@ -13,7 +13,7 @@ import pyarrow.parquet as parquet
 
 from strobe.errors import UserError
 
-SHARED = Path("/dev/shm")
+SHARED = Path("/dev/shm")  # where torch hands batches over on Linux
 
 
 def broken_table(root: Path) -> str | None:
@@ -35,6 +35,11 @@ def broken_video(told: dict[str, Any], root: Path) -> str:
     return f"episode {told['episode']} cannot be read: {shown}: {told['reason']}; {left_out}"
 
 
+def shared_free(where: Path = SHARED) -> int | None:
+    """Free bytes of shared memory; None where batches go another way."""
+    return shutil.disk_usage(where).free if where.is_dir() else None
+
+
 def batch_bytes(dataset: Any, batch_size: int) -> int:
     """Bytes of one batch of a LeRobotDataset as its workers hand it over, from the shapes of its features."""
     deltas = dataset.reader.delta_indices or {}
@@ -50,11 +55,9 @@ def batch_bytes(dataset: Any, batch_size: int) -> int:
 
 def require_shared_memory(dataset: Any, batch_size: int, workers: int, prefetch: int, where: Path = SHARED) -> None:
     """Raises UserError where the batches that workers prefetch do not fit into shared memory: they would be killed."""
-    if not workers or not where.is_dir():
-        return
-    each, free = batch_bytes(dataset, batch_size), shutil.disk_usage(where).free
+    each, free = batch_bytes(dataset, batch_size), shared_free(where)
     needed = workers * prefetch * each
-    if needed > free:
+    if free is not None and needed > free:
         raise UserError(
             f"{workers} workers × {prefetch} batches of {each / 2**20:,.0f} MiB need {needed / 2**30:,.1f} GiB of "
             f"shared memory, and {where} has {free / 2**30:,.1f} GiB: lower --num_workers, --prefetch_factor or "
