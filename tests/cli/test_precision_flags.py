@@ -45,7 +45,7 @@ WRONG = {
     "twice": (["--precision=bf16,bfloat16"], "each precision once"),
     "tf32 here": (["--precision=fp32,tf32"], "tf32 is a mode of CUDA"),
     "no such part": (["--variant", "a: precision=bf16, precision.part=model.bakbone"], "did you mean 'model.backbone'"),
-    "part without precision": (["--variant", "a: precision.part=model.backbone"], "which precision"),
+    "part without precision": (["--variant", "a: precision.part=model.backbone"], "write precision="),
     "training step": (["--precision=fp32,bf16", "--phase=training step"], "compare 'training forward'"),
 }
 

@@ -202,50 +202,35 @@ def _precisions(text: str, device: str) -> tuple[str, ...]:
 
 def parse_variant(text: str, config: CompareConfig) -> Any:
     """``'NAME: key=value, key=value'`` as a Variant. Raises UserError."""
-    from strobe.treatments.compile import MODES, Compile
-    from strobe.treatments.levers import LEVERS, lever
-    from strobe.treatments.precision import Precision
+    from strobe.treatments import catalogue
     from strobe.treatments.rtc import RealTimeChunking
-    from strobe.treatments.settings import Settings
     from strobe.treatments.treatment import Treatment, Variant
 
     name, colon, body = text.partition(":")
-    settings = [part.partition("=") for part in body.split(",") if part.strip()]
-    if not colon or not name.strip() or not settings or not all(equals for _, equals, _ in settings):
+    pairs = [pair.strip() for pair in body.split(",") if pair.strip()]
+    if not colon or not name.strip() or not pairs:
         raise UserError(f"--variant '{text}': write 'NAME: key=value, key=value', e.g. '5 steps: policy.num_steps=5'")
-    treatments: list[Treatment] = []
-    policy: dict[str, Any] = {}
-    rtc: dict[str, Any] = {}
-    precision: dict[str, str] = {}
-    for key, _, raw in settings:
-        key, value = key.strip(), yaml.safe_load(raw)
-        if key.startswith("policy."):
-            policy[key.removeprefix("policy.")] = value
-        elif key.startswith("rtc."):
-            known = [item.name for item in fields(RTCConfig)]
-            if key.removeprefix("rtc.") not in known:
-                raise UserError(f"--variant '{text}': no setting '{key}': {nearest(key.removeprefix('rtc.'), known)}")
-            rtc[key.removeprefix("rtc.")] = value
-        elif key == "compile":
-            if value not in MODES:
-                raise UserError(f"--variant '{text}': compile={value}: {nearest(str(value), MODES)}")
-            treatments.append(Compile(value))
-        elif key in ("precision", "precision.part"):
-            precision[key] = str(value)
-        elif key in LEVERS:
-            treatments.append(lever(key, raw.strip()))
-        else:
-            known = f"policy.FIELD, rtc.FIELD, precision, precision.part, {', '.join(LEVERS)}"
-            raise UserError(f"--variant '{text}': unknown key '{key}': {known}")
-    if precision:
-        if "precision" not in precision:
-            raise UserError(f"--variant '{text}': which precision? Add precision=bf16 (or fp32, tf32, fp16)")
-        treatments.insert(0, Precision(precision["precision"], precision.get("precision.part", "")))
-    if policy:
-        treatments.insert(0, Settings(policy))
-    if rtc:
-        try:
-            treatments.insert(0, RealTimeChunking(RTCConfig(**rtc), config.inference_delay))
-        except (TypeError, ValueError) as error:
-            raise UserError(f"--variant '{text}': {error}") from None
+    guided = [pair for pair in pairs if pair.startswith("rtc.")]
+    try:
+        treatments: list[Treatment] = list(
+            catalogue.compose(catalogue.parse(", ".join(pair for pair in pairs if pair not in guided)))
+        )
+        if guided:
+            treatments.insert(0, RealTimeChunking(_rtc(guided), config.inference_delay))
+    except UserError as error:
+        raise UserError(f"--variant '{text}': {error}") from None
     return Variant(name.strip(), tuple(treatments))
+
+
+def _rtc(pairs: Sequence[str]) -> RTCConfig:
+    """``'rtc.FIELD=value'`` texts as LeRobot's config. Raises UserError."""
+    values = {
+        key.strip().removeprefix("rtc."): yaml.safe_load(raw) for key, _, raw in (p.partition("=") for p in pairs)
+    }
+    known = [item.name for item in fields(RTCConfig)]
+    if wrong := [name for name in values if name not in known]:
+        raise UserError(f"no setting 'rtc.{wrong[0]}': {nearest(wrong[0], known)}")
+    try:
+        return RTCConfig(**values)
+    except (TypeError, ValueError) as error:
+        raise UserError(" ".join(str(error).split())) from None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import Effect, Undo, policy_of
+from strobe.treatments.treatment import TRAINING, Effect, Entry, Spec, Undo, policy_of
 
 
 @dataclass
@@ -36,3 +36,14 @@ class Accumulate:
             training.micro_batches = before
 
         return undo
+
+
+def _make(spec: Spec) -> Accumulate:
+    value = str(spec["accumulate"])
+    if not value.isdecimal():
+        shown = "?" if spec["accumulate"] is True else value
+        raise UserError(f"accumulate={shown}: a whole number of micro-batches, such as accumulate=4")
+    return Accumulate(int(value))
+
+
+ENTRY = Entry("accumulate", "training: the batch in N micro-batches", "rounding", TRAINING, _make)

@@ -18,7 +18,6 @@ from torch.utils._pytree import tree_map
 
 Call = Callable[..., Any]
 
-_MISSING: Any = object()
 _RANDOM = ("randn", "randn_like", "rand", "rand_like")
 
 # Modules that refuse data of another dtype than their weights; others, norms above all, take both on purpose.
@@ -85,20 +84,6 @@ def returning(inner: Call, dtype: torch.dtype) -> Call:
         return _leaving(inner(*args, **kwargs), dtype)
 
     return call
-
-
-def put(module: nn.Module, name: str, call: Call) -> Callable[[], None]:
-    """Put ``call`` in the place of ``module``'s method; the result takes it off again."""
-    before = vars(module).get(name, _MISSING)
-    module.__dict__[name] = call
-
-    def undo() -> None:
-        if before is _MISSING:
-            module.__dict__.pop(name, None)
-        else:
-            module.__dict__[name] = before
-
-    return undo
 
 
 def same_noise() -> Callable[[], None]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from strobe.errors import UserError
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import Effect, Undo
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo, switch
 
 LAST = torch.channels_last
 
@@ -104,3 +104,12 @@ def _moments(subject: PolicySubject, weights: list[Tensor]) -> list[Tensor]:
         for kept in state.get(weight, {}).values()
         if isinstance(kept, Tensor) and kept.shape == weight.shape
     ]
+
+
+ENTRY = Entry(
+    "channels_last",
+    "images and the weights of 2-D convolutions with the channels innermost",
+    "rounding",
+    STRUCTURE,
+    switch("channels_last", ChannelsLast),
+)

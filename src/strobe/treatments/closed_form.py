@@ -20,7 +20,7 @@ from strobe.errors import UserError
 from strobe.subjects.anatomies.rtc import STEP
 from strobe.subjects.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.treatment import Effect, Undo, policy_of
+from strobe.treatments.treatment import GUIDANCE, Effect, Entry, Spec, Undo, policy_of
 
 
 @dataclass
@@ -162,3 +162,25 @@ def require_identity(processor: Any) -> None:
                 )
     finally:
         processor.tracker = tracker
+
+
+def _make(spec: Spec) -> ClosedFormGuidance:
+    if spec["guidance"] != "closed form":
+        raise UserError(f"guidance={spec['guidance']}: 'closed form' is the only other way to compute it")
+    return ClosedFormGuidance()
+
+
+def _candidates(subject: Subject) -> list[Spec]:
+    guided = getattr(subject.module, "rtc_processor", None) is not None
+    return [{"guidance": "closed form"}] if guided else []
+
+
+ENTRY = Entry(
+    "guidance",
+    "'closed form': RTC's correction without autograd",
+    "exact",
+    GUIDANCE,
+    _make,
+    candidates=_candidates,
+    parts=lambda _, __: (STEP,),
+)

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
+from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import Effect, Undo
+from strobe.treatments.patch import Patches
+from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Undo
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -35,15 +37,17 @@ class Compile:
             for path, method in subject.compiled:
                 owner = attrgetter(path)(subject.module) if path else subject.module
                 self._compiled.append((owner, method, torch.compile(getattr(owner, method), mode=self.mode)))
-        before = [(owner, method, vars(owner).get(method)) for owner, method, _ in self._compiled]
+        patches = Patches()
         for owner, method, compiled in self._compiled:
-            owner.__dict__[method] = compiled
+            patches.put(owner, method, compiled)
+        return patches.undo
 
-        def undo() -> None:
-            for owner, method, own in before:
-                if own is None:
-                    owner.__dict__.pop(method, None)
-                else:
-                    owner.__dict__[method] = own
 
-        return undo
+def _make(spec: Spec) -> Compile:
+    mode = "default" if spec["compile"] is True else str(spec["compile"])
+    if mode not in MODES:
+        raise UserError(f"compile={mode}: {nearest(mode, MODES)}")
+    return Compile(mode)
+
+
+ENTRY = Entry("compile", f"torch.compile, with a mode: {', '.join(MODES)}", "rounding", COMPILED, _make)

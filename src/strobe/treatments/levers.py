@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
-from strobe.treatments.accumulate import Accumulate
-from strobe.treatments.channels_last import ChannelsLast
-from strobe.treatments.compile import MODES, Compile
-from strobe.treatments.mixed_precision import AUTO, MixedPrecision
-from strobe.treatments.optimizer_form import FORMS, OptimizerForm
-from strobe.treatments.tf32 import TensorFloat32
+from strobe.treatments.catalogue import make
+from strobe.treatments.optimizer_form import FORMS
 from strobe.treatments.treatment import Treatment, Variant
 
 LEVERS = ("amp", "tf32", "compile", "channels_last", *FORMS, "accumulate")
@@ -20,25 +16,9 @@ MICRO_BATCHES = 4
 
 def lever(name: str, value: str = "") -> Treatment:
     """The treatment ``name``, such as 'amp', with its value, such as 'bf16', or its default. Raises UserError."""
-    switch = value.lower() in ("", "true")
-    if name == "amp":
-        return MixedPrecision(AUTO if switch else value)
-    if name == "compile":
-        mode = "default" if switch else value
-        if mode not in MODES:
-            raise UserError(f"compile={value}: {nearest(value, MODES)}")
-        return Compile(mode)
-    if name == "accumulate":
-        if not value.isdecimal():
-            raise UserError(f"accumulate={value or '?'}: a whole number of micro-batches, such as accumulate=4")
-        return Accumulate(int(value))
     if name not in LEVERS:
         raise UserError(f"no lever '{name}': {nearest(name, LEVERS, many=len(LEVERS))}")
-    if not switch:
-        raise UserError(f"{name}={value}: {name} takes no value")
-    if name == "tf32":
-        return TensorFloat32()
-    return ChannelsLast() if name == "channels_last" else OptimizerForm(name)
+    return make({name: True if value.lower() in ("", "true") else value})
 
 
 def parse(text: str) -> list[Variant]:

@@ -10,7 +10,7 @@ import torch
 from strobe.errors import UserError, nearest
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import Effect, Undo, policy_of
+from strobe.treatments.treatment import TRAINING, Effect, Entry, Spec, Undo, policy_of
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 AUTO = "auto"
@@ -61,3 +61,10 @@ def _flag(subject: PolicySubject, dtype: torch.dtype) -> str:
         return "--policy.use_amp=true"
     short = next(short for short, one in DTYPES.items() if one is dtype)
     return f"accelerate launch --mixed_precision={short} $(which lerobot-train)"
+
+
+def _make(spec: Spec) -> MixedPrecision:
+    return MixedPrecision(AUTO if spec["amp"] is True else str(spec["amp"]))
+
+
+ENTRY = Entry("amp", "training: autocast to bf16 or fp16", "rounding", TRAINING, _make)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import Effect, Undo, policy_of
+from strobe.treatments.treatment import TRAINING, Effect, Entry, Undo, policy_of, switch
 
 # torch's own words: 'fused' is one kernel, 'foreach' one per operator over all weights, 'forloop' neither.
 FORMS = ("fused", "foreach", "forloop")
@@ -88,3 +88,12 @@ def _move(optimizer: torch.optim.Optimizer, where: Any) -> None:
         steps = torch.stack([state["step"] for state in states]).to(target)
         for state, step in zip(states, steps, strict=True):
             state["step"] = step.clone()
+
+
+def _entry(form: str) -> Entry:
+    return Entry(
+        form, f"training: the optimizer's {form} form", "rounding", TRAINING, switch(form, lambda: OptimizerForm(form))
+    )
+
+
+ENTRIES = tuple(_entry(form) for form in FORMS)

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
 from strobe.treatments import casts
+from strobe.treatments.patch import put
 from strobe.treatments.tf32 import set_tensor_float
-from strobe.treatments.treatment import Effect, Undo
+from strobe.treatments.treatment import DTYPE, Effect, Entry, Spec, Undo
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ALIASES = {"float32": "fp32", "tfloat32": "tf32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
@@ -193,7 +194,7 @@ class _Wrap:
         own = vars(self.module).get(self.name)
         if self._made is None or own is not self._around:
             self._around, self._made = own, self.make(getattr(self.module, self.name))
-        return casts.put(self.module, self.name, self._made)
+        return put(self.module, self.name, self._made)
 
 
 def _swap_back(swaps: Sequence[_Swap]) -> None:
@@ -245,3 +246,17 @@ def _plain(tensor: Tensor) -> bool:
     # A quantised tensor may say that it is float32: what is of a class of its own is not for casting.
     dtypes = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
     return tensor.dtype in dtypes and type(tensor) in (Tensor, nn.Parameter) and type(tensor.data) is Tensor
+
+
+def _make(spec: Spec) -> Precision:
+    return Precision(str(spec["precision"]), str(spec.get("precision.part", "")))
+
+
+ENTRY = Entry(
+    "precision",
+    "fp32, tf32 (CUDA), bf16 or fp16; with precision.part=PATH for the module at PATH alone",
+    "rounding",
+    DTYPE,
+    _make,
+    options=("part",),
+)

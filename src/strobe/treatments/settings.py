@@ -9,7 +9,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import Effect, Undo, policy_of
+from strobe.treatments.treatment import SETTING, Effect, Entry, Spec, Undo, policy_of
 
 # Read at every call, so that a change needs no second copy of the weights. Others shape the weights or are read once.
 LIVE = ("num_inference_steps", "num_steps", "n_action_steps", "use_amp", "delay_training", "prefix_attention")
@@ -61,3 +61,10 @@ class Settings:
         except ValueError as error:
             raise UserError(" ".join(str(error).split())) from None
         self._checked = True
+
+
+def _make(spec: Spec) -> Settings:
+    return Settings({key.removeprefix("policy."): value for key, value in spec.items()})
+
+
+ENTRY = Entry("policy.", f"policy.FIELD=value, read on every call: {', '.join(LIVE)}", "lossy", SETTING, _make)

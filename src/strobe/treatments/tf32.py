@@ -8,7 +8,7 @@ import torch
 
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import Effect, Undo
+from strobe.treatments.treatment import DTYPE, Effect, Entry, Undo, switch
 
 
 @dataclass
@@ -36,3 +36,6 @@ def set_tensor_float(products: str, convolutions: bool) -> Undo:
 
     put(products, convolutions)
     return lambda: put(*before)
+
+
+ENTRY = Entry("tf32", "products of float32 on CUDA's tensor cores", "rounding", DTYPE, switch("tf32", TensorFloat32))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from strobe.errors import UserError
 from strobe.subjects.policy_subject import PolicySubject
@@ -38,6 +38,59 @@ class Treatment(Protocol):
     def apply(self, subject: Subject) -> Undo:
         """Change ``subject`` and return what undoes it. Raises UserError where it does not apply."""
         ...
+
+
+# A treatment as it is written down, in `--variant` and in a recipe: its key with a value, then its options, such as
+# {"precision": "bf16", "precision.part": "model.backbone"}. Values are what YAML makes of the text.
+Spec = Mapping[str, Any]
+
+
+def _nothing(_: Subject) -> Sequence[Spec]:
+    return ()
+
+
+def _whole(_: Subject, __: Spec) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a kind of treatment is written down, and where it is worth trying.
+
+    Args:
+        key: stands before the ``=``. One that ends in a dot stands for all keys that begin with it.
+        help: one line: what it does, which values it takes.
+        effect: the most it does to the actions.
+        rank: treatments are put on in this order, whatever the order in which they are written.
+        make: its spec → the treatment; raises UserError.
+        options: the keys that may follow, written ``key.option``.
+        candidates: subject → the specs worth trying on it in inference, best first; none where it does not apply.
+        parts: subject, spec → the anatomy's parts that it speeds up; none for the whole.
+    """
+
+    key: str
+    help: str
+    effect: Effect
+    rank: int
+    make: Callable[[Spec], Treatment]
+    options: tuple[str, ...] = ()
+    candidates: Callable[[Subject], Sequence[Spec]] = _nothing
+    parts: Callable[[Subject, Spec], Sequence[str]] = _whole
+
+
+def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatment]:
+    """``Entry.make`` of a treatment that is on or not there: ``key`` takes true and nothing else."""
+
+    def made(spec: Spec) -> Treatment:
+        if spec[key] is not True:
+            raise UserError(f"{key}={spec[key]}: {key} takes no value")
+        return make()
+
+    return made
+
+
+# Ranks. What changes weights comes before what is built of them, what is captured or compiled comes last.
+SETTING, DTYPE, QUANTISED, STRUCTURE, GUIDANCE, TRAINING, COMPILED, CAPTURED = range(0, 80, 10)
 
 
 @dataclass(frozen=True)
