@@ -13,14 +13,20 @@ import yaml
 from strobe.errors import UserError, nearest
 from strobe.treatments import (
     accumulate,
+    cameras,
     channels_last,
     closed_form,
     compile,
+    masks,
     mixed_precision,
     optimizer_form,
+    padding,
     precision,
+    prefix_cache,
+    prefix_tail,
     settings,
     tf32,
+    timesteps,
 )
 from strobe.treatments.treatment import Entry, Spec, Treatment
 
@@ -29,6 +35,12 @@ ENTRIES: tuple[Entry, ...] = (
     precision.ENTRY,
     tf32.ENTRY,
     channels_last.ENTRY,
+    padding.ENTRY,
+    cameras.ENTRY,
+    prefix_tail.ENTRY,
+    prefix_cache.ENTRY,
+    timesteps.ENTRY,
+    masks.ENTRY,
     closed_form.ENTRY,
     mixed_precision.ENTRY,
     *optimizer_form.ENTRIES,

@@ -35,7 +35,7 @@ def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
     found = [
         *flow.sampling(JOINT),
         *rtc.PROBES,
-        Probe.function(f"{modeling}:clone_past_key_values", "KV cache clone"),
+        Probe.function(f"{modeling}:clone_past_key_values", "KV cache clone", optional=True),
     ]
     for path in (LANGUAGE, EXPERT):
         found += [
