@@ -163,7 +163,7 @@ def test_they_compute_less(kind):
             owner.chunk(0)  # what is made once is made
             accounting = Accounting()
             accounting.run(lambda: owner.chunk(0))
-            return accounting.total.flop
+            return accounting.total.flop.total()
         finally:
             undo()
 

@@ -91,6 +91,7 @@ def _smolvla(flow: Flow, patches: Patches) -> None:
             shape = (*normed.shape[:-1], -1, layer.self_attn.head_dim)
             keys = rotate(layer.self_attn.k_proj(normed).view(shape), position_ids[:, : hidden.shape[1]])
             values = layer.self_attn.v_proj(normed).view(shape)
+            assert cache is not None
             cache.update(keys.transpose(1, 2), values.transpose(1, 2), last)
             return [hidden], cache
 

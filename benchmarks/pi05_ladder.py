@@ -1,0 +1,102 @@
+"""The ladder of pi0.5: what each treatment buys on top of those before it, and what the whole buys over LeRobot.
+
+Bars: the last rung is at least 1.6 times as fast as LeRobot's policy as it is, at a cosine of at least 0.999 to its
+actions on the same observations with the same noise. Full-size pi0.5 (random weights, bf16 as LeRobot holds it, two
+cameras, ten steps); all rungs take turns in one run. The prompt is 200 tokens, of which a real task and the state
+take some 30 to 90; the observations' own prompts are used, and how long they are is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+from statistics import median
+from typing import Any
+
+import torch
+from _shared import finish
+from rich.console import Console
+from rich.table import Table
+
+from strobe.measure.sampling import Budget
+from strobe.results.schema import Measurement
+from strobe.studies.compare import compare
+from strobe.studies.measuring import Options
+from strobe.subjects.anatomies import pi
+from strobe.subjects.loading import load_subject
+from strobe.treatments import catalogue
+from strobe.treatments.treatment import Spec, Variant
+
+FASTER, COSINE = 1.6, 0.999
+BASE = "LeRobot"
+PROJECTOR = f"{pi.JOINT}.paligemma.model.multi_modal_projector"
+PARTS = {"vision": "vision tower", "prefix": "prefix KV cache", "denoise": "denoise step"}
+
+RUNGS: tuple[tuple[str, tuple[Spec, ...]], ...] = (
+    ("padding trimmed", ({"padding": "trimmed"},)),
+    ("prefix tail skipped", ({"prefix_tail": "skipped"},)),
+    ("timesteps precomputed", ({"timesteps": "precomputed"},)),
+    ("static prefix cache", ({"prefix_cache": "static"},)),
+    ("masks once", ({"masks": "once"},)),
+    (
+        "vision in bf16",
+        ({"precision": "bf16", "precision.part": pi.VISION}, {"precision": "bf16", "precision.part": PROJECTOR}),
+    ),
+    ("cameras batched", ({"cameras": "batched"},)),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rounds", type=int, default=9, help="chunks of every rung")
+    parser.add_argument("--quick", action="store_true", help="a tiny policy; its ratio is not judged")
+    arguments = parser.parse_args()
+    subject = load_subject(
+        policy_type="pi05",
+        size="tiny" if arguments.quick else "full",
+        overrides=[f"--device={arguments.device}", "--dtype=bfloat16"],
+        cameras=2,
+    )
+    mask = subject.loaded.preprocessor(subject.observation(0))["observation.language.attention_mask"]
+    steps = int(subject.facts("inference", 1)["denoising steps"] or 0)
+    told = f"{int(mask.sum())} of {mask.shape[1]} tokens of the prompt in use, {steps} steps, {arguments.device}"
+    variants, so_far = [Variant(BASE)], list[Spec]()
+    for name, specs in RUNGS:
+        so_far += specs
+        variants.append(Variant(f"+ {name}", catalogue.compose(so_far)))
+    budget = Budget(iterations=3 if arguments.quick else arguments.rounds)
+    result, _ = compare(subject, variants, "inference", Options(budget, counted=False))
+    table = Table("rung", "ms", "Hz", "× so far", "cosine", *PARTS, title=f"{subject.info.name}, {told}")
+    rungs = []
+    judged = {comparison.candidate: comparison for comparison in result.comparisons if comparison.baseline == BASE}
+    for measurement in result.measurements:
+        rung = _rung(measurement, judged.get(measurement.name))
+        rungs.append(rung)
+        shown = [f"{rung[part]:.1f}" for part in PARTS]
+        cosine = "" if rung["cosine"] is None else f"{rung['cosine']:.6f}"
+        table.add_row(rung["name"], f"{rung['ms']:.1f}", f"{rung['hz']:.3f}", f"{rung['times']:.2f}", cosine, *shown)
+    Console(width=140).print(table)
+    last = judged[variants[-1].name]
+    ratio, interval = 1 / last.verdict.ratio, last.verdict.interval
+    faster = [1 / interval.high, 1 / interval.low]
+    cosine = last.agreement.cosine if last.agreement else 0.0
+    print(f"{ratio:.2f} × LeRobot [{faster[0]:.2f}, {faster[1]:.2f}], {last.verdict.pairs} pairs, cosine {cosine:.6f}")
+    figures = {"device": arguments.device, "quick": arguments.quick, "prompt_tokens": int(mask.sum()), "rungs": rungs}
+    figures |= {"times": ratio, "interval": faster, "pairs": last.verdict.pairs, "cosine": cosine}
+    finish(figures, cosine >= COSINE and (arguments.quick or ratio >= FASTER))
+
+
+def _rung(measurement: Measurement, comparison: Any) -> dict[str, Any]:
+    parts = {component.name: component for component in measurement.components if len(component.path) <= 3}
+    rung: dict[str, Any] = {"name": measurement.name, "ms": median(measurement.samples.values)}
+    rung["hz"] = 1e3 / rung["ms"]
+    rung["times"] = 1 / comparison.verdict.ratio if comparison else 1.0
+    rung["cosine"] = comparison.agreement.cosine if comparison and comparison.agreement else None
+    for short, name in PARTS.items():
+        part = parts.get(name)
+        rung[short] = part.summary.median if part is not None else 0.0
+    return rung
+
+
+if __name__ == "__main__":
+    main()
