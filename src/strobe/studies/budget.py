@@ -18,14 +18,16 @@ from strobe.results.sweep import Cell, Sweep
 STEPS = ("policy.num_inference_steps", "policy.num_steps")
 WHOLES = ("policy",)  # parts that are told by what is in them
 TOTAL, FACT = "total", "denoising steps"
-# What can be tried on a part, by words of its name; flags of `strobe compare`.
+# What can be tried on a part, by words of its name: treatments as `strobe compare --variant` takes them.
 TREATMENTS = {
-    ("vision", "image"): ["--precision=auto, or for this part alone --variant 'NAME: precision=bf16, precision.part=…'",
-                          "fewer or smaller cameras"],
-    ("prefix", "cache", "kv"): ["--precision=auto", "--compile", "a shorter prompt, fewer image tokens"],
-    ("denois", "expert"): ["fewer steps: --variant 'NAME: policy.num_inference_steps=…'",
-                           "--compile --compile_mode=reduce-overhead (CUDA graphs)"],
-    ("guidance", "rtc"): ["--closed-form"],
+    ("vision", "image"): ["cameras=batched", "precision=bf16 with precision.part=…, or --precision=auto",
+                          "projections=fused", "fewer or smaller cameras"],
+    ("prefix", "cache", "kv"): ["padding=trimmed", "prefix_tail=skipped", "attention=sdpa", "projections=fused",
+                                "--precision=auto", "a shorter prompt, fewer image tokens"],
+    ("denois", "expert"): ["prefix_cache=static", "timesteps=precomputed", "masks=once",
+                           "compile with compile.part=model.denoise_step", "graph=loop (CUDA)",
+                           "fewer steps: policy.num_inference_steps=…"],
+    ("guidance", "rtc"): ["guidance=closed form"],
     ("processing", "resize"): ["smaller images from the cameras", "processors on the device"],
 }  # fmt: skip
 
