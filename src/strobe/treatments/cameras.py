@@ -6,7 +6,7 @@ One pass over twice the tokens reads the weights once, and has half as many oper
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,13 +23,14 @@ class BatchedCameras:
     """Images of one shape are embedded together, before the prefix is put together from them."""
 
     effect: Effect = "exact"
+    _ready: list[Tensor] = field(default_factory=list, init=False, repr=False)
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"cameras": "batched"}
 
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
-        patches, ready = Patches(), list[Tensor]()
+        patches, ready = Patches(), self._ready
         embed_image = flow.joint.embed_image
 
         def embedded(image: Tensor) -> Tensor:

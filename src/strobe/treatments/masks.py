@@ -40,13 +40,15 @@ class MasksOnce:
     effect: Effect = "exact"
     _built: _Built | None = field(default=None, init=False, repr=False)
     _tried: bool = field(default=False, init=False, repr=False)
+    _flow: Flow | None = field(default=None, init=False, repr=False)
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"masks": "once"}
 
     def apply(self, subject: Subject) -> Undo:
-        flow = flow_of(subject)
-        patches = Patches()
+        if self._flow is None or self._flow.policy is not subject.module:
+            self._flow = flow_of(subject)
+        flow, patches = self._flow, Patches()
 
         def stepping(denoise_step: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Tensor:

@@ -39,7 +39,7 @@ class TrimmedPadding:
 
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
-        patches = Patches()
+        patches, model = Patches(), flow.model
         entry = "_get_action_chunk" if flow.kind == SMOLVLA else "predict_action_chunk"
         images = "prepare_images" if flow.kind == SMOLVLA else "_preprocess_images"
 
@@ -53,7 +53,7 @@ class TrimmedPadding:
             def call(batch: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
                 found, masks = preprocess(batch)
                 # SmolVLA can put tokens around an image, and does not mask those.
-                kept = deriving() or getattr(flow.model, "add_image_special_tokens", False)
+                kept = deriving() or getattr(model, "add_image_special_tokens", False)
                 return (found, masks) if kept else _present(found, masks)
 
             return call

@@ -89,13 +89,14 @@ class StaticPrefixCache:
 
     effect: Effect = "exact"
     _cache: PrefixCache = field(default_factory=PrefixCache, init=False, repr=False)
+    _crossed: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"prefix_cache": "static"}
 
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
-        patches, crossed = Patches(), dict[int, Tensor]()
+        patches, crossed = Patches(), self._crossed
         if flow.kind == SMOLVLA:
             _cross_once(flow, patches, crossed)
         else:
@@ -117,6 +118,7 @@ class StaticPrefixCache:
         def undo() -> None:
             patches.undo()
             self._cache.forget()
+            crossed.clear()
 
         return undo
 

@@ -6,7 +6,7 @@ into hidden states that LeRobot throws away.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ class SkippedTail:
     """The last layer of the prefix pass stops once its keys and values, (B, heads, L, width), are in the cache."""
 
     effect: Effect = "exact"
+    _skipping: list[bool] = field(default_factory=lambda: [False], init=False, repr=False)
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"prefix_tail": "skipped"}
@@ -31,7 +32,7 @@ class SkippedTail:
         flow = flow_of(subject)
         patches = Patches()
         if flow.kind == SMOLVLA:
-            _smolvla(flow, patches)
+            _smolvla(flow, patches, self._skipping)
         else:
             _pi(flow, patches)
         return patches.undo
@@ -68,12 +69,11 @@ def _pi(flow: Flow, patches: Patches) -> None:
     patches.wrap(last, "forward", around)
 
 
-def _smolvla(flow: Flow, patches: Patches) -> None:
+def _smolvla(flow: Flow, patches: Patches, skipping: list[bool]) -> None:
     # The layers are no modules of their own here: attention is a method of the whole, and what follows is called apart.
     last = flow.joint.num_vlm_layers - 1
     layer = flow.language.layers[last]
     rotate = flow.module_of(flow.joint).apply_rope
-    skipping = [False]
 
     def attention(forward: Any) -> Any:
         def call(

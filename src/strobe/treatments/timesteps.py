@@ -47,6 +47,7 @@ class PrecomputedTimesteps:
     _table: _Table | None = field(default=None, init=False, repr=False)
     _seen: Any = field(default=None, init=False, repr=False)
     _index: Tensor | None = field(default=None, init=False, repr=False)
+    _now: list[Tensor] = field(default_factory=list, init=False, repr=False)
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"timesteps": "precomputed"}
@@ -69,7 +70,7 @@ class PrecomputedTimesteps:
 
     def _embedding(self, flow: Flow, module: Any, patches: Patches) -> None:
         model, own = flow.model, module.create_sinusoidal_pos_embedding
-        now: list[Tensor] = []  # the embedding of the step that is running, while its suffix is embedded
+        now = self._now  # the embedding of the step that is running, while its suffix is embedded
 
         def sinusoidal(time: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             return now[0].expand(len(time), -1) if now else own(time, *args, **kwargs)
