@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from results.any_result import NUMBER, TEXT, agreements, maybe
 
 from strobe.errors import UserError
 from strobe.results.recipe import Recipe, Rung, dump, load
-
-from results.any_result import NUMBER, TEXT, agreements, maybe
 
 KEY = st.text(min_size=1, max_size=12)
 # What YAML would take for something else, were it not quoted.

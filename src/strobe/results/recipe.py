@@ -22,7 +22,7 @@ from strobe.results.store import replace
 VERSION = 1
 
 HEADER = """\
-# A recipe of Strobe for the policy type {policy}: treatments that make it faster, in the order in which they were found.
+# A recipe of Strobe: treatments that make a policy of the type {policy} faster, in the order they were found in.
 #
 #   strobe breakdown --policy.path=FOLDER_OR_HUB_ID --recipe={name}
 #   policy, preprocessor, postprocessor = strobe.load_policy("FOLDER_OR_HUB_ID", "{name}")
