@@ -98,7 +98,10 @@ PHASES = "--phases=[inference, training forward]"
     [
         (["breakdown", "--policy.type=act", PHASES], "about inference, not 'training forward': leave out fast.yaml"),
         (["compare", "--policy.type=act", "--phase=training step"], "about inference, not 'training step'"),
-        (["compare", "--policy.type=act", "--levers=auto"], "--levers are about training: leave out --precision, --recipe"),
+        (
+            ["compare", "--policy.type=act", "--levers=auto"],
+            "--levers are about training",
+        ),
         (["breakdown", "--policy.type=pi05"], "fast.yaml is a recipe for the type 'act', and this is 'pi05'"),
         (["breakdown", "--model.type=vjepa2"], "fast.yaml is a recipe for the type 'act', and this is 'vjepa2'"),
         (["batch", "--policy.type=act"], "--recipe is not for this: recipes are about inference"),

@@ -15,7 +15,7 @@ from strobe.results.recipe import Recipe
 from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
 from strobe.treatments.closed_form import ClosedFormGuidance
-from strobe.treatments.treatment import Effect, Spec, Treatment, Undo, Variant
+from strobe.treatments.treatment import TRAINING, Effect, Spec, Treatment, Undo, Variant
 
 PACKAGES = ("strobe", "lerobot", "transformers", "torch")
 
@@ -25,7 +25,7 @@ def load(path: Path | str) -> Recipe:
     recipe = files.load(path)
     for number, spec in enumerate(recipe.treatments, 1):
         try:
-            catalogue.make(spec)
+            _made(spec)
         except UserError as error:
             raise UserError(f"{path}: treatments.{number}: {error}") from None
     try:
@@ -86,9 +86,7 @@ def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[Rung, ...]:
     for number, spec in enumerate(recipe.treatments, 1):
         label = f"{name}: rung {number} ({catalogue.told(spec)})"
         with _labelled(label):
-            treatment = catalogue.make(spec)
-        if isinstance(treatment, ClosedFormGuidance):  # a robot's program turns RTC on once it has loaded the policy
-            treatment.awaited = True
+            treatment = _made(spec)
         rungs.append(Rung(treatment, catalogue.rank_of(spec), label, name))
     return tuple(sorted(rungs, key=lambda rung: rung.rank))
 
@@ -134,6 +132,15 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found
+
+
+def _made(spec: Spec) -> Treatment:
+    treatment = catalogue.make(spec)
+    if catalogue.rank_of(spec) == TRAINING:
+        raise UserError(f"'{next(iter(spec))}' is of training, and a recipe is for inference")
+    if isinstance(treatment, ClosedFormGuidance):  # a robot's program turns RTC on once it has loaded the policy
+        treatment.awaited = True
+    return treatment
 
 
 @contextlib.contextmanager
