@@ -8,6 +8,8 @@
     for part in timeline.sections():
         print(part.path, part.ms)
 
+    policy, preprocessor, postprocessor = strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml")
+
 The command line is ``strobe --help``; profiling by hand is ``strobe.profiling``.
 """
 
@@ -16,14 +18,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Probe", "Timeline", "__version__", "attach", "section", "timed"]
+__all__ = ["Probe", "Timeline", "__version__", "attach", "load_policy", "section", "timed"]
 
 if TYPE_CHECKING:
+    from strobe.deploy import load_policy
     from strobe.timeline import Probe, Timeline, attach, section, timed
 
 
 # Loaded on first use: reading a result or printing help needs no torch, whose import takes seconds.
 def __getattr__(name: str) -> Any:
+    if name == "load_policy":
+        import strobe.deploy
+
+        return strobe.deploy.load_policy
     if name in __all__:
         import strobe.timeline
 

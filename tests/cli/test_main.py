@@ -129,7 +129,7 @@ WRONG = {
     "device not there": (["breakdown", "--policy.type=act", "--device=xpu"], "xpu"),
     "no RTC": (["compare", "--policy.type=act", "--policy.size=tiny"], "no Real-Time Chunking"),
     "malformed variant": (["compare", "--policy.type=act", "--variant", "oops"], "NAME: key=value"),
-    "unknown variant key": (["compare", "--policy.type=act", "--variant", "a: speed=1"], "policy.FIELD"),
+    "unknown variant key": (["compare", "--policy.type=act", "--variant", "a: speed=1"], "no treatment 'speed'"),
     "setting that is not live": (
         ["compare", "--policy.type=act", "--policy.size=tiny", "--variant", "wide: policy.dim_model=64"],
         "cannot be changed on a built policy",

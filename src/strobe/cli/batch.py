@@ -44,6 +44,7 @@ REFUSED = {
     "--batch_size": "the search chooses it",
     "--phases": "what is measured is a training step",
     "--output_dir": "the search's folder is --sweep_dir",
+    "--recipe": "recipes are about inference, and what is measured is a training step",
     "--skip_counting": "the search needs the memory",
 }
 DID_NOT = ("out of memory", "timed out")

@@ -10,6 +10,7 @@ Examples:
   strobe breakdown --policy.type=pi05 --policy.dtype=bfloat16 --depth=2
   strobe breakdown --policy.type=act --phases='[inference, training forward, training step]' --batch_size=8
   strobe breakdown --policy.type=pi05 --rtc.execution_horizon=20       with Real-Time Chunking's inside
+  strobe breakdown --policy.path=FOLDER --recipe=recipe.yaml           with a recipe's treatments on it
   strobe breakdown --policy.type=diffusion --policy.size=tiny --env.type=pusht
   strobe breakdown --model.type=vjepa2 --model.size=large --model.img_size=256 --model.num_frames=16
   strobe breakdown --model.path=FOLDER_OR_HUB_ID --input.video=FILE --depth=2
@@ -28,11 +29,14 @@ from strobe.cli.common import (
     RunConfig,
     SubjectFlags,
     check_phases,
+    check_recipe,
     latest,
     load_subject,
     options_of,
     read_flags,
+    recipe_notes,
     run_study,
+    rungs_of,
 )
 from strobe.cli.live import Live
 from strobe.cli.profilers import Profilers
@@ -60,6 +64,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
         if phase not in PHASES:
             raise UserError(f"unknown phase '{phase}': {nearest(phase, PHASES)}")
     check_phases(flags, config.phases)
+    check_recipe(flags, config.recipe, config.phases)
     return flags, config
 
 
@@ -67,18 +72,19 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Answer:
     """Load the subject and measure it. Raises UserError, and KeyboardInterrupt where nothing was measured."""
     from strobe.studies.breakdown import breakdown
     from strobe.treatments.rtc import RealTimeChunking, require
-    from strobe.treatments.treatment import Variant
+    from strobe.treatments.treatment import Treatment, Variant
 
     subject = load_subject(flags, config, live)
     options = options_of(config)
-    treatments = ()
+    treatments: tuple[Treatment, ...] = rungs_of(subject, config.recipe)
     if config.rtc is not None and config.rtc.enabled:
         require(subject)
-        treatments = (RealTimeChunking(config.rtc, config.inference_delay),)
+        treatments = (RealTimeChunking(config.rtc, config.inference_delay), *treatments)
     profilers = Profilers(subject, config, options)
     result, measured = breakdown(subject, config.phases, options, treatments, live)  # type: ignore[arg-type]
     if not result.measurements:
         raise KeyboardInterrupt
+    result.notes += recipe_notes(config.recipe)
     sections = [section for one in measured for section in latest(one.sections, ITERATION)]
     first = Variant(config.phases[0], treatments if config.phases[0] == "inference" else ())
     return profilers.look(Answer(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lerobot.configs.default import DatasetConfig
 from lerobot.envs.configs import EnvConfig
@@ -30,6 +30,9 @@ from strobe.studies.measuring import Options
 from strobe.subjects.subject import Subject
 from strobe.timeline.timeline import Section
 from strobe.timeline.trace import chrome_trace
+
+if TYPE_CHECKING:
+    from strobe.treatments.recipe import Rung
 
 SubjectFlags = PolicyFlags | ModelFlags
 DTYPES = ("float32", "bfloat16", "float16")  # a model's
@@ -58,6 +61,8 @@ class RunConfig:
     rtc: RTCConfig | None = None
     # RTC: control ticks from the observation to the first action of the chunk that is executed.
     inference_delay: int = 4
+    # A file of treatments to put on the policy or model in inference, as written by hand or by `strobe optimize`.
+    recipe: Path | None = None
     # How many times each thing is run; by default, until its interval is narrow enough (see --interval).
     iterations: int | None = None
     # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit).
@@ -172,6 +177,42 @@ def check_phases(flags: SubjectFlags, phases: Sequence[str]) -> None:
     for phase in phases:
         if isinstance(flags, ModelFlags) and phase != "inference":
             raise UserError(f"a model without a policy has no loss: inference only, not '{phase}'")
+
+
+def check_recipe(flags: SubjectFlags, path: Path | None, phases: Sequence[str]) -> None:
+    """Raises UserError for a recipe that cannot be read, is for another type, or is to be trained with."""
+    if path is None:
+        return
+    from strobe.treatments.recipe import load, require_kind
+
+    for phase in phases:
+        if phase != "inference":
+            raise UserError(f"a recipe is about inference, not '{phase}': leave out {path.name}, or that phase")
+    recipe = load(path)
+    if flags.type is not None:
+        require_kind(flags.type, recipe, path.name)
+
+
+def rungs_of(subject: Subject, path: Path | None) -> tuple[Rung, ...]:
+    """The treatments of the recipe at ``path``, made anew; none for None. Raises UserError for another type's."""
+    if path is None:
+        return ()
+    from strobe.treatments.recipe import load, require_kind, treatments_of
+
+    recipe = load(path)
+    require_kind(subject.info.kind, recipe, path.name)
+    return treatments_of(recipe, path.name)
+
+
+def recipe_notes(path: Path | None) -> list[str]:
+    """What the recipe at ``path`` is, and what is of another version here than where it was made."""
+    if path is None:
+        return []
+    from strobe.treatments.catalogue import told
+    from strobe.treatments.recipe import differences, load
+
+    recipe = load(path)
+    return [f"recipe {path.name}: {'; '.join(map(told, recipe.treatments))}", *differences(recipe, path.name)]
 
 
 def size_of(text: str) -> tuple[int, int]:
@@ -357,6 +398,7 @@ __all__ = [
     "RunConfig",
     "SubjectFlags",
     "check_phases",
+    "check_recipe",
     "check_values",
     "finish",
     "keep",
@@ -364,6 +406,8 @@ __all__ = [
     "load_subject",
     "options_of",
     "read_flags",
+    "recipe_notes",
     "run_study",
+    "rungs_of",
     "show",
 ]

@@ -23,19 +23,23 @@ Examples:
   strobe compare --policy.type=act --precision fp32,bf16
   strobe compare --model.type=vjepa2 --precision=auto
   strobe compare --policy.type=act --variant 'half vision: precision=bf16, precision.part=model.backbone'
+  strobe compare --policy.path=FOLDER --recipe=recipe.yaml             as it is against the recipe
+  strobe compare --policy.type=act --variant 'a: recipe=a.yaml' --variant 'b: recipe=b.yaml'
   strobe compare --policy.type=act --levers=auto --dataset.root=DATASET
   strobe compare --policy.type=diffusion --levers=amp,fused,amp+fused,accumulate=4 --batch_size=64
 
-A variant is 'NAME: key=value, key=value', with the keys policy.FIELD (a setting that is read on every call),
-rtc.FIELD (turns RTC on), compile (a torch.compile mode), precision (fp32, tf32, bf16, fp16), precision.part (the
-module that gets it; dtypes are converted at its borders) and the levers: amp=bf16, channels_last=true, accumulate=4 …
+With --recipe every variant carries the recipe's treatments; by itself it is the policy as it is against the recipe.
+
+A variant is 'NAME: key=value, key=value'. Its keys are rtc.FIELD (turns RTC on), recipe (a file), and the treatments
+listed at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -45,17 +49,24 @@ from strobe.cli.common import (
     RunConfig,
     SubjectFlags,
     check_phases,
+    check_recipe,
     latest,
     load_subject,
     options_of,
     read_flags,
+    recipe_notes,
     run_study,
+    rungs_of,
 )
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.cli.profilers import Profilers
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
+
+if TYPE_CHECKING:
+    from strobe.treatments.recipe import Rung
+    from strobe.treatments.treatment import Spec, Treatment, Variant
 
 
 @dataclass
@@ -78,7 +89,8 @@ class CompareConfig(RunConfig):
 
 def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
-    return run_study("compare", __doc__, CompareConfig, read, study, argv)
+    doc = with_treatments(__doc__ or "") if {"-h", "--help"} & set(argv) else __doc__
+    return run_study("compare", doc, CompareConfig, read, study, argv)
 
 
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
@@ -94,71 +106,112 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
         raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
     check_phases(flags, [config.phase])
     config.variant = texts
-    parsed = [*_levers(config), *(parse_variant(text, config) for text in texts)]
+    drafts = [*_levers(config), *(parse_variant(text, config) for text in texts)]
+    for path in (config.recipe, *(draft.recipe for draft in drafts)):
+        check_recipe(flags, path, [config.phase])
+    parsed = [draft.variant() for draft in drafts]
     _check_batch(parsed, config)
     precisions = _precisions(config.precision, "cpu")
     if config.phase == "training step" and (precisions or any("precision" in variant.facts() for variant in parsed)):
         raise UserError("a training step would train each precision's copy of the weights: compare 'training forward'")
-    if isinstance(flags, ModelFlags) and not (texts or precisions or config.compile):
-        raise UserError("a comparison needs two variants: add --precision=auto, --compile or --variant")
+    if isinstance(flags, ModelFlags) and not (texts or precisions or config.compile or config.recipe):
+        raise UserError("a comparison needs two variants: add --precision=auto, --compile, --recipe or --variant")
     return flags, config
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A variant before its treatments are made: those that are there already and go first, then specs and a recipe."""
+
+    name: str
+    first: tuple[Treatment, ...] = ()
+    specs: tuple[Spec, ...] = ()
+    recipe: Path | None = None
+
+    def variant(self, rungs: Sequence[Rung] = ()) -> Variant:
+        """The variant with ``rungs``, in the order in which all of it is put on. Raises UserError."""
+        from strobe.treatments.recipe import with_specs
+        from strobe.treatments.treatment import Variant
+
+        return Variant(self.name, (*self.first, *with_specs(rungs, self.specs)))
 
 
 def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt where nothing was measured."""
     from strobe.studies.compare import compare
-    from strobe.treatments.closed_form import ClosedFormGuidance
-    from strobe.treatments.compile import Compile
-    from strobe.treatments.precision import Precision
     from strobe.treatments.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
-    from strobe.treatments.treatment import Variant
 
-    variants = [*_levers(config), *(parse_variant(text, config) for text in config.variant)]
+    drafts = [*_levers(config), *(parse_variant(text, config) for text in config.variant)]
     subject = load_subject(flags, config, live)
     left_out: list[str] = []
     if config.levers == "auto":
         from strobe.treatments.levers import worth_trying
 
         found, left_out = worth_trying(subject, options_of(config).batch_size)
-        variants = [*found, *variants]
+        drafts = [*(Draft(variant.name, variant.treatments) for variant in found), *drafts]
     if config.rtc is not None:
         require(subject)
-    asked = config.rtc is not None or not (variants or config.compile)
+    asked = config.rtc is not None or not (drafts or config.compile)
     off = config.rtc is not None and not config.rtc.enabled
+    untouched = Draft("recipe" if config.recipe else "as it is")
+    against_recipe = config.recipe is not None and not drafts and not config.closed_form and (off or config.rtc is None)
     if precisions := _precisions(config.precision, str(subject.device)):
-        guided: tuple[Any, ...] = ()
+        guided: tuple[Treatment, ...] = ()
         if config.rtc is not None:
             guided = (WithoutRealTimeChunking() if off else RealTimeChunking(config.rtc, config.inference_delay),)
-        side_by_side = [Variant(name, (*guided, Precision(name))) for name in precisions]
+        side_by_side = [Draft(name, guided, ({"precision": name},)) for name in precisions]
         if len(side_by_side) == 1:
-            side_by_side.insert(0, Variant("as it is", guided))
-        variants = [*side_by_side, *variants]
-    elif (asked or supports(subject)) and not variants and not off and config.phase == "inference":
+            side_by_side.insert(0, replace(untouched, first=guided))
+        drafts = [*side_by_side, *drafts]
+    elif against_recipe:
+        drafts = [untouched]
+    elif (asked or supports(subject)) and not drafts and not off and config.phase == "inference":
         require(subject)
         rtc = RealTimeChunking(config.rtc or RTCConfig(), config.inference_delay)
-        variants = [Variant("without RTC", (WithoutRealTimeChunking(),)), Variant("with RTC", (rtc,))]
+        drafts = [Draft("without RTC", (WithoutRealTimeChunking(),)), Draft("with RTC", (rtc,))]
         if config.closed_form:
-            variants.append(Variant("RTC in closed form", (rtc, ClosedFormGuidance())))
+            drafts.append(Draft("RTC in closed form", (rtc,), ({"guidance": "closed form"},)))
     elif config.closed_form:
         raise UserError(
             "--closed_form is about RTC's guidance in inference: leave out --variant and --rtc.enabled=false"
         )
     else:
-        variants = [Variant("as it is"), *variants]
+        drafts = [untouched, *drafts]
     if config.compile:
-        compiled = Compile(config.compile_mode)
-        variants += [replace(v, name=f"{v.name}, compiled", treatments=(*v.treatments, compiled)) for v in variants]
+        mode: Spec = {"compile": config.compile_mode}
+        drafts += [replace(draft, name=f"{draft.name}, compiled", specs=(*draft.specs, mode)) for draft in drafts]
+    paths = [(config.recipe, draft.recipe) for draft in drafts]
+    variants = [
+        draft.variant([rung for path in both for rung in rungs_of(subject, path)])
+        for draft, both in zip(drafts, paths, strict=True)
+    ]
+    if against_recipe:
+        variants.insert(0, Draft("as it is").variant())
     options = options_of(config)
     profilers = Profilers(subject, config, options)
     result, measured = compare(subject, variants, config.phase, options, live)  # type: ignore[arg-type]
     if not result.measurements:
         raise KeyboardInterrupt
     result.notes += [f"left out: {reason}" for reason in left_out]
+    result.notes += [
+        note for path in dict.fromkeys(one for both in paths for one in both) for note in recipe_notes(path)
+    ]
     answer = Answer(result, flags, config, latest(measured.sections, ITERATION))
     return profilers.look(answer, config.phase, variants[0], live)  # type: ignore[arg-type]
 
 
-def _levers(config: CompareConfig) -> list[Any]:
+def with_treatments(doc: str) -> str:
+    """The command's docstring with the keys of all treatments, as the catalogue has them."""
+    from strobe.treatments.catalogue import ENTRIES
+
+    lines = [doc.rstrip(), "", "Treatments (exact, rounding or lossy: the most they do to the actions):"]
+    for entry in ENTRIES:
+        key = f"{entry.key}FIELD" if entry.key.endswith(".") else entry.key
+        lines += [f"  {key} ({entry.effect})", f"      {entry.help}"]
+    return "\n".join(lines)
+
+
+def _levers(config: CompareConfig) -> list[Draft]:
     """``--levers``' variants, but for 'auto', which needs the policy. Raises UserError."""
     from strobe.treatments.levers import parse
 
@@ -166,9 +219,10 @@ def _levers(config: CompareConfig) -> list[Any]:
         return []
     if config.phase != "training step":
         raise UserError(f"--levers are pulled in a training step, not in '{config.phase}': leave out --phase")
-    if config.precision or config.closed_form or config.rtc is not None:
-        raise UserError("--levers are about training: leave out --precision, --closed_form and --rtc")
-    return [] if config.levers == "auto" else parse(config.levers)
+    if config.precision or config.closed_form or config.recipe or config.rtc is not None:
+        raise UserError("--levers are about training: leave out --precision, --recipe, --closed_form and --rtc")
+    named = [] if config.levers == "auto" else parse(config.levers)
+    return [Draft(variant.name, variant.treatments) for variant in named]
 
 
 def _check_batch(variants: Sequence[Any], config: CompareConfig) -> None:
@@ -200,26 +254,28 @@ def _precisions(text: str, device: str) -> tuple[str, ...]:
     return names
 
 
-def parse_variant(text: str, config: CompareConfig) -> Any:
-    """``'NAME: key=value, key=value'`` as a Variant. Raises UserError."""
+def parse_variant(text: str, config: CompareConfig) -> Draft:
+    """``'NAME: key=value, key=value'``. Raises UserError."""
     from strobe.treatments import catalogue
     from strobe.treatments.rtc import RealTimeChunking
-    from strobe.treatments.treatment import Treatment, Variant
 
     name, colon, body = text.partition(":")
     pairs = [pair.strip() for pair in body.split(",") if pair.strip()]
     if not colon or not name.strip() or not pairs:
         raise UserError(f"--variant '{text}': write 'NAME: key=value, key=value', e.g. '5 steps: policy.num_steps=5'")
     guided = [pair for pair in pairs if pair.startswith("rtc.")]
+    named = [pair for pair in pairs if pair.partition("=")[0].strip() == "recipe"]
+    others = [pair for pair in pairs if pair not in guided and pair not in named]
+    if len(named) > 1:
+        raise UserError(f"--variant '{text}': one recipe, not {len(named)}")
     try:
-        treatments: list[Treatment] = list(
-            catalogue.compose(catalogue.parse(", ".join(pair for pair in pairs if pair not in guided)))
-        )
-        if guided:
-            treatments.insert(0, RealTimeChunking(_rtc(guided), config.inference_delay))
+        specs = tuple(catalogue.parse(", ".join(others)))
+        rtc = (RealTimeChunking(_rtc(guided), config.inference_delay),) if guided else ()
+        draft = Draft(name.strip(), rtc, specs, Path(named[0].partition("=")[2].strip()) if named else None)
+        draft.variant()
     except UserError as error:
         raise UserError(f"--variant '{text}': {error}") from None
-    return Variant(name.strip(), tuple(treatments))
+    return draft
 
 
 def _rtc(pairs: Sequence[str]) -> RTCConfig:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.advice import Thresholds
-from strobe.cli.parse import help_text, parse, split_lerobot
+from strobe.cli.parse import help_text, parse, refuse_recipe, split_lerobot
 from strobe.errors import UserError
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def run(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(own):
         print(help_text(__doc__ or "", DataloaderConfig))
         return 0
+    refuse_recipe(own)
     config = parse(DataloaderConfig, own)
     options = options_of(config)
     if theirs is None:

@@ -128,6 +128,12 @@ def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
     return arguments[:at], arguments[at + 1 :]
 
 
+def refuse_recipe(ours: Sequence[str]) -> None:
+    """Raises UserError for ``--recipe`` on a command that trains."""
+    if any(name == "--recipe" for name, _ in pairs(ours)):
+        raise UserError("--recipe is about inference: `strobe breakdown` and `strobe compare` take it")
+
+
 def take_repeated(argv: Sequence[str], flag: str) -> tuple[list[str], list[str]]:
     """Take every occurrence of ``--flag VALUE`` out of ``argv``: the values, and the rest."""
     values, rest = [], []

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.advice.thresholds import Thresholds
-from strobe.cli.parse import help_text, parse, split_lerobot
+from strobe.cli.parse import help_text, parse, refuse_recipe, split_lerobot
 from strobe.errors import UserError, nearest
 
 TOOLS = ("cprofile", "pyinstrument")
@@ -61,6 +61,7 @@ def run(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(ours):
         print(help_text(__doc__ or "", TrainConfig))
         return 0
+    refuse_recipe(ours)
     config = parse(TrainConfig, ours)
     _check(config)
     if theirs is None:

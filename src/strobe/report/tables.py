@@ -222,7 +222,7 @@ def guidance(measurements: Sequence[Measurement]) -> Table | None:
         for m, split in guided:
             decimals = units.digits(m.samples.summary.median)
             share = split[name] / split["Base denoising"] if split["Base denoising"] > 0 else None
-            cells += [units.ms(split[name], decimals), share and units.percent(share)]
+            cells += [units.ms(split[name], decimals), None if share is None else units.percent(share)]
         rows.append(Row(cells, "whole" if name == "RTC overhead" else "part"))
     columns = [Column("Real-Time Chunking", numeric=False)]
     for m, _ in guided:

@@ -157,6 +157,21 @@ def load(
     return Loaded(policy, preprocessor, postprocessor, info, notes + [n for n in warned if n not in notes])
 
 
+def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
+    """A policy that LeRobot has built from the checkpoint at ``path``, with the processors from there.
+
+    Raises UserError where there are none.
+    """
+    config: Any = policy.config
+    with quiet() as warned, stand_ins(random_weights=False), _extras():
+        preprocessor, postprocessor = _saved_processors(config, path)
+    source = checkpoints.source(Path(path))
+    info = SubjectInfo(
+        name=source.split("/")[-1], kind=config.type, source=source, inputs="none", stand_ins=[], **count(policy)
+    )
+    return Loaded(policy, preprocessor, postprocessor, info, list(warned))
+
+
 def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[str]) -> PreTrainedPolicy:
     choice: Any = get_policy_class(config.type)
     folder = config.pretrained_path
@@ -183,15 +198,19 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
 def _processors(config: PreTrainedConfig, inputs: Inputs) -> tuple[Any, Any]:
     if config.pretrained_path is None:
         return make_pre_post_processors(config, dataset_stats=inputs.stats, dataset_meta=inputs.meta)
+    return _saved_processors(config, config.pretrained_path)
+
+
+def _saved_processors(config: PreTrainedConfig, folder: str | Path) -> tuple[Any, Any]:
     try:
         return make_pre_post_processors(
             config,
-            pretrained_path=str(config.pretrained_path),
+            pretrained_path=str(folder),
             preprocessor_overrides={"device_processor": {"device": str(config.device)}},
         )
     except (FileNotFoundError, KeyError) as error:
         raise UserError(
-            f"the processors of {checkpoints.source(config.pretrained_path)} cannot be read "
+            f"the processors of {checkpoints.source(Path(folder))} cannot be read "
             f"({_first_line(error)}); a checkpoint has policy_preprocessor.json and policy_postprocessor.json"
         ) from error
 

@@ -29,6 +29,7 @@ UNITS = {
     "num_frames": "frames",
 }
 NAMING = (".path=", ".root=", ".video=")  # flags whose value is a folder or a file
+RECIPE = re.compile(r"(?:^--|^--variant=.*[:,]\s*)recipe\s*=([^,]+)")  # of all variants, or of one
 # A sweep's numbers are comparable with those of another day only if these are the same.
 PACKAGES = ("strobe", "lerobot", "torch", "transformers")
 
@@ -178,7 +179,10 @@ def in_blocks(made: Sequence[Cell], repeats: int, seed: int = 0) -> list[tuple[C
 
 def _key(study: str, argv: Sequence[str]) -> str:
     """What a cell is: the study, its flags in any order, the folders these name as they are now, and the versions."""
-    stamps = {flag: _stamp(Path(flag.partition("=")[2])) for flag in argv if any(name in flag for name in NAMING)}
+    stamps: dict[str, Any] = {
+        flag: _stamp(Path(flag.partition("=")[2])) for flag in argv if any(name in flag for name in NAMING)
+    }
+    stamps |= {path: _content(Path(path.strip())) for flag in argv for path in RECIPE.findall(flag)}
     whole = json.dumps([study, sorted(argv), _versions(), stamps], sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
@@ -198,6 +202,14 @@ def _stamp(folder: Path) -> list[float] | None:
         return None
     states = [file.stat() for file in (folder, *folder.rglob("*")) if file.is_file()]
     return [sum(state.st_size for state in states), max((state.st_mtime for state in states), default=0.0)]
+
+
+def _content(file: Path) -> str | None:
+    """A small file by what is in it: a recipe that is written again is the same, one that was edited is another."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def _split(text: str) -> list[str]:

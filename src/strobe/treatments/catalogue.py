@@ -72,7 +72,12 @@ def make(spec: Spec) -> Treatment:
 
 def ordered(specs: Iterable[Spec]) -> list[Spec]:
     """``specs`` in the order in which they are put on, which is no matter of how they were written."""
-    return sorted(specs, key=lambda spec: entry_of(next(iter(spec))).rank)
+    return sorted(specs, key=rank_of)
+
+
+def rank_of(spec: Spec) -> int:
+    """Where ``spec`` stands among those that are put on together."""
+    return entry_of(next(iter(spec))).rank
 
 
 def compose(specs: Iterable[Spec]) -> tuple[Treatment, ...]:

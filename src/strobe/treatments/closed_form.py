@@ -20,13 +20,20 @@ from strobe.errors import UserError
 from strobe.subjects.anatomies.rtc import STEP
 from strobe.subjects.subject import Subject
 from strobe.timeline import section
+from strobe.treatments.patch import Patches, put
 from strobe.treatments.treatment import GUIDANCE, Effect, Entry, Spec, Undo, policy_of
 
 
 @dataclass
 class ClosedFormGuidance:
-    """RTC's correction in closed form; applies where RTC is on."""
+    """RTC's correction in closed form; applies where RTC is on.
 
+    Args:
+        awaited: RTC may be turned on later, as ``lerobot-rollout`` does with a policy that it has loaded: whatever
+            processor the policy makes gets the closed form, and a policy that has none yet is no error.
+    """
+
+    awaited: bool = False
     effect: Effect = "exact"
     _tried: bool = field(default=False, init=False, repr=False)
 
@@ -35,20 +42,35 @@ class ClosedFormGuidance:
 
     def apply(self, subject: Subject) -> Undo:
         policy: Any = policy_of(subject).policy
-        processor = getattr(policy, "rtc_processor", None)
-        if processor is None:
+        if not self.awaited and getattr(policy, "rtc_processor", None) is None:
             raise UserError("the closed form of RTC's guidance needs RTC on: put --rtc.execution_horizon before it")
-        if not self._tried:
-            require_identity(processor)
-            self._tried = True
-        before = vars(processor).get("denoise_step")
-        processor.denoise_step = Guidance(processor)
+        if self.awaited and not hasattr(policy, "init_rtc_processor"):
+            raise UserError(
+                f"policy type '{subject.info.kind}' has no Real-Time Chunking whose guidance could be computed"
+            )
+        patches, guided = Patches(), []
+
+        def release() -> None:
+            while guided:
+                guided.pop()()
+
+        def guide() -> None:
+            release()  # the processor before
+            processor = getattr(policy, "rtc_processor", None)
+            if processor is None:
+                return
+            if not self._tried:
+                require_identity(processor)
+                self._tried = True
+            guided.append(put(processor, "denoise_step", Guidance(processor)))
+
+        guide()
+        if self.awaited:
+            patches.wrap(policy, "init_rtc_processor", lambda make: lambda: (make(), guide()))
 
         def undo() -> None:
-            if before is None:
-                del processor.denoise_step
-            else:
-                processor.denoise_step = before
+            patches.undo()
+            release()
 
         return undo
 

@@ -99,6 +99,11 @@ class Precision:
             raise
         return stack.close
 
+    def settle(self) -> None:
+        """Let go of the untouched weights, which only undoing needs: what is on stays on."""
+        for swap in self._swaps:
+            swap.settle()
+
     def _prepare(self, subject: Subject) -> None:
         part = _part(subject.module, self.part)
         held = _weights(part)
@@ -178,6 +183,9 @@ class _Swap:
     def back(self) -> None:
         if self._source is not None:
             self.tensor.data = self._source
+
+    def settle(self) -> None:
+        self._source = None
 
 
 @dataclass(eq=False)

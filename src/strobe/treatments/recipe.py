@@ -1,0 +1,151 @@
+"""Put a recipe on a subject: its treatments in the order in which they belong, each known by its rung in the file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from strobe.errors import UserError
+from strobe.measure import guard
+from strobe.results import recipe as files
+from strobe.results.recipe import Recipe
+from strobe.subjects.subject import Subject
+from strobe.treatments import catalogue
+from strobe.treatments.closed_form import ClosedFormGuidance
+from strobe.treatments.treatment import TRAINING, Effect, Spec, Treatment, Undo, Variant
+
+PACKAGES = ("strobe", "lerobot", "transformers", "torch")
+
+
+def load(path: Path | str) -> Recipe:
+    """Read a recipe whose treatments and guard are known here. Raises UserError with the path and the field."""
+    recipe = files.load(path)
+    for number, spec in enumerate(recipe.treatments, 1):
+        try:
+            _made(spec)
+        except UserError as error:
+            raise UserError(f"{path}: treatments.{number}: {error}") from None
+    try:
+        guard_of(recipe)
+    except UserError as error:
+        raise UserError(f"{path}: guard: {error}") from None
+    return recipe
+
+
+def guard_of(recipe: Recipe) -> guard.Guard:
+    """What the recipe demands of the agreement; without a guard, about what it recorded, else `guard.DEFAULT`.
+
+    What was recorded was so on other observations, maybe on another machine: twice its distance from 1 is allowed.
+    """
+    if recipe.guard:
+        return guard.parse(recipe.guard)
+    if recipe.agreement is None:
+        return guard.parse(guard.DEFAULT)
+    return guard.Guard((("cosine", ">=", 1 - 2 * (1 - recipe.agreement.cosine) - 1e-6),))
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A treatment of a recipe; what goes wrong with it is told with its number and with what is written there."""
+
+    treatment: Treatment
+    rank: int
+    label: str
+    recipe: str
+
+    @property
+    def effect(self) -> Effect:
+        return self.treatment.effect
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"recipe": self.recipe, **self.treatment.facts()}
+
+    def apply(self, subject: Subject) -> Undo:
+        with _labelled(self.label):
+            return self.treatment.apply(subject)
+
+    def settle(self) -> None:
+        """Let go of what only undoing needs, where the treatment knows how."""
+        if (settle := getattr(self.treatment, "settle", None)) is not None:
+            settle()
+
+
+def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[Rung, ...]:
+    """The recipe's treatments in the order in which they are put on, to be put on and taken off as often as wanted.
+
+    Args:
+        name: the file's name, for messages and facts.
+
+    Raises:
+        UserError: a rung that means nothing here, with its number and what is written there.
+    """
+    rungs = []
+    for number, spec in enumerate(recipe.treatments, 1):
+        label = f"{name}: rung {number} ({catalogue.told(spec)})"
+        with _labelled(label):
+            treatment = _made(spec)
+        rungs.append(Rung(treatment, catalogue.rank_of(spec), label, name))
+    return tuple(sorted(rungs, key=lambda rung: rung.rank))
+
+
+def with_specs(rungs: Sequence[Rung], specs: Sequence[Spec]) -> tuple[Treatment, ...]:
+    """``rungs`` and the treatments of ``specs``, in the order in which they are put on. Raises UserError."""
+    made: list[tuple[int, Treatment]] = [(rung.rank, rung) for rung in rungs]
+    made += [(catalogue.rank_of(spec), catalogue.make(spec)) for spec in specs]
+    return tuple(treatment for _, treatment in sorted(made, key=lambda one: one[0]))
+
+
+def apply_recipe(subject: Subject, recipe: Recipe, name: str = "recipe") -> Undo:
+    """Put ``recipe`` on ``subject`` until the result is called, or for good.
+
+    Raises:
+        UserError: it is for another type, or a rung does not fit; then nothing of it is left on.
+    """
+    require_kind(subject.info.kind, recipe, name)
+    return Variant(name, treatments_of(recipe, name)).apply(subject)
+
+
+def require_kind(kind: str, recipe: Recipe, name: str = "recipe") -> None:
+    """Raises UserError unless ``recipe`` is for policies (or models) of the type ``kind``."""
+    if kind != recipe.policy:
+        raise UserError(f"{name} is a recipe for the type '{recipe.policy}', and this is '{kind}'")
+
+
+def differences(recipe: Recipe, name: str = "recipe") -> list[str]:
+    """In a line, what is of another version here than where the recipe was made; nothing where all is the same."""
+    here = versions()
+    others = [
+        f"{package} {version} (here {here.get(package, 'none')})"
+        for package, version in recipe.versions.items()
+        if package in PACKAGES and here.get(package) != version
+    ]
+    return [f"{name} was made with {', '.join(others)}: its times and its agreement may not hold"] if others else []
+
+
+def versions() -> dict[str, str]:
+    """The versions that a recipe records."""
+    found = {}
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+def _made(spec: Spec) -> Treatment:
+    treatment = catalogue.make(spec)
+    if catalogue.rank_of(spec) == TRAINING:
+        raise UserError(f"'{next(iter(spec))}' is of training, and a recipe is for inference")
+    if isinstance(treatment, ClosedFormGuidance):  # a robot's program turns RTC on once it has loaded the policy
+        treatment.awaited = True
+    return treatment
+
+
+@contextlib.contextmanager
+def _labelled(label: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{label}: {error}") from error

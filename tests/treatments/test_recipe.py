@@ -1,0 +1,222 @@
+"""A recipe goes on a subject in the right order, tells which rung does not fit, and leaves no trace when taken off."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+
+from strobe.errors import UserError
+from strobe.measure import guard
+from strobe.results.recipe import Recipe, dump
+from strobe.results.schema import Agreement
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments.recipe import (
+    PACKAGES,
+    apply_recipe,
+    differences,
+    guard_of,
+    load,
+    treatments_of,
+    versions,
+    with_specs,
+)
+from strobe.treatments.rtc import RealTimeChunking, switch
+from strobe.treatments.treatment import Variant
+
+
+@cache
+def subject(kind: str) -> PolicySubject:
+    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"])
+
+
+def recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:
+    return Recipe(policy=kind, size="tiny", treatments=list(treatments), **fields)
+
+
+def test_it_goes_on_and_comes_off_again() -> None:
+    act = subject("act")
+    untouched = act.chunk()
+    undo = apply_recipe(act, recipe("act", {"channels_last": True}, {"precision": "bf16"}))
+    assert {parameter.dtype for parameter in act.policy.parameters()} == {torch.bfloat16}
+    treated = act.chunk()
+    undo()
+    assert {parameter.dtype for parameter in act.policy.parameters()} == {torch.float32}
+    assert torch.equal(act.chunk(), untouched)
+    assert not torch.equal(treated, untouched)
+    assert torch.cosine_similarity(treated.flatten(), untouched.flatten(), dim=0) > 0.999
+
+
+def test_the_rungs_are_put_on_by_their_ranks_not_as_written() -> None:
+    written = recipe(
+        "act", {"compile": True}, {"channels_last": True}, {"policy.n_action_steps": 5}, {"precision": "bf16"}
+    )
+    rungs = treatments_of(written, "fast.yaml")
+    assert [rung.label.split("(")[1] for rung in rungs] == [
+        "policy.n_action_steps=5)",
+        "precision=bf16)",
+        "channels_last=true)",
+        "compile=true)",
+    ]
+    assert [rung.label.split(" (")[0] for rung in rungs][-1] == "fast.yaml: rung 1"
+    woven = with_specs(
+        treatments_of(recipe("act", {"compile": True}, {"precision": "bf16"})), [{"channels_last": True}]
+    )
+    assert [treatment.facts() for treatment in woven] == [
+        {"recipe": "recipe", "precision": "bf16"},
+        {"channels_last": True},
+        {"recipe": "recipe", "compiled": True, "compile mode": "default"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("treatments", "words"),
+    [
+        (
+            [{"channels_last": True}, {"policy.chunk_size": 5}, {"precision": "bf16"}],
+            r"^x.yaml: rung 2 \(policy.chunk_size=5\): .*cannot be changed on a built policy",
+        ),
+        (
+            [{"channels_last": True}, {"precision": "bf16", "precision.part": "model.backbon"}],
+            r"^x.yaml: rung 2 \(precision=bf16, precision.part=model.backbon\): no part .*'model.backbone'",
+        ),
+        (
+            [{"precision": "bf16"}, {"guidance": "closed form"}],
+            r"^x.yaml: rung 2 \(guidance=closed form\): .*no Real-Time",
+        ),
+        ([{"precision": "bf16"}, {"presicion": "bf16"}], r"^x.yaml: rung 2 \(presicion=bf16\): .*'precision'"),
+        ([{"precision": "bf8"}], r"^x.yaml: rung 1 \(precision=bf8\): unknown precision 'bf8'"),
+    ],
+)
+def test_a_rung_that_does_not_fit_is_named_and_nothing_stays(treatments: list[Any], words: str) -> None:
+    act = subject("act")
+    untouched, state = act.chunk(), {name: value.data_ptr() for name, value in act.policy.state_dict().items()}
+    with pytest.raises(UserError, match=words) as caught:
+        apply_recipe(act, recipe("act", *treatments), "x.yaml")
+    assert "\n" not in str(caught.value)
+    assert {name: value.data_ptr() for name, value in act.policy.state_dict().items()} == state
+    assert torch.equal(act.chunk(), untouched)
+
+
+def test_a_recipe_for_another_type_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^pi.yaml is a recipe for the type 'pi05', and this is 'act'"):
+        apply_recipe(subject("act"), recipe("pi05", {"precision": "bf16"}), "pi.yaml")
+
+
+def test_other_versions_are_told_in_one_line() -> None:
+    here = versions()
+    assert set(here) == set(PACKAGES)
+    assert differences(recipe("act", {"precision": "bf16"}, versions=here)) == []
+    assert differences(recipe("act", {"precision": "bf16"})) == []
+    told = differences(
+        recipe("act", {"precision": "bf16"}, versions=here | {"torch": "1.0", "lerobot": "0.1"}), "x.yaml"
+    )
+    assert told == [
+        f"x.yaml was made with lerobot 0.1 (here {here['lerobot']}), torch 1.0 (here {here['torch']}): "
+        "its times and its agreement may not hold"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["smolvla", "pi05"])
+def test_closed_form_guidance_takes_hold_whenever_rtc_comes(kind: str) -> None:
+    flow: Any = subject(kind)
+    policy = flow.policy
+    rtc = RealTimeChunking(RTCConfig(enabled=True, execution_horizon=6), 2)
+    undo = Variant("rtc", (rtc,)).apply(flow)
+    theirs = flow.chunk()
+    undo()
+    undo = apply_recipe(flow, recipe(kind, {"guidance": "closed form"}))
+    try:
+        assert policy.rtc_processor is None
+        assert flow.chunk().isfinite().all()  # no RTC yet is no error
+        for _ in range(2):  # as lerobot-rollout turns it on, and once more
+            policy.config.rtc_config = RTCConfig(enabled=True, execution_horizon=6)
+            policy.init_rtc_processor()
+            assert "denoise_step" in vars(policy.model.rtc_processor)
+        switch(policy, None)
+        undo_rtc = rtc.apply(flow)
+        assert torch.equal(flow.chunk(), theirs)
+        processor = policy.rtc_processor
+        assert "denoise_step" in vars(processor)
+        undo_rtc()
+    finally:
+        undo()
+        switch(policy, None)
+    assert "init_rtc_processor" not in vars(policy)
+    policy.config.rtc_config = RTCConfig(enabled=True)
+    policy.init_rtc_processor()
+    assert "denoise_step" not in vars(policy.rtc_processor)
+    switch(policy, None)
+
+
+def test_taking_it_off_frees_the_processor_that_came_later() -> None:
+    flow: Any = subject("smolvla")
+    undo = apply_recipe(flow, recipe("smolvla", {"guidance": "closed form"}))
+    flow.policy.config.rtc_config = RTCConfig(enabled=True)
+    flow.policy.init_rtc_processor()
+    processor = flow.policy.rtc_processor
+    undo()
+    assert "denoise_step" not in vars(processor)
+    switch(flow.policy, None)
+
+
+def agreement(cosine: float) -> Agreement:
+    return Agreement(cosine=cosine, largest_error=0.01, mean_error=0.001, observations=1)
+
+
+def test_the_guard_is_the_recipes_or_what_it_recorded() -> None:
+    spec = {"precision": "bf16"}
+    asked = guard_of(recipe("act", spec, guard="cosine>=0.98", agreement=agreement(0.9999)))
+    assert asked.holds(agreement(0.98))
+    assert not asked.holds(agreement(0.97999))
+    recorded = guard_of(recipe("act", spec, agreement=agreement(0.99)))
+    assert recorded.holds(agreement(0.985))
+    assert not recorded.holds(agreement(0.97))
+    assert guard_of(recipe("act", spec, agreement=agreement(1.0))).holds(agreement(1 - 5e-7))
+    assert str(guard_of(recipe("act", spec))) == guard.DEFAULT
+
+
+def test_a_guard_holds_where_all_its_conditions_do() -> None:
+    both = guard.parse("cosine > 0.9 and largest_error<=1e-2, mean_error < 1")
+    assert str(both) == "cosine>0.9 and largest_error<=0.01 and mean_error<1"
+    assert both.holds(agreement(0.91))
+    assert not both.holds(agreement(0.9))
+    assert not both.holds(agreement(0.91).model_copy(update={"largest_error": 0.02}))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cosine", "'cosine' is no guard: write for example cosine>=0.999"),
+        ("cosine=0.9", "'cosine=0.9' is no guard"),
+        ("cosine>=--1", "is no guard"),
+        ("cosin>=0.9", "no guard on 'cosin': did you mean 'cosine'"),
+    ],
+)
+def test_a_guard_that_is_none_is_told(text: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        guard.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"treatments": [{"precision": "bf16"}, {"presicion": "bf16"}]}, "treatments.2: no treatment 'presicion'"),
+        ({"treatments": [{"precision": "bf16", "precision.prat": "x"}]}, "treatments.1: 'precision.prat' is no option"),
+        ({"treatments": [{"amp": "bf16"}]}, "treatments.1: 'amp' is of training, and a recipe is for inference"),
+        ({"treatments": [{"channels_last": 1}]}, "treatments.1: channels_last=1: channels_last takes no value"),
+        ({"treatments": [{"precision": "bf16"}], "guard": "good"}, "guard: 'good' is no guard"),
+    ],
+)
+def test_a_file_with_what_is_not_known_is_refused_with_its_field(fields: Any, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    dump(Recipe(policy="act", **fields), path)
+    with pytest.raises(UserError) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}: {words}")
+    assert "\n" not in str(caught.value)
