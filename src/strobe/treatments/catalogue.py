@@ -13,12 +13,14 @@ import yaml
 from strobe.errors import UserError, nearest
 from strobe.treatments import (
     accumulate,
+    attention,
     channels_last,
     closed_form,
     compile,
     mixed_precision,
     optimizer_form,
     precision,
+    projections,
     settings,
     tf32,
 )
@@ -30,6 +32,8 @@ ENTRIES: tuple[Entry, ...] = (
     tf32.ENTRY,
     channels_last.ENTRY,
     closed_form.ENTRY,
+    projections.ENTRY,
+    attention.ENTRY,
     mixed_precision.ENTRY,
     *optimizer_form.ENTRIES,
     accumulate.ENTRY,
