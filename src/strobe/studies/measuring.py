@@ -143,6 +143,7 @@ def measure(
     outputs = Outputs([variant.name for variant in variants])
     kernel: dict[str, list[KernelUse]] = {variant.name: [] for variant in variants}
     weights: dict[str, int] = {}  # a variant may hold them in another dtype
+    built: dict[str, float] = {}  # seconds of the calls in which variants were compiled or captured
     timeline = Timeline(subject.device, serialised=options.serialised)
 
     def runner(variant: Variant) -> Callable[[], float]:
@@ -167,15 +168,11 @@ def measure(
 
     reporter.stage(f"{phase}: {', '.join(variant.name for variant in variants)}")
     with Attached(hooks):
-        for variant in variants:  # compiling can take longer than all the sampling, whose time it is not
-            if variant.facts().get("compiled"):
-                reporter.stage(f"compiling {variant.name}")
-                undo = variant.apply(subject)
-                try:
-                    call(0)
-                finally:
-                    undo()
-        if any(variant.facts().get("compiled") for variant in variants):
+        for variant in variants:  # building can take longer than all the sampling, whose time it is not
+            if variant.built:
+                reporter.stage(f"{'compiling' if variant.facts().get('compiled') else 'building'} {variant.name}")
+                built[variant.name] = _build(subject, variant, call)
+        if built:
             reporter.stage(f"{phase}: {', '.join(variant.name for variant in variants)}")
         with timeline:
             collected = collect({v.name: runner(v) for v in variants}, options.budget, reporter.progress)
@@ -201,6 +198,8 @@ def measure(
         measurement.memory.weights = weights[variant.name]
         measurement.unseen = _unseen(hooks, kept[variant.name])
         measurement.facts |= _facts(subject, phase, options)
+        if variant.name in built:
+            measurement.facts["build s"] = round(max(0.0, built[variant.name] - measurement.samples.summary.median / 1e3), 3)
         used = median_use(kernel[variant.name][skip : skip + len(kept[variant.name])])
         if used is not None:
             measurement.memory.kernel_ms, measurement.memory.page_faults = used
@@ -213,6 +212,17 @@ def measure(
             measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
         measurements.append(measurement)
     return Measured(measurements, collected, outputs, timeline.sections(), interrupted)
+
+
+def _build(subject: Subject, variant: Variant, call: Callable[[int], Any]) -> float:
+    """Run ``variant`` once; how long that took, in seconds."""
+    undo = variant.apply(subject)
+    try:
+        start = time.perf_counter()
+        call(0)
+        return time.perf_counter() - start
+    finally:
+        undo()
 
 
 @dataclass
@@ -229,7 +239,7 @@ def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks
     try:
         weights = Weights(hooks)
         with peak_process() as process:
-            if variant.facts().get("compiled"):  # operators inside a compiled region cannot be counted
+            if variant.built:  # operators inside a compiled region cannot be counted
                 call(0)
                 on_device = allocator.peak() if allocator is not None else None
             else:

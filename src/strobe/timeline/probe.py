@@ -18,6 +18,7 @@ from typing import Any, Self
 from torch import nn
 
 from strobe.errors import UserError
+from strobe.timeline.layers import layered
 from strobe.timeline.sections import section
 
 _MISSING: Any = object()
@@ -153,7 +154,7 @@ class Attached:
         descriptor = own if isinstance(own, staticmethod | classmethod) else None
         inner = descriptor.__func__ if descriptor is not None else getattr(hook.owner, hook.attribute)
         takes_self = isinstance(hook.owner, type) and not isinstance(own, staticmethod)
-        closure = self._around(inner, hook, takes_self)
+        closure = layered(lambda call: self._around(call, hook, takes_self), inner, probe=True)
         _set(hook.owner, hook.attribute, type(descriptor)(closure) if descriptor is not None else closure)
 
     def detach(self) -> None:

@@ -13,6 +13,7 @@ import yaml
 from strobe.errors import UserError, nearest
 from strobe.treatments import (
     accumulate,
+    attention,
     cameras,
     channels_last,
     closed_form,
@@ -24,6 +25,7 @@ from strobe.treatments import (
     precision,
     prefix_cache,
     prefix_tail,
+    projections,
     settings,
     tf32,
     timesteps,
@@ -42,6 +44,8 @@ ENTRIES: tuple[Entry, ...] = (
     timesteps.ENTRY,
     masks.ENTRY,
     closed_form.ENTRY,
+    projections.ENTRY,
+    attention.ENTRY,
     mixed_precision.ENTRY,
     *optimizer_form.ENTRIES,
     accumulate.ENTRY,

@@ -5,16 +5,20 @@ Only that object changes: another policy in the process, the untouched one above
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import ExitStack
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
+
+from torch import nn
 
 from strobe.treatments.treatment import Undo
 
 _MISSING: Any = object()
 
 
-def put(owner: Any, name: str, call: Callable[..., Any]) -> Undo:
+def put(owner: Any, name: str, call: Any) -> Undo:
     """Put ``call`` in the place of ``owner``'s method ``name``; the result takes it off again."""
     before = vars(owner).get(name, _MISSING)
     owner.__dict__[name] = call  # not setattr: modules refuse some names, and check all
@@ -34,7 +38,7 @@ class Patches:
     def __init__(self) -> None:
         self._stack = ExitStack()
 
-    def put(self, owner: Any, name: str, call: Callable[..., Any]) -> None:
+    def put(self, owner: Any, name: str, call: Any) -> None:
         """Put ``call`` in the place of ``owner``'s method ``name``."""
         self._stack.callback(put(owner, name, call))
 
@@ -45,3 +49,44 @@ class Patches:
     def undo(self) -> None:
         """Take all off again."""
         self._stack.close()
+
+
+def identity(call: Any, _above: tuple[int, ...] = ()) -> Hashable:
+    """What ``call`` does, as a key: equal for closures of the same code over the same objects.
+
+    Treatments are put on anew for every call and may make their closures anew; what was built of one of them (compiled,
+    captured) serves for its like. The key is made of addresses: it holds as long as a callable that it is of is kept.
+    """
+    if id(call) in _above:  # a function that calls itself
+        return id(call)
+    above = (*_above, id(call))
+    match call:
+        case MethodType():
+            return ("method", identity(call.__func__, above), id(call.__self__))
+        case FunctionType():
+            cells = [identity(_content(cell), above) for cell in call.__closure__ or ()]
+            return ("function", id(call.__code__), *cells, *map(id, call.__defaults__ or ()))
+        case partial():
+            return ("partial", identity(call.func, above), *map(id, call.args), *map(id, call.keywords.values()))
+        case _ if callable(call) and not isinstance(call, type | nn.Module) and hasattr(call, "__dict__"):
+            return ("object", id(type(call)), *((name, id(value)) for name, value in vars(call).items()))
+        case _:
+            return id(call)
+
+
+def patched(module: nn.Module) -> tuple[list[Any], Hashable]:
+    """What is put in the place of methods anywhere in ``module``, and its `identity`."""
+    calls = [
+        (where, name, value)
+        for where, child in enumerate(module.modules())
+        for name, value in vars(child).items()
+        if isinstance(value, FunctionType | MethodType)
+    ]
+    return [call for _, _, call in calls], tuple((where, name, identity(call)) for where, name, call in calls)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
+from strobe.timeline.layers import layered
 from strobe.treatments import casts
 from strobe.treatments.patch import put
 from strobe.treatments.tf32 import set_tensor_float
@@ -201,7 +202,7 @@ class _Wrap:
     def put(self) -> Undo:
         own = vars(self.module).get(self.name)
         if self._made is None or own is not self._around:
-            self._around, self._made = own, self.make(getattr(self.module, self.name))
+            self._around, self._made = own, layered(self.make, getattr(self.module, self.name))
         return put(self.module, self.name, self._made)
 
 

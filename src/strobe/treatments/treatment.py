@@ -114,3 +114,12 @@ class Variant:
     def facts(self) -> dict[str, str | int | float | bool | None]:
         """All treatments' facts."""
         return {key: value for treatment in self.treatments for key, value in treatment.facts().items()}
+
+    @property
+    def built(self) -> bool:
+        """Whether the first call builds what later ones run: it takes long, and hides what is inside.
+
+        A treatment says so by a fact, ``compiled`` or ``captured``.
+        """
+        facts = self.facts()
+        return bool(facts.get("compiled") or facts.get("captured"))

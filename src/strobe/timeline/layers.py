@@ -1,0 +1,54 @@
+"""Layers: what stands around a callable (a probe, a cast), written down, so that it can be put around another one.
+
+A treatment that computes in another way what a callable computes has to run inside the same probes and casts. What is
+a plain closure to the caller therefore remembers what made it and what it is around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """``made`` = ``around(inner)``; ``probe``: it only watches."""
+
+    made: Call
+    around: Callable[[Call], Call]
+    inner: Call
+    probe: bool = False
+
+
+def layered(around: Callable[[Call], Call], inner: Call, *, probe: bool = False) -> Call:
+    """``around(inner)``, remembering both if it is a function made for this call."""
+    made = around(inner)
+    if isinstance(made, FunctionType) and made is not inner:
+        made.layer = Layer(made, around, inner, probe)  # type: ignore[attr-defined]
+    return made
+
+
+def peeled(call: Call) -> tuple[Call, list[Layer]]:
+    """What is at the bottom of ``call``, and the layers around it, the outermost first.
+
+    Something that is no layer hides what is below it: then it is the bottom.
+    """
+    layers: list[Layer] = []
+    while True:
+        layer = getattr(call, "layer", None)
+        # functools.wraps copies a function's attributes to what it wraps it with: that is no layer.
+        if not isinstance(layer, Layer) or layer.made is not call:
+            return call, layers
+        layers.append(layer)
+        call = layer.inner
+
+
+def within(layers: Iterable[Layer], call: Call) -> Call:
+    """``call`` with ``layers`` around it, the first one outermost."""
+    for layer in reversed(list(layers)):
+        call = layered(layer.around, call, probe=layer.probe)
+    return call

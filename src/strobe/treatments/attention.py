@@ -1,0 +1,317 @@
+"""torch's scaled_dot_product_attention where a model computes its attention step by step ("eager").
+
+Eager attention writes the scores of all heads to memory, in float32 for the softmax; the fused kernels keep them on the
+chip. LeRobot makes pi0 and pi0.5 eager on every call, by a setting of the transformers' config, and SmolVLA by a method
+of its own; ACT asks torch for attention weights that it drops, which keeps torch off its fused kernel.
+
+Masks are what makes the exchange delicate. Rows whose keys are all masked belong to padding, and are the mean of all
+values in eager attention; a mask of -inf would make them NaN. So masks are added as a large finite number, which gives
+the same mean, small enough for kernels that scale it (by log2 e) or hold it in 16 bits.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from strobe.errors import UserError
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Subject
+from strobe.treatments.patch import Patches
+from strobe.treatments.places import parts_of
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
+
+# The name by which transformers' attention finds ours. It is added to what is registered there, and changes nothing for
+# a model that does not ask for it.
+NAME = "strobe_sdpa"
+# What eager attention functions may be told that scaled_dot_product_attention does not know.
+_MORE = ("softcap", "s_aux", "position_bias", "head_mask")
+_CLOSE = 1e-4  # between two ways to compute attention over small random numbers, in float32
+
+
+@dataclass
+class FusedAttention:
+    """Attention through torch's fused kernels, for every attention that is eager when it runs."""
+
+    effect: Effect = "rounding"
+    _places: list[_Place] | None = field(default=None, init=False, repr=False)
+    _module: nn.Module | None = field(default=None, init=False, repr=False)
+    _masks: _Masks = field(default_factory=lambda: _Masks(), init=False, repr=False)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"attention": "sdpa"}
+
+    def apply(self, subject: Subject) -> Undo:
+        if self._places is None or self._module is not subject.module:
+            self._places, self._module = list(_places(subject, self._masks)), subject.module
+        if not self._places:
+            raise UserError(
+                f"{subject.info.name} has no eager attention that could be exchanged: attention=sdpa changes nothing"
+            )
+        _register()
+        patches = Patches()
+        for place in self._places:
+            if place.around is None:
+                patches.put(place.owner, place.name, place.instead)
+            else:
+                patches.wrap(place.owner, place.name, place.around)
+
+        def undo() -> None:
+            patches.undo()
+            self._masks.forget()
+
+        return undo
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where something of ``owner`` is exchanged: ``instead`` for what is there, or ``around`` it.
+
+    ``inside``: paths of the modules whose attention it is.
+    """
+
+    inside: tuple[str, ...]
+    owner: nn.Module
+    name: str
+    instead: Any = None
+    around: Callable[[Any], Any] | None = None
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
+    """Attention over heads, (B, H, L, D) and (B, K, S, D) → (B, H, L, D); K divides H. ``mask`` is added to scores."""
+    heads, shared = query.shape[1], key.shape[1]
+    grouped = False
+    if shared == 1 and heads > 1:
+        # Strides of zero: no kernel minds them, and nothing is copied.
+        key, value = (t.expand(-1, heads, -1, -1) for t in (key, value))
+    elif heads != shared:
+        # CUDA's only kernel for a mask with shared heads is the slow one.
+        grouped = mask is None or query.device.type == "cpu"
+        if not grouped:
+            key, value = (t.repeat_interleave(heads // shared, dim=1) for t in (key, value))
+    return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=grouped)
+
+
+class _Masks:
+    """A mask as the kernels take it. The layers of a pass share one, so the last one is kept."""
+
+    def __init__(self) -> None:
+        self._mask: Tensor | None = None
+        self._version = -1
+        self._made: Tensor | None = None
+
+    def of(self, mask: Tensor, dtype: torch.dtype) -> Tensor:
+        """``mask``, boolean (true: look) or additive, as one that is added in ``dtype``."""
+        if (
+            torch.compiler.is_compiling()
+            or mask.is_inference()  # has no version
+            or (mask.is_cuda and torch.cuda.is_current_stream_capturing())  # the graph has to make it anew
+        ):
+            return _additive(mask, dtype)
+        made = self._made
+        if made is None or self._mask is not mask or self._version != mask._version or made.dtype != dtype:
+            made = _additive(mask, dtype)
+            self._mask, self._version, self._made = mask, mask._version, made
+        return made
+
+    def forget(self) -> None:
+        """Hold on to nothing."""
+        self._mask = self._made = None
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype is torch.bool:
+        low = torch.finfo(dtype).min / 4
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, low)
+    low = max(torch.finfo(dtype).min, torch.finfo(mask.dtype).min) / 4
+    return mask.clamp(min=low).to(dtype)
+
+
+# --- transformers: an attention module looks in its config for the function to call
+
+
+def _register() -> None:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # seconds to import, and policies have it by now
+
+    if NAME not in ALL_ATTENTION_FUNCTIONS:
+        ALL_ATTENTION_FUNCTIONS.register(NAME, _transformers_attention)
+
+
+class _Config:
+    """A config that calls fused attention what it is told is eager, and is the real one otherwise.
+
+    LeRobot writes "eager" into the real one before every pass, so it is asked on every call.
+    """
+
+    def __init__(self, real: Any, eager: Callable[..., Any], masks: _Masks) -> None:
+        self.strobe_real = real
+        self.strobe_eager = eager
+        self.strobe_masks = masks
+
+    @property
+    def _attn_implementation(self) -> str:
+        real = self.strobe_real._attn_implementation
+        return NAME if real == "eager" else real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.strobe_real, name)
+
+
+def _transformers_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """What transformers calls; query (B, H, L, D) → (B, L, H, D). Goes back to eager for what only eager can do."""
+    config: Any = module.config
+    if dropout or kwargs.get("output_attentions") or any(kwargs.get(name) is not None for name in _MORE):
+        return config.strobe_eager(
+            module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs
+        )
+    mask = None
+    if attention_mask is not None:
+        mask = config.strobe_masks.of(attention_mask, query.dtype)[..., : key.shape[-2]]
+    return attend(query, key, value, mask, scaling).transpose(1, 2).contiguous(), None
+
+
+def _of_transformers(subject: Subject, masks: _Masks) -> Iterator[_Place]:
+    tried: dict[tuple[type, int], bool] = {}
+    for path, module in subject.module.named_modules():
+        config = getattr(module, "config", None)
+        eager = _eager_function(module)
+        if eager is None or not hasattr(config, "_attn_implementation"):
+            continue
+        if config._attn_implementation != "eager" and not _made_eager(subject, path):
+            continue
+        kind = (type(module), getattr(module, "num_key_value_groups", 1))
+        if kind not in tried:
+            tried[kind] = _same(module, eager)
+        if tried[kind]:
+            yield _Place((path,), module, "config", _Config(config, eager, masks))
+
+
+def _eager_function(module: nn.Module) -> Callable[..., Any] | None:
+    """The eager function of a transformers attention that finds its attention by name; None for any other module."""
+    function = inspect.unwrap(type(module).forward)
+    code, names = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    if code is None or "ALL_ATTENTION_FUNCTIONS" not in code.co_names:
+        return None
+    return names.get("eager_attention_forward")
+
+
+def _made_eager(subject: Subject, path: str) -> bool:
+    # LeRobot sets both transformers of pi0 and pi0.5 to eager in every pass; until the first one the config says sdpa.
+    return (
+        isinstance(subject, PolicySubject)
+        and subject.anatomy.name == "pi"
+        and any(step in ("language_model", "gemma_expert") for step in path.split("."))
+    )
+
+
+def _same(module: nn.Module, eager: Callable[..., Any]) -> bool:
+    """Whether ``eager`` is the attention that is computed here; models may have added something to theirs."""
+    generator = torch.Generator().manual_seed(0)
+    groups = getattr(module, "num_key_value_groups", 1)
+    query, key, value = (torch.randn(1, heads, 4, 8, generator=generator) for heads in (2 * groups, 2, 2))
+    mask = torch.zeros(1, 1, 4, 4)
+    mask[..., 2:] = torch.finfo(torch.float32).min
+    try:
+        with torch.no_grad():
+            for given in (None, mask):
+                theirs = eager(module, query, key, value, given, scaling=0.3, dropout=0.0)[0]
+                if given is not None and torch.equal(theirs, unmasked):  # V-JEPA 2's takes no notice of masks
+                    return True
+                added = None if given is None else _additive(given, torch.float32)
+                ours = attend(query, key, value, added, 0.3).transpose(1, 2)
+                if theirs.shape != ours.shape or not torch.allclose(theirs, ours, atol=_CLOSE):
+                    return False
+                unmasked = theirs
+    except Exception:  # noqa: BLE001  a model's own code, called with less than it may need
+        return False
+    return True
+
+
+# --- SmolVLA: a method
+
+
+def _of_smolvla(subject: Subject, masks: _Masks) -> Iterator[_Place]:
+    for path, module in subject.module.named_modules():
+        if not (hasattr(module, "eager_attention_forward") and hasattr(module, "get_attention_interface")):
+            continue
+
+        def attention(
+            attention_mask: Tensor, batch_size: int, head_dim: int, query_states: Tensor, key_states: Tensor,
+            value_states: Tensor,
+        ) -> Tensor:  # fmt: skip
+            # (B, L, H, D) in, (B, L, H · D) out; LeRobot computes the scores in float32, the kernels add up in it.
+            query, key, value = (t.to(value_states.dtype).transpose(1, 2) for t in (query_states, key_states, value_states))
+            mask = masks.of(attention_mask, value.dtype)[:, None]
+            attended = attend(query, key, value, mask, head_dim**-0.5)
+            return attended.transpose(1, 2).reshape(batch_size, -1, query.shape[1] * head_dim)
+
+        both = tuple(f"{path}.{child}" for child, _ in module.named_modules() if child.endswith(("text_model", "lm_expert")))
+        yield _Place(both, module, "eager_attention_forward", attention)
+
+
+# --- ACT: torch's own module
+
+
+def _of_act(subject: Subject) -> Iterator[_Place]:
+    if not isinstance(subject, PolicySubject) or subject.anatomy.name != "act":
+        return
+    for path, module in subject.module.named_modules():
+        if isinstance(module, nn.MultiheadAttention):
+            yield _Place((path,), module, "forward", around=partial(_without_weights, module=module))
+
+
+def _without_weights(inner: Callable[..., Any], module: nn.MultiheadAttention) -> Callable[..., Any]:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        # The fifth is need_weights. Dropout would be drawn in another way.
+        if len(args) < 5 and not (module.training and module.dropout):
+            kwargs.setdefault("need_weights", False)
+        return inner(*args, **kwargs)
+
+    return forward
+
+
+def _places(subject: Subject, masks: _Masks) -> Iterator[_Place]:
+    yield from _of_transformers(subject, masks)
+    yield from _of_smolvla(subject, masks)
+    yield from _of_act(subject)
+
+
+def _make(spec: Spec) -> FusedAttention:
+    if spec["attention"] != "sdpa":
+        raise UserError(f"attention={spec['attention']}: 'sdpa' is the only other way to compute it")
+    return FusedAttention()
+
+
+def _candidates(subject: Subject) -> list[Spec]:
+    return [{"attention": "sdpa"}] if next(_places(subject, _Masks()), None) is not None else []
+
+
+def _parts(subject: Subject, _: Spec) -> Sequence[str]:
+    return parts_of(subject, [path for place in _places(subject, _Masks()) for path in place.inside])
+
+
+ENTRY = Entry(
+    "attention",
+    "'sdpa': torch's fused attention where the model computes it step by step",
+    "rounding",
+    STRUCTURE,
+    _make,
+    candidates=_candidates,
+    parts=_parts,
+)

@@ -1,0 +1,232 @@
+"""Projections of one input as one matrix product: query, key and value of an attention, gate and up of an MLP.
+
+One product over the stacked weights reads the input once and is one launch instead of three; on a small batch it also
+fills the device better. The sums are the same, their order may not be.
+
+Models call the projections one after another, and some call them from outside the attention (SmolVLA). So none of their
+code is replaced: the first projection that is called computes all, and the others hand out their share where they are
+given the very same tensor. One that is given another tensor (cross-attention) computes on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from strobe.errors import UserError
+from strobe.subjects.subject import Subject
+from strobe.timeline.layers import Layer, peeled, within
+from strobe.treatments.patch import Patches
+from strobe.treatments.places import parts_of
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
+
+# The names of projections that get the same input, as models call them.
+TOGETHER = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("query", "key", "value"),
+    ("to_q", "to_k", "to_v"),
+    ("gate_proj", "up_proj"),
+)
+
+_MISSES = 2  # times in a row that nobody took the other shares, until a group is left apart
+
+Call = Callable[[Tensor], Tensor]
+
+
+@dataclass
+class FusedProjections:
+    """Each group's weights stacked in one tensor, which is kept for as long as the treatment lives.
+
+    The price is a second copy of these weights. They could be views of the stack only if their own storage were given
+    up, which could not be brought back when the treatment is taken off. Where gradients are recorded the projections
+    run apart, since they have to reach the weights.
+    """
+
+    effect: Effect = "rounding"
+    _groups: list[_Group] = field(default_factory=list, init=False, repr=False)
+    _module: nn.Module | None = field(default=None, init=False, repr=False)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"projections": "fused"}
+
+    def apply(self, subject: Subject) -> Undo:
+        if self._module is not subject.module:
+            self._module = subject.module
+            self._groups = [_Group(linears) for _, linears in groups(subject.module)]
+        if not self._groups:
+            raise UserError(f"{subject.info.name} has no projections that get the same input: projections fuse nothing")
+        patches = Patches()
+        try:
+            fused = [group for group in self._groups if group.put(patches)]
+        except BaseException:
+            patches.undo()
+            raise
+        if not fused:
+            raise UserError(
+                f"{subject.info.name}: its projections are quantised, hooked or of unequal dtypes, and stay apart"
+            )
+
+        def undo() -> None:
+            patches.undo()
+            for group in fused:
+                group.forget()
+
+        return undo
+
+
+def groups(module: nn.Module) -> Iterator[tuple[str, list[nn.Linear]]]:
+    """Paths of modules that hold projections of one size of input, with these projections."""
+    for path, owner in module.named_modules():
+        for names in TOGETHER:
+            found = [owner._modules.get(name) for name in names]
+            linears = [child for child in found if type(child) is nn.Linear]  # not LoRA's, not a quantised one
+            if (
+                len(linears) == len(names)
+                and len({child.in_features for child in linears}) == 1
+                and len({child.bias is None for child in linears}) == 1
+            ):
+                yield path, linears
+
+
+class _Group:
+    """Projections of one input, and where their results wait to be fetched."""
+
+    def __init__(self, linears: Sequence[nn.Linear]) -> None:
+        self.linears = linears
+        self.sizes = [child.out_features for child in linears]
+        self.weight: Tensor | None = None
+        self.bias: Tensor | None = None
+        self.trained = False
+        self.product: Call = self.together
+        self.leader = -1  # the one that is called first
+        self.apart = False
+        self.missed = 0
+        self.given: Tensor | None = None
+        self.shares: list[Tensor | None] = []
+        self._sources: list[Tensor] = []
+        self._key: Hashable = None
+        self._before: list[Any] = []
+        self._calls: list[Call] = []
+
+    def put(self, patches: Patches) -> bool:
+        """Put the group's calls in the place of its projections' ``forward``; false where they do not fit together."""
+        calls = [vars(child).get("forward") for child in self.linears]
+        if not self._calls or any(a is not b for a, b in zip(calls, self._before, strict=True)):
+            if (layers := self._layers()) is None:
+                return False
+            self.product = within(layers, self.together)
+            self._before = calls
+            # Made once, so that compiled regions meet the same functions again.
+            self._calls = [self._call(index, child.forward) for index, child in enumerate(self.linears)]
+        if not self._stack():
+            return False
+        for child, call in zip(self.linears, self._calls, strict=True):
+            patches.put(child, "forward", call)
+        return True
+
+    def forget(self) -> None:
+        """Hold on to no activations."""
+        self.given, self.shares, self.missed = None, [], 0
+
+    def together(self, input: Tensor) -> Tensor:  # noqa: A002  as nn.Linear.forward calls it
+        """All projections of ``input``, side by side in the last dimension."""
+        assert self.weight is not None
+        return linear(input, self.weight, self.bias)
+
+    def _layers(self) -> Sequence[Layer] | None:
+        """The casts and probes around the projections, where they are alike; None where something else computes."""
+        found: list[Sequence[Layer]] = []
+        for child in self.linears:
+            bottom, layers = peeled(child.forward)
+            plain = getattr(bottom, "__func__", None) is nn.Linear.forward
+            if not plain or child._forward_hooks or child._forward_pre_hooks:
+                return None
+            found.append(layers)
+        kinds = [[_kind(layer) for layer in layers if not layer.probe] for layers in found]
+        return found[0] if all(kind == kinds[0] for kind in kinds) else None
+
+    def _stack(self) -> bool:
+        tensors = [tensor for child in self.linears for tensor in (child.weight, child.bias) if tensor is not None]
+        if any(type(tensor.data) is not Tensor for tensor in tensors):
+            return False
+        if len({(tensor.dtype, tensor.device) for tensor in tensors}) > 1:
+            return False
+        key = tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
+        if key != self._key or tensors[0].dtype != self._sources[0].dtype:
+            with torch.no_grad():
+                self.weight = torch.cat([child.weight.data for child in self.linears])
+                biases = [child.bias.data for child in self.linears if child.bias is not None]
+                self.bias = torch.cat(biases) if biases else None
+            # Held, so that no other tensor comes to their addresses.
+            self._key, self._sources = key, [tensor.data for tensor in tensors]
+        self.trained = any(tensor.requires_grad for tensor in tensors)
+        return True
+
+    def _call(self, index: int, own: Call) -> Call:
+        weight = self.linears[index].weight
+
+        def forward(input: Tensor) -> Tensor:  # noqa: A002
+            if self.given is input and self.shares[index] is not None:
+                return self._taken(index)
+            if self.apart or (self.trained and torch.is_grad_enabled()) or weight.dtype != self.weight.dtype:  # type: ignore[union-attr]
+                return own(input)
+            if self.leader < 0:
+                self.leader = index
+            if self.leader != index:
+                return own(input)
+            if self.given is not None:
+                self.given, self.shares = None, []
+                self.missed += 1
+                self.apart = self.missed == _MISSES
+                return own(input)
+            shares: list[Tensor | None] = list(self.product(input).split(self.sizes, dim=-1))
+            share, shares[index] = shares[index], None
+            self.given, self.shares = input, shares
+            assert share is not None
+            return share
+
+        return forward
+
+    def _taken(self, index: int) -> Tensor:
+        share = self.shares[index]
+        self.shares[index] = None
+        if all(other is None for other in self.shares):
+            self.given, self.shares = None, []
+            if self.missed:
+                self.missed = 0
+        assert share is not None
+        return share
+
+
+def _kind(layer: Layer) -> Any:
+    return getattr(layer.around, "func", layer.around)  # a cast to its own weight's dtype is the same for all
+
+
+def _make(spec: Spec) -> FusedProjections:
+    if spec["projections"] != "fused":
+        raise UserError(f"projections={spec['projections']}: 'fused' is the only other way to compute them")
+    return FusedProjections()
+
+
+def _candidates(subject: Subject) -> list[Spec]:
+    return [{"projections": "fused"}] if next(groups(subject.module), None) is not None else []
+
+
+def _parts(subject: Subject, _: Spec) -> Sequence[str]:
+    return parts_of(subject, [path for path, _ in groups(subject.module)])
+
+
+ENTRY = Entry(
+    "projections",
+    "'fused': query, key and value as one matrix product, gate and up as another",
+    "rounding",
+    STRUCTURE,
+    _make,
+    candidates=_candidates,
+    parts=_parts,
+)
