@@ -19,6 +19,7 @@ from strobe.treatments import (
     mixed_precision,
     optimizer_form,
     precision,
+    quantise,
     settings,
     tf32,
 )
@@ -28,6 +29,7 @@ ENTRIES: tuple[Entry, ...] = (
     settings.ENTRY,
     precision.ENTRY,
     tf32.ENTRY,
+    *quantise.ENTRIES,
     channels_last.ENTRY,
     closed_form.ENTRY,
     mixed_precision.ENTRY,
