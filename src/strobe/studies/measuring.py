@@ -76,6 +76,11 @@ class Measured:
         """Inference: what came out (actions, or features), aligned over the variants."""
         return self.outputs.aligned(self.collected.warmup_rounds)
 
+    @property
+    def pooled(self) -> dict[str, list[Tensor]]:
+        """A backbone's features as their mean over the tokens, which every clip has, whatever its size."""
+        return self.outputs.pooled(self.collected.warmup_rounds)
+
 
 class Outputs:
     """What every variant returned in every round, as much of it as fits: features can be millions of numbers."""
@@ -85,24 +90,31 @@ class Outputs:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.rounds = dict.fromkeys(names, 0)
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self._kept: dict[str, list[Tensor]] = {name: [] for name in names}
+        self._pooled: dict[str, list[Tensor]] = {name: [] for name in names}
         self._drawn: dict[int, Tensor] = {}
         self._most: int | None = None
 
-    def add(self, name: str, output: Tensor) -> None:
-        """Keep what ``name`` returned, or some of it."""
+    def add(self, name: str, output: Tensor, pooled: Tensor | None = None) -> None:
+        """Keep what ``name`` returned, or some of it, and what it comes to when it is ``pooled``."""
         self.rounds[name] += 1
+        self.shapes[name] = tuple(output.shape)
         if self._most is None:
             elements = min(output.numel(), self.PER_OUTPUT)
             self._most = max(1, self.TOGETHER // max(1, elements * len(self._kept)))
         if len(self._kept[name]) < self._most:
             self._kept[name].append(self._sample(output.detach()).float().cpu())
+            if pooled is not None:
+                self._pooled[name].append(pooled.detach().float().cpu())
 
     def aligned(self, warmup: int) -> dict[str, list[Tensor]]:
         """The outputs of complete rounds after ``warmup``, or of those too where nothing else was kept."""
-        rounds = min(map(len, self._kept.values()), default=0)
-        start = warmup if warmup < rounds else 0
-        return {name: values[start:rounds] for name, values in self._kept.items()}
+        return _aligned(self._kept, warmup)
+
+    def pooled(self, warmup: int) -> dict[str, list[Tensor]]:
+        """The pooled outputs of the same rounds; none where the subject has none."""
+        return _aligned(self._pooled, warmup)
 
     @property
     def note(self) -> str:
@@ -121,6 +133,12 @@ class Outputs:
             drawn = torch.randint(count, (self.PER_OUTPUT,), generator=generator).sort().values
             self._drawn[count] = drawn.to(output.device)
         return output.flatten()[self._drawn[count]]
+
+
+def _aligned(kept: Mapping[str, list[Tensor]], warmup: int) -> dict[str, list[Tensor]]:
+    rounds = min(map(len, kept.values()), default=0)
+    start = warmup if warmup < rounds else 0
+    return {name: values[start:rounds] for name, values in kept.items()}
 
 
 def measure(
@@ -142,7 +160,9 @@ def measure(
     order: list[str] = []
     outputs = Outputs([variant.name for variant in variants])
     kernel: dict[str, list[KernelUse]] = {variant.name: [] for variant in variants}
-    weights: dict[str, int] = {}  # a variant may hold them in another dtype
+    # A variant may hold the weights in another dtype, or work on something else.
+    weights: dict[str, int] = {}
+    facts: dict[str, Facts] = {}
     timeline = Timeline(subject.device, serialised=options.serialised)
 
     def runner(variant: Variant) -> Callable[[], float]:
@@ -158,7 +178,9 @@ def measure(
                 output = call(index)
                 took = (time.perf_counter() - start) * 1e3
                 kernel[variant.name].append(kernel_use() - before)
-                outputs.add(variant.name, output)
+                outputs.add(variant.name, output, getattr(subject, "pooled", None))
+                if variant.name not in facts:
+                    facts[variant.name] = _facts(subject, phase, options)
                 return took
             finally:
                 undo()
@@ -167,15 +189,15 @@ def measure(
 
     reporter.stage(f"{phase}: {', '.join(variant.name for variant in variants)}")
     with Attached(hooks):
-        for variant in variants:  # compiling can take longer than all the sampling, whose time it is not
-            if variant.facts().get("compiled"):
-                reporter.stage(f"compiling {variant.name}")
-                undo = variant.apply(subject)
-                try:
-                    call(0)
-                finally:
-                    undo()
-        if any(variant.facts().get("compiled") for variant in variants):
+        built = [variant for variant in variants if {"compiled", "engine"} & variant.facts().keys()]
+        for variant in built:  # building can take longer than all the sampling, whose time it is not
+            reporter.stage(f"{'compiling' if variant.facts().get('compiled') else 'building'} {variant.name}")
+            undo = variant.apply(subject)
+            try:
+                call(0)
+            finally:
+                undo()
+        if built:
             reporter.stage(f"{phase}: {', '.join(variant.name for variant in variants)}")
         with timeline:
             collected = collect({v.name: runner(v) for v in variants}, options.budget, reporter.progress)
@@ -200,7 +222,7 @@ def measure(
         measurement = _measurement(subject, variant, phase, kept[variant.name], warmup, counted, held_against)
         measurement.memory.weights = weights[variant.name]
         measurement.unseen = _unseen(hooks, kept[variant.name])
-        measurement.facts |= _facts(subject, phase, options)
+        measurement.facts |= facts[variant.name]
         used = median_use(kernel[variant.name][skip : skip + len(kept[variant.name])])
         if used is not None:
             measurement.memory.kernel_ms, measurement.memory.page_faults = used
@@ -229,7 +251,8 @@ def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks
     try:
         weights = Weights(hooks)
         with peak_process() as process:
-            if variant.facts().get("compiled"):  # operators inside a compiled region cannot be counted
+            # Operators inside a compiled region or an engine cannot be counted.
+            if {"compiled", "engine"} & variant.facts().keys():
                 call(0)
                 on_device = allocator.peak() if allocator is not None else None
             else:

@@ -16,6 +16,8 @@ from strobe.treatments import (
     channels_last,
     closed_form,
     compile,
+    engine,
+    inputs,
     mixed_precision,
     optimizer_form,
     precision,
@@ -27,6 +29,7 @@ from strobe.treatments.treatment import Entry, Spec, Treatment
 
 ENTRIES: tuple[Entry, ...] = (
     settings.ENTRY,
+    *inputs.ENTRIES,
     precision.ENTRY,
     tf32.ENTRY,
     *quantise.ENTRIES,
@@ -35,6 +38,7 @@ ENTRIES: tuple[Entry, ...] = (
     mixed_precision.ENTRY,
     *optimizer_form.ENTRIES,
     accumulate.ENTRY,
+    engine.ENTRY,
     compile.ENTRY,
 )
 

@@ -43,7 +43,14 @@ def dominant(subject: Subject) -> list[tuple[str, tuple[str, ...]]]:
     """Paths of the modules that ``subject`` spends its time in, with their parts in the anatomy."""
     kind = subject.policy.config.type if isinstance(subject, PolicySubject) else subject.info.kind
     modules = dict(subject.module.named_modules())
-    return [(path, names) for path, names in _DOMINANT.get(kind, ()) if path in modules]
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for path, names in _DOMINANT.get(kind, ()):
+        held = modules.get(path)
+        if isinstance(held, nn.ModuleList):  # an encoder for each camera
+            found += [(f"{path}.{step}", names) for step, _ in held.named_children()]
+        elif held is not None:
+            found.append((path, names))
+    return found
 
 
 def named(subject: Subject, path: str) -> list[str]:
