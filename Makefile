@@ -30,7 +30,7 @@ format: env ## put the code in order
 	@$(BIN)/ruff format .
 
 lock: env ## pin every package again; ARGS=--upgrade takes the newest
-	@$(COMPILE) $(ARGS) --all-extras -o requirements/lock.txt pyproject.toml
+	@$(COMPILE) $(ARGS) --extra all --extra dev -o requirements/lock.txt pyproject.toml
 	@echo uv | $(COMPILE) $(ARGS) --no-annotate -o requirements/uv.txt -
 
 bench-quick: env ## run every benchmark for a quick answer

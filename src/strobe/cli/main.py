@@ -15,12 +15,16 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 
 from strobe.errors import UserError, nearest
 
 # torch.profiler's library complains about every machine without a GPU, on stderr, past Python.
 os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+# Where torchao is installed, LeRobot's import of diffusers complains that it does not know this version's tensors.
+os.environ.setdefault("DIFFUSERS_VERBOSITY", "error")
+warnings.filterwarnings("ignore", "invalid escape sequence", SyntaxWarning)  # and torchao's own source, once
 
 # command → what it answers; each lives in the module of its name
 COMMANDS = {

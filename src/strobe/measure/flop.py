@@ -30,6 +30,11 @@ def attention_backward(_: Tensor, query: Tensor, key: Tensor, value: Tensor, *__
     return 2 * batch * heads * queries * key.shape[-2] * (3 * width + 2 * value.shape[-1])
 
 
+def product(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
+    """``(rows, inner) @ (inner, columns)``, of integers too, for which torch has no formula."""
+    return 2 * left.shape[0] * left.shape[1] * right.shape[1]
+
+
 _KINDS = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
 
 
@@ -40,6 +45,8 @@ def _formulas() -> dict[Any, Callable[..., int]]:
             operator = getattr(torch.ops.aten, f"_scaled_dot_product_{kind}{suffix}", None)
             if operator is not None:
                 found[operator] = formula
+    found.setdefault(torch.ops.aten._int_mm, product)
+    found.setdefault(torch.ops.aten._scaled_mm, product)
     return found
 
 

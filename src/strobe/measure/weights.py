@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from strobe.timeline.probe import Hook
 
@@ -13,7 +14,14 @@ from strobe.timeline.probe import Hook
 def weight_bytes(module: nn.Module) -> int:
     """Parameters and buffers below ``module``, as they are now; shared ones count once."""
     tensors = {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    return sum(map(_bytes, tensors.values()))
+
+
+def _bytes(tensor: Tensor) -> int:
+    # Quantised weights say that they are of the dtype they stand for; what they hold is inside.
+    if is_traceable_wrapper_subclass(tensor):
+        return sum(_bytes(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
+    return tensor.numel() * tensor.element_size()
 
 
 class Weights:

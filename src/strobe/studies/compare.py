@@ -79,11 +79,10 @@ def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> 
     difference_ms, interval = difference_interval(before, after)
     agreement = None
     if baseline.phase == "inference":
-        agreement = agree(measured.actions[baseline.name], measured.actions[candidate.name])
+        agreement = _agreement(baseline.name, candidate.name, measured)
         if candidate.facts.get("rtc.enabled") != baseline.facts.get("rtc.enabled"):
             rtc = "RTC changes the actions on purpose: it guides them towards the previous chunk"
             agreement.note = _notes(agreement.note, rtc)
-        agreement.note = _notes(agreement.note, measured.outputs.note)
     return Comparison(
         baseline=baseline.name,
         candidate=candidate.name,
@@ -92,6 +91,20 @@ def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> 
         difference_ms=difference_ms,
         agreement=agreement,
     )
+
+
+def _agreement(baseline: str, candidate: str, measured: Measured) -> Agreement:
+    shapes = measured.outputs.shapes
+    if shapes[baseline] == shapes[candidate] or not measured.pooled[candidate]:
+        agreement = agree(measured.actions[baseline], measured.actions[candidate])
+        agreement.note = _notes(agreement.note, measured.outputs.note)
+        return agreement
+    # One by one they cannot be compared: a token is another piece of another picture.
+    agreement = agree(measured.pooled[baseline], measured.pooled[candidate])
+    agreement.note = _notes(
+        agreement.note, "another number of tokens, so what is compared is the mean over them, one vector for each clip"
+    )
+    return agreement
 
 
 def agree(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> Agreement:

@@ -76,6 +76,11 @@ class Measured:
         """Inference: what came out (actions, or features), aligned over the variants."""
         return self.outputs.aligned(self.collected.warmup_rounds)
 
+    @property
+    def pooled(self) -> dict[str, list[Tensor]]:
+        """A backbone's features as their mean over the tokens, which every clip has, whatever its size."""
+        return self.outputs.pooled(self.collected.warmup_rounds)
+
 
 class Outputs:
     """What every variant returned in every round, as much of it as fits: features can be millions of numbers."""
@@ -85,24 +90,31 @@ class Outputs:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.rounds = dict.fromkeys(names, 0)
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self._kept: dict[str, list[Tensor]] = {name: [] for name in names}
+        self._pooled: dict[str, list[Tensor]] = {name: [] for name in names}
         self._drawn: dict[int, Tensor] = {}
         self._most: int | None = None
 
-    def add(self, name: str, output: Tensor) -> None:
-        """Keep what ``name`` returned, or some of it."""
+    def add(self, name: str, output: Tensor, pooled: Tensor | None = None) -> None:
+        """Keep what ``name`` returned, or some of it, and what it comes to when it is ``pooled``."""
         self.rounds[name] += 1
+        self.shapes[name] = tuple(output.shape)
         if self._most is None:
             elements = min(output.numel(), self.PER_OUTPUT)
             self._most = max(1, self.TOGETHER // max(1, elements * len(self._kept)))
         if len(self._kept[name]) < self._most:
             self._kept[name].append(self._sample(output.detach()).float().cpu())
+            if pooled is not None:
+                self._pooled[name].append(pooled.detach().float().cpu())
 
     def aligned(self, warmup: int) -> dict[str, list[Tensor]]:
         """The outputs of complete rounds after ``warmup``, or of those too where nothing else was kept."""
-        rounds = min(map(len, self._kept.values()), default=0)
-        start = warmup if warmup < rounds else 0
-        return {name: values[start:rounds] for name, values in self._kept.items()}
+        return _aligned(self._kept, warmup)
+
+    def pooled(self, warmup: int) -> dict[str, list[Tensor]]:
+        """The pooled outputs of the same rounds; none where the subject has none."""
+        return _aligned(self._pooled, warmup)
 
     @property
     def note(self) -> str:
@@ -121,6 +133,12 @@ class Outputs:
             drawn = torch.randint(count, (self.PER_OUTPUT,), generator=generator).sort().values
             self._drawn[count] = drawn.to(output.device)
         return output.flatten()[self._drawn[count]]
+
+
+def _aligned(kept: Mapping[str, list[Tensor]], warmup: int) -> dict[str, list[Tensor]]:
+    rounds = min(map(len, kept.values()), default=0)
+    start = warmup if warmup < rounds else 0
+    return {name: values[start:rounds] for name, values in kept.items()}
 
 
 def measure(
@@ -142,7 +160,9 @@ def measure(
     order: list[str] = []
     outputs = Outputs([variant.name for variant in variants])
     kernel: dict[str, list[KernelUse]] = {variant.name: [] for variant in variants}
-    weights: dict[str, int] = {}  # a variant may hold them in another dtype
+    # A variant may hold the weights in another dtype, or work on something else.
+    weights: dict[str, int] = {}
+    facts: dict[str, Facts] = {}
     built: dict[str, float] = {}  # seconds of the calls in which variants were compiled or captured
     timeline = Timeline(subject.device, serialised=options.serialised)
 
@@ -159,7 +179,9 @@ def measure(
                 output = call(index)
                 took = (time.perf_counter() - start) * 1e3
                 kernel[variant.name].append(kernel_use() - before)
-                outputs.add(variant.name, output)
+                outputs.add(variant.name, output, getattr(subject, "pooled", None))
+                if variant.name not in facts:
+                    facts[variant.name] = _facts(subject, phase, options)
                 return took
             finally:
                 undo()
@@ -197,9 +219,10 @@ def measure(
         measurement = _measurement(subject, variant, phase, kept[variant.name], warmup, counted, held_against)
         measurement.memory.weights = weights[variant.name]
         measurement.unseen = _unseen(hooks, kept[variant.name])
-        measurement.facts |= _facts(subject, phase, options)
-        if variant.name in built:
-            measurement.facts["build s"] = round(max(0.0, built[variant.name] - measurement.samples.summary.median / 1e3), 3)
+        measurement.facts |= facts[variant.name]
+        if variant.name in built and "build s" not in measurement.facts:
+            took = built[variant.name] - measurement.samples.summary.median / 1e3
+            measurement.facts["build s"] = round(max(0.0, took), 3)
         used = median_use(kernel[variant.name][skip : skip + len(kept[variant.name])])
         if used is not None:
             measurement.memory.kernel_ms, measurement.memory.page_faults = used
@@ -239,7 +262,7 @@ def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks
     try:
         weights = Weights(hooks)
         with peak_process() as process:
-            if variant.built:  # operators inside a compiled region cannot be counted
+            if variant.built:  # operators inside a compiled region or an engine cannot be counted
                 call(0)
                 on_device = allocator.peak() if allocator is not None else None
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,26 @@ class Clips:
     """Clips of equally many frames; the indices wrap around.
 
     ``read(index)`` gives one, ``(frames, 3, height, width)`` uint8. Where that is ``decoding``, it is part of what a
-    robot would wait for, and of what is measured.
+    robot would wait for, and of what is measured. Of each clip the frames ``chosen`` are taken, by default all;
+    ``pick(index, chosen)`` reads no others, where that is less work.
     """
 
     description: str
     read: Callable[[int], Tensor]
     decoding: bool = False
+    pick: Callable[[int, Sequence[int]], Tensor] | None = None
+    chosen: tuple[int, ...] | None = None
 
     def batch(self, index: int, size: int) -> Tensor:
         """The ``size`` clips of iteration ``index``, ``(size, frames, 3, height, width)``."""
-        return torch.stack([self.read(index * size + offset) for offset in range(size)])
+        return torch.stack([self._clip(index * size + offset) for offset in range(size)])
+
+    def _clip(self, index: int) -> Tensor:
+        if self.chosen is None:
+            return self.read(index)
+        if self.pick is not None:
+            return self.pick(index, self.chosen)
+        return self.read(index)[list(self.chosen)]
 
 
 def synthetic(frames: int, image_size: tuple[int, int] = FRAME, *, count: int = 4, seed: int = 0) -> Clips:
@@ -95,13 +105,13 @@ def from_video(path: Path, frames: int) -> Clips:
     rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 30.0
     clips = len(times) // frames
 
-    def reader(backend: str) -> Callable[[int], Tensor]:
-        def read(index: int) -> Tensor:
+    def reader(backend: str) -> Any:
+        def pick(index: int, chosen: Sequence[int] = range(frames)) -> Tensor:
             start = index % clips * frames
-            wanted = times[start : start + frames]
+            wanted = [times[start + frame] for frame in chosen]
             return decode_video_frames(path, wanted, 0.5 / rate, backend=backend, return_uint8=True)
 
-        return read
+        return pick
 
     # torchcodec finds a frame by its time at a constant rate from zero; where that fails, LeRobot's other decoder reads
     # on from the nearest key frame.
@@ -110,10 +120,10 @@ def from_video(path: Path, frames: int) -> Clips:
         # Chosen once, as a LeRobotDataset does: asked for in every call, it tries every FFmpeg library anew.
         preferred = get_safe_default_video_backend()
     for backend in dict.fromkeys((preferred, "pyav")):
-        read = reader(backend)
+        pick = reader(backend)
         try:
             with quiet():
-                first = read(0)
+                first = pick(0)
         except Exception as error:  # each decoder has exceptions of its own
             failures.append(_reason(error))
             continue
@@ -122,7 +132,7 @@ def from_video(path: Path, frames: int) -> Clips:
             f"{path.name}: {clips} clips of {frames} successive frames, {height}×{width}, {rate:.4g} frames/s, "
             f"decoded by {backend}"
         )
-        return Clips(description, read, decoding=True)
+        return Clips(description, pick, decoding=True, pick=pick)
     raise UserError(f"{path} cannot be decoded: {failures[0]}")
 
 

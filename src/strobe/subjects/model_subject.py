@@ -31,7 +31,8 @@ Prepare = Callable[[Tensor], Tensor]
 class ModelSubject:
     """A loaded backbone and what it is fed.
 
-    ``predictor``: also run V-JEPA 2's predictor, over all tokens; features need the encoder only.
+    ``predictor``: also run V-JEPA 2's predictor, over all tokens; features need the encoder only. ``pooled`` is the
+    mean of the latest call's features over their tokens, ``(clips, width)``: what calls of unlike clips have in common.
     """
 
     model: Model
@@ -46,6 +47,7 @@ class ModelSubject:
         self.model.info.inputs = self.clips.description
         self._prepare, self._steps = _preprocessing(self.model)
         self._tokens: int | None = None
+        self.pooled: Tensor | None = None
 
     @property
     def module(self) -> torch.nn.Module:
@@ -127,6 +129,7 @@ class ModelSubject:
             features = features.flatten(2).transpose(1, 2)
         if features.ndim == 3:
             self._tokens = features.shape[0] * features.shape[1] // batch_size
+            self.pooled = features.float().mean(1)
             features = features[:, :: max(features.shape[1] // TOKENS_KEPT, 1)]
         return features
 
@@ -153,7 +156,15 @@ def _vjepa2(model: Model) -> tuple[Prepare, list[Hook]]:
         processor = VJEPA2VideoProcessor(**options)
     hooks = [Hook(processor, "resize", "resize"), Hook(processor, "center_crop", "centre crop")]
     hooks += [Hook(processor, "rescale_and_normalize", "rescale and normalise")]
-    return lambda frames: processor(list(frames), return_tensors="pt")["pixel_values_videos"], hooks
+    built_for = model.img_size
+
+    def prepare(frames: Tensor) -> Tensor:
+        side, sizes = model.img_size, {}
+        if side != built_for:  # in its own proportion of resizing to cropping
+            sizes = {"size": {"shortest_edge": int(side * 256 / 224)}, "crop_size": {"height": side, "width": side}}
+        return processor(list(frames), return_tensors="pt", **sizes)["pixel_values_videos"]
+
+    return prepare, hooks
 
 
 def _resized(frames: Tensor, side: int) -> Tensor:

@@ -238,7 +238,7 @@ def _same(module: nn.Module, eager: Callable[..., Any]) -> bool:
                 if theirs.shape != ours.shape or not torch.allclose(theirs, ours, atol=_CLOSE):
                     return False
                 unmasked = theirs
-    except Exception:  # noqa: BLE001  a model's own code, called with less than it may need
+    except Exception:
         return False
     return True
 
@@ -256,12 +256,16 @@ def _of_smolvla(subject: Subject, masks: _Masks) -> Iterator[_Place]:
             value_states: Tensor,
         ) -> Tensor:  # fmt: skip
             # (B, L, H, D) in, (B, L, H · D) out; LeRobot computes the scores in float32, the kernels add up in it.
-            query, key, value = (t.to(value_states.dtype).transpose(1, 2) for t in (query_states, key_states, value_states))
+            query, key, value = (
+                t.to(value_states.dtype).transpose(1, 2) for t in (query_states, key_states, value_states)
+            )
             mask = masks.of(attention_mask, value.dtype)[:, None]
             attended = attend(query, key, value, mask, head_dim**-0.5)
             return attended.transpose(1, 2).reshape(batch_size, -1, query.shape[1] * head_dim)
 
-        both = tuple(f"{path}.{child}" for child, _ in module.named_modules() if child.endswith(("text_model", "lm_expert")))
+        both = tuple(
+            f"{path}.{child}" for child, _ in module.named_modules() if child.endswith(("text_model", "lm_expert"))
+        )
         yield _Place(both, module, "eager_attention_forward", attention)
 
 

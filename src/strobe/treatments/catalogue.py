@@ -18,6 +18,8 @@ from strobe.treatments import (
     channels_last,
     closed_form,
     compile,
+    engine,
+    inputs,
     masks,
     mixed_precision,
     optimizer_form,
@@ -26,6 +28,7 @@ from strobe.treatments import (
     prefix_cache,
     prefix_tail,
     projections,
+    quantise,
     settings,
     tf32,
     timesteps,
@@ -34,8 +37,10 @@ from strobe.treatments.treatment import Entry, Spec, Treatment
 
 ENTRIES: tuple[Entry, ...] = (
     settings.ENTRY,
+    *inputs.ENTRIES,
     precision.ENTRY,
     tf32.ENTRY,
+    *quantise.ENTRIES,
     channels_last.ENTRY,
     padding.ENTRY,
     cameras.ENTRY,
@@ -49,6 +54,7 @@ ENTRIES: tuple[Entry, ...] = (
     mixed_precision.ENTRY,
     *optimizer_form.ENTRIES,
     accumulate.ENTRY,
+    engine.ENTRY,
     compile.ENTRY,
 )
 

@@ -54,7 +54,9 @@ class Compile:
         return facts | {"compile in lerobot-train": self._flag} if self._flag else facts
 
     def apply(self, subject: Subject) -> Undo:
-        if not self.part and hasattr(getattr(subject.module, "config", None), "compile_model"):  # not every policy has it
+        if not self.part and hasattr(
+            getattr(subject.module, "config", None), "compile_model"
+        ):  # not every policy has it
             self._flag = f"--policy.compile_model=true --policy.compile_mode={self.mode}"
         patches = Patches()
         for owner, method in self._targets(subject):
@@ -99,8 +101,12 @@ def _step(owner: Any, step: str, path: str) -> Any:
         return owner[int(step)] if step.isdecimal() else getattr(owner, step)
     except (AttributeError, IndexError, KeyError, TypeError):
         known = list(owner._modules) if isinstance(owner, nn.Module) else []
-        known += [name for name in vars(type(owner)) if not name.startswith("_") and callable(getattr(owner, name, None))]
-        raise UserError(f"compile.part={path}: {type(owner).__name__} has no '{step}': {nearest(step, known)}") from None
+        known += [
+            name for name in vars(type(owner)) if not name.startswith("_") and callable(getattr(owner, name, None))
+        ]
+        raise UserError(
+            f"compile.part={path}: {type(owner).__name__} has no '{step}': {nearest(step, known)}"
+        ) from None
 
 
 def _make(spec: Spec) -> Compile:

@@ -22,6 +22,7 @@ from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import layered
 from strobe.treatments import casts
+from strobe.treatments.parts import part_of
 from strobe.treatments.patch import put
 from strobe.treatments.tf32 import set_tensor_float
 from strobe.treatments.treatment import DTYPE, Effect, Entry, Spec, Undo
@@ -106,7 +107,7 @@ class Precision:
             swap.settle()
 
     def _prepare(self, subject: Subject) -> None:
-        part = _part(subject.module, self.part)
+        part = part_of(subject.module, self.part)
         held = _weights(part)
         _require_floating(part, held, f"'{self.part}'" if self.part else subject.info.name)
         self._swaps = [_Swap(tensor, DTYPES[self.dtype]) for tensor in held]
@@ -209,13 +210,6 @@ class _Wrap:
 def _swap_back(swaps: Sequence[_Swap]) -> None:
     for swap in swaps:
         swap.back()
-
-
-def _part(module: nn.Module, path: str) -> nn.Module:
-    modules = dict(module.named_modules())
-    if path not in modules:
-        raise UserError(f"no part '{path}' in {type(module).__name__}: {nearest(path, [n for n in modules if n])}")
-    return modules[path]
 
 
 def _own(module: nn.Module) -> list[Tensor]:

@@ -122,4 +122,4 @@ class Variant:
         A treatment says so by a fact, ``compiled`` or ``captured``.
         """
         facts = self.facts()
-        return bool(facts.get("compiled") or facts.get("captured"))
+        return bool(facts.get("compiled") or facts.get("captured") or facts.get("engine"))

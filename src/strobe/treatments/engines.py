@@ -1,0 +1,156 @@
+"""What can run a part in torch's place, for the shapes it is built for: OpenVINO on CPUs, TensorRT on NVIDIA's GPUs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from strobe.errors import UserError
+
+# Floating tensors come and go as float32.
+Run = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+
+
+class Engine(Protocol):
+    """A way to build, keep and run an exported part."""
+
+    suffix: str
+
+    def require(self, device: torch.device) -> None:
+        """Raises UserError where the package is missing, or the device is not one of its."""
+        ...
+
+    def precisions(self) -> tuple[str, ...]:
+        """Those that it has on this machine."""
+        ...
+
+    def exported(self, precision: str) -> str:
+        """The precision that the program is wanted in, for an engine in ``precision``."""
+        ...
+
+    def versions(self) -> str:
+        """Of all that an engine in the cache depends on."""
+        ...
+
+    def build(self, program: ExportedProgram, inputs: Sequence[Tensor], precision: str, keep: Path) -> Run:
+        """Compile ``program``, and keep what comes of it in the file ``keep``."""
+        ...
+
+    def load(self, kept: Path, precision: str) -> Run:
+        """What was kept. Raises any exception where it cannot be read."""
+        ...
+
+
+class OpenVINO:
+    """https://docs.openvino.ai: its CPU plugin, with as many threads as torch has."""
+
+    suffix = ".blob"
+    _HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}  # noqa: RUF012
+
+    def require(self, device: torch.device) -> None:
+        if device.type != "cpu":
+            raise UserError(f"engine=openvino runs on CPUs, and the policy is on {device.type}: take tensorrt")
+        _require("openvino", "openvino")
+
+    def precisions(self) -> tuple[str, ...]:
+        able = _openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        return tuple(name for name in ("fp32", "bf16", "fp16") if name == "fp32" or name.upper() in able)
+
+    def exported(self, precision: str) -> str:
+        return "fp32"  # of a program in bfloat16 it cannot compile every operator
+
+    def versions(self) -> str:
+        return f"openvino {version('openvino')}, torch {torch.__version__}"
+
+    def build(self, program: ExportedProgram, inputs: Sequence[Tensor], precision: str, keep: Path) -> Run:
+        openvino = _openvino()
+        model = openvino.convert_model(program)
+        model.reshape({index: list(value.shape) for index, value in enumerate(inputs)})
+        compiled = openvino.Core().compile_model(model, "CPU", self._options(precision))
+        keep.write_bytes(compiled.export_model().getvalue())
+        return self._run(compiled)
+
+    def load(self, kept: Path, precision: str) -> Run:
+        return self._run(_openvino().Core().import_model(kept.read_bytes(), "CPU", self._options(precision)))
+
+    def _options(self, precision: str) -> dict[str, Any]:
+        # Without a hint it takes bfloat16 wherever the CPU has it.
+        return {
+            "INFERENCE_PRECISION_HINT": self._HINTS[precision],
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        }
+
+    def _run(self, compiled: Any) -> Run:
+        request = compiled.create_infer_request()
+        count = len(compiled.outputs)
+
+        def run(inputs: Sequence[Tensor]) -> list[Tensor]:
+            arrays = [value.detach().contiguous().numpy() for value in inputs]
+            results = request.infer(arrays, share_inputs=True, share_outputs=True)
+            # A copy: the next call writes where this one's results are.
+            return [torch.from_numpy(results[index]).clone() for index in range(count)]
+
+        return run
+
+
+class TensorRT:
+    """https://docs.pytorch.org/TensorRT: torch-tensorrt, which leaves to torch what TensorRT does not know."""
+
+    suffix = ".ep"
+
+    def require(self, device: torch.device) -> None:
+        if device.type != "cuda":
+            raise UserError(f"engine=tensorrt needs CUDA, and the policy is on {device.type}: take openvino")
+        _require("torch_tensorrt", "tensorrt")
+
+    def precisions(self) -> tuple[str, ...]:
+        return ("fp32", "bf16", "fp16") if torch.cuda.is_bf16_supported() else ("fp32", "fp16")
+
+    def exported(self, precision: str) -> str:
+        return precision  # it computes in the program's dtypes; enabled_precisions is the deprecated way to say it
+
+    def versions(self) -> str:
+        name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+        return f"torch-tensorrt {version('torch-tensorrt')}, torch {torch.__version__}, {name} {capability}"
+
+    def build(self, program: ExportedProgram, inputs: Sequence[Tensor], precision: str, keep: Path) -> Run:
+        tensorrt: Any = importlib.import_module("torch_tensorrt")
+        built = tensorrt.dynamo.compile(
+            program, arg_inputs=list(inputs), use_explicit_typing=True, truncate_double=True, min_block_size=1
+        )
+        tensorrt.save(built, str(keep), output_format="exported_program", arg_inputs=list(inputs))
+        return _calling(built)
+
+    def load(self, kept: Path, precision: str) -> Run:
+        tensorrt: Any = importlib.import_module("torch_tensorrt")
+        return _calling(tensorrt.load(str(kept)).module())
+
+
+def _calling(module: Callable[..., Any]) -> Run:
+    def run(inputs: Sequence[Tensor]) -> list[Tensor]:
+        out = module(*inputs)
+        return [out] if isinstance(out, Tensor) else list(out)
+
+    return run
+
+
+def _openvino() -> Any:
+    return importlib.import_module("openvino")
+
+
+def _require(module: str, extra: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        raise UserError(f"engine={extra} needs a package: pip install 'strobe[{extra}]'") from None
+
+
+ENGINES: dict[str, Callable[[], Engine]] = {"openvino": OpenVINO, "tensorrt": TensorRT}

@@ -1,0 +1,251 @@
+"""Less to look at: fewer frames of a clip, smaller images. Another input gives another answer, so both are lossy.
+
+What they cost in accuracy no comparison of outputs can tell: that is for an evaluation on the task.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from strobe.errors import UserError
+from strobe.subjects.model_subject import ModelSubject
+from strobe.subjects.models import VJEPA2
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Subject
+from strobe.timeline.sections import recording, section
+from strobe.treatments.treatment import SETTING, Effect, Entry, Spec, Undo
+
+# Policies whose images go through a convolutional net alone, which takes any size.
+CONVOLUTIONAL = ("act", "act_relative_rtc", "diffusion")
+# Where others keep the size that their position embedding is built for.
+_FIXED = ("image_resolution", "resize_imgs_with_padding")
+
+Facts = dict[str, str | int | float | bool | None]
+
+
+@dataclass
+class FewerFrames:
+    """``count`` frames of each clip of a video backbone: the last one of each of as many equal stretches."""
+
+    count: int
+    effect: Effect = field(default="lossy", init=False)
+
+    def facts(self) -> Facts:
+        return {"frames": self.count}
+
+    def apply(self, subject: Subject) -> Undo:
+        if not isinstance(subject, ModelSubject) or not subject.model.video:
+            raise UserError(f"{subject.info.name} is given no clips: frames is for video backbones")
+        model, clips = subject.model, subject.clips
+        tubelet = getattr(model.config, "tubelet_size", 1)
+        tubelet = tubelet[0] if isinstance(tubelet, list | tuple) else tubelet
+        if self.count > model.frames:
+            raise UserError(f"frames={self.count}: the clips have {model.frames}")
+        if self.count % tubelet:
+            raise UserError(f"frames={self.count} is not divisible by {tubelet}, the frames that make one token")
+        chosen = evenly(model.frames, self.count)
+        return _put((model, "frames", self.count), (clips, "chosen", chosen))
+
+
+def evenly(length: int, count: int) -> tuple[int, ...]:
+    """The last of each of ``count`` equal stretches of ``length`` frames: the newest is always among them.
+
+    >>> evenly(16, 4)
+    (3, 7, 11, 15)
+    """
+    return tuple((step + 1) * length // count - 1 for step in range(count))
+
+
+@dataclass
+class OtherImages:
+    """Images of another size: ``height`` × ``width``, or with ``height`` alone that many pixels on the shorter side.
+
+    A backbone's clips are squares, so there ``height`` is the side. A policy's cameras keep their shape. What a policy
+    does to its images itself (Diffusion's resizing and cropping) is scaled by as much.
+    """
+
+    height: int
+    width: int | None = None
+    effect: Effect = field(default="lossy", init=False)
+    _scaled: list[_Scaled] | None = field(default=None, init=False, repr=False)
+    _keys: tuple[str, ...] = field(default=(), init=False, repr=False)
+
+    def facts(self) -> Facts:
+        return {"images": str(self.height) if self.width is None else f"{self.height}x{self.width}"}
+
+    def apply(self, subject: Subject) -> Undo:
+        if isinstance(subject, ModelSubject):
+            return self._of_model(subject)
+        if isinstance(subject, PolicySubject):
+            return self._of_policy(subject)
+        raise UserError(f"{subject.info.name} is given no images")
+
+    def _of_model(self, subject: ModelSubject) -> Undo:
+        model = subject.model
+        if self.width not in (None, self.height):
+            raise UserError(f"{model.info.name} is given squares: images={self.height}")
+        if model.info.kind != VJEPA2:
+            if any(hasattr(model.config, name) for name in ("image_size", "crop_size")):
+                raise UserError(
+                    f"{model.info.name} is built for images of {model.img_size} pixels: build another with "
+                    f"--model.img_size={self.height}"
+                )
+            return _put((model, "img_size", self.height))
+        patch = model.config.patch_size
+        if self.height % patch:
+            raise UserError(f"images={self.height} is not divisible by the patch size {patch}")
+        # Its rotary positions are computed in every call, from the side of the grid of patches.
+        grids = [module for module in subject.module.modules() if isinstance(vars(module).get("grid_size"), int)]
+        return _put((model, "img_size", self.height), *((grid, "grid_size", self.height // patch) for grid in grids))
+
+    def _of_policy(self, subject: PolicySubject) -> Undo:
+        config: Any = subject.policy.config
+        if config.type not in CONVOLUTIONAL:
+            fixed = next((getattr(config, name) for name in _FIXED if getattr(config, name, None)), None)
+            size = f" of {fixed[0]}×{fixed[1]}" if fixed else ""
+            raise UserError(f"{config.type}'s vision tower is built for images{size}: they cannot be made smaller")
+        if not config.image_features:
+            raise UserError(f"{subject.info.name} has no cameras")
+        self._keys = tuple(config.image_features)
+        if self._scaled is None:
+            self._scaled = list(self._scalings(subject))
+        stack = ExitStack()
+        try:
+            for scaled in self._scaled:
+                stack.callback(scaled.put())
+            resized = _Resized(subject.loaded.preprocessor, self._keys, self.sides)
+            stack.callback(_put((subject.loaded, "preprocessor", resized)))
+        except BaseException:
+            stack.close()
+            raise
+        return stack.close
+
+    def sides(self, height: int, width: int) -> tuple[int, int]:
+        """The size of an image that was ``height`` × ``width``."""
+        if self.width is not None:
+            return self.height, self.width
+        scale = self.height / min(height, width)
+        return max(1, round(height * scale)), max(1, round(width * scale))
+
+    def _scalings(self, subject: PolicySubject) -> Iterable[_Scaled]:
+        """What a policy built for one size needs in another, for each of Diffusion's image encoders."""
+        encoders = [module for module in subject.module.modules() if hasattr(getattr(module, "pool", None), "pos_grid")]
+        if not encoders:
+            return
+        with recording(None), torch.no_grad():
+            image = subject.loaded.preprocessor(subject.observation(0))[self._keys[0]]
+            height, width = image.shape[-2:]
+            wanted = self.sides(height, width)
+            for encoder in encoders:
+                yield _Scaled.of(encoder, image.shape[-3], (height, width), wanted)
+
+
+@dataclass(eq=False)
+class _Scaled:
+    """One of Diffusion's image encoders (`DiffusionRgbEncoder`), with all that it was built for scaled."""
+
+    encoder: Any
+    sizes: list[tuple[Any, tuple[int, int]]]  # its transforms
+    grid: Tensor  # of the feature map's coordinates, (places, 2)
+    map: tuple[int, int]
+
+    @classmethod
+    def of(cls, encoder: Any, channels: int, before: tuple[int, int], wanted: tuple[int, int]) -> _Scaled:
+        transforms = [t for t in (getattr(encoder, "resize", None), getattr(encoder, "center_crop", None)) if t]
+        sizes, last = [], wanted
+        for transform in transforms:
+            height, width = _pair(transform.size)
+            last = max(1, round(height * wanted[0] / before[0])), max(1, round(width * wanted[1] / before[1]))
+            sizes.append((transform, last))
+        weight = next(encoder.backbone.parameters())
+        empty = torch.zeros(1, channels, *last, dtype=weight.dtype, device=weight.device)
+        try:
+            features = encoder.backbone(empty).shape[-2:]
+        except (RuntimeError, ValueError) as error:
+            raise UserError(f"images of {last[0]}×{last[1]} are too small for the image encoder") from error
+        # As LeRobot makes it, which is numpy's rounding.
+        rows, columns = torch.linspace(-1, 1, features[0]), torch.linspace(-1, 1, features[1])
+        y, x = torch.meshgrid(rows, columns, indexing="ij")
+        return cls(encoder, sizes, torch.stack([x.flatten(), y.flatten()], 1), (features[0], features[1]))
+
+    def put(self) -> Undo:
+        pool: nn.Module = self.encoder.pool
+        own = pool._buffers["pos_grid"]
+        assert own is not None
+        self.grid = self.grid.to(own.device, own.dtype)
+        pool._buffers["pos_grid"] = self.grid
+        values = [(transform, "size", size) for transform, size in self.sizes]
+        undo = _put((pool, "_in_h", self.map[0]), (pool, "_in_w", self.map[1]), *values)
+
+        def back() -> None:
+            undo()
+            pool._buffers["pos_grid"] = own
+
+        return back
+
+
+class _Resized:
+    """A policy's preprocessor, and its images made smaller after it. All else is asked of the preprocessor itself."""
+
+    def __init__(self, inner: Any, keys: Iterable[str], sides: Callable[[int, int], tuple[int, int]]) -> None:
+        self._inner, self._keys, self._sides = inner, keys, sides
+
+    def __call__(self, observation: Any) -> Any:
+        batch = self._inner(observation)
+        with section("smaller images"):
+            return {**batch, **{key: self._one(batch[key]) for key in self._keys if key in batch}}
+
+    def _one(self, images: Tensor) -> Tensor:
+        flat = images.flatten(0, -4) if images.dim() > 3 else images[None]
+        size = self._sides(*images.shape[-2:])
+        smaller = interpolate(flat, size, mode="bilinear", antialias=True, align_corners=False)
+        return smaller.reshape(*images.shape[:-2], *size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (size[0], size[-1])
+
+
+def _put(*values: tuple[Any, str, Any]) -> Undo:
+    """Set attributes, given as (owner, name, value); the result sets them back."""
+    before = [(owner, name, vars(owner)[name]) for owner, name, _ in values]
+    for owner, name, value in values:
+        vars(owner)[name] = value
+
+    def undo() -> None:
+        for owner, name, value in before:
+            vars(owner)[name] = value
+
+    return undo
+
+
+def _make_frames(spec: Spec) -> FewerFrames:
+    count = spec["frames"]
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise UserError(f"frames={count}: a number of frames, 1 or more")
+    return FewerFrames(count)
+
+
+def _make_images(spec: Spec) -> OtherImages:
+    found = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", str(spec["images"]).lower())
+    if found is None:
+        raise UserError(f"images={spec['images']}: pixels on the shorter side, or HEIGHTxWIDTH, such as 192x256")
+    return OtherImages(int(found[1]), int(found[2]) if found[2] else None)
+
+
+# No candidates: what to look at is not for an optimizer to decide.
+ENTRIES = (
+    Entry("frames", "that many frames of a video backbone's clips, evenly spaced", "lossy", SETTING, _make_frames),
+    Entry("images", "smaller images: 192 (the shorter side) or 192x256", "lossy", SETTING, _make_images),
+)
