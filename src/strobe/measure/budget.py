@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.results.budget import Asynchrony, Latency, Line, Need
-from strobe.results.schema import Interval
+from strobe.results.budget import Asynchrony, Latency, Line
+from strobe.results.schema import Interval, Need
 
 DENOISE = ("denoise step", "denoise", "denoising")
 

@@ -70,6 +70,7 @@ class Measured:
     outputs: Outputs
     sections: list[Section] = field(default_factory=list)
     interrupted: bool = False
+    first_s: dict[str, float] = field(default_factory=dict)  # putting a variant on for the first time, and its first call
 
     @property
     def actions(self) -> dict[str, list[Tensor]]:
@@ -97,6 +98,10 @@ class Outputs:
             self._most = max(1, self.TOGETHER // max(1, elements * len(self._kept)))
         if len(self._kept[name]) < self._most:
             self._kept[name].append(self._sample(output.detach()).float().cpu())
+
+    def first(self, name: str) -> list[Tensor]:
+        """What ``name`` returned in rounds 0, 1, 2 …, warm-up included, as far as it was kept."""
+        return list(self._kept[name])
 
     def aligned(self, warmup: int) -> dict[str, list[Tensor]]:
         """The outputs of complete rounds after ``warmup``, or of those too where nothing else was kept."""
@@ -143,10 +148,12 @@ def measure(
     outputs = Outputs([variant.name for variant in variants])
     kernel: dict[str, list[KernelUse]] = {variant.name: [] for variant in variants}
     weights: dict[str, int] = {}  # a variant may hold them in another dtype
+    first_s: dict[str, float] = {}
     timeline = Timeline(subject.device, serialised=options.serialised)
 
     def runner(variant: Variant) -> Callable[[], float]:
         def run() -> float:
+            begun = time.perf_counter()
             undo = variant.apply(subject)
             try:
                 order.append(variant.name)
@@ -156,7 +163,9 @@ def measure(
                 before = kernel_use()
                 start = time.perf_counter()
                 output = call(index)
-                took = (time.perf_counter() - start) * 1e3
+                end = time.perf_counter()
+                took = (end - start) * 1e3
+                first_s.setdefault(variant.name, end - begun)
                 kernel[variant.name].append(kernel_use() - before)
                 outputs.add(variant.name, output)
                 return took
@@ -170,11 +179,13 @@ def measure(
         for variant in variants:  # compiling can take longer than all the sampling, whose time it is not
             if variant.facts().get("compiled"):
                 reporter.stage(f"compiling {variant.name}")
+                begun = time.perf_counter()
                 undo = variant.apply(subject)
                 try:
                     call(0)
                 finally:
                     undo()
+                first_s[variant.name] = time.perf_counter() - begun
         if any(variant.facts().get("compiled") for variant in variants):
             reporter.stage(f"{phase}: {', '.join(variant.name for variant in variants)}")
         with timeline:
@@ -212,7 +223,7 @@ def measure(
         if options.serialised:
             measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
         measurements.append(measurement)
-    return Measured(measurements, collected, outputs, timeline.sections(), interrupted)
+    return Measured(measurements, collected, outputs, timeline.sections(), interrupted, first_s)
 
 
 @dataclass
