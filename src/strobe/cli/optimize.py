@@ -6,9 +6,9 @@ faster: what was kept so far against the same with the candidate, in alternation
 is on together must hold the guard against the untouched policy, on the same observations with the same noise. One
 interleaved run of all rungs gives the ladder's figures, and recipe.yaml in the run's folder says what to put on.
 
-Hz are chunks per second of inference, 1000 / ms. A target of 20 Hz means that a chunk is ready within 50 ms, one tick of
-a control loop of 20 Hz: a robot that executes several actions of each chunk, or runs asynchronously (`strobe budget`),
-needs less.
+Hz are chunks per second of inference, 1000 / ms. A target of 20 Hz means that a chunk is ready within 50 ms, one tick
+of a control loop of 20 Hz: a robot that executes several actions of each chunk, or runs asynchronously
+(`strobe budget`), needs less.
 
 Rounding treatments are tried, lossy ones (fewer denoising steps) only with --allow=lossy, always under the guard.
 

@@ -13,7 +13,7 @@ from strobe.treatments import catalogue
 from strobe.treatments.treatment import CAPTURED, COMPILED, Effect, Entry, Spec
 
 EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "lossy")
-# Seconds that a first call may take, by rank: torch.compile takes 20 to 60 s on two cores, the more the busier they are.
+# Seconds that a first call may take, by rank: torch.compile takes 20 to 60 s on two cores, more if they are busy.
 BUILDS = {COMPILED: 60.0, CAPTURED: 5.0}
 
 
@@ -54,14 +54,12 @@ class Choice:
 
     def allows(self, entry: Entry) -> bool:
         """Whether what ``entry`` offers may be tried."""
-        return (
-            entry.effect in self.effects and (not self.only or entry.key in self.only) and entry.key not in self.skip
-        )
+        return entry.effect in self.effects and (not self.only or entry.key in self.only) and entry.key not in self.skip
 
 
 def candidates(subject: Subject, choice: Choice) -> list[Candidate]:
     """What could be tried on ``subject`` as it is now, with what is put on; the user's own first."""
-    offered = [specs for specs in choice.own]
+    offered = list(choice.own)
     for entry in filter(choice.allows, catalogue.ENTRIES):
         try:
             offered += [(spec,) for spec in entry.candidates(subject)]
@@ -72,7 +70,7 @@ def candidates(subject: Subject, choice: Choice) -> list[Candidate]:
 
 
 def in_order(found: Iterable[Candidate], now: Measurement) -> list[Candidate]:
-    """Those for the part that costs most first; exact before rounding before lossy, what builds long at the very end."""
+    """Those for the part that costs most first; exact before rounding before lossy; at the end what builds long."""
     most = max(shares(now).values(), default=0.0)
 
     def place(candidate: Candidate) -> tuple[float, ...]:
@@ -91,6 +89,12 @@ def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
     # Compiled code has no parts to be seen: what is in it is told by its name alone.
     found, part = max(shares, key=lambda one: one[0])
     return part, found
+
+
+def strongest(effects: Iterable[Effect]) -> Effect:
+    """The one that may change most."""
+    told = set(effects)
+    return "lossy" if "lossy" in told else "rounding" if "rounding" in told else "exact"
 
 
 def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
@@ -112,6 +116,6 @@ def _candidate(subject: Subject, specs: Sequence[Spec]) -> Candidate:
     return Candidate(
         specs=tuple(specs),
         parts=tuple(dict.fromkeys(part for parts in told for part in parts)) if all(told) else (),
-        effect=max((entry.effect for entry in entries), key=EFFECTS.index),
+        effect=strongest(entry.effect for entry in entries),
         rank=max(entry.rank for entry in entries),
     )

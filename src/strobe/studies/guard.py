@@ -51,7 +51,9 @@ class Guard:
         for name, limit in self.limits:
             value = float(getattr(agreement, name))
             if not (value >= limit if FIGURES[name] == ">=" else value <= limit):
-                return f"{name.replace('_', ' ')} {_apart(value, limit)} {'<' if FIGURES[name] == '>=' else '>'} {limit:g}"
+                return (
+                    f"{name.replace('_', ' ')} {_apart(value, limit)} {'<' if FIGURES[name] == '>=' else '>'} {limit:g}"
+                )
         return ""
 
 

@@ -28,7 +28,6 @@ from strobe.results.schema import (
     Comparison,
     Ladder,
     Measurement,
-    Need,
     Outcome,
     Result,
     Rung,
@@ -36,14 +35,14 @@ from strobe.results.schema import (
     Verdict,
 )
 from strobe.studies.breakdown import begin
-from strobe.studies.candidates import Candidate, Choice, candidates, in_order, largest, together
+from strobe.studies.candidates import Candidate, Choice, candidates, in_order, largest, strongest, together
 from strobe.studies.compare import SEVERAL_COPIES, agree, judge
 from strobe.studies.guard import DEFAULT, Guard
 from strobe.studies.measuring import Measured, Options, Outputs, Reporter, Silent, measure
 from strobe.subjects.subject import Subject
 from strobe.timeline import Section
 from strobe.treatments import catalogue
-from strobe.treatments.treatment import Effect, Spec, Treatment, Variant
+from strobe.treatments.treatment import Spec, Treatment, Variant
 
 AS_IT_IS = "as it is"
 # Rounds of a try or of the closing run, at the least: with eight pairs a verdict reaches its 99 %.
@@ -218,7 +217,7 @@ class _Climb:
         if broken := self.aim.guard.broken(agreement):
             raise UserError(f"--start does not hold the guard by itself: {broken}; change --guard or --start")
         verdict = _verdict(measured, AS_IT_IS, variant.name)
-        candidate = Candidate(self.aim.start, (), _most(variant.treatments), 0)
+        candidate = Candidate(self.aim.start, (), strongest(treatment.effect for treatment in variant.treatments), 0)
         build = _build(measured, variant.name)
         self.steps.append(_Step(variant, self.aim.start, taken, candidate, "", build, verdict, agreement))
         self.reporter.said(f"rung 1, asked for: {candidate.text}: {_times(verdict)}, cosine {agreement.cosine:.6f}")
@@ -323,20 +322,20 @@ class _Climb:
         before, number = self.steps[-1], len(self.steps)
         specs = together(before.specs, candidate.specs)
         variant = self._variant(number, specs)
-        first_s = None
+        first_s, call_s = None, before.ms / 1e3
         if not candidate.build_s:  # what is compiled is compiled with the probes on: a call without would build twice
             agreement, first_s, call_s = self._look(variant)
             if broken := self.aim.guard.broken(agreement):
                 build = max(first_s - call_s, 0.0)
                 self._record(candidate, "guard", f"guard: {broken}", before, agreement=agreement, build_s=build)
                 return "guard", f"guard: {broken} ({agreement.observations} observations)", ""
-        round_s = (before.ms + (call_s * 1e3 if first_s is not None else before.ms)) / 1e3
+        round_s = before.ms / 1e3 + call_s
         seconds = min(max(self._left() / max(waiting, 1), TRY_S[0]), TRY_S[1])
         measured = self._measure([before.variant, variant], max(seconds, (ROUNDS + 1) * round_s), None)
         if measured.interrupted:
             raise KeyboardInterrupt
         after = measured.measurements[-1]
-        build = _build(measured, variant.name) if first_s is None else max(first_s - after.samples.summary.median / 1e3, 0)
+        build = _build(measured, variant.name, first_s)
         verdict = _verdict(measured, before.variant.name, variant.name)
         agreement = self._agreement(measured.outputs.first(variant.name))
         said = f"{_times(verdict)}, cosine {agreement.cosine:.6f}"
@@ -436,16 +435,14 @@ class _Climb:
         seconds = max(min(self.options.budget.seconds, left), TRY_S[0], (ROUNDS + 1) * each)
         options = replace(self.options, budget=replace(self.options.budget, seconds=seconds))
         variants = [step.variant for step in self.steps]
-        return measure(
-            self.subject, "inference", variants, options, result.machine.ceiling, _Within(self.reporter)
-        )
+        return measure(self.subject, "inference", variants, options, result.machine.ceiling, _Within(self.reporter))
 
     def _from_tries(self) -> list[Comparison]:
         """What is known of the rungs without a run of all of them."""
         found: list[Comparison] = []
         for index, step in enumerate(self.steps[1:], start=1):
             first, before = self.steps[0], self.steps[index - 1]
-            values = [one.measurement.samples.values for one in (first, before, step)]
+            values = [one.measurement.samples.values for one in (first, step)]
             if index > 1 and step.verdict is not None:
                 found.append(
                     Comparison(
@@ -455,14 +452,14 @@ class _Climb:
                         difference_ms=step.ms - before.ms,
                     )
                 )
-            names = {"baseline_name": AS_IT_IS, "candidate_name": step.variant.name}
-            own = index == 1 and step.verdict is not None
-            difference, interval = difference_interval(values[0], values[2], paired=False)
+            across = unpaired_verdict(values[0], values[1], baseline_name=AS_IT_IS, candidate_name=step.variant.name)
+            own = step.verdict if index == 1 else None
+            difference, interval = difference_interval(values[0], values[1], paired=False)
             found.append(
                 Comparison(
                     baseline=AS_IT_IS,
                     candidate=step.variant.name,
-                    verdict=step.verdict if own and step.verdict else unpaired_verdict(values[0], values[2], **names),
+                    verdict=own or across,
                     difference=None if own else interval,
                     difference_ms=step.ms - first.ms if own else difference,
                     agreement=step.agreement,
@@ -472,9 +469,7 @@ class _Climb:
 
     def _ladder(self, result: Result, ended: str, interleaved: bool) -> Ladder:
         rungs: list[Rung] = []
-        for step, measurement, parts in zip(
-            self.steps, result.measurements, cut(result.measurements), strict=True
-        ):
+        for step, measurement, parts in zip(self.steps, result.measurements, cut(result.measurements), strict=True):
             seen = agreement_of(result, measurement.name)
             rungs.append(
                 Rung(
@@ -492,7 +487,7 @@ class _Climb:
         median = result.measurement(chosen.name).samples.summary.median
         needs = budgets.needs(Latency(steps=1, total_ms=median, parts=chosen.parts), self.target_ms)
         for need in needs:
-            need.treatments = tried_on(self.tries, need)
+            need.treatments = budgets.tried_on(self.tries, need.part)
         return Ladder(
             target_hz=self.aim.target_hz,
             target_ms=self.target_ms,
@@ -565,12 +560,6 @@ def recipe_of(result: Result) -> dict[str, object] | None:
     }
 
 
-def tried_on(tries: Sequence[Try], need: Need) -> list[str]:
-    """What came of each treatment that applies to a part, in words."""
-    last = {one.treatment: one for one in tries if not one.parts or need.part in one.parts}
-    return [f"{one.treatment}: {one.reason or one.outcome}" for one in last.values()]
-
-
 def _judged(measured: Measured) -> list[Comparison]:
     """Each rung against the first and against the one before it."""
     first, *others = measured.measurements
@@ -610,14 +599,10 @@ def _times(verdict: Verdict) -> str:
     return f"{1 / verdict.ratio:.2f}× {word} [{low:.2f}, {high:.2f}]"
 
 
-def _build(measured: Measured, name: str) -> float:
-    """Seconds of putting ``name`` on and its first call, beyond what a call takes."""
+def _build(measured: Measured, name: str, first_s: float | None = None) -> float:
+    """Seconds of putting ``name`` on and its first call, beyond what a call takes; ``first_s`` if that was before."""
     median = measured.collected.samples[name].summary.median
-    return max(measured.first_s.get(name, 0.0) - median / 1e3, 0.0)
-
-
-def _most(treatments: Sequence[Treatment]) -> Effect:
-    return max((treatment.effect for treatment in treatments), key=("exact", "rounding", "lossy").index)
+    return max((measured.first_s.get(name, 0.0) if first_s is None else first_s) - median / 1e3, 0.0)
 
 
 def _ms(value: float) -> str:

@@ -1,8 +1,8 @@
 """Channels last: images, and the weights of 2-D convolutions, with the channels innermost in memory.
 
 A convolution works in the format of its weights where its input is in the other, so that what a policy makes of its
-images before they get there costs a conversion and nothing else. Convolution libraries have their fastest kernels for it on tensor cores and on CPUs with wide vectors; elsewhere it
-makes no difference, or costs conversions.
+images before they get there costs a conversion and nothing else. Convolution libraries have their fastest kernels for
+it on tensor cores and on CPUs with wide vectors; elsewhere it makes no difference, or costs conversions.
 """
 
 from __future__ import annotations

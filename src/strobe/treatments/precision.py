@@ -35,6 +35,7 @@ PARTS = {
     "backbone": ("model.backbone",),
     "image encoder": ("diffusion.rgb_encoder",),
 }
+_WORTH = 0.05  # of a part's weights that are wider: less are kept so on purpose (norms), and are no time
 # What a subject is entered by.
 _ENTRIES = ("forward", "predict_action_chunk")
 # How torch says that an operator does not take these dtypes.
@@ -260,14 +261,15 @@ def _make(spec: Spec) -> Precision:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    """Where the device multiplies them faster: the part that sees alone, and the whole where it is not lower already."""
+    """What the device has arithmetic for: the part that sees alone, and the whole, where they are not lower already."""
     modules = dict(subject.module.named_modules())
     places = [path for paths in PARTS.values() for path in paths if path in modules] + [""]
     found: list[Spec] = []
     for name in _fast(subject.device):
         for path in places:
             held = [tensor for tensor in _weights(modules[path]) if _plain(tensor)]
-            if held and _majority(held).itemsize > DTYPES[name].itemsize:
+            wider = sum(tensor.numel() for tensor in held if tensor.dtype.itemsize > DTYPES[name].itemsize)
+            if held and wider >= _WORTH * sum(tensor.numel() for tensor in held):
                 found.append({"precision": name, "precision.part": path} if path else {"precision": name})
     return found
 
