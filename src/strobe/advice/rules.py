@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 
-from strobe.advice import backbone, delays, levers, machine, parts, precision, profiles, rtc, training, trust
+from strobe.advice import backbone, delays, ladder, levers, machine, parts, precision, profiles, rtc, training, trust
 from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.advice.view import plausible
 from strobe.results.schema import Finding, Result
@@ -27,6 +27,9 @@ RULES: tuple[Rule, ...] = (
 # A training's steps are judged by rules of their own: the others take their parts for those of a breakdown.
 OF_TRAINING: tuple[Rule, ...] = (*training.RULES, trust.unseen, trust.stand_ins)
 
+# A ladder says itself where the time goes and what can be done about it.
+OF_LADDER: tuple[Rule, ...] = (*ladder.RULES, trust.too_noisy, trust.stand_ins)
+
 _LEVELS = ("warning", "info", "good")
 
 
@@ -37,7 +40,8 @@ def advise(result: Result, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
     """
     seen = plausible(result)
     found: list[Finding] = []
-    for name, load in _rules(OF_TRAINING if result.study == "train" else RULES).items():
+    ours = {"train": OF_TRAINING, "optimize": OF_LADDER}.get(result.study, RULES)
+    for name, load in _rules(ours).items():
         try:
             found += load()(seen, thresholds)
         except Exception as error:

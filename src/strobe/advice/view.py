@@ -69,7 +69,10 @@ def first_cut(measurement: Measurement) -> list[Part]:
 
 
 def examined(result: Result, phase: str | None = None) -> Iterator[Measurement]:
-    """The measurements whose parts are worth advice: every phase, but of a comparison only the baseline."""
+    """The measurements whose parts are worth advice: every phase, but of a comparison only the baseline, of a ladder
+    only the rung that it ends with."""
+    if result.ladder is not None:
+        return (m for m in result.measurements if m.name == result.ladder.chosen and phase in (None, m.phase))
     chosen = result.measurements[:1] if result.study == "compare" else result.measurements
     return (measurement for measurement in chosen if phase in (None, measurement.phase))
 

@@ -286,6 +286,7 @@ class Answer:
     sections: Sequence[Section] = ()
     profiled: list[dict[str, Any]] | None = None  # torch.profiler's events, for the trace
     files: dict[str, bytes] = field(default_factory=dict)  # what profilers left, for the run's folder
+    made_of: Callable[[Result], dict[str, bytes]] | None = None  # further files, of the finished result
 
 
 def run_study[C: RunConfig](
@@ -315,6 +316,8 @@ def finish(answer: Answer, argv: Sequence[str], started: float) -> dict[str, Any
     family = "model" if isinstance(answer.flags, ModelFlags) else "policy"
     result.config = {family: dataclasses.asdict(answer.flags), **plain(answer.config)}
     result.findings = advise(result, answer.config.thresholds)
+    if answer.made_of is not None:
+        answer.files |= answer.made_of(result)
     metadata = {"command": shlex.join(result.command)}
     return chrome_trace(answer.sections, profiled=answer.profiled, metadata=metadata)
 

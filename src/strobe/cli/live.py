@@ -44,6 +44,15 @@ class Live:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(what, total=None)
 
+    def doing(self, what: str) -> None:
+        """Like a stage, but nothing where stderr is no terminal: what came of it will be said."""
+        if self._bar is not None:
+            self.stage(what)
+
+    def said(self, line: str) -> None:
+        """A line that stays."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def progress(self, progress: Sampled) -> None:
         if self._bar is None or self._task is None:
             return

@@ -33,6 +33,7 @@ COMMANDS = {
     "train": "what does a training wait for? lerobot-train as it is, its steps and its loader's workers by parts",
     "batch": "which is the largest training batch that fits, and from which on is a larger one no faster?",
     "dataloader": "which loader settings feed the training step? in lerobot-train's spelling",
+    "optimize": "what makes it as fast as needed? a ladder of treatments to a target rate, each shown and guarded",
     "sweep": "and over a grid? any study over configurations, in one table; resumable, also on a Ray cluster",
     "budget": "what is missing to a target rate? latency over denoising steps, part by part; what RTC makes of it",
     "report": "show a run again: console, Markdown or HTML",

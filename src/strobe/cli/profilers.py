@@ -105,7 +105,8 @@ def told(folder: Path, files: dict[str, bytes]) -> list[str]:
     lines = []
     for name in files:
         viewer = next((how for ending, how in VIEWERS.items() if name.endswith(ending)), None)
-        lines.append(f"profile  {folder / name}{f'  (open in {viewer})' if viewer else ''}")
+        kind = "recipe " if name.endswith(".yaml") else "profile"
+        lines.append(f"{kind}  {folder / name}{f'  (open in {viewer})' if viewer else ''}")
     return lines
 
 

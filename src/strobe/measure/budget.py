@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.results.budget import Asynchrony, Latency, Line, Need
-from strobe.results.schema import Interval
+from strobe.results.budget import Asynchrony, Latency, Line
+from strobe.results.schema import Interval, Need, Try
 
+AROUND = ("preprocessing", "postprocessing", "decode")  # what treatments of the whole policy do not touch
 DENOISE = ("denoise step", "denoise", "denoising")
 
 
@@ -75,6 +76,13 @@ def needs(latency: Latency, target_ms: float) -> list[Need]:
             )
         )
     return found
+
+
+def tried_on(tries: Sequence[Try], part: str) -> list[str]:
+    """What came of each treatment that was tried and applies to ``part``, in words; the last try of each counts."""
+    whole = part not in AROUND
+    last = {one.treatment: one for one in tries if part in one.parts or (whole and not one.parts)}
+    return [f"{one.treatment}: {one.reason or one.outcome}" for one in last.values()]
 
 
 def asynchrony(latency: Latency, control_hz: float) -> Asynchrony:

@@ -8,8 +8,8 @@ from typing import Any
 from strobe.report import units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
-from strobe.results.budget import Asynchrony, Budget, Latency, Line, Need
-from strobe.results.schema import Interval
+from strobe.results.budget import Asynchrony, Budget, Latency, Line
+from strobe.results.schema import Interval, Need
 
 
 def outline(budget: Budget) -> Document:

@@ -18,12 +18,13 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from strobe.report import budget, dataloader_plots, sweep_plots, units
+from strobe.report import budget, dataloader_plots, ladder, sweep_plots, units
 from strobe.report.document import Answer
 from strobe.report.outline import outline
 from strobe.report.plots import Plot, plots
 from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
+from strobe.results.schema import Result
 from strobe.results.sweep import Sweep
 
 HERE = Path(__file__).parent
@@ -55,7 +56,8 @@ def _drawn(answer: Answer, depth: int | None) -> dict[str, list[Plot]]:
         return dataloader_plots.plots(answer)
     if isinstance(answer, Budget):
         return budget.plots(answer)
-    return plots(answer, depth)
+    climbed = ladder.plots(answer, answer.ladder) if isinstance(answer, Result) and answer.ladder is not None else {}
+    return plots(answer, depth) | climbed
 
 
 @cache

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
-from strobe.report import budget, changes, dataloader, facts, memory, profiles, sweep, tables, training, units
+from strobe.report import budget, changes, dataloader, facts, ladder, memory, profiles, sweep, tables, training, units
 from strobe.report.document import Answer, Document, Section
 from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
@@ -40,6 +41,8 @@ def answers(result: Result) -> list[str]:
     """The answer in a sentence for each thing asked, the most important first."""
     if result.training is not None:
         return training.answers(result.training)
+    if result.ladder is not None:
+        return ladder.answers(result, result.ladder)
     if result.comparisons:
         judged = [units.plain(c.verdict.sentence) for c in result.comparisons]
         return judged + [f"{units.plain(m.name)}: {said}" for m in result.measurements if (said := _rate(m))]
@@ -121,10 +124,17 @@ def _banner(result: Result) -> str | None:
 def _sections(result: Result, depth: int | None) -> list[Section]:
     if not result.measurements:
         return []
+    if result.ladder is not None:
+        below = [replace(section, detail=True) for section in _measured(result, depth)]
+        return [*ladder.sections(result, result.ladder), *below]
+    return _measured(result, depth)
+
+
+def _measured(result: Result, depth: int | None) -> list[Section]:
     sections = training.sections(result)
     whole = Section("samples", "Samples", tables.metrics(result))
     parted = [m for m in result.measurements if m.components]
-    side_by_side = result.study == "compare" and len(result.measurements) > 1
+    side_by_side = result.study in ("compare", "optimize") and len(result.measurements) > 1
     if side_by_side:
         sections.append(Section("samples", "Comparison", whole.table))
         if result.comparisons:

@@ -48,7 +48,7 @@ def plots(answer: Result | Difference, depth: int | None = None) -> dict[str, li
         + [span.name for m in answer.measurements for span in m.spans]
     )
     parted = [m for m in answer.measurements if m.components]
-    if answer.study == "compare" and len(parted) > 1:
+    if answer.study in ("compare", "optimize") and len(parted) > 1:
         found["parts"] = [_side_by_side(parted, depth)]
     for index, m in enumerate(answer.measurements):
         drawn = [icicle(m, colours)] if m.components else []

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.results.schema import SCHEMA_VERSION, Data, Finite, Interval
+from strobe.results.schema import SCHEMA_VERSION, Data, Finite, Interval, Need
 
 
 class Latency(Data):
@@ -28,17 +28,6 @@ class Line(Data):
     per_step_interval: Interval | None = None
     one_step_ms: Finite = Field(description="measured with the fewest steps, over them: what 'n × one step' rests on")
     predicted: dict[int, Finite] = Field(description="steps → what the line says")
-
-
-class Need(Data):
-    """What one part would have to fall to for the target, all others as they are."""
-
-    part: str
-    ms: Finite
-    share: Finite = Field(description="of the total, 0 to 1")
-    needed_ms: Finite | None = Field(description="None where even nothing would not do")
-    named_ms: Finite | None = Field(description="the same, leaving out of account what is in no named part")
-    treatments: list[str] = Field(default_factory=list, description="what could be tried on it, as commands or flags")
 
 
 class Asynchrony(Data):

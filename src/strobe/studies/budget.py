@@ -12,7 +12,7 @@ from strobe.errors import UserError
 from strobe.measure import budget as measure
 from strobe.results import store
 from strobe.results.budget import Budget, Latency
-from strobe.results.schema import Measurement, Result
+from strobe.results.schema import Measurement, Result, Try
 from strobe.results.sweep import Cell, Sweep
 
 STEPS = ("policy.num_inference_steps", "policy.num_steps")
@@ -40,12 +40,14 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float) -> Budget:
     """
     found: list[Latency] = []
     titles: list[str] = []
+    tries: list[Try] = []
     notes: list[str] = []
     for path in runs:
-        title, latencies = _of_table(path) if path.suffix.lower() == ".csv" else _of_run(path)
+        title, latencies, tried = _of_table(path) if path.suffix.lower() == ".csv" else _of_run(path)
         if not latencies:
             raise UserError(f"{path}: no inference in it whose denoising steps are known")
         found += latencies
+        tries += tried
         titles.append(title)
     latencies = _joined(found)
     if len(latencies) == 1:
@@ -58,7 +60,7 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float) -> Budget:
     judged = latencies[0]
     wanted = measure.needs(judged, target_ms)
     for need in wanted:
-        need.treatments = _applicable(need.part, judged.steps)
+        need.treatments = measure.tried_on(tries, need.part) or _applicable(need.part, judged.steps)
     return Budget(
         strobe_version=strobe.__version__,
         title=" and ".join(dict.fromkeys(titles)),
@@ -89,12 +91,15 @@ def _joined(latencies: Sequence[Latency]) -> list[Latency]:
     return [sorted(many, key=lambda one: one.total_ms)[(len(many) - 1) // 2] for _, many in sorted(by_steps.items())]
 
 
-def _of_run(path: Path) -> tuple[str, list[Latency]]:
+def _of_run(path: Path) -> tuple[str, list[Latency], list[Try]]:
     answer = store.load_answer(path)
     if isinstance(answer, Sweep):
-        return answer.title, [found for cell in answer.cells for found in _of_cell(cell)]
+        return answer.title, [found for cell in answer.cells for found in _of_cell(cell)], []
+    if isinstance(answer, Result) and answer.ladder is not None:  # its rungs are other policies, and no line
+        found = _of_measurement(answer.measurement(answer.ladder.chosen))
+        return answer.title, [found] if found is not None else [], answer.ladder.tries
     if isinstance(answer, Result):
-        return answer.title, [found for m in answer.measurements if (found := _of_measurement(m)) is not None]
+        return answer.title, [found for m in answer.measurements if (found := _of_measurement(m)) is not None], []
     raise UserError(f"{path} holds no latencies: give a breakdown, a comparison or a sweep over denoising steps")
 
 
@@ -126,7 +131,7 @@ def _top(parts: dict[tuple[str, ...], float]) -> dict[str, float]:
     return found
 
 
-def _of_table(path: Path) -> tuple[str, list[Latency]]:
+def _of_table(path: Path) -> tuple[str, list[Latency], list[Try]]:
     """A table with the columns 'steps', 'total' and one for each part, in milliseconds."""
     try:
         rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
@@ -144,4 +149,4 @@ def _of_table(path: Path) -> tuple[str, list[Latency]]:
         except (TypeError, ValueError, KeyError):
             raise UserError(f"{path}, line {number}: steps and milliseconds are numbers above 0") from None
         found.append(Latency(steps=int(steps), total_ms=total, parts=figures, source=f"{path.name}, line {number}"))
-    return path.stem, found
+    return path.stem, found, []

@@ -70,6 +70,9 @@ class Measured:
     outputs: Outputs
     sections: list[Section] = field(default_factory=list)
     interrupted: bool = False
+    first_s: dict[str, float] = field(
+        default_factory=dict
+    )  # putting a variant on for the first time, and its first call
 
     @property
     def actions(self) -> dict[str, list[Tensor]]:
@@ -107,6 +110,10 @@ class Outputs:
             self._kept[name].append(self._sample(output.detach()).float().cpu())
             if pooled is not None:
                 self._pooled[name].append(pooled.detach().float().cpu())
+
+    def first(self, name: str) -> list[Tensor]:
+        """What ``name`` returned in rounds 0, 1, 2 …, warm-up included, as far as it was kept."""
+        return list(self._kept[name])
 
     def aligned(self, warmup: int) -> dict[str, list[Tensor]]:
         """The outputs of complete rounds after ``warmup``, or of those too where nothing else was kept."""
@@ -163,11 +170,12 @@ def measure(
     # A variant may hold the weights in another dtype, or work on something else.
     weights: dict[str, int] = {}
     facts: dict[str, Facts] = {}
-    built: dict[str, float] = {}  # seconds of the calls in which variants were compiled or captured
+    first_s: dict[str, float] = {}  # of putting a variant on, with its first call
     timeline = Timeline(subject.device, serialised=options.serialised)
 
     def runner(variant: Variant) -> Callable[[], float]:
         def run() -> float:
+            begun = time.perf_counter()
             undo = variant.apply(subject)
             try:
                 order.append(variant.name)
@@ -177,7 +185,9 @@ def measure(
                 before = kernel_use()
                 start = time.perf_counter()
                 output = call(index)
-                took = (time.perf_counter() - start) * 1e3
+                end = time.perf_counter()
+                took = (end - start) * 1e3
+                first_s.setdefault(variant.name, end - begun)
                 kernel[variant.name].append(kernel_use() - before)
                 outputs.add(variant.name, output, getattr(subject, "pooled", None))
                 if variant.name not in facts:
@@ -190,10 +200,10 @@ def measure(
 
     reporter.stage(f"{phase}: {', '.join(variant.name for variant in variants)}")
     with Attached(hooks):
-        for variant in variants:  # building can take longer than all the sampling, whose time it is not
-            if variant.built:
-                reporter.stage(f"{'compiling' if variant.facts().get('compiled') else 'building'} {variant.name}")
-                built[variant.name] = _build(subject, variant, call)
+        built = [variant for variant in variants if variant.built]
+        for variant in built:  # building can take longer than all the sampling, whose time it is not
+            reporter.stage(f"{'compiling' if variant.facts().get('compiled') else 'building'} {variant.name}")
+            first_s[variant.name] = _build(subject, variant, call)
         if built:
             reporter.stage(f"{phase}: {', '.join(variant.name for variant in variants)}")
         with timeline:
@@ -220,8 +230,8 @@ def measure(
         measurement.memory.weights = weights[variant.name]
         measurement.unseen = _unseen(hooks, kept[variant.name])
         measurement.facts |= facts[variant.name]
-        if variant.name in built and "build s" not in measurement.facts:
-            took = built[variant.name] - measurement.samples.summary.median / 1e3
+        if variant.built:
+            took = first_s[variant.name] - measurement.samples.summary.median / 1e3
             measurement.facts["build s"] = round(max(0.0, took), 3)
         used = median_use(kernel[variant.name][skip : skip + len(kept[variant.name])])
         if used is not None:
@@ -234,16 +244,16 @@ def measure(
         if options.serialised:
             measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
         measurements.append(measurement)
-    return Measured(measurements, collected, outputs, timeline.sections(), interrupted)
+    return Measured(measurements, collected, outputs, timeline.sections(), interrupted, first_s)
 
 
 def _build(subject: Subject, variant: Variant, call: Callable[[int], Any]) -> float:
-    """Run ``variant`` once; how long that took, in seconds."""
+    """Put ``variant`` on and run it once; how long that took, in seconds."""
+    begun = time.perf_counter()
     undo = variant.apply(subject)
     try:
-        start = time.perf_counter()
         call(0)
-        return time.perf_counter() - start
+        return time.perf_counter() - begun
     finally:
         undo()
 

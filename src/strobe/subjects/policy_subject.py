@@ -81,7 +81,7 @@ class PolicySubject:
         torch.manual_seed(self.seed + index)
         with section(ITERATION), torch.no_grad():
             with section("preprocessing"):
-                batch = self.loaded.preprocessor(observation)
+                batch = self.training.laid_out(self.loaded.preprocessor(observation))
             with section("policy"):
                 actions = self.policy.predict_action_chunk(batch, **self.chunk_options)
             with section("postprocessing"):

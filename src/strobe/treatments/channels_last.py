@@ -1,7 +1,8 @@
 """Channels last: images, and the weights of 2-D convolutions, with the channels innermost in memory.
 
-Convolution libraries have their fastest kernels for it on tensor cores and on CPUs with wide vectors; elsewhere it
-makes no difference, or costs conversions.
+A convolution works in the format of its weights where its input is in the other, so that what a policy makes of its
+images before they get there costs a conversion and nothing else. Convolution libraries have their fastest kernels for
+it on tensor cores and on CPUs with wide vectors; elsewhere it makes no difference, or costs conversions.
 """
 
 from __future__ import annotations
@@ -14,9 +15,15 @@ from torch import Tensor, nn
 from strobe.errors import UserError
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo, switch
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo, switch
 
 LAST = torch.channels_last
+# Where the anatomies' parts that see have their convolutions.
+PARTS = {
+    "backbone": ("model.backbone",),
+    "image projection": ("model.encoder_img_feat_input_proj",),
+    "image encoder": ("diffusion.rgb_encoder",),
+}
 
 
 @dataclass
@@ -106,10 +113,28 @@ def _moments(subject: PolicySubject, weights: list[Tensor]) -> list[Tensor]:
     ]
 
 
+def _candidates(subject: Subject) -> list[Spec]:
+    # One alone is a transformer's patch embedding, and not worth a try.
+    return [{"channels_last": True}] if len(_convolutions(subject.module)) > 1 else []
+
+
+def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
+    """The image parts, where they hold all of the convolutions."""
+    modules, weights = dict(subject.module.named_modules()), set(map(id, _convolutions(subject.module)))
+    found: list[str] = []
+    for name, paths in PARTS.items():
+        inside = {id(weight) for path in paths if path in modules for weight in _convolutions(modules[path])}
+        found += [name] if inside else []
+        weights -= inside
+    return () if weights else tuple(found)
+
+
 ENTRY = Entry(
     "channels_last",
     "images and the weights of 2-D convolutions with the channels innermost",
     "rounding",
     STRUCTURE,
     switch("channels_last", ChannelsLast),
+    candidates=_candidates,
+    parts=_parts,
 )

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.errors import UserError, nearest
+from strobe.subjects.anatomies import pi, smolvla
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import layered
 from strobe.treatments import casts
@@ -30,6 +31,13 @@ from strobe.treatments.treatment import DTYPE, Effect, Entry, Spec, Undo
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ALIASES = {"float32": "fp32", "tfloat32": "tf32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 
+# Parts whose weights are one module, and where it is: what is worth lowering alone.
+PARTS = {
+    "vision tower": (pi.VISION, smolvla.VISION),
+    "backbone": ("model.backbone",),
+    "image encoder": ("diffusion.rgb_encoder",),
+}
+_WORTH = 0.05  # of a part's weights that are wider: less are kept so on purpose (norms), and are no time
 # What a subject is entered by.
 _ENTRIES = ("forward", "predict_action_chunk")
 # How torch says that an operator does not take these dtypes.
@@ -255,6 +263,34 @@ def _make(spec: Spec) -> Precision:
     return Precision(str(spec["precision"]), str(spec.get("precision.part", "")))
 
 
+def _candidates(subject: Subject) -> list[Spec]:
+    """What the device has arithmetic for: the part that sees alone, and the whole, where they are not lower already."""
+    modules = dict(subject.module.named_modules())
+    places = [path for paths in PARTS.values() for path in paths if path in modules] + [""]
+    found: list[Spec] = []
+    for name in _fast(subject.device):
+        for path in places:
+            held = [tensor for tensor in _weights(modules[path]) if _plain(tensor)]
+            wider = sum(tensor.numel() for tensor in held if tensor.dtype.itemsize > DTYPES[name].itemsize)
+            if held and wider >= _WORTH * sum(tensor.numel() for tensor in held):
+                found.append({"precision": name, "precision.part": path} if path else {"precision": name})
+    return found
+
+
+def _fast(device: torch.device) -> tuple[str, ...]:
+    """The 16-bit formats that ``device`` has arithmetic for, the one with float32's range first."""
+    if device.type == "cpu":
+        asked = [getattr(torch.cpu, f"_is_{what}_supported", None) for what in ("avx512_bf16", "amx_tile")]
+        return ("bf16",) if any(supported() for supported in asked if supported is not None) else ()
+    if device.type == "cuda":
+        return ("bf16", "fp16") if torch.cuda.is_bf16_supported(including_emulation=False) else ("fp16",)
+    return ("fp16",)
+
+
+def _parts(_: Subject, spec: Spec) -> tuple[str, ...]:
+    return tuple(name for name, paths in PARTS.items() if spec.get("precision.part") in paths)
+
+
 ENTRY = Entry(
     "precision",
     "fp32, tf32 (CUDA), bf16 or fp16; with precision.part=PATH for the module at PATH alone",
@@ -262,4 +298,6 @@ ENTRY = Entry(
     DTYPE,
     _make,
     options=("part",),
+    candidates=_candidates,
+    parts=_parts,
 )

@@ -67,4 +67,31 @@ def _make(spec: Spec) -> Settings:
     return Settings({key.removeprefix("policy."): value for key, value in spec.items()})
 
 
-ENTRY = Entry("policy.", f"policy.FIELD=value, read on every call: {', '.join(LIVE)}", "lossy", SETTING, _make)
+def _candidates(subject: Subject) -> list[Spec]:
+    """Fewer denoising steps, by halves."""
+    config = getattr(getattr(subject.module, "config", None), "__dict__", {})
+    name = next((field for field in ("num_inference_steps", "num_steps") if field in config), None)
+    if name is None:
+        return []
+    every = config[name] or config.get("num_train_timesteps")  # Diffusion takes them all unless told otherwise
+    halves, steps = [], (every if isinstance(every, int) else 0) // 2
+    while steps >= 1:
+        halves.append({f"policy.{name}": steps})
+        steps //= 2
+    return halves
+
+
+def _parts(_: Subject, spec: Spec) -> tuple[str, ...]:
+    steps = {"policy.num_inference_steps", "policy.num_steps"}
+    return ("denoise step", "RTC step", "scheduler step") if set(spec) <= steps else ()
+
+
+ENTRY = Entry(
+    "policy.",
+    f"policy.FIELD=value, read on every call: {', '.join(LIVE)}",
+    "lossy",
+    SETTING,
+    _make,
+    candidates=_candidates,
+    parts=_parts,
+)

@@ -8,7 +8,7 @@ import torch
 
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import DTYPE, Effect, Entry, Undo, switch
+from strobe.treatments.treatment import DTYPE, Effect, Entry, Spec, Undo, switch
 
 
 @dataclass
@@ -38,4 +38,16 @@ def set_tensor_float(products: str, convolutions: bool) -> Undo:
     return lambda: put(*before)
 
 
-ENTRY = Entry("tf32", "products of float32 on CUDA's tensor cores", "rounding", DTYPE, switch("tf32", TensorFloat32))
+def _candidates(subject: Subject) -> list[Spec]:
+    floats = any(parameter.dtype is torch.float32 for parameter in subject.module.parameters())
+    return [{"tf32": True}] if subject.device.type == "cuda" and floats else []
+
+
+ENTRY = Entry(
+    "tf32",
+    "products of float32 on CUDA's tensor cores",
+    "rounding",
+    DTYPE,
+    switch("tf32", TensorFloat32),
+    candidates=_candidates,
+)

@@ -1,0 +1,119 @@
+"""Rules on a ladder: what stands between it and its target, and what its own tries leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strobe.advice.thresholds import Thresholds
+from strobe.advice.view import ms, percent, whole_ms
+from strobe.results.schema import Finding, Ladder, Result, Try
+
+SHOWN = 4  # treatments that a finding names
+
+
+def missed(result: Result, _: Thresholds) -> Iterator[Finding]:
+    """The target was not reached: what would have to shrink, and which ways are left."""
+    ladder = result.ladder
+    if ladder is None or ladder.met:
+        return
+    last = next((m for m in result.measurements if m.name == ladder.chosen), None)
+    if last is None:
+        return
+    missing = whole_ms(last) - ladder.target_ms
+    largest = max(ladder.needs, key=lambda need: need.ms, default=None)
+    seen = f"{ms(whole_ms(last))} with {ladder.chosen}, {ms(ladder.target_ms)} are allowed."
+    if largest is not None and largest.needed_ms:
+        seen += f" {largest.part} alone would have to fall from {ms(largest.ms)} to {ms(largest.needed_ms)}."
+    elif largest is not None:
+        seen += f" {largest.part}, the largest part with {ms(largest.ms)}, could not make up for it by itself."
+    yield Finding(
+        rule="target-missed",
+        level="warning",
+        title=f"{ladder.target_hz:g} Hz are missed by {ms(missing)} ({percent(missing / whole_ms(last))} of a chunk)",
+        seen=seen,
+        why="A robot that executes one chunk per tick waits for it; one that executes several actions of a chunk, or "
+        "runs asynchronously, may have the time: `strobe budget` on this run says what that takes.",
+        do=" ".join(_ways(ladder, result)),
+        evidence={"missing_ms": missing, "gain_share": missing / whole_ms(last)},
+    )
+
+
+def guarded(result: Result, _: Thresholds) -> Iterator[Finding]:
+    """Treatments that the guard refused: perhaps the guard is too tight, perhaps they are no good."""
+    ladder = result.ladder
+    refused = [one for one in _last(ladder) if one.outcome == "guard"] if ladder is not None else []
+    if ladder is None or not refused:
+        return
+    said = []
+    for one in refused[:SHOWN]:
+        faster = f", {1 / one.verdict.ratio:.2f} × as fast" if one.verdict and one.verdict.ratio > 0 else ""
+        same = one.agreement
+        figures = (
+            f"cosine {same.cosine:.5f}, largest error {same.largest_error:.3g}" if same is not None else one.reason
+        )
+        said.append(f"{one.treatment} ({figures}{faster})")
+    more = f", and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
+    yield Finding(
+        rule="guard-refused",
+        level="info",
+        title=f"The guard refused {_counted(len(refused))}",
+        seen=f"{'; '.join(said)}{more}; allowed is {ladder.guard}.",
+        why="Actions of random weights, or of a policy that was trained for other inputs, say little about what a "
+        "rounded one does to the robot.",
+        do="If these errors, in the action's own units, do not matter to the robot, loosen --guard; else leave it.",
+        evidence={"refused": float(len(refused))},
+    )
+
+
+def flat(result: Result, _: Thresholds) -> Iterator[Finding]:
+    """Rungs that their try showed to be faster and the closing run does not."""
+    ladder = result.ladder
+    if ladder is None or not ladder.interleaved:
+        return
+    verdicts = {(c.baseline, c.candidate): c.verdict for c in result.comparisons}
+    pairs = zip(ladder.rungs, ladder.rungs[1:], strict=False)
+    doubtful = [
+        (after, verdict)
+        for before, after in pairs
+        if (verdict := verdicts.get((before.name, after.name))) is not None and verdict.kind != "faster"
+    ]
+    if doubtful:
+        said = "; ".join(f"{rung.name}, {rung.treatment}: {verdict.kind}" for rung, verdict in doubtful)
+        yield Finding(
+            rule="rung-without-effect",
+            level="info",
+            title=f"{_counted(len(doubtful), 'rung')} bought nothing that the closing run can show",
+            seen=f"{said}.",
+            why="Its try showed a difference, which was small, or the machine has changed its pace since.",
+            do="Take it out of the recipe if it rounds, or climb again on a quieter machine.",
+            evidence={"rungs": float(len(doubtful))},
+        )
+
+
+def _ways(ladder: Ladder, result: Result) -> Iterator[str]:
+    """What is left to do, the surest first."""
+    last = _last(ladder)
+    untried = [one for one in last if one.outcome == "not tried"]
+    noisy = [one for one in last if one.outcome == "too noisy"]
+    if untried:
+        names = ", ".join(one.treatment for one in untried[:SHOWN])
+        yield f"Give it more time for what was not tried ({names}): --time_limit=600."
+    if noisy:
+        yield f"Climb again on a quieter machine: {_counted(len(noisy))} could not be judged."
+    steps = [m.facts.get("denoising steps") for m in result.measurements[:1]]
+    lossy = "lossy" in f"{result.config.get('allow')} {result.config.get('effects')}"
+    if not lossy and any(isinstance(one, int) and one > 1 for one in steps):
+        yield "Fewer denoising steps, which are lossy, are tried with --allow=lossy, under the guard."
+    yield "Fewer cameras, smaller images or a smaller model are another policy, which has to be trained."
+
+
+def _last(ladder: Ladder | None) -> list[Try]:
+    """The last try of each treatment."""
+    return list({one.treatment: one for one in ladder.tries}.values()) if ladder is not None else []
+
+
+def _counted(count: int, noun: str = "treatment") -> str:
+    return f"one {noun}" if count == 1 else f"{count} {noun}s"
+
+
+RULES = (missed, guarded, flat)

@@ -1,0 +1,208 @@
+"""strobe optimize: a ladder to a target rate, and proof that the robot still acts the same.
+
+Climbs from the policy as it is. At each rung it looks where the time goes, tries what applies to the part that costs
+most (exact treatments before rounding ones, what is quick to build before what is not), and keeps what is shown to be
+faster: what was kept so far against the same with the candidate, in alternation, judged on the paired ratio. All that
+is on together must hold the guard against the untouched policy, on the same observations with the same noise. One
+interleaved run of all rungs gives the ladder's figures, and recipe.yaml in the run's folder says what to put on.
+
+Hz are chunks per second of inference, 1000 / ms. A target of 20 Hz means that a chunk is ready within 50 ms, one tick
+of a control loop of 20 Hz: a robot that executes several actions of each chunk, or runs asynchronously
+(`strobe budget`), needs less.
+
+Rounding treatments are tried, lossy ones (fewer denoising steps) only with --allow=lossy, always under the guard.
+
+Examples:
+  strobe optimize --policy.path=FOLDER --dataset.root=DATASET --target-hz 20
+  strobe optimize --policy.type=pi05 --policy.device=cuda --target-hz 50 --guard "cosine>=0.999, largest_error<=0.01"
+  strobe optimize --policy.type=diffusion --target-hz 10 --allow lossy
+  strobe optimize --policy.type=smolvla --candidate policy.num_steps=5 --start 'precision=bf16' --all
+  strobe optimize --policy.type=pi05 --rtc.execution_horizon=20     with Real-Time Chunking on, its guidance included
+  strobe optimize --policy.type=act --only precision,channels_last --time_limit 60
+  strobe optimize --model.type=vjepa2 --target-hz 5                  a backbone: its features are guarded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from strobe.cli.common import (
+    Answer,
+    RunConfig,
+    SubjectFlags,
+    latest,
+    load_subject,
+    options_of,
+    read_flags,
+    run_study,
+)
+from strobe.cli.live import Live
+from strobe.cli.parse import take_repeated
+from strobe.errors import UserError, nearest
+from strobe.results import store
+from strobe.results.schema import Result
+from strobe.subjects.subject import ITERATION
+
+RECIPE = "recipe.yaml"
+
+
+@dataclass
+class OptimizeConfig(RunConfig):
+    # Chunks per second to climb to: a chunk must be ready within 1/target s.
+    target_hz: float = 20.0
+    # What the actions must keep to, against the untouched policy's: cosine>=0.999, largest_error<=0.01,
+    # mean_error<=0.005 (errors in the action's own units), separated by commas; all must hold.
+    guard: str = "cosine>=0.999"
+    # Go on through all candidates once the target is reached.
+    all: bool = False
+    # Seconds for climbing and the closing run together; by default 90 on a CPU and 300 elsewhere, and where a chunk
+    # takes over 2 s the time of 200 chunks. The closing run takes its ten rounds in any case.
+    time_limit: float | None = None
+    # Also try these effects: lossy.
+    allow: str = ""
+    # Which effects to try: exact,rounding,lossy (default: exact,rounding).
+    effects: str = ""
+    # Only these treatments: their keys, separated by commas.
+    only: str = ""
+    # Not these treatments: their keys, separated by commas.
+    skip: str = ""
+    # Treatments of your own to try, as in --variant: 'policy.num_inference_steps=5'; may be repeated. They are tried
+    # whatever --effects says.
+    candidate: list[str] = field(default_factory=list)
+    # Treatments that are on from the first rung, as in --variant: 'precision=bf16, channels_last=true'.
+    start: str = ""
+    # Also write the recipe there.
+    recipe_out: Path | None = None
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; see the module's docstring."""
+    return run_study("optimize", __doc__, OptimizeConfig, read, study, argv)
+
+
+def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
+    """The command's flags, checked. Raises UserError."""
+    texts, rest = take_repeated(argv, "--candidate")
+    flags, config = read_flags(OptimizeConfig, rest, extra=["--candidate"])
+    config.candidate = texts
+    for name, value in (("target_hz", config.target_hz), ("time_limit", config.time_limit)):
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"--{name}={value}: must be above 0")
+    closer = {"operators": config.operators, "python_profile": config.python_profile}
+    for name, asked in (closer | {"memory_snapshot": config.memory_snapshot}).items():
+        if asked:
+            raise UserError(f"--{name} looks at one measurement: `strobe breakdown` has it")
+    aim_of(config)
+    if config.recipe_out is not None and config.recipe_out.is_dir():
+        raise UserError(f"--recipe_out={config.recipe_out} is a folder: name a file")
+    return flags, config
+
+
+def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Answer:
+    """Load the subject and climb. Raises UserError; KeyboardInterrupt where nothing was measured."""
+    from strobe.studies.optimize import optimize
+    from strobe.treatments.rtc import RealTimeChunking, WithoutRealTimeChunking, require
+
+    aim = aim_of(config)
+    subject = load_subject(flags, config, live)
+    base: list[Any] = []
+    if config.rtc is not None:
+        require(subject)
+        off = not config.rtc.enabled
+        base.append(WithoutRealTimeChunking() if off else RealTimeChunking(config.rtc, config.inference_delay))
+    options = options_of(config)
+    options.batch_size = config.batch_size or 1
+    result, sections = optimize(subject, aim, options, base, live)
+    written = Recipes(config.recipe_out)
+    return Answer(result, flags, config, latest(sections, ITERATION), made_of=written)
+
+
+def aim_of(config: OptimizeConfig) -> Any:
+    """Where to climb to and by what, from the flags. Raises UserError."""
+    from strobe.studies.candidates import Choice
+    from strobe.studies.guard import Guard
+    from strobe.studies.optimize import Aim
+    from strobe.treatments import catalogue
+
+    own = []
+    for text in config.candidate:
+        own.append(tuple(_treatments("candidate", text)))
+        if not own[-1]:
+            raise UserError(f"--candidate '{text}': write KEY=VALUE, such as policy.num_inference_steps=5")
+    keys = [entry.key for entry in catalogue.ENTRIES]
+    return Aim(
+        target_hz=config.target_hz,
+        guard=Guard.parse(config.guard),
+        choice=Choice(
+            effects=_effects(config),  # type: ignore[arg-type]
+            only=tuple(_key("only", name, keys) for name in _names(config.only)),
+            skip=tuple(_key("skip", name, keys) for name in _names(config.skip)),
+            own=tuple(own),
+        ),
+        start=tuple(_treatments("start", config.start)),
+        everything=config.all,
+        time_limit=config.time_limit,
+    )
+
+
+@dataclass
+class Recipes:
+    """The file that a ladder ends in: of a finished result, for the run's folder, and where ``--recipe_out`` says."""
+
+    out: Path | None
+
+    def __call__(self, result: Result) -> dict[str, bytes]:
+        from strobe.studies.optimize import recipe_of
+
+        recipe = recipe_of(result)
+        if recipe is None:
+            if self.out is not None:
+                result.notes.append(f"no recipe was written to {self.out}: nothing made the policy faster")
+            return {}
+        content = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=120).encode()
+        if self.out is not None:
+            try:
+                self.out.parent.mkdir(parents=True, exist_ok=True)
+                store.replace(self.out, content)
+            except OSError as error:  # the run must not be lost for it
+                result.notes.append(f"cannot write {self.out}: {(error.strerror or str(error)).lower()}")
+        return {RECIPE: content}
+
+
+def _effects(config: OptimizeConfig) -> tuple[str, ...]:
+    from strobe.studies.candidates import EFFECTS
+
+    asked = [*(_names(config.effects) or ["exact", "rounding"]), *_names(config.allow)]
+    for name in asked:
+        if name not in EFFECTS:
+            flag = "effects" if name in _names(config.effects) else "allow"
+            raise UserError(f"--{flag}={getattr(config, flag)}: no effect '{name}': {nearest(name, EFFECTS)}")
+    return tuple(effect for effect in EFFECTS if effect in asked)
+
+
+def _treatments(flag: str, text: str) -> list[Any]:
+    from strobe.treatments import catalogue
+
+    try:
+        specs = catalogue.parse(text)
+        catalogue.compose(specs)
+    except UserError as error:
+        raise UserError(f"--{flag} '{text}': {error}") from None
+    return specs
+
+
+def _key(flag: str, name: str, keys: Sequence[str]) -> str:
+    """The key of the catalogue that ``name`` is, or begins with. Raises UserError."""
+    for key in keys:
+        if name == key or (key.endswith(".") and (name.startswith(key) or name == key[:-1])):
+            return key
+    raise UserError(f"--{flag}: no treatment '{name}': {nearest(name, keys, many=len(keys))}")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,290 @@
+"""A ladder → its part of the document: how far it got, what each rung bought and costs, and what was not kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from strobe.report import units
+from strobe.report.document import Column, Row, Section, Table
+from strobe.report.plots import OTHER, PALETTE, Plot, text
+from strobe.results.schema import Agreement, Comparison, Interval, Ladder, Measurement, Need, Result, Rung
+
+SMALL = 0.03  # parts below this share of the whole in every rung are told together
+MOST = 6  # parts that are told apart
+REST = "other"
+MEANING = (
+    "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms:.4g} ms. "
+    "'So far' is against the policy as it is, 'this rung' against the rung before, both from one run in alternation, "
+    "with 99 % intervals."
+)
+APART = (
+    "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms:.4g} ms. The "
+    "rungs were not measured in one run: 'this rung' is from its own try, 'so far' compares two runs."
+)
+PRICE = (
+    "Cosine and errors are of all treatments up to that rung together, against the untouched policy on the same "
+    "observations with the same noise, in the action's own units. Guard: {guard}."
+)
+
+
+def answers(result: Result, ladder: Ladder) -> list[str]:
+    """How far it got, by which rungs, and what is missing."""
+    name = units.plain(result.subject.name)
+    first, last = result.measurement(ladder.rungs[0].name), result.measurement(ladder.chosen)
+    kept = _kept(ladder)
+    whole = _comparison(result, first.name, last.name)
+    reached = f"{_ms(last)} ms ({_hz(last)} Hz)"
+    target = f"{ladder.target_hz:g} Hz ({ladder.target_ms:.4g} ms)"
+    if len(kept) > 1:
+        gain = f", {_factor(whole)} as fast" if whole is not None else ""
+        same = whole.agreement if whole is not None else None
+        moved = f", cosine {same.cosine:.6f} to the untouched policy" if same is not None else ""
+        climbed = f"{_ms(first)} → {reached}{gain}{moved}"
+    else:
+        climbed = f"it takes {reached} as it is"
+    if ladder.met:
+        said = [f"{name} meets {target}: {climbed}."]
+    else:
+        missing = last.samples.summary.median - ladder.target_ms
+        nothing = "" if len(kept) > 1 else ", and nothing that was tried made it faster"
+        said = [f"{name} misses {target} by {missing:.3g} ms: {climbed}{nothing}."]
+    if len(kept) > 1:
+        bought = [f"{brief(rung.treatment)} ({_bought(result, ladder, rung)})" for rung in kept[1:]]
+        said.append(f"{units.count(len(kept) - 1, 'rung')}: {'; '.join(bought)}.")
+    said += [_missing(ladder)] if ladder.needs else []
+    if broken := [rung.name for rung in ladder.rungs if not rung.guarded]:
+        said.append(
+            f"{', '.join(broken)} broke the guard in the closing run, on more observations than its try had: the "
+            f"ladder ends with {ladder.chosen}."
+        )
+    said.append(f"It stopped because {_ended(ladder)}.")
+    if len(kept) > 1 and whole is not None and whole.verdict.kind == "faster":
+        said.append(f"recipe.yaml in the run's folder puts {'it' if len(kept) == 2 else 'all of them'} on.")
+    return said
+
+
+def sections(result: Result, ladder: Ladder) -> list[Section]:
+    """The ladder, its price, its latencies, what is missing, and what was tried in vain."""
+    about = (MEANING if ladder.interleaved else APART).format(hz=ladder.target_hz, ms=ladder.target_ms)
+    found = [Section("ladder", "Ladder", _ladder(result, ladder), [about])]
+    if len(ladder.rungs) > 1:
+        about = PRICE.format(guard=units.plain(ladder.guard))
+        found.append(Section("price", "Does it still act the same, and what it costs", _price(result, ladder), [about]))
+    if any(rung.parts for rung in ladder.rungs):
+        found.append(Section("rung-latencies", "Component latencies per rung", _latencies(result, ladder)))
+    if ladder.needs:
+        about = f"With {ladder.chosen}, each part alone, the others as they are."
+        found.append(Section("needs", f"What is missing to {ladder.target_hz:g} Hz", _needs(ladder.needs), [about]))
+    if refused := [one for one in ladder.tries if one.outcome != "kept"]:
+        columns = [Column("Tried and not kept", numeric=False), Column("For", numeric=False), Column("On rung")]
+        rows = []
+        for one in refused:
+            why = one.reason if one.outcome not in ("does not apply", "failed", "not tried") else (
+                f"{one.outcome}: {one.reason}"
+            )  # fmt: skip
+            part = one.part or "the whole"
+            rows.append(Row([brief(one.treatment), units.plain(part), str(one.rung - 1), units.plain(why)]))
+        found.append(Section("refused", "Not kept", Table([*columns, Column("Why", numeric=False)], rows)))
+    return found
+
+
+def plots(result: Result, ladder: Ladder) -> dict[str, list[Plot]]:
+    """Milliseconds of each rung with its parts on top of one another, and the target."""
+    names, told = _told(result, ladder)
+    labels = [text(_short(index, rung)) for index, rung in enumerate(ladder.rungs)]
+    traces: list[dict[str, Any]] = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": text(name),
+            "y": list(range(len(labels))),
+            "x": [round(parts.get(name, 0.0), 6) for parts in told],
+            "text": labels,
+            "textposition": "none",
+            "marker": {"color": OTHER if name == REST else PALETTE[index % len(PALETTE)]},
+            "hovertemplate": "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>",
+        }
+        for index, name in enumerate(names)
+    ]
+    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": ladder.target_ms, "x1": ladder.target_ms}
+    longest = max(sum(parts.values()) for parts in told)
+    layout = {
+        "height": 150 + 44 * len(labels),
+        "barmode": "stack",
+        "bargap": 0.35,
+        "showlegend": True,
+        "legend": {"orientation": "h", "traceorder": "normal", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "xaxis": {"title": {"text": "ms per chunk (median)"}, "range": [0, 1.04 * max(longest, ladder.target_ms)]},
+        "yaxis": {
+            "autorange": "reversed",
+            "showgrid": False,
+            "tickvals": list(range(len(labels))),
+            "ticktext": labels,
+            "fixedrange": True,
+            "automargin": True,
+        },
+        # Dark on light, so that it shows on the bars as well as beside them.
+        "shapes": [
+            {**line, "line": {"width": 4, "color": "#fff"}},
+            {**line, "line": {"dash": "dash", "width": 1.5, "color": "#1b1f24"}},
+        ],
+    }
+    caption = f"The dashed line is {ladder.target_hz:g} Hz, {ladder.target_ms:.4g} ms."
+    return {"ladder": [Plot("Milliseconds per rung, by part", caption, traces, layout)]}
+
+
+def brief(treatment: str) -> str:
+    """A treatment in a table: of a long path to a module the last name."""
+    return re.sub(r"=[\w.]{16,}\.(\w+)", r"=…\1", units.plain(treatment))
+
+
+def _ladder(result: Result, ladder: Ladder) -> Table:
+    first = result.measurement(ladder.rungs[0].name)
+    decimals = units.digits(first.samples.summary.median)
+    columns = [Column("Rung", numeric=False), Column("ms (median)"), Column("95 % interval"), Column("Hz")]
+    if len(ladder.rungs) > 1:
+        columns += [Column("× so far"), Column("Interval of it"), Column("× this rung"), Column("Interval of it")]
+    rows = []
+    for index, rung in enumerate(ladder.rungs):
+        m = result.measurement(rung.name)
+        summary = m.samples.summary
+        cells = [
+            _label(index, rung),
+            units.ms(summary.median, decimals),
+            units.span(summary.interval, decimals),
+            _hz(m),
+        ]
+        for before in (first.name, ladder.rungs[max(index - 1, 0)].name):
+            cells += _gain(_comparison(result, before, rung.name)) if len(ladder.rungs) > 1 else []
+        rows.append(Row(cells, "whole" if rung.name == ladder.chosen else "part"))
+    return Table(columns, rows)
+
+
+def _price(result: Result, ladder: Ladder) -> Table:
+    columns = [Column("Rung", numeric=False), Column("Does", numeric=False), Column("Cosine"), Column("Largest error")]
+    columns += [Column("Mean error"), Column("Peak activations"), Column("Weights"), Column("Built in (s)")]
+    rows = []
+    for index, rung in enumerate(ladder.rungs):
+        same, memory = _agreement(result, ladder, rung), result.measurement(rung.name).memory
+        cells = [_label(index, rung), rung.effect if index else None]
+        cells += [None if same is None else f"{same.cosine:.6f}"]
+        cells += [units.number(same and same.largest_error, 3), units.number(same and same.mean_error, 3)]
+        cells += [units.size(memory.peak_activations or memory.peak_device), units.size(memory.weights)]
+        rows.append(Row([*cells, f"{rung.build_s:.1f}" if rung.build_s and rung.build_s >= 0.05 else None]))
+    return Table(columns, rows).without_empty_columns()
+
+
+def _latencies(result: Result, ladder: Ladder) -> Table:
+    names, told = _told(result, ladder)
+    columns = [Column("Rung", numeric=False), Column("Total (ms)")]
+    columns += [Column(f"{units.plain(name)} (ms)") for name in names]
+    rows = []
+    for index, (rung, parts) in enumerate(zip(ladder.rungs, told, strict=True)):
+        total = result.measurement(rung.name).samples.summary.median
+        cells: list[str | None] = [_label(index, rung), units.ms(total)]
+        for name in names:
+            ms = parts.get(name)
+            cells.append(None if ms is None else f"{ms:,.2f} ({100 * ms / total:.0f} %)" if total > 0 else units.ms(ms))
+        rows.append(Row(cells, "whole" if rung.name == ladder.chosen else "part"))
+    return Table(columns, rows)
+
+
+def _needs(needs: Sequence[Need]) -> Table:
+    columns = [Column("Part", numeric=False), Column("Now (ms)"), Column("% of the total"), Column("Must fall to (ms)")]
+    columns += [Column("Faster by"), Column("What was tried on it", numeric=False)]
+    rows = []
+    for need in needs:
+        if need.share < SMALL and need is not needs[0]:
+            continue
+        cells = [units.plain(need.part), units.ms(need.ms), units.percent(need.share)]
+        enough = need.needed_ms is not None
+        cells += [units.ms(need.needed_ms) if enough else "not enough alone"]
+        cells += [f"{need.ms / need.needed_ms:.1f} ×" if need.needed_ms else None]
+        tried = brief("; ".join(need.treatments)) or "nothing applies"
+        rows.append(Row([*cells, tried], share=need.share))
+    return Table(columns, rows)
+
+
+def _told(result: Result, ladder: Ladder) -> tuple[list[str], list[dict[str, float]]]:
+    """Names of the parts told apart, and of each rung their milliseconds with the rest, which add up to the whole."""
+    totals = [result.measurement(rung.name).samples.summary.median for rung in ladder.rungs]
+    largest: dict[str, float] = {}
+    for rung, total in zip(ladder.rungs, totals, strict=True):
+        for name, ms in rung.parts.items():
+            largest[name] = max(largest.get(name, 0.0), ms / total if total > 0 else 0.0)
+    ranked = sorted((name for name, share in largest.items() if share >= SMALL), key=lambda name: -largest[name])
+    names = [name for name in largest if name in ranked[:MOST] and name != REST]
+    told = []
+    for rung, total in zip(ladder.rungs, totals, strict=True):
+        parts = {name: ms for name, ms in rung.parts.items() if name in names}
+        told.append({**parts, REST: max(0.0, total - sum(parts.values()))})
+    return [*names, REST], told
+
+
+def _missing(ladder: Ladder) -> str:
+    alone = [need for need in ladder.needs if need.needed_ms]
+    if not alone:
+        return "No part alone can make up for that: several must shrink."
+    need = max(alone, key=lambda one: one.ms)
+    fall = f"{need.ms:.3g} → {need.needed_ms:.3g} ms ({need.ms / (need.needed_ms or 1):.1f} ×)"
+    return f"What is missing: {units.plain(need.part)} would have to fall from {fall}, all else as it is."
+
+
+def _ended(ladder: Ladder) -> str:
+    return "it was interrupted" if ladder.ended == "interrupted" else units.plain(ladder.ended)
+
+
+def _kept(ladder: Ladder) -> list[Rung]:
+    names = [rung.name for rung in ladder.rungs]
+    return ladder.rungs[: names.index(ladder.chosen) + 1]
+
+
+def _bought(result: Result, ladder: Ladder, rung: Rung) -> str:
+    before = ladder.rungs[[one.name for one in ladder.rungs].index(rung.name) - 1]
+    found = _comparison(result, before.name, rung.name)
+    return rung.effect if found is None else f"{_factor(found)}, {rung.effect}"
+
+
+def _comparison(result: Result, baseline: str, candidate: str) -> Comparison | None:
+    return next((c for c in result.comparisons if (c.baseline, c.candidate) == (baseline, candidate)), None)
+
+
+def _agreement(result: Result, ladder: Ladder, rung: Rung) -> Agreement | None:
+    found = _comparison(result, ladder.rungs[0].name, rung.name)
+    return found.agreement if found is not None else None
+
+
+def _gain(found: Comparison | None) -> list[str | None]:
+    if found is None or found.verdict.ratio <= 0:
+        return [None, None]
+    return [f"{1 / found.verdict.ratio:.2f}", _inverse(found.verdict.interval)]
+
+
+def _factor(found: Comparison) -> str:
+    return f"{1 / found.verdict.ratio:.2f} × [{_inverse(found.verdict.interval)}]" if found.verdict.ratio > 0 else "–"
+
+
+def _inverse(interval: Interval) -> str | None:
+    if interval.low <= 0 or interval.high <= 0:
+        return None
+    return f"{1 / interval.high:.2f} to {1 / interval.low:.2f}"
+
+
+def _label(index: int, rung: Rung) -> str:
+    return f"{index}  {brief(rung.treatment)}" if index else units.plain(rung.name)
+
+
+def _short(index: int, rung: Rung) -> str:
+    label = _label(index, rung)
+    return label if len(label) <= 44 else f"{label[:20]}…{label[-22:]}"
+
+
+def _ms(m: Measurement) -> str:
+    return str(units.ms(m.samples.summary.median, 1 if m.samples.summary.median >= 100 else 2))
+
+
+def _hz(m: Measurement) -> str:
+    hz = 1e3 / m.samples.summary.median if m.samples.summary.median > 0 else 0.0
+    return f"{hz:,.1f}" if hz >= 10 else f"{hz:.3g}"

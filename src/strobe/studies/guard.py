@@ -1,0 +1,77 @@
+"""The guard: how far the actions may move from those of the untouched policy, written ``cosine>=0.999``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from strobe.errors import UserError, nearest
+from strobe.results.schema import Agreement
+from strobe.studies.compare import NOT_FINITE
+
+DEFAULT = "cosine>=0.999"
+# Figure of an agreement → which side of its limit is allowed.
+FIGURES = {"cosine": ">=", "largest_error": "<=", "mean_error": "<="}
+HOW = "write FIGURE>=LIMIT or FIGURE<=LIMIT, such as cosine>=0.999 or largest_error<=0.01, separated by commas"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Limits that all hold at once. Errors are in the action's own units."""
+
+    limits: tuple[tuple[str, float], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Guard:
+        """``'cosine>=0.999, largest_error<=0.01'``. Raises UserError."""
+        limits: dict[str, float] = {}
+        for part in filter(None, (one.strip() for one in text.split(","))):
+            found = re.fullmatch(r"([A-Za-z_-]+)\s*(>=|<=|=>|=<|==|=|<|>)\s*(.*)", part)
+            if found is None:
+                raise UserError(f"--guard='{part}': {HOW}")
+            name, sign, raw = found[1].replace("-", "_"), found[2], found[3]
+            if name not in FIGURES:
+                raise UserError(f"--guard='{part}': no figure '{name}': {nearest(name, FIGURES)}")
+            if sign != FIGURES[name]:
+                raise UserError(f"--guard='{part}': {name} is guarded by {FIGURES[name]}")
+            if name in limits:
+                raise UserError(f"--guard='{text}': {name} is there twice")
+            limits[name] = _limit(name, raw, part)
+        if not limits:
+            raise UserError(f"--guard='{text}': {HOW}")
+        return cls(tuple(limits.items()))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}{FIGURES[name]}{limit:g}" for name, limit in self.limits)
+
+    def broken(self, agreement: Agreement) -> str:
+        """Which limit is overstepped, in words; '' where all hold."""
+        if NOT_FINITE in agreement.note:  # errors are taken over what is finite, and would vouch for the rest
+            return agreement.note.split(",")[0] if "numbers" in agreement.note else NOT_FINITE
+        for name, limit in self.limits:
+            value = float(getattr(agreement, name))
+            if not (value >= limit if FIGURES[name] == ">=" else value <= limit):
+                return (
+                    f"{name.replace('_', ' ')} {_apart(value, limit)} {'<' if FIGURES[name] == '>=' else '>'} {limit:g}"
+                )
+        return ""
+
+
+def _limit(name: str, raw: str, part: str) -> float:
+    try:
+        value = float(raw)
+    except ValueError:
+        raise UserError(f"--guard='{part}': '{raw}' is not a number") from None
+    if name == "cosine" and not -1 <= value <= 1:
+        raise UserError(f"--guard='{part}': a cosine lies between -1 and 1")
+    if name != "cosine" and not 0 <= value < float("inf"):
+        raise UserError(f"--guard='{part}': an error is 0 or more")
+    return value
+
+
+def _apart(value: float, limit: float) -> str:
+    """``value`` with as many figures as it takes to see that it is not ``limit``."""
+    for figures in range(4, 17):
+        if float(f"{value:.{figures}g}") != limit:
+            return f"{value:.{figures}g}"
+    return repr(value)

@@ -1,0 +1,609 @@
+"""Optimize: climb from the policy as it is to a target rate, one treatment at a time, each shown and guarded.
+
+At every rung the candidates for the part that costs most are tried first. A try is what was kept so far against the
+same with the candidate, in alternation; it is kept where the verdict says faster and where all that is on together
+stays within the guard of the untouched policy, on the same observations with the same noise. Treatments interact, so
+none is judged alone. One interleaved run of all rungs gives the ladder's figures.
+"""
+
+from __future__ import annotations
+
+import gc
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.measure import budget as budgets
+from strobe.measure.cut import cut
+from strobe.measure.sampling import Budget, Progress
+from strobe.measure.verdicts import difference_interval, paired_verdict, unpaired_verdict
+from strobe.results.budget import Latency
+from strobe.results.schema import (
+    Agreement,
+    Comparison,
+    Ladder,
+    Measurement,
+    Outcome,
+    Result,
+    Rung,
+    Try,
+    Verdict,
+)
+from strobe.studies.breakdown import begin
+from strobe.studies.candidates import Candidate, Choice, candidates, in_order, largest, strongest, together
+from strobe.studies.compare import SEVERAL_COPIES, agree, judge
+from strobe.studies.guard import DEFAULT, Guard
+from strobe.studies.measuring import Measured, Options, Outputs, Reporter, Silent, measure
+from strobe.subjects.subject import Subject
+from strobe.timeline import Section
+from strobe.treatments import catalogue
+from strobe.treatments.treatment import Spec, Treatment, Variant
+
+AS_IT_IS = "as it is"
+# Rounds of a try or of the closing run, at the least: with eight pairs a verdict reaches its 99 %.
+ROUNDS = 10
+GUARDED = 16  # observations with noise of their own that a try is guarded on, at most
+FIRST = 2  # of them before it is timed, so that what is wrong costs little
+TRY_S = (2.0, 8.0)  # the least and the most that a try is sampled for, unless its rounds take longer
+CLOSING_SHARE = 0.15  # of the time limit, kept for the closing run
+NOT_INTERLEAVED = (
+    "the climb was interrupted before its closing run: a rung's figures are from its own try, in alternation with the "
+    "rung before it, and it is set against the policy as it is across two runs"
+)
+
+
+class Climbing(Reporter, Protocol):
+    """Where the climb says what it is doing, and what came of each try."""
+
+    def doing(self, what: str) -> None:
+        """Something passing, gone once it is done."""
+
+    def said(self, line: str) -> None:
+        """A line that stays."""
+
+
+class SilentClimb(Silent):
+    """Says nothing."""
+
+    def doing(self, what: str) -> None: ...
+
+    def said(self, line: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Where to climb to and by what.
+
+    Args:
+        target_hz: control loops per second: a chunk must be ready within one.
+        everything: go on through all candidates once the target is reached.
+        time_limit: seconds for all of it, the closing run included; None for what suits the subject.
+        start: treatments that are on from the first rung, whatever they buy; the guard holds for them too.
+    """
+
+    target_hz: float = 20.0
+    guard: Guard = field(default_factory=lambda: Guard.parse(DEFAULT))
+    choice: Choice = field(default_factory=Choice)
+    start: tuple[Spec, ...] = ()
+    everything: bool = False
+    time_limit: float | None = None
+
+
+def optimize(
+    subject: Subject,
+    aim: Aim,
+    options: Options,
+    base: Sequence[Treatment] = (),
+    reporter: Climbing | None = None,
+) -> tuple[Result, list[Section]]:
+    """Climb, then measure all rungs in one interleaved run; Ctrl-C keeps what was climbed.
+
+    Args:
+        options: its budget is the closing run's.
+        base: treatments of the untouched policy itself (Real-Time Chunking), on in everything that is measured.
+
+    Returns:
+        The result, without findings, and the sections of the closing run.
+
+    Raises:
+        UserError: the start does not apply, or breaks the guard.
+        KeyboardInterrupt: before the policy as it is was measured.
+    """
+    climb = _Climb(subject, aim, options, tuple(base), reporter or SilentClimb())
+    return climb.run()
+
+
+def default_limit(chunk_s: float, device: str) -> float:
+    """Seconds for a climb: 90, or 300 where compiling pays; for slow chunks the time of two hundred."""
+    return max(90.0 if device == "cpu" else 300.0, 200 * chunk_s if chunk_s > 2 else 0.0)
+
+
+@dataclass
+class _Step:
+    """A rung while the climb goes on."""
+
+    variant: Variant
+    specs: tuple[Spec, ...]
+    measurement: Measurement
+    added: Candidate | None = None
+    part: str = ""
+    build_s: float | None = None
+    verdict: Verdict | None = None
+    agreement: Agreement | None = None
+
+    @property
+    def ms(self) -> float:
+        return self.measurement.samples.summary.median
+
+
+class _Climb:
+    def __init__(
+        self, subject: Subject, aim: Aim, options: Options, base: tuple[Treatment, ...], reporter: Climbing
+    ) -> None:
+        self.subject, self.aim, self.options, self.base, self.reporter = subject, aim, options, base, reporter
+        self.target_ms = 1e3 / aim.target_hz
+        self.started = time.perf_counter()
+        self.limit = aim.time_limit or 0.0
+        self.call = subject.call("inference", options.batch_size)
+        self.reference: list[Tensor] = []  # of the untouched policy, by the index of observation and noise
+        self.steps: list[_Step] = []
+        self.tries: list[Try] = []
+        self.tried: dict[str, int] = {}  # candidate → rungs that were there when it was last tried
+        self.again: dict[str, int] = {}  # candidate → how often
+        self.made: dict[tuple[str, ...], Treatment] = {}
+
+    def run(self) -> tuple[Result, list[Section]]:
+        title = f"{self.subject.info.name}: a ladder to {self.aim.target_hz:g} Hz"
+        result = begin(self.subject, "optimize", title, self.options, self.reporter)
+        self._start()
+        try:
+            ended = self._climb()
+        except KeyboardInterrupt:
+            ended, result.status = "interrupted", "interrupted"
+        measured: Measured | None = None
+        if result.status == "complete":
+            try:
+                measured = self._close(result)
+            except KeyboardInterrupt:
+                measured = None
+            if measured is None or measured.interrupted:
+                result.status = "interrupted"
+        if measured is not None and _enough(measured, len(self.steps)):
+            result.measurements = measured.measurements
+            result.comparisons = _judged(measured)
+        else:
+            measured = None
+            result.measurements = [step.measurement for step in self.steps]
+            result.comparisons = self._from_tries()
+            if len(self.steps) > 1:
+                result.notes.append(NOT_INTERLEAVED)
+        if self.options.counted and len(self.steps) > 1:
+            result.notes.append(SEVERAL_COPIES)
+        result.ladder = self._ladder(result, ended, interleaved=measured is not None)
+        return result, measured.sections if measured is not None else []
+
+    # The climb
+
+    def _start(self) -> None:
+        """Measure the policy as it is, with what was asked to start with, and keep what it does."""
+        self.reporter.stage("the policy as it is")
+        untouched = Variant(AS_IT_IS, self.base)
+        self._once(untouched, 0)
+        begun = time.perf_counter()
+        self._once(untouched, 0)
+        chunk_s = time.perf_counter() - begun
+        self.limit = self.limit or default_limit(chunk_s, self.subject.device.type)
+        variants = [untouched]
+        if self.aim.start:
+            variants.append(self._variant(1, self.aim.start))
+        seconds = max(TRY_S[0], (ROUNDS + 1) * chunk_s * len(variants))
+        measured = self._measure(variants, seconds, "the policy as it is")
+        if measured.interrupted and len(measured.measurements) < len(variants):
+            raise KeyboardInterrupt
+        self.reference = measured.outputs.first(AS_IT_IS)
+        first, *others = measured.measurements
+        self.steps.append(_Step(untouched, (), first))
+        self.reporter.said(f"as it is: {_ms(self.steps[0].ms)} ({1e3 / self.steps[0].ms:.1f} Hz)")
+        for started in others:
+            self._started(variants[1], started, measured)
+
+    def _started(self, variant: Variant, taken: Measurement, measured: Measured) -> None:
+        agreement = self._agreement(measured.outputs.first(variant.name))
+        if broken := self.aim.guard.broken(agreement):
+            raise UserError(f"--start does not hold the guard by itself: {broken}; change --guard or --start")
+        verdict = _verdict(measured, AS_IT_IS, variant.name)
+        candidate = Candidate(self.aim.start, (), strongest(treatment.effect for treatment in variant.treatments), 0)
+        build = _build(measured, variant.name)
+        self.steps.append(_Step(variant, self.aim.start, taken, candidate, "", build, verdict, agreement))
+        self.reporter.said(f"rung 1, asked for: {candidate.text}: {_times(verdict)}, cosine {agreement.cosine:.6f}")
+
+    def _climb(self) -> str:
+        """Try candidate after candidate. Returns why it ended."""
+        while True:
+            if self._reached() and not self.aim.everything:
+                self._leave("the target was reached before")
+                return "the target was reached" if len(self.steps) > 1 else "the policy meets the target as it is"
+            found = self._next()
+            if not found:
+                return "nothing was left to try"
+            # What is quick may still fit where what comes first does not.
+            fitting = next((candidate for candidate in found if self._needed(candidate) <= self._left()), None)
+            if fitting is None:
+                left = max(self._left(), 0.0)
+                builds = sum(1 for candidate in found if candidate.build_s)
+                self._leave(f"{left:.0f} s were left", found)
+                what = "" if builds < len(found) else ", all of which take long to build"
+                return f"the time limit of {self.limit:.0f} s was reached with {len(found)} left to try{what}"
+            self._try(fitting, sum(1 for one in found if not one.build_s))
+
+    def _reached(self) -> bool:
+        summary = self.steps[-1].measurement.samples.summary
+        return (summary.interval.high if summary.interval is not None else summary.median) <= self.target_ms
+
+    def _next(self) -> list[Candidate]:
+        """What may be tried now, in order: what was not tried yet, then once more what showed no difference before."""
+        now = self.steps[-1]
+        undo = now.variant.apply(self.subject)
+        try:
+            found = candidates(self.subject, self.aim.choice)
+        finally:
+            undo()
+        on = {catalogue.told(spec) for step in self.steps for spec in step.specs}
+        found = [c for c in found if not {catalogue.told(spec) for spec in c.specs} <= on]
+        new = [c for c in found if c.text not in self.tried]
+        once_more = [c for c in found if c.text in self.tried and self._worth_another(c)]
+        return [*in_order(new, now.measurement), *in_order(once_more, now.measurement)]
+
+    def _worth_another(self, candidate: Candidate) -> bool:
+        """Cheap, undecided, and others were kept since: then it may be a larger share of what is left."""
+        last = next(one for one in reversed(self.tries) if one.treatment == candidate.text)
+        undecided = last.outcome in ("no difference shown", "too noisy")
+        since = self.tried[candidate.text] < len(self.steps)
+        return undecided and since and not candidate.build_s and self.again.get(candidate.text, 0) < 1
+
+    def _leave(self, why: str, found: Sequence[Candidate] | None = None) -> None:
+        now = self.steps[-1]
+        for candidate in self._next() if found is None else found:
+            if candidate.text not in self.tried:
+                build = f", and building it can take {candidate.build_s:.0f} s" if candidate.build_s else ""
+                self._record(candidate, "not tried", f"{why}{build if found is not None else ''}", now)
+
+    def _needed(self, candidate: Candidate) -> float:
+        """Seconds that a try takes at the least."""
+        return candidate.build_s + (2 * (ROUNDS + 1) + FIRST + 1) * self.steps[-1].ms / 1e3
+
+    def _left(self) -> float:
+        """Seconds until the closing run must begin."""
+        return self.started + self.limit - time.perf_counter() - self._closing()
+
+    def _closing(self) -> float:
+        """Seconds for the closing run: rounds of all rungs and of one more, and what counting takes."""
+        each = [step.ms / 1e3 for step in self.steps]
+        return max((ROUNDS + 1) * (sum(each) + each[-1]) + self._counting(), CLOSING_SHARE * self.limit)
+
+    def _counting(self) -> float:
+        """Seconds for a call of each rung under the dispatch mode that counts, roughly."""
+        return sum(4 * step.ms / 1e3 + 0.3 for step in self.steps) if self.options.counted else 0.0
+
+    def _try(self, candidate: Candidate, waiting: int) -> None:
+        """Try ``candidate`` on top of what was kept, and keep it if it is faster and within the guard.
+
+        ``waiting``: how many that are quick to build share the time that is left.
+        """
+        before, number = self.steps[-1], len(self.steps)
+        if candidate.text in self.tried:
+            self.again[candidate.text] = self.again.get(candidate.text, 0) + 1
+        self.tried[candidate.text] = number
+        part, share = largest(candidate, before.measurement)
+        where = f" on {part} ({100 * share:.0f} % of {_ms(before.ms)})" if part else f" on the whole ({_ms(before.ms)})"
+        head = f"rung {number}: {candidate.text}{where}"
+        self.reporter.doing(f"{head}{', building it first' if candidate.build_s else ''}")
+        try:
+            outcome, reason, said = self._judge(candidate, part, waiting)
+        except UserError as error:
+            outcome, reason, said = "does not apply", str(error), ""
+            self._record(candidate, outcome, reason, before)
+        except Exception as error:  # one treatment that fails must not cost the ladder
+            outcome, reason, said = "failed", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", ""
+            self._record(candidate, outcome, reason, before)
+        if outcome == "kept":
+            self.reporter.said(f"{head}: {said} → kept")
+        else:
+            self._forget()
+            why = f"{outcome}: {reason}" if outcome in ("does not apply", "failed") else reason
+            self.reporter.said(f"{head}: {f'{said} → ' if said else ''}not kept, {why}")
+
+    def _judge(self, candidate: Candidate, part: str, waiting: int) -> tuple[Outcome, str, str]:
+        before, number = self.steps[-1], len(self.steps)
+        specs = together(before.specs, candidate.specs)
+        variant = self._variant(number, specs)
+        first_s, call_s = None, before.ms / 1e3
+        if not candidate.build_s:  # what is compiled is compiled with the probes on: a call without would build twice
+            agreement, first_s, call_s = self._look(variant)
+            if broken := self.aim.guard.broken(agreement):
+                build = max(first_s - call_s, 0.0)
+                self._record(candidate, "guard", f"guard: {broken}", before, agreement=agreement, build_s=build)
+                return "guard", f"guard: {broken} ({agreement.observations} observations)", ""
+        round_s = before.ms / 1e3 + call_s
+        seconds = min(max(self._left() / max(waiting, 1), TRY_S[0]), TRY_S[1])
+        measured = self._measure([before.variant, variant], max(seconds, (ROUNDS + 1) * round_s), None)
+        if measured.interrupted:
+            raise KeyboardInterrupt
+        after = measured.measurements[-1]
+        build = _build(measured, variant.name, first_s)
+        verdict = _verdict(measured, before.variant.name, variant.name)
+        agreement = self._agreement(measured.outputs.first(variant.name))
+        said = f"{_times(verdict)}, cosine {agreement.cosine:.6f}"
+        broken = self.aim.guard.broken(agreement)
+        outcome, reason = _outcome(verdict, broken)
+        self._record(candidate, outcome, reason, before, verdict, agreement, build)
+        if outcome != "kept":
+            return outcome, reason, f"{_times(verdict)}" if outcome == "guard" else ""
+        self.steps.append(_Step(variant, specs, after, candidate, part, build, verdict, agreement))
+        return outcome, "", said
+
+    def _look(self, variant: Variant) -> tuple[Agreement, float, float]:
+        """Run ``variant`` on a few observations; on more where the guard does not hold, so that this is no chance.
+
+        Returns the agreement, the seconds of putting it on with the first call, and those of the second call.
+        """
+        outputs, took = Outputs([variant.name]), []
+        for index in range(min(GUARDED, len(self.reference))):
+            begun = time.perf_counter()
+            outputs.add(variant.name, self._once(variant, index))
+            took.append(time.perf_counter() - begun)
+            if index + 1 == FIRST and not self.aim.guard.broken(self._agreement(outputs.first(variant.name))):
+                break
+        return self._agreement(outputs.first(variant.name)), took[0], took[min(1, len(took) - 1)]
+
+    def _once(self, variant: Variant, index: int) -> Tensor:
+        undo = variant.apply(self.subject)
+        try:
+            return self.call(index)
+        finally:
+            undo()
+
+    def _agreement(self, outputs: Sequence[Tensor]) -> Agreement:
+        """With the untouched policy, on as many of the same observations as both saw."""
+        count = min(len(outputs), len(self.reference), GUARDED)
+        return agree(self.reference[:count], outputs[:count])
+
+    def _measure(self, variants: Sequence[Variant], seconds: float, stage: str | None) -> Measured:
+        budget = Budget(seconds=seconds, min_iterations=ROUNDS, precision=0.01)
+        options = replace(self.options, budget=budget, counted=False)
+        return measure(self.subject, "inference", variants, options, None, _Within(self.reporter))
+
+    def _variant(self, number: int, specs: Sequence[Spec]) -> Variant:
+        """The treatments of ``specs``; those that begin like an earlier variant's are shared with it.
+
+        So a converted copy of the weights, or what was compiled, is there once. What is put on before a treatment is
+        the same for all who share it, and it need not know what comes after it.
+        """
+        treatments, began = list(self.base), ()
+        for spec in catalogue.ordered(specs):
+            began = (*began, catalogue.told(spec))
+            if began not in self.made:
+                self.made[began] = catalogue.make(spec)
+            treatments.append(self.made[began])
+        return Variant(f"rung {number}", tuple(treatments))
+
+    def _forget(self) -> None:
+        """Let go of what only a refused variant used, which may be a copy of the weights."""
+        used = {id(treatment) for step in self.steps for treatment in step.variant.treatments}
+        self.made = {began: treatment for began, treatment in self.made.items() if id(treatment) in used}
+        gc.collect()
+
+    def _record(
+        self,
+        candidate: Candidate,
+        outcome: Outcome,
+        reason: str,
+        before: _Step,
+        verdict: Verdict | None = None,
+        agreement: Agreement | None = None,
+        build_s: float | None = None,
+    ) -> None:
+        part, share = largest(candidate, before.measurement)
+        self.tries.append(
+            Try(
+                treatment=candidate.text,
+                rung=len(self.steps),
+                part=part,
+                parts=list(candidate.parts),
+                part_share=share,
+                before_ms=before.ms,
+                outcome=outcome,
+                reason=reason,
+                verdict=verdict,
+                agreement=agreement,
+                build_s=build_s,
+            )
+        )
+
+    # The ladder
+
+    def _close(self, result: Result) -> Measured:
+        """All rungs in alternation, with their FLOP and memory."""
+        self.reporter.stage(f"the closing run: {', '.join(step.variant.name for step in self.steps)}")
+        each = sum(step.ms for step in self.steps) / 1e3
+        left = self.started + self.limit - time.perf_counter() - self._counting()
+        seconds = max(min(self.options.budget.seconds, left), TRY_S[0], (ROUNDS + 1) * each)
+        options = replace(self.options, budget=replace(self.options.budget, seconds=seconds))
+        variants = [step.variant for step in self.steps]
+        return measure(self.subject, "inference", variants, options, result.machine.ceiling, _Within(self.reporter))
+
+    def _from_tries(self) -> list[Comparison]:
+        """What is known of the rungs without a run of all of them."""
+        found: list[Comparison] = []
+        for index, step in enumerate(self.steps[1:], start=1):
+            first, before = self.steps[0], self.steps[index - 1]
+            values = [one.measurement.samples.values for one in (first, step)]
+            if index > 1 and step.verdict is not None:
+                found.append(
+                    Comparison(
+                        baseline=before.variant.name,
+                        candidate=step.variant.name,
+                        verdict=step.verdict,
+                        difference_ms=step.ms - before.ms,
+                    )
+                )
+            across = unpaired_verdict(values[0], values[1], baseline_name=AS_IT_IS, candidate_name=step.variant.name)
+            own = step.verdict if index == 1 else None
+            difference, interval = difference_interval(values[0], values[1], paired=False)
+            found.append(
+                Comparison(
+                    baseline=AS_IT_IS,
+                    candidate=step.variant.name,
+                    verdict=own or across,
+                    difference=None if own else interval,
+                    difference_ms=step.ms - first.ms if own else difference,
+                    agreement=step.agreement,
+                )
+            )
+        return found
+
+    def _ladder(self, result: Result, ended: str, interleaved: bool) -> Ladder:
+        rungs: list[Rung] = []
+        for step, measurement, parts in zip(self.steps, result.measurements, cut(result.measurements), strict=True):
+            seen = agreement_of(result, measurement.name)
+            rungs.append(
+                Rung(
+                    name=measurement.name,
+                    treatment=step.added.text if step.added is not None else "",
+                    treatments=[dict(spec) for spec in step.specs],
+                    effect=step.added.effect if step.added is not None else "exact",
+                    part=step.part,
+                    build_s=step.build_s,
+                    parts=parts,
+                    guarded=seen is None or not self.aim.guard.broken(seen),
+                )
+            )
+        chosen = next(rung for rung in reversed(rungs) if rung.guarded)
+        median = result.measurement(chosen.name).samples.summary.median
+        needs = budgets.needs(Latency(steps=1, total_ms=median, parts=chosen.parts), self.target_ms)
+        for need in needs:
+            need.treatments = budgets.tried_on(self.tries, need.part)
+        return Ladder(
+            target_hz=self.aim.target_hz,
+            target_ms=self.target_ms,
+            guard=str(self.aim.guard),
+            met=median <= self.target_ms,
+            ended=ended,
+            interleaved=interleaved,
+            chosen=chosen.name,
+            rungs=rungs,
+            tries=self.tries,
+            needs=needs,
+        )
+
+
+@dataclass
+class _Within:
+    """Passes on how far a measurement is, and not what it calls itself: the climb says that."""
+
+    reporter: Climbing
+
+    def stage(self, what: str) -> None: ...
+
+    def progress(self, progress: Progress) -> None:
+        self.reporter.progress(progress)
+
+
+def agreement_of(result: Result, name: str) -> Agreement | None:
+    """How far the actions of the measurement ``name`` are from the untouched policy's; None for itself."""
+    found = (c.agreement for c in result.comparisons if c.baseline == AS_IT_IS and c.candidate == name)
+    return next(found, None)
+
+
+def recipe_of(result: Result) -> dict[str, object] | None:
+    """What a recipe holds of the ladder's chosen rung; None where that is no faster than the policy as it is."""
+    ladder = result.ladder
+    if ladder is None or ladder.chosen == AS_IT_IS:
+        return None
+    kept = ladder.rungs[: [rung.name for rung in ladder.rungs].index(ladder.chosen) + 1]
+    whole = next(c for c in result.comparisons if c.baseline == AS_IT_IS and c.candidate == ladder.chosen)
+    if whole.verdict.kind != "faster":
+        return None
+    taken = {rung.name: result.measurement(rung.name).samples.summary.median for rung in kept}
+    seen = {rung.name: agreement_of(result, rung.name) for rung in kept}
+    final = seen[ladder.chosen]
+    return {
+        "version": 1,
+        "policy": result.subject.kind,
+        "size": result.subject.size,
+        "treatments": kept[-1].treatments,
+        "guard": ladder.guard,
+        "agreement": final.model_dump() if final is not None else None,
+        "baseline_ms": taken[AS_IT_IS],
+        "ms": taken[ladder.chosen],
+        "rungs": [
+            {
+                "name": rung.treatment,
+                "ms": taken[rung.name],
+                "hz": 1e3 / taken[rung.name],
+                "times": taken[AS_IT_IS] / taken[rung.name],
+                "effect": rung.effect,
+                "cosine": getattr(seen[rung.name], "cosine", None),
+                "build_s": rung.build_s,
+            }
+            for rung in kept[1:]
+        ],
+        "device_name": result.machine.device_name,
+        "versions": {"strobe": result.strobe_version, **result.machine.versions},
+        "command": shlex.join(result.command),
+        "made": result.started.replace(microsecond=0).isoformat(),
+    }
+
+
+def _judged(measured: Measured) -> list[Comparison]:
+    """Each rung against the first and against the one before it."""
+    first, *others = measured.measurements
+    found = []
+    for index, one in enumerate(others):
+        found.append(judge(first, one, measured))
+        if index:
+            found.append(judge(others[index - 1], one, measured))
+    return found
+
+
+def _enough(measured: Measured, rungs: int) -> bool:
+    """Whether the closing run can be judged, though it may have been interrupted."""
+    kept = [len(m.samples.values) for m in measured.measurements]
+    return len(kept) == rungs and (not measured.interrupted or min(kept) >= ROUNDS - 2)
+
+
+def _verdict(measured: Measured, before: str, after: str) -> Verdict:
+    samples = measured.collected.samples
+    return paired_verdict(samples[before].values, samples[after].values, baseline_name=before, candidate_name=after)
+
+
+def _outcome(verdict: Verdict, broken: str) -> tuple[Outcome, str]:
+    low, high = verdict.interval.low, verdict.interval.high
+    if verdict.kind == "faster":
+        return ("guard", f"guard: {broken}") if broken else ("kept", "")
+    if verdict.kind == "slower":
+        return "slower", f"slower: {verdict.ratio:.2f}× the time [{low:.2f}, {high:.2f}]"
+    shown = f"seen {_times(verdict)}"
+    said = "no difference shown" if verdict.kind == "no difference shown" else "too noisy to say"
+    return verdict.kind, f"{said} ({shown})"
+
+
+def _times(verdict: Verdict) -> str:
+    low, high = 1 / verdict.interval.high, 1 / verdict.interval.low
+    word = "faster" if verdict.kind == "faster" else "as fast"
+    return f"{1 / verdict.ratio:.2f}× {word} [{low:.2f}, {high:.2f}]"
+
+
+def _build(measured: Measured, name: str, first_s: float | None = None) -> float:
+    """Seconds of putting ``name`` on and its first call, beyond what a call takes; ``first_s`` if that was before."""
+    median = measured.collected.samples[name].summary.median
+    return max((measured.first_s.get(name, 0.0) if first_s is None else first_s) - median / 1e3, 0.0)
+
+
+def _ms(value: float) -> str:
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"

@@ -1,0 +1,340 @@
+"""The climb: what is faster and right is kept, what is not is refused with its reason, alone or in combination."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sleeper import HEAD_MS, Planted, Sleeper, entry
+
+from strobe.errors import UserError
+from strobe.measure.sampling import Budget
+from strobe.results import store
+from strobe.results.schema import Agreement
+from strobe.studies import optimize as study
+from strobe.studies.budget import budget
+from strobe.studies.candidates import Choice, together
+from strobe.studies.guard import Guard
+from strobe.studies.measuring import Options
+from strobe.studies.optimize import AS_IT_IS, Aim, optimize, recipe_of
+from strobe.treatments import catalogue
+from strobe.treatments.treatment import COMPILED
+
+SKIP = Planted("skip", lambda _: {"vision": 0.0})
+SLOW = Planted("slow", lambda _: {"vision": 14.0})
+WRONG = Planted("wrong", lambda _: {"vision": 0.0}, lambda chunk, _, __: chunk + torch.tensor([0.5, 0.0]))
+TIDY = Planted("tidy", lambda _: {"head": 0.0})
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "TRY_S", (0.2, 1.0))
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch):
+    def planted(*entries):
+        monkeypatch.setattr(catalogue, "ENTRIES", entries)
+
+    return planted
+
+
+class Lines(study.SilentClimb):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def said(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def climb(hz: float = 1000.0, iterations: int | None = 10, reporter: study.Climbing | None = None, **aim):
+    options = Options(Budget(iterations=iterations, seconds=2.0), batch_size=1, counted=False)
+    result, _ = optimize(Sleeper(), Aim(target_hz=hz, **{"time_limit": 30.0, **aim}), options, reporter=reporter)
+    return result
+
+
+def outcomes(result):
+    return {one.treatment: one.outcome for one in result.ladder.tries}
+
+
+def test_what_is_faster_and_exact_is_kept_and_told(plant):
+    plant(entry(SKIP, "vision"))
+    lines = Lines()
+    result = climb(hz=150.0, reporter=lines)
+    ladder = result.ladder
+    assert [rung.treatment for rung in ladder.rungs] == ["", "skip=true"]
+    assert [m.name for m in result.measurements] == [AS_IT_IS, "rung 1"]
+    assert (ladder.met, ladder.chosen, ladder.interleaved) == (True, "rung 1", True)
+    assert ladder.ended == "the target was reached"
+    assert ladder.rungs[1].treatments == [{"skip": True}]
+    assert ladder.rungs[0].parts["vision"] > ladder.rungs[0].parts["head"] > ladder.rungs[1].parts["vision"]
+    (comparison,) = result.comparisons
+    assert comparison.verdict.kind == "faster"
+    assert comparison.agreement.cosine == pytest.approx(1)
+    assert comparison.agreement.observations == 10
+    assert ladder.needs == []
+    said = next(line for line in lines.lines if line.startswith("rung 1"))
+    assert "skip=true on vision (6" in said
+    assert said.endswith("cosine 1.000000 → kept")
+    assert "× faster [" in said
+
+
+def test_what_is_faster_but_wrong_is_refused_with_its_cosine(plant):
+    plant(entry(WRONG, "vision"))
+    result = climb()
+    (one,) = result.ladder.tries
+    assert one.outcome == "guard"
+    assert one.reason.startswith("guard: cosine 0.9")
+    assert one.reason.endswith("< 0.999")
+    assert one.agreement.cosine < 0.999
+    assert [rung.name for rung in result.ladder.rungs] == [AS_IT_IS]
+    assert recipe_of(result) is None
+
+
+def test_a_looser_guard_keeps_it_and_another_figure_refuses_it_again(plant):
+    plant(entry(WRONG, "vision"))
+    assert outcomes(climb(guard=Guard.parse("cosine>=0.9")))["wrong=true"] == "kept"
+    result = climb(guard=Guard.parse("cosine>=0.9, largest_error<=0.4"))
+    assert result.ladder.tries[0].reason == "guard: largest error 0.5 > 0.4"
+
+
+def test_what_is_slower_is_refused(plant):
+    plant(entry(SLOW, "vision"))
+    (one,) = climb().ladder.tries
+    assert one.outcome == "slower"
+    assert one.reason.startswith("slower: 1.")
+    assert one.verdict.kind == "slower"
+
+
+def test_right_alone_and_wrong_together_is_refused(plant):
+    def together_wrong(chunk, _, on):
+        return -chunk if {"first", "second"} <= on else chunk
+
+    first = Planted("first", lambda _: {"vision": 0.0}, together_wrong)
+    second = Planted("second", lambda _: {"head": 0.0})
+    plant(entry(first, "vision"), entry(second, "head"))
+    result = climb()
+    assert outcomes(result) == {"first=true": "kept", "second=true": "guard"}
+    assert result.ladder.tries[1].agreement.cosine < 0
+    plant(entry(second, "head"))
+    assert outcomes(climb()) == {"second=true": "kept"}
+
+
+def test_two_rungs_are_judged_against_the_first_and_the_one_before(plant):
+    plant(entry(TIDY, "head"), entry(SKIP, "vision"))
+    result = climb()
+    assert [rung.treatment for rung in result.ladder.rungs] == ["", "skip=true", "tidy=true"], "the costly part first"
+    assert {(c.baseline, c.candidate) for c in result.comparisons} == {
+        (AS_IT_IS, "rung 1"),
+        (AS_IT_IS, "rung 2"),
+        ("rung 1", "rung 2"),
+    }
+    assert result.ladder.met, "1000 Hz are nothing where nothing is left to do"
+    recipe = recipe_of(result)
+    assert recipe is not None
+    assert recipe["treatments"] == [{"skip": True}, {"tidy": True}]
+    assert recipe["ms"] < recipe["baseline_ms"]
+    assert [rung["name"] for rung in recipe["rungs"]] == ["skip=true", "tidy=true"]
+    assert recipe["agreement"]["cosine"] == pytest.approx(1)
+
+
+def test_exact_comes_before_rounding_and_a_part_before_the_whole(plant):
+    nothing = [Planted(name) for name in ("rounds", "whole", "exact", "small")]
+    plant(
+        entry(nothing[0], "vision", effect="rounding"),
+        entry(nothing[1]),
+        entry(nothing[2], "vision"),
+        entry(nothing[3], "head"),
+        entry(Planted("late"), "vision", rank=COMPILED),
+    )
+    result = climb(time_limit=20.0)
+    tried = [one.treatment for one in result.ladder.tries]
+    assert tried == ["exact=true", "rounds=true", "whole=true", "small=true", "late=true"]
+    late = result.ladder.tries[-1]
+    assert late.outcome == "not tried"
+    assert "building it can take 60 s" in late.reason
+    assert "all of which take long to build" in result.ladder.ended
+
+
+def test_what_showed_no_difference_gets_another_chance_after_a_rung(plant):
+    second = Planted("second", lambda subject: {"vision": 1.0} if "first" in subject.on else {})
+    first = Planted("first", lambda _: {"head": 0.0})
+    plant(entry(first, "head", rank=0), entry(second, "vision"))
+    result = climb()
+    assert [(one.treatment, one.outcome) for one in result.ladder.tries] == [
+        ("second=true", "no difference shown"),
+        ("first=true", "kept"),
+        ("second=true", "kept"),
+    ] or result.ladder.tries[0].outcome == "too noisy"
+    assert [rung.treatment for rung in result.ladder.rungs] == ["", "first=true", "second=true"]
+
+
+def test_the_target_stops_the_climb_unless_all_is_asked_for(plant):
+    plant(entry(SKIP, "vision"), entry(TIDY, "head"))
+    result = climb(hz=150.0)
+    assert outcomes(result) == {"skip=true": "kept", "tidy=true": "not tried"}
+    assert outcomes(climb(hz=150.0, everything=True)) == {"skip=true": "kept", "tidy=true": "kept"}
+    met = climb(hz=10.0)
+    assert met.ladder.ended == "the policy meets the target as it is"
+    assert [m.name for m in met.measurements] == [AS_IT_IS]
+
+
+def test_a_missed_target_says_what_must_shrink_and_what_was_tried(plant):
+    plant(entry(SKIP, "vision"), entry(Planted("idle"), "head"))
+    result = climb(hz=1e3 / (HEAD_MS / 2))
+    assert not result.ladder.met
+    (need,) = [need for need in result.ladder.needs if need.part == "head"]
+    assert 0 < need.needed_ms < need.ms
+    assert len(need.treatments) == 1
+    assert need.treatments[0].startswith("idle=true: ")
+
+
+def test_the_time_limit_leaves_the_rest_untried_and_keeps_the_run(plant):
+    plant(entry(SKIP, "vision"))
+    result = climb(time_limit=0.3)
+    assert outcomes(result) == {"skip=true": "not tried"}
+    assert "the time limit of 0 s was reached" in result.ladder.ended
+    assert result.status == "complete"
+    assert len(result.measurements[0].samples.values) >= 8
+
+
+def test_what_does_not_apply_or_fails_costs_nothing_but_itself(plant):
+    def refuse():
+        raise UserError("it needs a GPU")
+
+    def fail():
+        raise RuntimeError("shapes\ndo not fit")
+
+    plant(entry(Planted("needy", on_apply=refuse), "vision"), entry(Planted("broken", on_apply=fail), "vision"),
+          entry(SKIP, "vision"))  # fmt: skip
+    result = climb()
+    reasons = {one.treatment: (one.outcome, one.reason) for one in result.ladder.tries}
+    assert reasons["needy=true"] == ("does not apply", "it needs a GPU")
+    assert reasons["broken=true"] == ("failed", "RuntimeError: shapes do not fit")
+    assert reasons["skip=true"][0] == "kept"
+
+
+def test_ctrl_c_in_a_try_keeps_what_was_climbed(plant):
+    def press():
+        raise KeyboardInterrupt
+
+    plant(entry(SKIP, "vision"), entry(Planted("pressed", on_apply=press), "head"))
+    result = climb()
+    assert result.status == "interrupted"
+    assert [m.name for m in result.measurements] == [AS_IT_IS, "rung 1"]
+    assert (result.ladder.ended, result.ladder.interleaved) == ("interrupted", False)
+    assert result.comparisons[0].verdict.kind == "faster"
+    assert result.comparisons[0].agreement.cosine == pytest.approx(1)
+    assert recipe_of(result) is not None
+    assert any("interrupted before its closing run" in note for note in result.notes)
+
+
+def test_ctrl_c_in_the_closing_run_keeps_the_tries(plant):
+    class Press(study.SilentClimb):
+        pressed = False
+
+        def stage(self, what: str) -> None:
+            self.pressed |= what.startswith("the closing run")
+
+    reporter, calls = Press(), []
+
+    def press():
+        if reporter.pressed:
+            calls.append(1)
+            if len(calls) > 3:
+                raise KeyboardInterrupt
+
+    skip = Planted("skip", lambda _: {"vision": 0.0}, on_apply=press)
+    plant(entry(skip, "vision"), entry(TIDY, "head"))
+    result = climb(reporter=reporter)
+    assert result.status == "interrupted"
+    assert [m.name for m in result.measurements] == [AS_IT_IS, "rung 1", "rung 2"]
+    assert {c.verdict.pairs == 0 for c in result.comparisons} == {True, False}, "two runs are not paired"
+
+
+def test_lossy_ones_are_tried_only_where_they_are_allowed_or_named(plant):
+    lossy = entry(SKIP, "vision", effect="lossy")
+    plant(lossy)
+    assert climb().ladder.tries == []
+    assert outcomes(climb(choice=Choice(effects=("lossy",)))) == {"skip=true": "kept"}
+    assert outcomes(climb(choice=Choice(own=(({"skip": True},),)))) == {"skip=true": "kept"}
+    plant(lossy, entry(TIDY, "head"))
+    every = ("exact", "rounding", "lossy")
+    assert outcomes(climb(choice=Choice(effects=every, only=("tidy",)))) == {"tidy=true": "kept"}
+    assert outcomes(climb(choice=Choice(effects=every, skip=("tidy",)))) == {"skip=true": "kept"}
+
+
+def test_a_start_is_on_from_the_first_rung_and_must_hold_the_guard(plant):
+    plant(entry(SKIP, "vision"), entry(WRONG, "vision"))
+    result = climb(start=({"skip": True},), choice=Choice(only=("skip",)))
+    assert [rung.treatment for rung in result.ladder.rungs] == ["", "skip=true"]
+    assert result.ladder.tries == []
+    with pytest.raises(UserError, match=r"--start does not hold the guard by itself: cosine 0\.9\d+ < 0\.999"):
+        climb(start=({"wrong": True},))
+
+
+def test_a_rung_that_breaks_the_guard_on_more_observations_is_not_chosen(plant):
+    late = Planted("late", lambda _: {"head": 0.0}, lambda chunk, index, _: -chunk if index > study.GUARDED else chunk)
+    plant(entry(SKIP, "vision"), entry(late, "head"))
+    result = climb(iterations=study.GUARDED + 10)
+    assert outcomes(result) == {"skip=true": "kept", "late=true": "kept"}
+    assert [rung.guarded for rung in result.ladder.rungs] == [True, True, False]
+    assert result.ladder.chosen == "rung 1"
+    recipe = recipe_of(result)
+    assert recipe is not None
+    assert recipe["treatments"] == [{"skip": True}]
+
+
+def test_the_run_is_kept_read_again_and_has_a_budget(plant, tmp_path):
+    plant(entry(SKIP, "vision"))
+    result = climb()
+    store.save(result, tmp_path / "run")
+    assert store.load(tmp_path / "run") == result
+    found = budget([tmp_path / "run"], 1000.0, 30.0)
+    assert [one.source for one in found.latencies] == ["rung 1"], "rungs are not repeats of one another"
+    assert next(need for need in found.needs if need.part == "vision").treatments == ["skip=true: kept"]
+
+
+def test_a_setting_takes_the_place_of_another_value_of_it():
+    ten, five = {"policy.num_inference_steps": 10}, {"policy.num_inference_steps": 5}
+    vision = {"precision": "bf16", "precision.part": "model.backbone"}
+    whole, half = {"precision": "bf16"}, {"precision": "fp16", "precision.part": "model.backbone"}
+    assert together([ten, vision], [five]) == (vision, five)
+    assert together([vision], [whole]) == (vision, whole)
+    assert together([vision, ten], [half]) == (ten, half)
+
+
+GUARDS = {
+    "": "write FIGURE>=LIMIT",
+    "cosine": "write FIGURE>=LIMIT",
+    "cosin>=0.9": "did you mean 'cosine'",
+    "cosine<=0.9": "cosine is guarded by >=",
+    "largest_error>=0.1": "largest_error is guarded by <=",
+    "cosine>=high": "'high' is not a number",
+    "cosine>=1.5": "between -1 and 1",
+    "mean_error<=-1": "0 or more",
+    "cosine>=nan": "between -1 and 1",
+    "cosine>=0.9, cosine>=0.8": "there twice",
+}
+
+
+@pytest.mark.parametrize("text", GUARDS)
+def test_a_guard_that_is_none_is_one_line(text):
+    with pytest.raises(UserError, match=GUARDS[text]) as caught:
+        Guard.parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_guard_says_which_limit_is_overstepped():
+    guard = Guard.parse("cosine >= 0.999, largest-error<=0.01,mean_error<=0.005")
+    assert str(guard) == "cosine>=0.999, largest_error<=0.01, mean_error<=0.005"
+    fine = {"cosine": 0.9999, "largest_error": 0.01, "mean_error": 0.001, "observations": 4}
+    assert guard.broken(Agreement(**fine)) == ""
+    assert guard.broken(Agreement(**fine | {"cosine": 0.998999999})) == "cosine 0.998999999 < 0.999"
+    assert guard.broken(Agreement(**fine | {"mean_error": 0.02})) == "mean error 0.02 > 0.005"
+
+
+def test_no_figure_vouches_for_numbers_that_are_not_finite():
+    from strobe.studies.compare import agree
+
+    broken = agree([torch.zeros(1, 2, 2)], [torch.full((1, 2, 2), float("nan"))])
+    assert "infinite or not a number" in Guard.parse("largest_error<=1").broken(broken)
