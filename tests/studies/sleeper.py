@@ -28,7 +28,13 @@ class Sleeper:
         self.ms: dict[str, float] = {"vision": VISION_MS, "head": HEAD_MS}
         self.change: Callable[[Tensor, int], Tensor] = lambda chunk, _: chunk
         self.info = SubjectInfo(
-            name="sleeper", kind="sleeper", source="here", parameters=2, weight_bytes=8, dtypes={"float32": 2}, inputs=""
+            name="sleeper",
+            kind="sleeper",
+            source="here",
+            parameters=2,
+            weight_bytes=8,
+            dtypes={"float32": 2},
+            inputs="",
         )
         self.notes: list[str] = []
         self.device = torch.device("cpu")

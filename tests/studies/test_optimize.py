@@ -13,7 +13,7 @@ from strobe.results.schema import Agreement
 from strobe.studies import optimize as study
 from strobe.studies.budget import budget
 from strobe.studies.candidates import Choice, together
-from strobe.studies.guard import Guard
+from strobe.measure.guard import Guard
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import AS_IT_IS, Aim, optimize, recipe_of
 from strobe.treatments import catalogue

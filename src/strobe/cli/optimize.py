@@ -29,8 +29,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from strobe.cli.common import (
     Answer,
     RunConfig,
@@ -44,7 +42,7 @@ from strobe.cli.common import (
 from strobe.cli.live import Live
 from strobe.cli.parse import take_repeated
 from strobe.errors import UserError, nearest
-from strobe.results import store
+from strobe.results import recipe
 from strobe.results.schema import Result
 from strobe.subjects.subject import ITERATION
 
@@ -124,8 +122,8 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Answer:
 
 def aim_of(config: OptimizeConfig) -> Any:
     """Where to climb to and by what, from the flags. Raises UserError."""
+    from strobe.measure.guard import Guard
     from strobe.studies.candidates import Choice
-    from strobe.studies.guard import Guard
     from strobe.studies.optimize import Aim
     from strobe.treatments import catalogue
 
@@ -134,10 +132,14 @@ def aim_of(config: OptimizeConfig) -> Any:
         own.append(tuple(_treatments("candidate", text)))
         if not own[-1]:
             raise UserError(f"--candidate '{text}': write KEY=VALUE, such as policy.num_inference_steps=5")
+    try:
+        guard = Guard.parse(config.guard)
+    except UserError as error:
+        raise UserError(f"--guard={error}") from None
     keys = [entry.key for entry in catalogue.ENTRIES]
     return Aim(
         target_hz=config.target_hz,
-        guard=Guard.parse(config.guard),
+        guard=guard,
         choice=Choice(
             effects=_effects(config),  # type: ignore[arg-type]
             only=tuple(_key("only", name, keys) for name in _names(config.only)),
@@ -159,19 +161,17 @@ class Recipes:
     def __call__(self, result: Result) -> dict[str, bytes]:
         from strobe.studies.optimize import recipe_of
 
-        recipe = recipe_of(result)
-        if recipe is None:
+        made = recipe_of(result)
+        if made is None:
             if self.out is not None:
                 result.notes.append(f"no recipe was written to {self.out}: nothing made the policy faster")
             return {}
-        content = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=120).encode()
         if self.out is not None:
             try:
-                self.out.parent.mkdir(parents=True, exist_ok=True)
-                store.replace(self.out, content)
-            except OSError as error:  # the run must not be lost for it
-                result.notes.append(f"cannot write {self.out}: {(error.strerror or str(error)).lower()}")
-        return {RECIPE: content}
+                recipe.dump(made, self.out)
+            except UserError as error:  # the run must not be lost for it
+                result.notes.append(str(error))
+        return {RECIPE: recipe.text(made, RECIPE).encode()}
 
 
 def _effects(config: OptimizeConfig) -> tuple[str, ...]:

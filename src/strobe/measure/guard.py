@@ -1,56 +1,80 @@
-"""A guard: how far a treated policy's actions may be from the untouched one's."""
+"""The guard: how far the actions may move from those of the untouched policy, written ``cosine>=0.999``."""
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from strobe.errors import UserError, nearest
-from strobe.results.schema import Agreement
+from strobe.results.schema import NOT_FINITE, Agreement
 
 DEFAULT = "cosine>=0.999"
-METRICS = ("cosine", "largest_error", "mean_error")
-_TESTS: dict[str, Callable[[Any, Any], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
+# Figure of an agreement → which side of its limit is allowed.
+FIGURES = {"cosine": ">=", "largest_error": "<=", "mean_error": "<="}
+HOW = "write FIGURE>=LIMIT or FIGURE<=LIMIT, such as cosine>=0.999 or largest_error<=0.01, separated by commas"
 
 
 @dataclass(frozen=True)
 class Guard:
-    """Conditions on an `Agreement`, all of which must hold: (metric, test, number)."""
+    """Limits that all hold at once. Errors are in the action's own units."""
 
-    conditions: tuple[tuple[str, str, float], ...]
+    limits: tuple[tuple[str, float], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Guard:
+        """``'cosine>=0.999, largest_error<=0.01'``, or with 'and' for the comma. Raises UserError."""
+        limits: dict[str, float] = {}
+        for part in filter(None, (one.strip() for one in re.split(r",|\band\b", text))):
+            found = re.fullmatch(r"([A-Za-z_-]+)\s*(>=|<=|=>|=<|==|=|<|>)\s*(.*)", part)
+            if found is None:
+                raise UserError(f"'{part}': {HOW}")
+            name, sign, raw = found[1].replace("-", "_"), found[2], found[3]
+            if name not in FIGURES:
+                raise UserError(f"'{part}': no figure '{name}': {nearest(name, FIGURES)}")
+            if sign != FIGURES[name]:
+                raise UserError(f"'{part}': {name} is guarded by {FIGURES[name]}")
+            if name in limits:
+                raise UserError(f"'{text}': {name} is there twice")
+            limits[name] = _limit(name, raw, part)
+        if not limits:
+            raise UserError(f"'{text}': {HOW}")
+        return cls(tuple(limits.items()))
 
     def __str__(self) -> str:
-        return " and ".join(f"{metric}{test}{number:.12g}" for metric, test, number in self.conditions)
+        return ", ".join(f"{name}{FIGURES[name]}{limit:.12g}" for name, limit in self.limits)
 
     def holds(self, agreement: Agreement) -> bool:
-        """Whether ``agreement`` satisfies all conditions."""
-        return all(_TESTS[test](getattr(agreement, metric), number) for metric, test, number in self.conditions)
+        """Whether all limits are kept."""
+        return not self.broken(agreement)
+
+    def broken(self, agreement: Agreement) -> str:
+        """Which limit is overstepped, in words; '' where all hold."""
+        if NOT_FINITE in agreement.note:  # errors are taken over what is finite, and would vouch for the rest
+            return agreement.note.split(",")[0] if "numbers" in agreement.note else NOT_FINITE
+        for name, limit in self.limits:
+            value = float(getattr(agreement, name))
+            if not (value >= limit if FIGURES[name] == ">=" else value <= limit):
+                return (
+                    f"{name.replace('_', ' ')} {_apart(value, limit)} {'<' if FIGURES[name] == '>=' else '>'} {limit:g}"
+                )
+        return ""
 
 
-def parse(text: str) -> Guard:
-    """``'cosine>=0.999 and largest_error<0.01'``, or with a comma. Errors are in the action's own units.
+def _limit(name: str, raw: str, part: str) -> float:
+    try:
+        value = float(raw)
+    except ValueError:
+        raise UserError(f"'{part}': '{raw}' is not a number") from None
+    if name == "cosine" and not -1 <= value <= 1:
+        raise UserError(f"'{part}': a cosine lies between -1 and 1")
+    if name != "cosine" and not 0 <= value < float("inf"):
+        raise UserError(f"'{part}': an error is 0 or more")
+    return value
 
-    Raises:
-        UserError: a condition that cannot be read, or a metric that is not known.
-    """
-    conditions = []
-    for part in re.split(r"\s+and\s+|,", text):
-        match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*([-+.\deE]+)\s*", part)
-        try:
-            number = float(match[3]) if match else None
-        except ValueError:
-            number = None
-        if match is None or number is None:
-            raise UserError(f"'{part.strip()}' is no guard: write for example {DEFAULT}")
-        if match[1] not in METRICS:
-            raise UserError(f"no guard on '{match[1]}': {nearest(match[1], METRICS)}")
-        conditions.append((match[1], match[2], number))
-    return Guard(tuple(conditions))
+
+def _apart(value: float, limit: float) -> str:
+    """``value`` with as many figures as it takes to see that it is not ``limit``."""
+    for figures in range(4, 17):
+        if float(f"{value:.{figures}g}") != limit:
+            return f"{value:.{figures}g}"
+    return repr(value)

@@ -84,6 +84,15 @@ def load(path: Path | str) -> Recipe:
 def dump(recipe: Recipe, path: Path | str) -> None:
     """Write ``recipe`` as YAML, whole or not at all. Raises UserError where it cannot be written."""
     path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, text(recipe, path.name).encode())
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def text(recipe: Recipe, name: str) -> str:
+    """``recipe`` as YAML, under a comment that says how a file called ``name`` is loaded."""
     document = recipe.model_dump(mode="json")
     document["rungs"] = [_Line(rung) for rung in document["rungs"]]
     body = yaml.dump(
@@ -93,12 +102,8 @@ def dump(recipe: Recipe, path: Path | str) -> None:
         allow_unicode=True,
         width=float("inf"),
     )
-    about = HEADER.format(policy=_plain(recipe.policy), name=_plain(path.name))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace(path, f"{about}\n{body}".encode())
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
+    about = HEADER.format(policy=_plain(recipe.policy), name=_plain(name))
+    return f"{about}\n{body}"
 
 
 class _Line(dict[str, Any]):

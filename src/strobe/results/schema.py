@@ -164,6 +164,10 @@ class Verdict(Data):
     sentence: str = Field(description="the verdict in words, with its numbers")
 
 
+# What an agreement's note says of such numbers.
+NOT_FINITE = "infinite or not a number, so the cosine is given as 0"
+
+
 class Agreement(Data):
     """How far two variants' actions differ on the same observations with the same noise."""
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.measure.verdicts import difference_interval, paired_verdict
-from strobe.results.schema import Agreement, Comparison, Measurement, Result
+from strobe.results.schema import NOT_FINITE, Agreement, Comparison, Measurement, Result
 from strobe.studies.breakdown import begin
 from strobe.studies.gradients import gradients
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
@@ -17,7 +17,6 @@ from strobe.subjects.subject import Phase, Subject
 from strobe.treatments.precision import DTYPES
 from strobe.treatments.treatment import Variant
 
-NOT_FINITE = "infinite or not a number, so the cosine is given as 0"
 SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held side by side"
 
 

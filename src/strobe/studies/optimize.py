@@ -20,9 +20,12 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.measure import budget as budgets
 from strobe.measure.cut import cut
+from strobe.measure.guard import DEFAULT, Guard
 from strobe.measure.sampling import Budget, Progress
 from strobe.measure.verdicts import difference_interval, paired_verdict, unpaired_verdict
+from strobe.results import recipe
 from strobe.results.budget import Latency
+from strobe.results.recipe import Recipe
 from strobe.results.schema import (
     Agreement,
     Comparison,
@@ -37,11 +40,11 @@ from strobe.results.schema import (
 from strobe.studies.breakdown import begin
 from strobe.studies.candidates import Candidate, Choice, candidates, in_order, largest, strongest, together
 from strobe.studies.compare import SEVERAL_COPIES, agree, judge
-from strobe.studies.guard import DEFAULT, Guard
 from strobe.studies.measuring import Measured, Options, Outputs, Reporter, Silent, measure
 from strobe.subjects.subject import Subject
 from strobe.timeline import Section
 from strobe.treatments import catalogue
+from strobe.treatments.recipe import PACKAGES
 from strobe.treatments.treatment import Spec, Treatment, Variant
 
 AS_IT_IS = "as it is"
@@ -520,7 +523,7 @@ def agreement_of(result: Result, name: str) -> Agreement | None:
     return next(found, None)
 
 
-def recipe_of(result: Result) -> dict[str, object] | None:
+def recipe_of(result: Result) -> Recipe | None:
     """What a recipe holds of the ladder's chosen rung; None where that is no faster than the policy as it is."""
     ladder = result.ladder
     if ladder is None or ladder.chosen == AS_IT_IS:
@@ -531,33 +534,32 @@ def recipe_of(result: Result) -> dict[str, object] | None:
         return None
     taken = {rung.name: result.measurement(rung.name).samples.summary.median for rung in kept}
     seen = {rung.name: agreement_of(result, rung.name) for rung in kept}
-    final = seen[ladder.chosen]
-    return {
-        "version": 1,
-        "policy": result.subject.kind,
-        "size": result.subject.size,
-        "treatments": kept[-1].treatments,
-        "guard": ladder.guard,
-        "agreement": final.model_dump() if final is not None else None,
-        "baseline_ms": taken[AS_IT_IS],
-        "ms": taken[ladder.chosen],
-        "rungs": [
-            {
-                "name": rung.treatment,
-                "ms": taken[rung.name],
-                "hz": 1e3 / taken[rung.name],
-                "times": taken[AS_IT_IS] / taken[rung.name],
-                "effect": rung.effect,
-                "cosine": getattr(seen[rung.name], "cosine", None),
-                "build_s": rung.build_s,
-            }
+    known = {"strobe": result.strobe_version, **result.machine.versions}
+    return Recipe(
+        policy=result.subject.kind,
+        size=result.subject.size,
+        treatments=[{key: v for key, v in spec.items() if v is not None} for spec in kept[-1].treatments],
+        guard=ladder.guard,
+        agreement=seen[ladder.chosen],
+        baseline_ms=taken[AS_IT_IS],
+        ms=taken[ladder.chosen],
+        rungs=[
+            recipe.Rung(
+                name=rung.treatment,
+                ms=taken[rung.name],
+                hz=1e3 / taken[rung.name],
+                times=taken[AS_IT_IS] / taken[rung.name],
+                effect=rung.effect,
+                cosine=getattr(seen[rung.name], "cosine", None),
+                build_s=rung.build_s,
+            )
             for rung in kept[1:]
         ],
-        "device_name": result.machine.device_name,
-        "versions": {"strobe": result.strobe_version, **result.machine.versions},
-        "command": shlex.join(result.command),
-        "made": result.started.replace(microsecond=0).isoformat(),
-    }
+        device_name=result.machine.device_name,
+        versions={name: known[name] for name in PACKAGES if name in known},
+        command=shlex.join(result.command),
+        made=result.started.replace(microsecond=0),
+    )
 
 
 def _judged(measured: Measured) -> list[Comparison]:

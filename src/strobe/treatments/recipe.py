@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from strobe.errors import UserError
-from strobe.measure import guard
+from strobe.measure.guard import DEFAULT, Guard
 from strobe.results import recipe as files
 from strobe.results.recipe import Recipe
 from strobe.subjects.subject import Subject
@@ -35,16 +35,16 @@ def load(path: Path | str) -> Recipe:
     return recipe
 
 
-def guard_of(recipe: Recipe) -> guard.Guard:
-    """What the recipe demands of the agreement; without a guard, about what it recorded, else `guard.DEFAULT`.
+def guard_of(recipe: Recipe) -> Guard:
+    """What the recipe demands of the agreement; without a guard, about what it recorded, else `DEFAULT`.
 
     What was recorded was so on other observations, maybe on another machine: twice its distance from 1 is allowed.
     """
     if recipe.guard:
-        return guard.parse(recipe.guard)
+        return Guard.parse(recipe.guard)
     if recipe.agreement is None:
-        return guard.parse(guard.DEFAULT)
-    return guard.Guard((("cosine", ">=", 1 - 2 * (1 - recipe.agreement.cosine) - 1e-6),))
+        return Guard.parse(DEFAULT)
+    return Guard((("cosine", 1 - 2 * (1 - recipe.agreement.cosine) - 1e-6),))
 
 
 @dataclass(frozen=True)
