@@ -217,10 +217,72 @@ trainings = st.builds(
     loader_overhead=maybe(SHARE),
     error=TEXT,
 )
+tries = st.builds(
+    schema.Try,
+    treatment=TEXT,
+    rung=COUNT,
+    part=TEXT,
+    parts=TEXTS,
+    part_share=st.floats(0, 1),
+    before_ms=TIME,
+    outcome=st.sampled_from(["kept", "slower", "no difference shown", "guard", "does not apply", "not tried"]),
+    reason=TEXT,
+    verdict=maybe(verdicts),
+    agreement=maybe(agreements),
+    build_s=maybe(TIME),
+)
+needs = st.builds(
+    schema.Need,
+    part=TEXT,
+    ms=TIME,
+    share=st.floats(0, 1),
+    needed_ms=maybe(TIME),
+    named_ms=maybe(TIME),
+    treatments=TEXTS,
+)
+rungs = st.builds(
+    schema.Rung,
+    name=TEXT,
+    treatment=TEXT,
+    treatments=st.lists(st.dictionaries(TEXT, SCALAR, max_size=2), max_size=2),
+    effect=st.sampled_from(["exact", "rounding", "lossy"]),
+    part=TEXT,
+    build_s=maybe(TIME),
+    parts=st.dictionaries(TEXT, TIME, max_size=3),
+    guarded=st.booleans(),
+)
+
+
+@st.composite
+def ladders(draw, names):
+    """A ladder over measurements of these names, or now and then over others."""
+    found = [
+        draw(rungs).model_copy(update={"name": name} if draw(st.integers(0, 9)) else {})
+        for name in draw(st.lists(st.sampled_from(names), max_size=3, unique=True))
+    ]
+    chosen = draw(st.sampled_from([rung.name for rung in found])) if found else ""
+    return schema.Ladder(
+        target_hz=draw(st.floats(0.01, 1e5)), target_ms=draw(st.floats(0.01, 1e5)), guard=draw(TEXT),
+        met=draw(st.booleans()), ended=draw(TEXT), interleaved=draw(st.booleans()), chosen=chosen, rungs=found,
+        tries=draw(st.lists(tries, max_size=3)), needs=draw(st.lists(needs, max_size=3)),
+    )  # fmt: skip
+
+
+@st.composite
+def climbed(draw, plain):
+    """``plain`` results, some of them with a ladder over their measurements."""
+    result = draw(plain)
+    if not result.measurements or draw(st.booleans()):
+        return result
+    return result.model_copy(
+        update={"study": "optimize", "ladder": draw(ladders([m.name for m in result.measurements]))}
+    )
+
+
 results = st.builds(
     schema.Result,
     strobe_version=TEXT,
-    study=st.sampled_from(["breakdown", "compare", "train"]),
+    study=st.sampled_from(["breakdown", "compare", "train", "optimize"]),
     title=TEXT,
     command=TEXTS,
     config=st.dictionaries(TEXT, st.one_of(SCALAR, TEXTS, st.dictionaries(TEXT, SCALAR, max_size=2)), max_size=3),
@@ -237,6 +299,7 @@ results = st.builds(
     python=maybe(python_profiles),
     notes=TEXTS,
 )
+results = climbed(results)
 
 
 STATUSES = st.sampled_from(["done", "out of memory", "timed out", "crashed", "invalid", "not run"])

@@ -1,12 +1,18 @@
-"""A subject that sleeps instead of computing, and treatments planted in the catalogue that change how long."""
+"""A subject that sleeps instead of computing, and treatments planted in the catalogue that change how long.
+
+It sleeps by a clock of its own, which nothing else on the machine can hold up: `Clock.wind` makes it the one that
+sections and studies read.
+"""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -19,10 +25,27 @@ from strobe.treatments.treatment import STRUCTURE, Entry
 VISION_MS, HEAD_MS = 8.0, 4.0
 
 
+class Clock:
+    """Time that passes only where someone sleeps, and a little unevenly."""
+
+    def __init__(self) -> None:
+        self.now = 1e3
+        self._uneven = random.Random(0)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds * self._uneven.uniform(0.99, 1.01) + 1e-5
+
+    def wind(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr("strobe.timeline.timeline.host_ns", lambda: round(self.now * 1e9))
+        return self
+
+
 class Sleeper:
     """Parts 'vision' and 'head'; ``on`` holds the planted treatments that are on."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self.module = nn.Linear(1, 1)
         self.on: set[str] = set()
         self.ms: dict[str, float] = {"vision": VISION_MS, "head": HEAD_MS}
@@ -46,7 +69,7 @@ class Sleeper:
             with section(ITERATION), section("policy"):
                 for name in ("vision", "head"):
                     with section(name):
-                        time.sleep(self.ms[name] / 1e3)
+                        self.clock.sleep(self.ms[name] / 1e3)
             return self.change(chunk, index)
 
         return run

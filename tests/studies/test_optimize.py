@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
-from sleeper import HEAD_MS, Planted, Sleeper, entry
+from sleeper import HEAD_MS, Clock, Planted, Sleeper, entry
 
 from strobe.errors import UserError
 from strobe.measure.sampling import Budget
@@ -26,8 +28,9 @@ TIDY = Planted("tidy", lambda _: {"head": 0.0})
 
 
 @pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "TRY_S", (0.2, 1.0))
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.setattr(study, "TRY_S", (0.2, 0.4))
+    return Clock().wind(monkeypatch)
 
 
 @pytest.fixture
@@ -46,9 +49,14 @@ class Lines(study.SilentClimb):
         self.lines.append(line)
 
 
-def climb(hz: float = 1000.0, iterations: int | None = 10, reporter: study.Climbing | None = None, **aim):
-    options = Options(Budget(iterations=iterations, seconds=2.0), batch_size=1, counted=False)
-    result, _ = optimize(Sleeper(), Aim(target_hz=hz, **{"time_limit": 30.0, **aim}), options, reporter=reporter)
+@pytest.fixture
+def climb(clock):
+    return functools.partial(climbed, clock)
+
+
+def climbed(clock, hz: float = 1000.0, iterations: int = 10, reporter: study.Climbing | None = None, **aim):
+    options = Options(Budget(iterations=iterations, seconds=10.0), batch_size=1, counted=False)
+    result, _ = optimize(Sleeper(clock), Aim(target_hz=hz, **{"time_limit": 30.0, **aim}), options, reporter=reporter)
     return result
 
 
@@ -56,7 +64,7 @@ def outcomes(result):
     return {one.treatment: one.outcome for one in result.ladder.tries}
 
 
-def test_what_is_faster_and_exact_is_kept_and_told(plant):
+def test_what_is_faster_and_exact_is_kept_and_told(plant, climb):
     plant(entry(SKIP, "vision"))
     lines = Lines()
     result = climb(hz=150.0, reporter=lines)
@@ -78,7 +86,7 @@ def test_what_is_faster_and_exact_is_kept_and_told(plant):
     assert "× faster [" in said
 
 
-def test_what_is_faster_but_wrong_is_refused_with_its_cosine(plant):
+def test_what_is_faster_but_wrong_is_refused_with_its_cosine(plant, climb):
     plant(entry(WRONG, "vision"))
     result = climb()
     (one,) = result.ladder.tries
@@ -90,14 +98,14 @@ def test_what_is_faster_but_wrong_is_refused_with_its_cosine(plant):
     assert recipe_of(result) is None
 
 
-def test_a_looser_guard_keeps_it_and_another_figure_refuses_it_again(plant):
+def test_a_looser_guard_keeps_it_and_another_figure_refuses_it_again(plant, climb):
     plant(entry(WRONG, "vision"))
     assert outcomes(climb(guard=Guard.parse("cosine>=0.9")))["wrong=true"] == "kept"
     result = climb(guard=Guard.parse("cosine>=0.9, largest_error<=0.4"))
     assert result.ladder.tries[0].reason == "guard: largest error 0.5 > 0.4"
 
 
-def test_what_is_slower_is_refused(plant):
+def test_what_is_slower_is_refused(plant, climb):
     plant(entry(SLOW, "vision"))
     (one,) = climb().ladder.tries
     assert one.outcome == "slower"
@@ -105,7 +113,7 @@ def test_what_is_slower_is_refused(plant):
     assert one.verdict.kind == "slower"
 
 
-def test_right_alone_and_wrong_together_is_refused(plant):
+def test_right_alone_and_wrong_together_is_refused(plant, climb):
     def together_wrong(chunk, _, on):
         return -chunk if {"first", "second"} <= on else chunk
 
@@ -119,7 +127,7 @@ def test_right_alone_and_wrong_together_is_refused(plant):
     assert outcomes(climb()) == {"second=true": "kept"}
 
 
-def test_two_rungs_are_judged_against_the_first_and_the_one_before(plant):
+def test_two_rungs_are_judged_against_the_first_and_the_one_before(plant, climb):
     plant(entry(TIDY, "head"), entry(SKIP, "vision"))
     result = climb()
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "skip=true", "tidy=true"], "the costly part first"
@@ -137,7 +145,7 @@ def test_two_rungs_are_judged_against_the_first_and_the_one_before(plant):
     assert recipe["agreement"]["cosine"] == pytest.approx(1)
 
 
-def test_exact_comes_before_rounding_and_a_part_before_the_whole(plant):
+def test_exact_comes_before_rounding_and_a_part_before_the_whole(plant, climb):
     nothing = [Planted(name) for name in ("rounds", "whole", "exact", "small")]
     plant(
         entry(nothing[0], "vision", effect="rounding"),
@@ -155,7 +163,7 @@ def test_exact_comes_before_rounding_and_a_part_before_the_whole(plant):
     assert "all of which take long to build" in result.ladder.ended
 
 
-def test_what_showed_no_difference_gets_another_chance_after_a_rung(plant):
+def test_what_showed_no_difference_gets_another_chance_after_a_rung(plant, climb):
     second = Planted("second", lambda subject: {"vision": 1.0} if "first" in subject.on else {})
     first = Planted("first", lambda _: {"head": 0.0})
     plant(entry(first, "head", rank=0), entry(second, "vision"))
@@ -164,21 +172,21 @@ def test_what_showed_no_difference_gets_another_chance_after_a_rung(plant):
         ("second=true", "no difference shown"),
         ("first=true", "kept"),
         ("second=true", "kept"),
-    ] or result.ladder.tries[0].outcome == "too noisy"
+    ]
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "first=true", "second=true"]
 
 
-def test_the_target_stops_the_climb_unless_all_is_asked_for(plant):
+def test_the_target_stops_the_climb_unless_all_is_asked_for(plant, climb):
     plant(entry(SKIP, "vision"), entry(TIDY, "head"))
     result = climb(hz=150.0)
     assert outcomes(result) == {"skip=true": "kept", "tidy=true": "not tried"}
     assert outcomes(climb(hz=150.0, everything=True)) == {"skip=true": "kept", "tidy=true": "kept"}
     met = climb(hz=10.0)
-    assert met.ladder.ended == "the policy meets the target as it is"
+    assert met.ladder.ended == "it meets the target as it is"
     assert [m.name for m in met.measurements] == [AS_IT_IS]
 
 
-def test_a_missed_target_says_what_must_shrink_and_what_was_tried(plant):
+def test_a_missed_target_says_what_must_shrink_and_what_was_tried(plant, climb):
     plant(entry(SKIP, "vision"), entry(Planted("idle"), "head"))
     result = climb(hz=1e3 / (HEAD_MS / 2))
     assert not result.ladder.met
@@ -188,7 +196,7 @@ def test_a_missed_target_says_what_must_shrink_and_what_was_tried(plant):
     assert need.treatments[0].startswith("idle=true: ")
 
 
-def test_the_time_limit_leaves_the_rest_untried_and_keeps_the_run(plant):
+def test_the_time_limit_leaves_the_rest_untried_and_keeps_the_run(plant, climb):
     plant(entry(SKIP, "vision"))
     result = climb(time_limit=0.3)
     assert outcomes(result) == {"skip=true": "not tried"}
@@ -197,7 +205,7 @@ def test_the_time_limit_leaves_the_rest_untried_and_keeps_the_run(plant):
     assert len(result.measurements[0].samples.values) >= 8
 
 
-def test_what_does_not_apply_or_fails_costs_nothing_but_itself(plant):
+def test_what_does_not_apply_or_fails_costs_nothing_but_itself(plant, climb):
     def refuse():
         raise UserError("it needs a GPU")
 
@@ -213,7 +221,7 @@ def test_what_does_not_apply_or_fails_costs_nothing_but_itself(plant):
     assert reasons["skip=true"][0] == "kept"
 
 
-def test_ctrl_c_in_a_try_keeps_what_was_climbed(plant):
+def test_ctrl_c_in_a_try_keeps_what_was_climbed(plant, climb):
     def press():
         raise KeyboardInterrupt
 
@@ -228,7 +236,7 @@ def test_ctrl_c_in_a_try_keeps_what_was_climbed(plant):
     assert any("interrupted before its closing run" in note for note in result.notes)
 
 
-def test_ctrl_c_in_the_closing_run_keeps_the_tries(plant):
+def test_ctrl_c_in_the_closing_run_keeps_the_tries(plant, climb):
     class Press(study.SilentClimb):
         pressed = False
 
@@ -251,7 +259,7 @@ def test_ctrl_c_in_the_closing_run_keeps_the_tries(plant):
     assert {c.verdict.pairs == 0 for c in result.comparisons} == {True, False}, "two runs are not paired"
 
 
-def test_lossy_ones_are_tried_only_where_they_are_allowed_or_named(plant):
+def test_lossy_ones_are_tried_only_where_they_are_allowed_or_named(plant, climb):
     lossy = entry(SKIP, "vision", effect="lossy")
     plant(lossy)
     assert climb().ladder.tries == []
@@ -263,7 +271,7 @@ def test_lossy_ones_are_tried_only_where_they_are_allowed_or_named(plant):
     assert outcomes(climb(choice=Choice(effects=every, skip=("tidy",)))) == {"skip=true": "kept"}
 
 
-def test_a_start_is_on_from_the_first_rung_and_must_hold_the_guard(plant):
+def test_a_start_is_on_from_the_first_rung_and_must_hold_the_guard(plant, climb):
     plant(entry(SKIP, "vision"), entry(WRONG, "vision"))
     result = climb(start=({"skip": True},), choice=Choice(only=("skip",)))
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "skip=true"]
@@ -272,7 +280,7 @@ def test_a_start_is_on_from_the_first_rung_and_must_hold_the_guard(plant):
         climb(start=({"wrong": True},))
 
 
-def test_a_rung_that_breaks_the_guard_on_more_observations_is_not_chosen(plant):
+def test_a_rung_that_breaks_the_guard_on_more_observations_is_not_chosen(plant, climb):
     late = Planted("late", lambda _: {"head": 0.0}, lambda chunk, index, _: -chunk if index > study.GUARDED else chunk)
     plant(entry(SKIP, "vision"), entry(late, "head"))
     result = climb(iterations=study.GUARDED + 10)
@@ -284,7 +292,7 @@ def test_a_rung_that_breaks_the_guard_on_more_observations_is_not_chosen(plant):
     assert recipe["treatments"] == [{"skip": True}]
 
 
-def test_the_run_is_kept_read_again_and_has_a_budget(plant, tmp_path):
+def test_the_run_is_kept_read_again_and_has_a_budget(plant, climb, tmp_path):
     plant(entry(SKIP, "vision"))
     result = climb()
     store.save(result, tmp_path / "run")

@@ -10,7 +10,7 @@ from strobe.results.schema import Component, Measurement
 Path = tuple[str, ...]
 
 WHOLES = ("policy", "model")  # parts that are told by what is in them
-NEARLY_ALL = 0.9  # so is a part that holds this much of the whole in one call
+NEARLY_ALL = 0.9  # so is a part that holds this much of the whole in one call; a backbone's is opened at any share
 
 
 def cut(measurements: Sequence[Measurement]) -> list[dict[str, float]]:
@@ -44,7 +44,8 @@ def _opened(components: Sequence[Component]) -> set[Path]:
     for part in components:
         path = tuple(part.path)
         top = not path[:-1] or path[:-1] in found
-        whole = part.name in WHOLES or (part.share >= NEARLY_ALL and part.calls == 1)
+        once = part.calls == 1 and (part.share >= NEARLY_ALL or path[0] == "model")
+        whole = part.name in WHOLES or once
         if top and whole and not part.other and _inside(path, components):
             found.add(path)
     return found

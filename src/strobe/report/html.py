@@ -56,8 +56,8 @@ def _drawn(answer: Answer, depth: int | None) -> dict[str, list[Plot]]:
         return dataloader_plots.plots(answer)
     if isinstance(answer, Budget):
         return budget.plots(answer)
-    climbed = ladder.plots(answer, answer.ladder) if isinstance(answer, Result) and answer.ladder is not None else {}
-    return plots(answer, depth) | climbed
+    climbed = ladder.of(answer) if isinstance(answer, Result) else None
+    return plots(answer, depth) | (ladder.plots(answer, climbed) if climbed and isinstance(answer, Result) else {})
 
 
 @cache

@@ -15,18 +15,26 @@ SMALL = 0.03  # parts below this share of the whole in every rung are told toget
 MOST = 6  # parts that are told apart
 REST = "other"
 MEANING = (
-    "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms:.4g} ms. "
+    "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. "
     "'So far' is against the policy as it is, 'this rung' against the rung before, both from one run in alternation, "
     "with 99 % intervals."
 )
 APART = (
-    "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms:.4g} ms. The "
+    "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. The "
     "rungs were not measured in one run: 'this rung' is from its own try, 'so far' compares two runs."
 )
 PRICE = (
     "Cosine and errors are of all treatments up to that rung together, against the untouched policy on the same "
     "observations with the same noise, in the action's own units. Guard: {guard}."
 )
+
+
+def of(result: Result) -> Ladder | None:
+    """The result's ladder, if all of its rungs were measured."""
+    ladder, measured = result.ladder, {m.name for m in result.measurements}
+    if ladder is None or not ladder.rungs or ladder.chosen not in [rung.name for rung in ladder.rungs]:
+        return None
+    return ladder if all(rung.name in measured for rung in ladder.rungs) else None
 
 
 def answers(result: Result, ladder: Ladder) -> list[str]:
@@ -36,7 +44,7 @@ def answers(result: Result, ladder: Ladder) -> list[str]:
     kept = _kept(ladder)
     whole = _comparison(result, first.name, last.name)
     reached = f"{_ms(last)} ms ({_hz(last)} Hz)"
-    target = f"{ladder.target_hz:g} Hz ({ladder.target_ms:.4g} ms)"
+    target = f"{ladder.target_hz:g} Hz ({_allowed(ladder)} ms)"
     if len(kept) > 1:
         gain = f", {_factor(whole)} as fast" if whole is not None else ""
         same = whole.agreement if whole is not None else None
@@ -67,7 +75,7 @@ def answers(result: Result, ladder: Ladder) -> list[str]:
 
 def sections(result: Result, ladder: Ladder) -> list[Section]:
     """The ladder, its price, its latencies, what is missing, and what was tried in vain."""
-    about = (MEANING if ladder.interleaved else APART).format(hz=ladder.target_hz, ms=ladder.target_ms)
+    about = (MEANING if ladder.interleaved else APART).format(hz=ladder.target_hz, ms=_allowed(ladder))
     found = [Section("ladder", "Ladder", _ladder(result, ladder), [about])]
     if len(ladder.rungs) > 1:
         about = PRICE.format(guard=units.plain(ladder.guard))
@@ -131,7 +139,7 @@ def plots(result: Result, ladder: Ladder) -> dict[str, list[Plot]]:
             {**line, "line": {"dash": "dash", "width": 1.5, "color": "#1b1f24"}},
         ],
     }
-    caption = f"The dashed line is {ladder.target_hz:g} Hz, {ladder.target_ms:.4g} ms."
+    caption = f"The dashed line is {ladder.target_hz:g} Hz, {_allowed(ladder)} ms."
     return {"ladder": [Plot("Milliseconds per rung, by part", caption, traces, layout)]}
 
 
@@ -221,6 +229,10 @@ def _told(result: Result, ladder: Ladder) -> tuple[list[str], list[dict[str, flo
         parts = {name: ms for name, ms in rung.parts.items() if name in names}
         told.append({**parts, REST: max(0.0, total - sum(parts.values()))})
     return [*names, REST], told
+
+
+def _allowed(ladder: Ladder) -> str:
+    return f"{ladder.target_ms:,.0f}" if ladder.target_ms >= 1000 else f"{ladder.target_ms:.4g}"
 
 
 def _missing(ladder: Ladder) -> str:

@@ -41,8 +41,8 @@ def answers(result: Result) -> list[str]:
     """The answer in a sentence for each thing asked, the most important first."""
     if result.training is not None:
         return training.answers(result.training)
-    if result.ladder is not None:
-        return ladder.answers(result, result.ladder)
+    if (climbed := ladder.of(result)) is not None:
+        return ladder.answers(result, climbed)
     if result.comparisons:
         judged = [units.plain(c.verdict.sentence) for c in result.comparisons]
         return judged + [f"{units.plain(m.name)}: {said}" for m in result.measurements if (said := _rate(m))]
@@ -124,9 +124,9 @@ def _banner(result: Result) -> str | None:
 def _sections(result: Result, depth: int | None) -> list[Section]:
     if not result.measurements:
         return []
-    if result.ladder is not None:
+    if (climbed := ladder.of(result)) is not None:
         below = [replace(section, detail=True) for section in _measured(result, depth)]
-        return [*ladder.sections(result, result.ladder), *below]
+        return [*ladder.sections(result, climbed), *below]
     return _measured(result, depth)
 
 

@@ -96,8 +96,8 @@ def _of_run(path: Path) -> tuple[str, list[Latency], list[Try]]:
     if isinstance(answer, Sweep):
         return answer.title, [found for cell in answer.cells for found in _of_cell(cell)], []
     if isinstance(answer, Result) and answer.ladder is not None:  # its rungs are other policies, and no line
-        found = _of_measurement(answer.measurement(answer.ladder.chosen))
-        return answer.title, [found] if found is not None else [], answer.ladder.tries
+        last = [m for m in answer.measurements if m.name == answer.ladder.chosen]
+        return answer.title, [one for m in last if (one := _of_measurement(m)) is not None], answer.ladder.tries
     if isinstance(answer, Result):
         return answer.title, [found for m in answer.measurements if (found := _of_measurement(m)) is not None], []
     raise UserError(f"{path} holds no latencies: give a breakdown, a comparison or a sweep over denoising steps")

@@ -230,7 +230,7 @@ class _Climb:
         while True:
             if self._reached() and not self.aim.everything:
                 self._leave("the target was reached before")
-                return "the target was reached" if len(self.steps) > 1 else "the policy meets the target as it is"
+                return "the target was reached" if len(self.steps) > 1 else "it meets the target as it is"
             found = self._next()
             if not found:
                 return "nothing was left to try"

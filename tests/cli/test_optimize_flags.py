@@ -1,0 +1,123 @@
+"""strobe optimize: what it writes, and what is wrong in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from strobe.cli.main import main
+from strobe.cli.optimize import OptimizeConfig, aim_of, read
+from strobe.results import store
+
+TINY = ["optimize", "--policy.type=act", "--policy.size=tiny"]
+
+
+def only(folder: Path) -> Path:
+    (found,) = [path.parent for path in folder.rglob("result.json")]
+    return found
+
+
+def test_a_run_of_a_real_policy_has_a_ladder_and_a_recipe(tmp_path, capsys):
+    # Denoising in two steps instead of ten is faster on any machine, and no policy of random weights acts the same.
+    argv = ["optimize", "--policy.type=smolvla", "--policy.size=tiny", "--policy.device=cpu", "--target_hz=1000"]
+    argv += ["--guard=cosine>=-1", "--only=tf32", "--candidate", "policy.num_steps=2", "--time-limit=40"]
+    argv += ["--iterations=12", "--threads=1", f"--output_dir={tmp_path / 'runs'}"]
+    assert main([*argv, f"--recipe_out={tmp_path / 'mine' / 'fast.yaml'}"]) == 0
+    folder = only(tmp_path)
+    result = store.load(folder)
+    assert result.study == "optimize"
+    assert [rung.treatment for rung in result.ladder.rungs] == ["", "policy.num_steps=2"]
+    assert result.ladder.guard == "cosine>=-1"
+    assert result.ladder.tries[0].part == "denoise step"
+    first, last = result.measurements
+    assert last.facts["policy.num_steps"] == 2
+    assert first.memory.peak_activations
+    assert last.memory.weights
+    assert {"vision tower", "prefix KV cache", "denoise step"} <= set(result.ladder.rungs[1].parts)
+    agreement = result.comparisons[0].agreement
+    assert agreement.observations == 12
+    assert agreement.largest_error > 0
+    recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
+    assert recipe["treatments"] == [{"policy.num_steps": 2}]
+    assert (recipe["version"], recipe["policy"], recipe["size"]) == (1, "smolvla", "tiny")
+    assert recipe["command"].startswith("strobe optimize --policy.type=smolvla")
+    assert (tmp_path / "mine" / "fast.yaml").read_bytes() == (folder / "recipe.yaml").read_bytes()
+    out, err = capsys.readouterr()
+    assert "rung 1: policy.num_steps=2 on denoise step" in err
+    assert "LADDER" in out
+    assert f"recipe   {folder / 'recipe.yaml'}" in out
+    assert main(["report", str(folder)]) == 0
+    assert main(["budget", str(folder), "--target-hz=1000"]) == 0
+    assert "with 2 denoising steps" in capsys.readouterr().out
+
+
+def test_with_rtc_its_guidance_is_on_and_its_closed_form_a_candidate(tmp_path):
+    argv = ["optimize", "--policy.type=smolvla", "--policy.size=tiny", "--policy.device=cpu", "--only=guidance"]
+    argv += ["--rtc.execution_horizon=10", "--target_hz=5000", "--time_limit=40", "--skip_counting", "--threads=1"]
+    assert main([*argv, f"--output_dir={tmp_path}", "--iterations=8"]) == 0
+    result = store.load(only(tmp_path))
+    (tried,) = {one.treatment: one for one in result.ladder.tries}.values()
+    assert (tried.treatment, tried.part) == ("guidance=closed form", "RTC step")
+    assert tried.agreement.largest_error == 0
+    assert all(m.facts["rtc.enabled"] for m in result.measurements)
+
+
+def test_a_backbone_climbs_too(tmp_path):
+    argv = ["optimize", "--model.type=vjepa2", "--model.size=tiny", "--target_hz=0.01", f"--output_dir={tmp_path}"]
+    assert main([*argv, "--skip_counting", "--iterations=8", "--time_limit=5"]) == 0
+    result = store.load(only(tmp_path))
+    assert result.ladder.met
+    assert result.ladder.ended == "it meets the target as it is"
+    assert "blocks" in result.ladder.rungs[0].parts
+    assert not (only(tmp_path) / "recipe.yaml").exists()
+
+
+WRONG = {
+    "guard": (["--guard=cosine>0.9"], "cosine is guarded by >="),
+    "figure": (["--guard", "cosin>=0.9"], "did you mean 'cosine'"),
+    "target": (["--target-hz=0"], "--target_hz=0.0: must be above 0"),
+    "time": (["--time_limit=-1"], "--time_limit=-1.0: must be above 0"),
+    "effect": (["--allow=loss"], "--allow=loss: no effect 'loss': did you mean 'lossy'?"),
+    "effects": (["--effects=exakt"], "did you mean 'exact'"),
+    "key": (["--only=precison"], "did you mean 'precision'"),
+    "candidate": (["--candidate", "precision"], "--candidate 'precision': 'precision': write KEY=VALUE"),
+    "value": (["--candidate", "precision=bf61"], "did you mean 'bf16'"),
+    "start": (["--start", "channels_last=3"], "channels_last takes no value"),
+    "flag": (["--guardd=cosine>=0.9"], "did you mean --guard"),
+    "profiler": (["--operators"], "`strobe breakdown` has it"),
+    "rtc": (["--rtc.execution_horizon=8"], "has no Real-Time Chunking"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_said_in_one_line(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    argv, words = WRONG[name]
+    assert main([*TINY, "--skip_counting", *argv]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line and not line.startswith("…")]
+    assert len(lines) == 1
+    assert words in lines[0]
+
+
+def test_flags_choose_what_is_tried():
+    argv = [
+        "--policy.type=act",
+        "--policy.size=tiny",
+        "--allow",
+        "lossy",
+        "--skip",
+        "compile,policy.num_steps",
+        "--all",
+    ]
+    _, config = read(
+        [*argv, "--candidate=policy.n_action_steps=5", "--candidate", "precision=bf16, channels_last=true"]
+    )
+    aim = aim_of(config)
+    assert aim.choice.effects == ("exact", "rounding", "lossy")
+    assert aim.choice.skip == ("compile", "policy.")
+    assert aim.choice.own == (({"policy.n_action_steps": 5},), ({"precision": "bf16"}, {"channels_last": True}))
+    assert aim.everything
+    assert aim_of(OptimizeConfig()).choice.effects == ("exact", "rounding")
+    assert aim_of(OptimizeConfig(effects="exact", allow="lossy")).choice.effects == ("exact", "lossy")

@@ -1,0 +1,165 @@
+"""A ladder as people read it: console, page, plot, Markdown; a reached target, a missed one, an interrupted climb."""
+
+from __future__ import annotations
+
+import pytest
+from example_runs import MACHINE, SUBJECT, judge, measurement
+from rich.console import Console
+
+from strobe.advice import advise
+from strobe.measure.budget import needs
+from strobe.measure.cut import cut
+from strobe.report import console, html, ladder, markdown
+from strobe.report.outline import outline
+from strobe.results.budget import Latency
+from strobe.results.schema import Agreement, Comparison, Ladder, Measurement, Result, Rung, Try
+
+PARTS = {"policy": (0.96, {"vision tower": 0.35, "prefix KV cache": 0.4, "denoise step": 0.2}), "preprocessing": 0.02}
+VISION = "precision=bf16, precision.part=model.paligemma_with_expert.paligemma.model.vision_tower"
+
+
+def rung(name: str, treatment: str, m: Measurement, **more) -> Rung:
+    return Rung(name=name, treatment=treatment, parts=cut([m])[0], **more)
+
+
+def climbed(target_hz: float = 8.0, **more) -> Result:
+    took = {"as it is": 200, "rung 1": 150, "rung 2": 120}
+    measured = [measurement(name, PARTS, ms, seed=ms) for name, ms in took.items()]
+    comparisons = [
+        Comparison(
+            baseline=a.name,
+            candidate=b.name,
+            verdict=judge(a.samples.values, b.samples.values, baseline_name=a.name, candidate_name=b.name),
+            difference_ms=b.samples.summary.median - a.samples.summary.median,
+            agreement=Agreement(cosine=0.99987, largest_error=0.012, mean_error=0.001, observations=30),
+        )
+        for a, b in ((measured[0], measured[1]), (measured[0], measured[2]), (measured[1], measured[2]))
+    ]
+    rungs = [
+        rung("as it is", "", measured[0]),
+        rung("rung 1", "cameras=batched", measured[1], part="vision tower", build_s=0.01),
+        rung("rung 2", VISION, measured[2], part="vision tower", effect="rounding", build_s=3.24),
+    ]
+    tries = [
+        Try(treatment="cameras=batched", rung=1, parts=["vision tower"], before_ms=200, outcome="kept"),
+        Try(treatment=VISION, rung=2, parts=["vision tower"], before_ms=150, outcome="kept"),
+        Try(treatment="int8=true", rung=3, before_ms=120, outcome="guard", reason="guard: cosine 0.9971 < 0.999",
+            agreement=Agreement(cosine=0.9971, largest_error=0.3, mean_error=0.01, observations=16)),
+        Try(treatment="compile=true", rung=3, before_ms=120, outcome="not tried", reason="12 s were left"),
+    ]  # fmt: skip
+    result = Result(
+        strobe_version="0.1.0", study="optimize", title="pi05: a ladder", subject=SUBJECT, machine=MACHINE,
+        measurements=measured, comparisons=comparisons,
+    )  # fmt: skip
+    last = measured[2].samples.summary.median
+    met = last <= 1e3 / target_hz
+    steps = Latency(steps=1, total_ms=last, parts=rungs[2].parts)
+    missing = [] if met else needs(steps, 1e3 / target_hz)
+    for need in missing:
+        need.treatments = ["int8=true: guard: cosine 0.9971 < 0.999"]
+    result.ladder = Ladder(
+        **{"target_hz": target_hz, "target_ms": 1e3 / target_hz, "guard": "cosine>=0.999", "met": met,
+           "ended": "the target was reached" if met else "nothing was left to try", "chosen": "rung 2", "rungs": rungs,
+           "tries": tries, "needs": missing} | more
+    )  # fmt: skip
+    return result
+
+
+def said(result: Result) -> str:
+    screen = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.render(result, screen)
+    return " ".join(screen.export_text().split())
+
+
+def test_a_reached_target_says_how_and_what_each_rung_bought():
+    answers = outline(climbed()).answers
+    assert answers[0].startswith("act meets 8 Hz (125 ms): ")
+    assert "cosine 0.999870 to the untouched policy" in answers[0]
+    assert answers[1].startswith("2 rungs: cameras=batched (1.")
+    assert "precision.part=…vision_tower (1." in answers[1]
+    assert answers[-1] == "recipe.yaml in the run's folder puts all of them on."
+    text = said(climbed())
+    assert "for 8 Hz a chunk must be ready within 125 ms" in text
+    assert "COMPONENT LATENCIES PER RUNG" in text
+    assert "guard: cosine 0.9971 < 0.999" in text
+    assert "WHAT IS MISSING" not in text
+    assert "PARTS SIDE BY SIDE" not in text, "the page has it"
+
+
+def test_a_missed_target_says_what_must_fall_to_what_and_what_was_tried():
+    page = outline(climbed(target_hz=10.0))
+    assert page.answers[0].startswith("act misses 10 Hz (100 ms) by ")
+    assert page.answers[2].startswith("What is missing: prefix KV cache would have to fall from ")
+    (missing,) = [section for section in page.sections if section.key == "needs"]
+    assert missing.table.rows[0].cells[-1] == "int8=true: guard: cosine 0.9971 < 0.999"
+
+
+def test_parts_of_every_rung_add_up_to_its_milliseconds():
+    result = climbed()
+    (plot,) = ladder.plots(result, result.ladder)["ladder"]
+    assert [trace["name"] for trace in plot.data][-1] == "other"
+    for index, m in enumerate(result.measurements):
+        assert sum(trace["x"][index] for trace in plot.data) == pytest.approx(m.samples.summary.median)
+    assert {shape["x0"] for shape in plot.layout["shapes"]} == {125.0}
+    assert plot.layout["xaxis"]["range"][1] > 200
+
+
+def test_the_gains_are_the_comparisons_own_factors():
+    result = climbed()
+    table = next(section.table for section in outline(result).sections if section.key == "ladder")
+    titles = [column.title for column in table.columns]
+    last = table.rows[2].cells
+    assert last[titles.index("× so far")] == f"{1 / result.comparisons[1].verdict.ratio:.2f}"
+    assert last[titles.index("× this rung")] == f"{1 / result.comparisons[2].verdict.ratio:.2f}"
+    assert table.rows[0].cells[titles.index("× so far")] is None
+
+
+def test_an_interrupted_climb_does_not_claim_one_run():
+    result = climbed(interleaved=False, ended="interrupted")
+    result.status = "interrupted"
+    text = said(result)
+    assert "Interrupted" in text
+    assert "not measured in one run" in text
+    assert "It stopped because it was interrupted." in text
+
+
+def test_a_policy_that_nothing_made_faster():
+    result = climbed(target_hz=10.0)
+    only = result.ladder.rungs[:1]
+    result.measurements, result.comparisons = result.measurements[:1], []
+    result.ladder = result.ladder.model_copy(update={"rungs": only, "chosen": "as it is"})
+    answers = outline(result).answers
+    assert "and nothing that was tried made it faster" in answers[0]
+    assert not any("recipe.yaml" in answer for answer in answers)
+    assert "× so far" not in said(result)
+
+
+def test_a_rung_that_broke_the_guard_is_told():
+    result = climbed(chosen="rung 1")
+    result.ladder.rungs[2].guarded = False
+    assert any("rung 2 broke the guard in the closing run" in answer for answer in outline(result).answers)
+
+
+def test_findings_say_what_is_missing_and_what_the_guard_refused():
+    result = climbed(target_hz=10.0)
+    found = {finding.rule: finding for finding in advise(result)}
+    assert found["target-missed"].title.startswith("10 Hz are missed by ")
+    assert "compile=true" in found["target-missed"].do
+    assert "int8=true (cosine 0.99710, largest error 0.3)" in found["guard-refused"].seen
+    assert "backbone-dominates" not in found
+    assert "target-missed" not in {finding.rule for finding in advise(climbed())}
+
+
+def test_names_from_outside_stay_text():
+    result = climbed()
+    result.ladder.tries[2].reason = result.ladder.rungs[1].treatment = "<img src=x onerror=alert(1)>"
+    page = html.render(result)
+    assert "<img src=x" not in page
+    assert "not tried: 12 s were left" in markdown.render(result)
+
+
+def test_the_page_draws_the_ladder_in_a_browser(browse):
+    dom = browse(html.render(climbed(target_hz=10.0)))
+    assert 'data-settled="true"' in dom
+    assert "data-errors" not in dom
+    assert "Milliseconds per rung, by part" in dom

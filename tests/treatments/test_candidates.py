@@ -1,0 +1,113 @@
+"""What each treatment offers to be tried, and on which parts of the real architectures."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from strobe.subjects.loading import load_model, load_subject
+from strobe.treatments import catalogue, precision
+from strobe.treatments.channels_last import ChannelsLast
+from strobe.treatments.treatment import Variant
+
+
+@functools.cache
+def subject(kind: str):
+    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"])
+
+
+@pytest.fixture
+def fast_bf16(monkeypatch):
+    monkeypatch.setattr(precision, "_fast", lambda _: ("bf16",))
+
+
+def offered(key: str, one) -> dict[str, tuple[str, ...]]:
+    entry = catalogue.entry_of(key)
+    return {catalogue.told(spec): tuple(entry.parts(one, spec)) for spec in entry.candidates(one)}
+
+
+SEES = {
+    "act": ("model.backbone", "backbone"),
+    "diffusion": ("diffusion.rgb_encoder", "image encoder"),
+    "smolvla": ("model.vlm_with_expert.vlm.model.vision_model", "vision tower"),
+    "pi05": ("model.paligemma_with_expert.paligemma.model.vision_tower", "vision tower"),
+}
+
+
+@pytest.mark.parametrize("kind", SEES)
+def test_a_lower_precision_is_offered_for_what_sees_and_for_the_whole(kind, fast_bf16):
+    path, part = SEES[kind]
+    found = offered("precision", subject(kind))
+    assert found == {f"precision=bf16, precision.part={path}": (part,), "precision=bf16": ()}
+    names = {hook.name for hook in subject(kind).hooks("inference", 1)}
+    assert part in names, "the anatomy knows the part by this name"
+
+
+def test_what_is_low_already_is_not_offered_again(fast_bf16):
+    act = subject("act")
+    undo = precision.Precision("bf16", "model.backbone").apply(act)
+    try:
+        assert offered("precision", act) == {}, "the rest is too little to be worth a try"
+    finally:
+        undo()
+    undo = precision.Precision("bf16").apply(act)
+    try:
+        assert offered("precision", act) == {}
+    finally:
+        undo()
+
+
+def test_a_backbone_is_lowered_as_a_whole(fast_bf16):
+    assert offered("precision", load_model(kind="vjepa2", size="tiny")) == {"precision=bf16": ()}
+
+
+def test_without_arithmetic_for_it_nothing_is_offered(monkeypatch):
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: False, raising=False)
+    assert offered("precision", subject("act")) == {}
+    assert offered("tf32", subject("act")) == {}
+
+
+def test_channels_last_is_offered_where_convolutions_are_more_than_a_patch_embedding():
+    assert offered("channels_last", subject("act")) == {"channels_last=true": ("backbone", "image projection")}
+    assert offered("channels_last", subject("diffusion")) == {"channels_last=true": ("image encoder",)}
+    assert offered("channels_last", subject("pi05")) == {}
+    assert offered("channels_last", load_model(kind="vjepa2", size="tiny")) == {}
+
+
+def test_channels_last_reaches_inference_images_too_and_leaves_no_trace():
+    act = subject("act")
+    formats: list[bool] = []
+
+    def seen(_, args) -> None:
+        formats.append(args[0].is_contiguous(memory_format=torch.channels_last) and not args[0].is_contiguous())
+
+    before = act.chunk(0)
+    handle = act.module.get_submodule("model.backbone.conv1").register_forward_pre_hook(seen)
+    undo = Variant("last", (ChannelsLast(),)).apply(act)
+    try:
+        treated = act.chunk(0)
+    finally:
+        undo()
+    after = act.chunk(0)
+    handle.remove()
+    assert formats == [True, True, False, False], "two cameras"
+    assert torch.equal(before, after)
+    assert torch.allclose(before, treated, rtol=1e-4, atol=1e-4 * float(before.abs().max()))
+
+
+def test_fewer_steps_are_offered_by_halves():
+    steps = ("denoise step", "RTC step", "scheduler step")
+    names = [f"policy.num_inference_steps={n}" for n in (5, 2, 1)]
+    assert offered("policy.", subject("pi05")) == dict.fromkeys(names, steps)
+    assert next(iter(offered("policy.", subject("smolvla")))) == "policy.num_steps=5"
+    assert offered("policy.", subject("act")) == {}
+
+
+@pytest.mark.gpu
+def test_cuda_is_offered_tf32_and_both_halves():
+    act = load_subject(policy_type="act", size="tiny", overrides=["--device=cuda"])
+    assert offered("tf32", act) == {"tf32=true": ()}
+    assert {spec.split(",")[0] for spec in offered("precision", act)} == {"precision=bf16", "precision=fp16"}
