@@ -9,13 +9,13 @@ import torch
 from sleeper import HEAD_MS, Clock, Planted, Sleeper, entry
 
 from strobe.errors import UserError
+from strobe.measure.guard import Guard
 from strobe.measure.sampling import Budget
 from strobe.results import store
 from strobe.results.schema import Agreement
 from strobe.studies import optimize as study
 from strobe.studies.budget import budget
 from strobe.studies.candidates import Choice, together
-from strobe.measure.guard import Guard
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import AS_IT_IS, Aim, optimize, recipe_of
 from strobe.treatments import catalogue

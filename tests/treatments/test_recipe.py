@@ -11,7 +11,7 @@ import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.errors import UserError
-from strobe.measure import guard
+from strobe.measure.guard import DEFAULT, Guard
 from strobe.results.recipe import Recipe, dump
 from strobe.results.schema import Agreement
 from strobe.subjects.loading import load_subject
@@ -178,29 +178,29 @@ def test_the_guard_is_the_recipes_or_what_it_recorded() -> None:
     assert recorded.holds(agreement(0.985))
     assert not recorded.holds(agreement(0.97))
     assert guard_of(recipe("act", spec, agreement=agreement(1.0))).holds(agreement(1 - 5e-7))
-    assert str(guard_of(recipe("act", spec))) == guard.DEFAULT
+    assert str(guard_of(recipe("act", spec))) == DEFAULT
 
 
 def test_a_guard_holds_where_all_its_conditions_do() -> None:
-    both = guard.parse("cosine > 0.9 and largest_error<=1e-2, mean_error < 1")
-    assert str(both) == "cosine>0.9 and largest_error<=0.01 and mean_error<1"
-    assert both.holds(agreement(0.91))
-    assert not both.holds(agreement(0.9))
+    both = Guard.parse("cosine >= 0.9 and largest_error<=1e-2, mean_error <= 1")
+    assert Guard.parse(str(both)) == both
+    assert both.holds(agreement(0.9))
+    assert not both.holds(agreement(0.89))
     assert not both.holds(agreement(0.91).model_copy(update={"largest_error": 0.02}))
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("cosine", "'cosine' is no guard: write for example cosine>=0.999"),
-        ("cosine=0.9", "'cosine=0.9' is no guard"),
-        ("cosine>=--1", "is no guard"),
-        ("cosin>=0.9", "no guard on 'cosin': did you mean 'cosine'"),
+        ("cosine", "'cosine': write FIGURE>=LIMIT"),
+        ("cosine=0.9", "cosine is guarded by >="),
+        ("cosine>=--1", "is not a number"),
+        ("cosin>=0.9", "no figure 'cosin': did you mean 'cosine'"),
     ],
 )
 def test_a_guard_that_is_none_is_told(text: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        guard.parse(text)
+        Guard.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_guard_that_is_none_is_told(text: str, words: str) -> None:
         ({"treatments": [{"precision": "bf16", "precision.prat": "x"}]}, "treatments.1: 'precision.prat' is no option"),
         ({"treatments": [{"amp": "bf16"}]}, "treatments.1: 'amp' is of training, and a recipe is for inference"),
         ({"treatments": [{"channels_last": 1}]}, "treatments.1: channels_last=1: channels_last takes no value"),
-        ({"treatments": [{"precision": "bf16"}], "guard": "good"}, "guard: 'good' is no guard"),
+        ({"treatments": [{"precision": "bf16"}], "guard": "good"}, "guard: 'good': write FIGURE"),
     ],
 )
 def test_a_file_with_what_is_not_known_is_refused_with_its_field(fields: Any, words: str, tmp_path: Path) -> None:
