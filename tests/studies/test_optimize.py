@@ -139,10 +139,10 @@ def test_two_rungs_are_judged_against_the_first_and_the_one_before(plant, climb)
     assert result.ladder.met, "1000 Hz are nothing where nothing is left to do"
     recipe = recipe_of(result)
     assert recipe is not None
-    assert recipe["treatments"] == [{"skip": True}, {"tidy": True}]
-    assert recipe["ms"] < recipe["baseline_ms"]
-    assert [rung["name"] for rung in recipe["rungs"]] == ["skip=true", "tidy=true"]
-    assert recipe["agreement"]["cosine"] == pytest.approx(1)
+    assert recipe.treatments == [{"skip": True}, {"tidy": True}]
+    assert recipe.ms < recipe.baseline_ms
+    assert [rung.name for rung in recipe.rungs] == ["skip=true", "tidy=true"]
+    assert recipe.agreement.cosine == pytest.approx(1)
 
 
 def test_exact_comes_before_rounding_and_a_part_before_the_whole(plant, climb):
@@ -289,7 +289,7 @@ def test_a_rung_that_breaks_the_guard_on_more_observations_is_not_chosen(plant, 
     assert result.ladder.chosen == "rung 1"
     recipe = recipe_of(result)
     assert recipe is not None
-    assert recipe["treatments"] == [{"skip": True}]
+    assert recipe.treatments == [{"skip": True}]
 
 
 def test_the_run_is_kept_read_again_and_has_a_budget(plant, climb, tmp_path):
