@@ -199,7 +199,8 @@ def measure(
         measurement.unseen = _unseen(hooks, kept[variant.name])
         measurement.facts |= _facts(subject, phase, options)
         if variant.name in built:
-            measurement.facts["build s"] = round(max(0.0, built[variant.name] - measurement.samples.summary.median / 1e3), 3)
+            run_s = measurement.samples.summary.median / 1e3
+            measurement.facts["build s"] = round(max(0.0, built[variant.name] - run_s), 3)
         used = median_use(kernel[variant.name][skip : skip + len(kept[variant.name])])
         if used is not None:
             measurement.memory.kernel_ms, measurement.memory.page_faults = used

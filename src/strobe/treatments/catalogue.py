@@ -17,6 +17,7 @@ from strobe.treatments import (
     channels_last,
     closed_form,
     compile,
+    cuda_graph,
     mixed_precision,
     optimizer_form,
     precision,
@@ -38,6 +39,7 @@ ENTRIES: tuple[Entry, ...] = (
     *optimizer_form.ENTRIES,
     accumulate.ENTRY,
     compile.ENTRY,
+    cuda_graph.ENTRY,
 )
 
 

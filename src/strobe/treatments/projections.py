@@ -133,7 +133,7 @@ class _Group:
         """Hold on to no activations."""
         self.given, self.shares, self.missed = None, [], 0
 
-    def together(self, input: Tensor) -> Tensor:  # noqa: A002  as nn.Linear.forward calls it
+    def together(self, input: Tensor) -> Tensor:
         """All projections of ``input``, side by side in the last dimension."""
         assert self.weight is not None
         return linear(input, self.weight, self.bias)
@@ -170,7 +170,7 @@ class _Group:
     def _call(self, index: int, own: Call) -> Call:
         weight = self.linears[index].weight
 
-        def forward(input: Tensor) -> Tensor:  # noqa: A002
+        def forward(input: Tensor) -> Tensor:
             if self.given is input and self.shares[index] is not None:
                 return self._taken(index)
             if self.apart or (self.trained and torch.is_grad_enabled()) or weight.dtype != self.weight.dtype:  # type: ignore[union-attr]
