@@ -193,7 +193,7 @@ def _of_transformers(subject: Subject, masks: _Masks) -> Iterator[_Place]:
         eager = _eager_function(module)
         if eager is None or not hasattr(config, "_attn_implementation"):
             continue
-        if config._attn_implementation != "eager" and not _made_eager(subject, path):
+        if config is None or (config._attn_implementation != "eager" and not _made_eager(subject, path)):
             continue
         kind = (type(module), getattr(module, "num_key_value_groups", 1))
         if kind not in tried:
@@ -229,9 +229,10 @@ def _same(module: nn.Module, eager: Callable[..., Any]) -> bool:
     mask[..., 2:] = torch.finfo(torch.float32).min
     try:
         with torch.no_grad():
+            unmasked = None
             for given in (None, mask):
                 theirs = eager(module, query, key, value, given, scaling=0.3, dropout=0.0)[0]
-                if given is not None and torch.equal(theirs, unmasked):  # V-JEPA 2's takes no notice of masks
+                if unmasked is not None and torch.equal(theirs, unmasked):  # V-JEPA 2's takes no notice of masks
                     return True
                 added = None if given is None else _additive(given, torch.float32)
                 ours = attend(query, key, value, added, 0.3).transpose(1, 2)

@@ -18,6 +18,7 @@ from strobe.treatments import (
     channels_last,
     closed_form,
     compile,
+    cuda_graph,
     engine,
     inputs,
     masks,
@@ -56,6 +57,7 @@ ENTRIES: tuple[Entry, ...] = (
     accumulate.ENTRY,
     engine.ENTRY,
     compile.ENTRY,
+    cuda_graph.ENTRY,
 )
 
 

@@ -18,6 +18,7 @@ from strobe.errors import UserError, nearest
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import peeled, within
+from strobe.treatments.host import aside
 from strobe.treatments.patch import Patches, identity
 from strobe.treatments.places import is_flow, parts_of
 from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Undo
@@ -54,9 +55,8 @@ class Compile:
         return facts | {"compile in lerobot-train": self._flag} if self._flag else facts
 
     def apply(self, subject: Subject) -> Undo:
-        if not self.part and hasattr(
-            getattr(subject.module, "config", None), "compile_model"
-        ):  # not every policy has it
+        config = getattr(subject.module, "config", None)
+        if not self.part and hasattr(config, "compile_model"):  # not every policy's config has it
             self._flag = f"--policy.compile_model=true --policy.compile_mode={self.mode}"
         patches = Patches()
         for owner, method in self._targets(subject):
@@ -75,7 +75,7 @@ class Compile:
         inside = within([layer for layer in layers if not layer.probe], bottom)
         key = identity(inside)
         if key not in self._compiled:
-            self._compiled[key] = inside, torch.compile(inside, mode=self.mode)
+            self._compiled[key] = inside, aside(torch.compile(inside, mode=self.mode))
         return within([layer for layer in layers if layer.probe], self._compiled[key][1])
 
 
@@ -101,9 +101,7 @@ def _step(owner: Any, step: str, path: str) -> Any:
         return owner[int(step)] if step.isdecimal() else getattr(owner, step)
     except (AttributeError, IndexError, KeyError, TypeError):
         known = list(owner._modules) if isinstance(owner, nn.Module) else []
-        known += [
-            name for name in vars(type(owner)) if not name.startswith("_") and callable(getattr(owner, name, None))
-        ]
+        known += [name for name, value in vars(type(owner)).items() if callable(value) and not name.startswith("_")]
         raise UserError(
             f"compile.part={path}: {type(owner).__name__} has no '{step}': {nearest(step, known)}"
         ) from None

@@ -75,14 +75,15 @@ def identity(call: Any, _above: tuple[int, ...] = ()) -> Hashable:
 
 
 def patched(module: nn.Module) -> tuple[list[Any], Hashable]:
-    """What is put in the place of methods anywhere in ``module``, and its `identity`."""
+    """What is put in the place of methods anywhere in ``module``, and its `identity`; configs count by their kind."""
+    configs = tuple(type(vars(child).get("config")) for child in module.modules())
     calls = [
         (where, name, value)
         for where, child in enumerate(module.modules())
         for name, value in vars(child).items()
         if isinstance(value, FunctionType | MethodType)
     ]
-    return [call for _, _, call in calls], tuple((where, name, identity(call)) for where, name, call in calls)
+    return [call for _, _, call in calls], (configs, *((where, name, identity(call)) for where, name, call in calls))
 
 
 def _content(cell: Any) -> Any:

@@ -1,0 +1,157 @@
+"""What the host does inside a region that a CUDA graph captures: numbers it sends to the device, noise it orders.
+
+LeRobot makes tensors of Python's numbers on the device as it goes (``torch.tensor(time, device=…)`` in every denoising
+step, masks from lists, ``zeros(…).to(device)``). Each is a copy from the host, which a capture forbids, and each gives
+the same tensor in every run over the same shapes and settings. So they are remembered while the region warms up, and
+stand there when it is captured. Noise is drawn anew before each replay, by the same calls in the same order, so that
+a seed means the same as without a graph.
+
+Both are noticed by a mode of torch's function overrides, which is in force only on this thread and only while the
+region is prepared; nothing is replaced in any module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+# Held as they are at import: a precision replaces torch's by its own while it is on, which call these.
+_SENDING = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.to, torch.Tensor.cuda}
+_DRAWING = {torch.randn, torch.rand, torch.randint, torch.normal}
+_DRAWING_LIKE = {torch.randn_like, torch.rand_like}
+
+
+class Changed(RuntimeError):
+    """A region did other things when it was captured than when it warmed up."""
+
+
+@dataclass
+class _Draw:
+    """A call that draws noise, and where the region finds it."""
+
+    call: Callable[[], Tensor]
+    buffer: Tensor
+
+
+@dataclass
+class _Remembered:
+    sent: list[tuple[Any, Tensor | None]] = field(default_factory=list)  # function → what it gave; None for no copy
+    draws: list[_Draw] = field(default_factory=list)
+
+
+class Host(TorchFunctionMode):
+    """Remembers in ``warming``, and hands out in ``capturing``."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device.type
+        self._kept = _Remembered()
+        self._capturing = False
+        self._sent = self._drawn = 0
+
+    @contextmanager
+    def warming(self) -> Iterator[None]:
+        """Run as ever, and remember; what an earlier run left is forgotten."""
+        self._kept = _Remembered()
+        with self._in_force(capturing=False):
+            yield
+
+    @contextmanager
+    def capturing(self) -> Iterator[None]:
+        """Copy nothing from the host and draw nothing. Raises Changed where the run is another than that remembered."""
+        with self._in_force(capturing=True):
+            yield
+        if (self._sent, self._drawn) != (len(self._kept.sent), len(self._kept.draws)):
+            raise Changed("it sends or draws less than before")
+
+    def draw(self) -> None:
+        """New noise, as the region would have drawn it now."""
+        for draw in self._kept.draws:
+            draw.buffer.copy_(draw.call())
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _SENDING:
+            return self._send(func, args, kwargs)
+        if func in _DRAWING_LIKE or (func in _DRAWING and not _tensors(args, kwargs)):
+            return self._draw(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    @contextmanager
+    def _in_force(self, *, capturing: bool) -> Iterator[None]:
+        global _active
+        self._capturing, self._sent, self._drawn = capturing, 0, 0
+        before, _active = _active, self
+        try:
+            with self:
+                yield
+        finally:
+            _active = before
+
+    def _send(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if not self._capturing:
+            made = func(*args, **kwargs)
+            source = args[0] if args else next(iter(kwargs.values()), None)
+            from_host = not isinstance(source, Tensor) or source.device.type != self._device
+            arrives = isinstance(made, Tensor) and made.device.type == self._device
+            self._kept.sent.append((func, made.clone() if arrives and from_host else None))
+            return made
+        known, kept = self._next(self._kept.sent, self._sent)
+        self._sent += 1
+        if known is not func:
+            raise Changed(f"it calls {func.__name__} where it called {known.__name__}")
+        return func(*args, **kwargs) if kept is None else kept.clone()  # the region may write into it
+
+    def _draw(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+        if not self._capturing:
+            made = func(*args, **kwargs)
+            if made.device.type != self._device:
+                return made
+            buffer = made.clone()
+            given = (buffer, *args[1:]) if func in _DRAWING_LIKE else tuple(args)
+            self._kept.draws.append(_Draw(lambda: func(*given, **kwargs), buffer))
+            return made
+        draw = self._next(self._kept.draws, self._drawn)
+        self._drawn += 1
+        return draw.buffer.clone()
+
+    @staticmethod
+    def _next(kept: list[Any], index: int) -> Any:
+        if index >= len(kept):
+            raise Changed("it sends or draws more than before")
+        return kept[index]
+
+
+_active: Host | None = None
+
+
+def aside(call: Callable[..., Any]) -> Callable[..., Any]:
+    """``call``, a compiled region, out of sight of a host that watches: it makes its numbers on the device, and a mode
+    in force would be traced into it."""
+
+    def stepped(*args: Any, **kwargs: Any) -> Any:
+        global _active
+        host = _active
+        if host is None:
+            return call(*args, **kwargs)
+        host.__exit__(None, None, None)
+        _active = None
+        try:
+            return call(*args, **kwargs)
+        finally:
+            _active = host
+            host.__enter__()
+
+    return stepped
+
+
+def _tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    return any(isinstance(value, Tensor) for value in (*args, *kwargs.values()))
