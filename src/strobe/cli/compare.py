@@ -23,12 +23,17 @@ Examples:
   strobe compare --policy.type=act --precision fp32,bf16
   strobe compare --model.type=vjepa2 --precision=auto
   strobe compare --policy.type=act --variant 'half vision: precision=bf16, precision.part=model.backbone'
+  strobe compare --policy.type=pi05 --variant 'int8: precision=bf16, int8=dynamic'
+  strobe compare --policy.type=act --variant 'engine: engine=openvino, engine.part=model.backbone'
+  strobe compare --model.type=vjepa2 --variant 'fewer frames: frames=8' --variant 'smaller: images=192'
   strobe compare --policy.type=act --levers=auto --dataset.root=DATASET
   strobe compare --policy.type=diffusion --levers=amp,fused,amp+fused,accumulate=4 --batch_size=64
 
 A variant is 'NAME: key=value, key=value', with the keys policy.FIELD (a setting that is read on every call),
 rtc.FIELD (turns RTC on), compile (a torch.compile mode), precision (fp32, tf32, bf16, fp16), precision.part (the
-module that gets it; dtypes are converted at its borders) and the levers: amp=bf16, channels_last=true, accumulate=4 …
+module that gets it; dtypes are converted at its borders), int8 and fp8 (weights, dynamic; fp8 also static: calibrated),
+engine (openvino, tensorrt) with engine.part, frames and images (fewer, smaller: another input), and the levers:
+amp=bf16, channels_last=true, accumulate=4 …
 """
 
 from __future__ import annotations
@@ -179,6 +184,9 @@ def _check_batch(variants: Sequence[Any], config: CompareConfig) -> None:
         of_training = [name for name in ("amp", "micro-batches", "optimizer") if name in facts]
         if of_training and config.phase == "inference":
             raise UserError(f"'{variant.name}': {of_training[0]} is of training: add --phase='training step'")
+        of_inference = [name for name in ("int8", "fp8", "engine", "frames", "images") if name in facts]
+        if of_inference and config.phase != "inference":
+            raise UserError(f"'{variant.name}': {of_inference[0]} is of inference: leave out --phase")
         if size % int(facts.get("micro-batches", 1)):
             count = facts["micro-batches"]
             raise UserError(f"'{variant.name}': a batch of {size} cannot be cut into {count}: change --batch_size")
