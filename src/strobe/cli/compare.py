@@ -25,6 +25,9 @@ Examples:
   strobe compare --policy.type=act --variant 'half vision: precision=bf16, precision.part=model.backbone'
   strobe compare --policy.path=FOLDER --recipe=recipe.yaml             as it is against the recipe
   strobe compare --policy.type=act --variant 'a: recipe=a.yaml' --variant 'b: recipe=b.yaml'
+  strobe compare --policy.type=pi05 --variant 'trimmed: padding=trimmed' --variant 'int8: precision=bf16, int8=dynamic'
+  strobe compare --policy.type=act --variant 'engine: engine=openvino, engine.part=model.backbone'
+  strobe compare --model.type=vjepa2 --variant 'fewer frames: frames=8' --variant 'smaller: images=192'
   strobe compare --policy.type=act --levers=auto --dataset.root=DATASET
   strobe compare --policy.type=diffusion --levers=amp,fused,amp+fused,accumulate=4 --batch_size=64
 
@@ -233,6 +236,9 @@ def _check_batch(variants: Sequence[Any], config: CompareConfig) -> None:
         of_training = [name for name in ("amp", "micro-batches", "optimizer") if name in facts]
         if of_training and config.phase == "inference":
             raise UserError(f"'{variant.name}': {of_training[0]} is of training: add --phase='training step'")
+        of_inference = [name for name in ("int8", "fp8", "engine", "frames", "images") if name in facts]
+        if of_inference and config.phase != "inference":
+            raise UserError(f"'{variant.name}': {of_inference[0]} is of inference: leave out --phase")
         if size % int(facts.get("micro-batches", 1)):
             count = facts["micro-batches"]
             raise UserError(f"'{variant.name}': a batch of {size} cannot be cut into {count}: change --batch_size")

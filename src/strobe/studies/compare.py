@@ -78,7 +78,7 @@ def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> 
     difference_ms, interval = difference_interval(before, after)
     agreement = None
     if baseline.phase == "inference":
-        agreement = _agreement(baseline.name, candidate.name, measured)
+        agreement = _agreement(baseline, candidate, measured)
         if candidate.facts.get("rtc.enabled") != baseline.facts.get("rtc.enabled"):
             rtc = "RTC changes the actions on purpose: it guides them towards the previous chunk"
             agreement.note = _notes(agreement.note, rtc)
@@ -92,16 +92,18 @@ def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> 
     )
 
 
-def _agreement(baseline: str, candidate: str, measured: Measured) -> Agreement:
+def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured) -> Agreement:
+    before, after = baseline.name, candidate.name
     shapes = measured.outputs.shapes
-    if shapes[baseline] == shapes[candidate] or not measured.pooled[candidate]:
-        agreement = agree(measured.actions[baseline], measured.actions[candidate])
+    if shapes[before] == shapes[after] or not measured.pooled[after]:
+        agreement = agree(measured.actions[before], measured.actions[after])
         agreement.note = _notes(agreement.note, measured.outputs.note)
         return agreement
     # One by one they cannot be compared: a token is another piece of another picture.
-    agreement = agree(measured.pooled[baseline], measured.pooled[candidate])
+    agreement = agree(measured.pooled[before], measured.pooled[after])
+    tokens = " against ".join(f"{m.facts.get('tokens', 0):,}" for m in (candidate, baseline))
     agreement.note = _notes(
-        agreement.note, "another number of tokens, so what is compared is the mean over them, one vector for each clip"
+        agreement.note, f"{after}: {tokens} tokens a clip, so what is compared is each clip's mean over its tokens"
     )
     return agreement
 

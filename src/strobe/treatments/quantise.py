@@ -47,7 +47,7 @@ BORDERS = (
 )
 SMALLEST = 32  # features in or out; below, the scaling costs more than the product saves
 MULTIPLE = 16  # of features, as 8-bit products on CUDA want it
-WORTH_TRYING = 0.5  # of a part's weights that can be quantised; convolutions cannot
+WORTH_TRYING = 0.35  # of a part's weights that can be quantised; convolutions cannot
 CALIBRATED = 8  # observations that 'static' measures its scales on
 
 

@@ -1,0 +1,289 @@
+"""Engines for a part: the same results in the same classes and dtypes, built once, and gone without a trace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutput
+
+from strobe.errors import UserError
+from strobe.measure.sampling import Budget
+from strobe.studies.compare import agree, compare
+from strobe.studies.measuring import Options
+from strobe.subjects.loading import load_subject
+from strobe.timeline.probe import Hook
+from strobe.treatments import catalogue, engine
+from strobe.treatments.engine import PartInEngine
+from strobe.treatments.precision import Precision
+from strobe.treatments.quantise import Quantised
+from strobe.treatments.treatment import Variant
+
+VISION = "model.paligemma_with_expert.paligemma.model.vision_tower"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    before = os.environ.get("STROBE_CACHE")
+    os.environ["STROBE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield engine.cache()
+    os.environ.pop("STROBE_CACHE")
+    if before is not None:
+        os.environ["STROBE_CACHE"] = before
+
+
+class Tower(nn.Module):
+    """What a vision tower of transformers is like: a mask that may be missing, an output of several fields."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.norm = nn.Linear(8, 16), nn.LayerNorm(16)
+
+    def forward(self, pixels: Tensor, mask: Tensor | None = None, scale: float = 1.0) -> BaseModelOutput:
+        first = self.project(pixels)
+        hidden = self.norm(first) * scale
+        if mask is not None:
+            hidden = torch.where(mask, hidden, torch.zeros_like(hidden))
+        return BaseModelOutput(last_hidden_state=hidden, hidden_states=(first, hidden))
+
+
+class Seeing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.vision, self.projector, self.unused = Tower(), nn.Linear(16, 4), nn.Linear(2, 2)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        seen = self.vision(pixels, mask=pixels.sum(-1, keepdim=True) > 0, scale=2.0)
+        assert isinstance(seen, BaseModelOutput)
+        assert seen.attentions is None
+        return self.projector(seen.last_hidden_state) + seen.hidden_states[0].mean()
+
+
+@dataclass
+class Small:
+    """The least that is a subject: a module, its device, and a call."""
+
+    module: nn.Module = field(default_factory=Seeing)
+    rows: int = 5
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    info: Any = field(default_factory=lambda: SimpleNamespace(name="small", kind="small"))
+
+    def call(self, phase: Any, batch_size: int = 1) -> Any:
+        def run(index: int) -> Tensor:
+            generator = torch.Generator().manual_seed(index)
+            dtype = next(self.module.parameters()).dtype
+            with torch.no_grad():
+                return self.module(torch.randn(self.rows, 8, generator=generator).to(dtype))
+
+        return run
+
+    def hooks(self, phase: Any, depth: int) -> list[Hook]:
+        vision: Any = self.module.get_submodule("vision")
+        return [Hook(vision, "forward", "vision tower"), Hook(vision.norm, "forward", "norm of the tower")]
+
+
+FEW_STEPS = {
+    "pi05": ["--dtype=bfloat16", "--num_inference_steps=2"],
+    "smolvla": ["--num_steps=2"],
+    "diffusion": ["--num_inference_steps=2"],
+}
+
+
+@cache
+def subject_of(kind: str) -> Any:
+    overrides = ["--device=cpu", *FEW_STEPS.get(kind, [])]
+    return load_subject(policy_type=kind, size="tiny", overrides=overrides, cameras=1)
+
+
+def run(subject: Any, *treatments: Any, index: int = 0) -> Any:
+    undo = Variant("v", treatments).apply(subject)
+    try:
+        return subject.call("inference")(index)
+    finally:
+        undo()
+
+
+def state(module: nn.Module) -> list[Any]:
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    return [
+        *((name, id(t), t.data_ptr(), t.dtype, t._version) for name, t in tensors),
+        *(sorted(vars(one)) for one in module.modules()),
+    ]
+
+
+def test_results_have_the_classes_and_the_numbers_of_torchs() -> None:
+    torch.manual_seed(0)
+    subject, treatment = Small(), PartInEngine("openvino", "vision")
+    before = state(subject.module)
+    for index in range(3):
+        plain = subject.call("inference")(index)
+        got = run(subject, treatment, index=index)
+        assert torch.allclose(got, plain, atol=1e-5)
+        assert state(subject.module) == before
+    facts = treatment.facts()
+    assert facts["engine.precision"] == "fp32"
+    assert facts["engine from cache"] is False
+    assert isinstance(facts["engine build s"], float)
+
+
+def test_other_shapes_are_built_for_when_they_come() -> None:
+    subject, treatment = Small(), PartInEngine("openvino", "vision")
+    run(subject, treatment)
+    for rows in range(6, 6 + engine.SHAPES - 1):
+        subject.rows = rows
+        assert torch.allclose(run(subject, treatment), subject.call("inference")(0), atol=1e-5)
+    subject.rows = 20
+    with pytest.raises(UserError, match=f"more than {engine.SHAPES} shapes"):
+        run(subject, treatment)
+    assert "forward" not in vars(subject.module.get_submodule("vision"))
+
+
+def test_half_against_bfloat16_is_converted_at_the_border() -> None:
+    """An engine in one precision in a policy of another, as in the pi0.5 that failed with Half against BFloat16."""
+    torch.manual_seed(0)
+    subject = Small(Seeing().bfloat16())
+    plain = subject.call("inference")(0)
+    for precision in ("fp32", "bf16"):
+        got = run(subject, PartInEngine("openvino", "vision", precision))
+        assert got.dtype == torch.bfloat16
+        assert torch.allclose(got, plain, atol=0.1)
+    # What comes in another dtype than was recorded is converted too.
+    treatment = PartInEngine("openvino", "vision", "fp32")
+    undo = treatment.apply(subject)  # type: ignore[arg-type]
+    vision: Any = subject.module.get_submodule("vision")
+    x = torch.randn(5, 8)
+    results = [
+        vision(x.to(dtype), mask=x.sum(-1, keepdim=True) > 0, scale=2.0) for dtype in (torch.bfloat16, torch.half)
+    ]
+    undo()
+    assert {result.last_hidden_state.dtype for result in results} == {torch.bfloat16}
+    assert torch.allclose(*(result.last_hidden_state for result in results), atol=0.05)
+
+
+def test_a_built_engine_is_taken_from_the_cache_unless_the_weights_are_others(own_cache: Path) -> None:
+    torch.manual_seed(1)
+    subject = Small()
+    first = PartInEngine("openvino", "vision")
+    wanted = run(subject, first)
+    second = PartInEngine("openvino", "vision")
+    assert torch.equal(run(subject, second), wanted)
+    assert (first.facts()["engine from cache"], second.facts()["engine from cache"]) == (False, True)
+    with torch.no_grad():
+        subject.module.get_submodule("vision.project").weight.mul_(-1)
+    for treatment in (second, third := PartInEngine("openvino", "vision")):
+        assert torch.allclose(run(subject, treatment), subject.call("inference")(0), atol=1e-5)
+    assert third.facts()["engine from cache"] is True  # what the second one built
+    assert not torch.allclose(run(subject, second), wanted, atol=1e-2)
+    for kept in own_cache.iterdir():
+        kept.write_bytes(b"not an engine")
+    fourth = PartInEngine("openvino", "vision")
+    assert torch.allclose(run(subject, fourth), subject.call("inference")(0), atol=1e-5)
+    assert fourth.facts()["engine from cache"] is False
+
+
+def test_an_engine_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = engine.ENGINES["openvino"]().__class__.build
+
+    def wrong(self: Any, *args: Any) -> Any:
+        right = build(self, *args)
+        return lambda inputs: [
+            torch.randn_like(value) if value.is_floating_point() else value for value in right(inputs)
+        ]
+
+    monkeypatch.setattr("strobe.treatments.engines.OpenVINO.build", wrong)
+    torch.manual_seed(2)
+    subject = Small()
+    before = state(subject.module)
+    with pytest.raises(UserError, match="gives something else than in torch"):
+        run(subject, PartInEngine("openvino", "vision"))
+    assert state(subject.module) == before
+
+
+@pytest.mark.parametrize(("kind", "part", "below"), [("pi05", VISION, ()), ("act", "model.encoder", ("bf16",))])
+def test_real_architectures(kind: str, part: str, below: tuple[str, ...]) -> None:
+    subject = subject_of(kind)
+    before, plain = state(subject.module), subject.call("inference")(0)
+    treatments = [*map(Precision, below), PartInEngine("openvino", part)]
+    got = run(subject, *treatments)
+    assert agree([plain], [got]).cosine > 0.999
+    assert got.dtype == plain.dtype
+    assert torch.equal(run(subject, *treatments), got)
+    assert state(subject.module) == before
+    assert torch.equal(subject.call("inference")(0), plain)
+
+
+def test_the_part_is_timed_as_a_whole_and_its_inside_is_told_to_be_unseen() -> None:
+    subject = subject_of("act")
+    variants = [Variant("as it is"), Variant("engine", (PartInEngine("openvino", "model.encoder"),))]
+    result, _ = compare(subject, variants, "inference", Options(Budget(iterations=3), depth=2))
+    measurement = result.measurement("engine")
+    names = [part.name for part in measurement.components]
+    assert "encoder" in names
+    assert "layer 0" not in [p.name for p in measurement.components if "encoder" in p.path]
+    assert measurement.facts["engine"] == "openvino"
+    assert not any(part.gflop for part in measurement.components)  # what an engine does cannot be counted
+    assert result.comparisons[0].agreement is not None
+    assert result.comparisons[0].agreement.cosine > 0.999
+
+
+REFUSED = {
+    "engine=openvno, engine.part=vision": "engine=openvno: did you mean 'openvino'",
+    "engine=openvino": "say which part",
+    "engine=openvino, engine.part=visoin": "no part 'visoin'",
+    "engine=openvino, engine.part=unused": "'unused' is not called as a module",
+    "engine=openvino, engine.part=vision, engine.precision=int8": "unknown precision 'int8'",
+    "engine=tensorrt, engine.part=vision": "engine=tensorrt needs CUDA",
+    "int8=dynamic, engine=openvino, engine.part=wide": "holds quantised weights",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_cannot_be_done_is_refused_in_one_line(text: str) -> None:
+    subject = Small()
+    subject.module.wide = nn.Linear(32, 32)
+    before = state(subject.module)
+    with pytest.raises(UserError, match=REFUSED[text]) as refused:
+        run(subject, *catalogue.compose(catalogue.parse(text)))
+    assert "\n" not in str(refused.value)
+    assert state(subject.module) == before
+
+
+def test_parts_with_a_cache_are_refused_and_never_tried() -> None:
+    subject = subject_of("pi05")
+    with pytest.raises(UserError, match="DynamicCache, and an engine knows tensors only"):
+        run(subject, PartInEngine("openvino", "model.paligemma_with_expert.gemma_expert.model"))
+    entry = catalogue.entry_of("engine")
+    specs = entry.candidates(subject)
+    assert {spec["engine.part"] for spec in specs} == {VISION}
+    assert {tuple(entry.parts(subject, spec)) for spec in specs} == {("vision tower",)}
+    assert {spec["engine.part"] for spec in entry.candidates(subject_of("act"))} >= {"model.backbone", "model.encoder"}
+
+
+def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    with pytest.raises(UserError, match=r"pip install 'strobe\[openvino\]'"):
+        run(Small(), PartInEngine("openvino", "vision"))
+    monkeypatch.setitem(__import__("sys").modules, "torchao", None)
+    with pytest.raises(UserError, match=r"pip install 'strobe\[quantise\]'"):
+        run(Small(), Quantised("int8"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_tensorrt(precision: str) -> None:
+    pytest.importorskip("torch_tensorrt")
+    subject = load_subject(policy_type="pi05", size="tiny", overrides=["--device=cuda", "--dtype=bfloat16"])
+    plain = subject.call("inference")(0)
+    for cached in (False, True):
+        treatment = PartInEngine("tensorrt", VISION, precision)
+        assert agree([plain], [run(subject, treatment)]).cosine > 0.999
+        assert treatment.facts()["engine from cache"] is cached
+    assert torch.equal(subject.call("inference")(0), plain)
