@@ -14,7 +14,9 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,7 +83,7 @@ class PartInEngine:
         part = part_of(subject.module, self.part)
         self._prepare(subject, part)
         inner = part.forward
-        names, engine = self._names, self._engine
+        names = self._names
 
         # The engine is no torch code: a compiled region around it calls it as it is.
         @torch.compiler.disable
@@ -91,7 +93,7 @@ class PartInEngine:
                 self._build(subject, part, inner, call)
             built = self._built[call.key]
             with _sections(names):
-                return built.run(call.tensors, engine)
+                return built.run(call.tensors)
 
         return put(part, "forward", forward)
 
@@ -165,16 +167,16 @@ class PartInEngine:
         if kept.is_file():
             try:
                 built = _Built(self._engine.load(kept, self.precision), call.dtypes, results, cached=True)
-                if _cosine(built.run(call.tensors, self._engine), results) >= LEAST[self.precision]:
+                if _cosine(built.run(call.tensors), results) >= LEAST[self.precision]:
                     return built
             except Exception:  # each engine has exceptions of its own for a file that it does not understand
                 pass
         kept.parent.mkdir(parents=True, exist_ok=True)
         partial = kept.with_name(f"{kept.stem}.{os.getpid()}{kept.suffix}")
         try:
-            run = self._made(subject, part, call, partial)
+            run = self._made(subject, part, call, results.places, partial)
             built = _Built(run, call.dtypes, results)
-            agreed = _cosine(built.run(call.tensors, self._engine), results)
+            agreed = _cosine(built.run(call.tensors), results)
             if agreed < LEAST[self.precision]:
                 raise UserError(
                     f"'{self.part}' in {self.engine} in {self.precision} gives something else than in torch (cosine "
@@ -185,10 +187,10 @@ class PartInEngine:
             partial.unlink(missing_ok=True)
         return built
 
-    def _made(self, subject: Subject, part: nn.Module, call: _Call, keep: Path) -> Run:
+    def _made(self, subject: Subject, part: nn.Module, call: _Call, places: Sequence[int], keep: Path) -> Run:
         undo = Precision(self._engine.exported(self.precision), self.part).apply(subject)
         try:
-            flat = _Flat(part, call).eval()
+            flat = _Flat(part, call, places).eval()
             inputs = tuple(_outside(value) for value in call.tensors)
             program = torch.export.export(flat, inputs, strict=False)
             return self._engine.build(program, inputs, self.precision, keep)
@@ -258,22 +260,23 @@ class _Results:
 
     leaves: list[Any]
     spec: TreeSpec
+    places: list[int]  # of the tensors, each once: a last layer's states may be there under two names
 
     @classmethod
     def of(cls, value: Any, part: str) -> _Results:
         leaves, spec = tree_flatten(value)
         _require_known(leaves, part, "gives")
-        return cls([leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec)
+        first = {id(leaf): place for place, leaf in reversed([*enumerate(leaves)]) if isinstance(leaf, Tensor)}
+        return cls(leaves, spec, sorted(first.values()))
 
     @property
     def tensors(self) -> list[Tensor]:
-        return [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
+        return [self.leaves[place] for place in self.places]
 
     def filled(self, tensors: Sequence[Tensor]) -> Any:
         """``tensors`` in the place of the recorded ones, in their dtypes."""
-        given = iter(tensors)
-        leaves = [next(given).to(leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
-        return tree_unflatten(leaves, self.spec)
+        given = {id(own): new.to(own.dtype) for own, new in zip(self.tensors, tensors, strict=True)}
+        return tree_unflatten([given.get(id(leaf), leaf) for leaf in self.leaves], self.spec)
 
 
 @dataclass
@@ -286,7 +289,7 @@ class _Built:
     cached: bool = False
     seconds: float = 0.0
 
-    def run(self, tensors: Sequence[Tensor], engine: Engine) -> Any:
+    def run(self, tensors: Sequence[Tensor]) -> Any:
         # By way of the dtype that was recorded: a mask of another kind means another thing.
         inputs = [_outside(value.to(dtype)) for value, dtype in zip(tensors, self.dtypes, strict=True)]
         return self.results.filled(self.call(inputs))
@@ -295,31 +298,26 @@ class _Built:
 class _Flat(nn.Module):
     """The part as a function from tensors to tensors, floating ones as float32, which every engine takes."""
 
-    def __init__(self, part: nn.Module, call: _Call) -> None:
+    def __init__(self, part: nn.Module, call: _Call, places: Sequence[int]) -> None:
         super().__init__()
         self.part = part
-        self._call = call
+        self._call, self._places = call, places
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         given = iter([value.to(dtype) for value, dtype in zip(tensors, self._call.dtypes, strict=True)])
         leaves = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in self._call.leaves]
         args, kwargs = tree_unflatten(leaves, self._call.spec)
         results = tree_flatten(self.part(*args, **kwargs))[0]
-        return tuple(_outside(value) for value in results if isinstance(value, Tensor))
+        return tuple(_outside(results[place]) for place in self._places)
 
 
-class _apart:
+@contextmanager
+def _apart() -> Iterator[None]:
     """Around recording and building: not on the timeline, without gradients, with the random numbers put back."""
-
-    def __enter__(self) -> None:
-        self._contexts = [recording(None), torch.no_grad(), torch.random.fork_rng()]
-        self._contexts.append(torch.compiler.set_stance("force_eager"))
-        for context in self._contexts:
-            context.__enter__()
-
-    def __exit__(self, *exception: Any) -> None:
-        for context in reversed(self._contexts):
-            context.__exit__(*exception)
+    eager = torch.compiler.set_stance("force_eager")
+    with recording(None), torch.no_grad(), torch.random.fork_rng(), eager, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch.export about torch's own code
+        yield
 
 
 class _sections:

@@ -83,7 +83,7 @@ class Quantised:
             facts[f"{self.kind}.part"] = self.part
         if self._prepared:
             facts[f"{self.kind} layers"] = len(self._layers)
-            facts[f"{self.kind} not"] = ", ".join(self._left) or None
+            facts |= {f"{self.kind} not": ", ".join(self._left)} if self._left else {}
         return facts
 
     def apply(self, subject: Subject) -> Undo:
