@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow import VISION, deriving, flow_of, is_flow, one_value
+from strobe.treatments.flow import deriving, flow_of, one_value
 from strobe.treatments.patch import Patches
+from strobe.treatments.places import VISION, is_flow
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 
@@ -71,5 +72,5 @@ ENTRY = Entry(
     STRUCTURE,
     _make,
     candidates=_candidates,
-    parts=lambda _, __: VISION,
+    parts=lambda _, __: (VISION,),
 )

@@ -17,20 +17,14 @@ from torch import nn
 
 from strobe.errors import UserError
 from strobe.subjects.anatomies import pi, smolvla
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
+from strobe.treatments.places import is_flow
 from strobe.treatments.treatment import Spec
 
-PI = ("pi0", "pi05")
 SMOLVLA = "smolvla"
 
 _STEP = ("prefix_pad_masks", "past_key_values", "x_t", "timestep")
 STEP_ARGUMENTS = {"pi0": ("state", *_STEP), "pi05": _STEP, SMOLVLA: _STEP}
-
-# The anatomy's parts, by what they are here.
-VISION = ("vision tower",)
-PREFIX = ("prefix KV cache",)
-STEPS = ("denoise step",)
 
 
 @dataclass(frozen=True)
@@ -55,21 +49,15 @@ class Flow:
 
 def flow_of(subject: Subject) -> Flow:
     """``subject``'s modules. Raises UserError if it is no pi0, pi0.5 or SmolVLA."""
-    kind = subject.info.kind
-    if not isinstance(subject, PolicySubject) or kind not in (*PI, SMOLVLA):
+    if not is_flow(subject):
         raise UserError(f"{subject.info.name}: this is for pi0, pi0.5 and SmolVLA")
-    module = subject.module
+    kind, module = subject.info.kind, subject.module
     if kind == SMOLVLA:
         joint: Any = module.get_submodule(smolvla.JOINT)
         return Flow(kind, module, module.model, joint, joint.get_vlm_model().text_model, joint.lm_expert)
     joint = module.get_submodule(pi.JOINT)
     language, expert = module.get_submodule(pi.LANGUAGE), module.get_submodule(pi.EXPERT)
     return Flow(kind, module, module.model, joint, language, expert)
-
-
-def is_flow(subject: Subject) -> bool:
-    """Whether `flow_of` takes it."""
-    return isinstance(subject, PolicySubject) and subject.info.kind in (*PI, SMOLVLA)
 
 
 def worth(*specs: Spec) -> Callable[[Subject], list[Spec]]:

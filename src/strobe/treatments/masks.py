@@ -15,8 +15,9 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.flow import SMOLVLA, STEPS, Flow, deriving, flow_of, one_value, worth
+from strobe.treatments.flow import SMOLVLA, Flow, deriving, flow_of, one_value, worth
 from strobe.treatments.patch import Patches
+from strobe.treatments.places import STEP
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 
@@ -59,7 +60,7 @@ class MasksOnce:
                 if not self._tried and not torch.compiler.is_compiling():
                     self._built = None
                     self._try(denoise_step(**told), self._step(flow, **told))
-                with section(STEPS[0]):  # the anatomy's probe is on LeRobot's own
+                with section(STEP):  # the anatomy's probe is on LeRobot's own
                     return self._step(flow, **told)
 
             return call
@@ -138,5 +139,5 @@ ENTRY = Entry(
     STRUCTURE,
     _make,
     candidates=worth({"masks": "once"}),
-    parts=lambda _, __: STEPS,
+    parts=lambda _, __: (STEP,),
 )

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow import PREFIX, SMOLVLA, VISION, deriving, flow_of, one_value, worth
+from strobe.treatments.flow import SMOLVLA, deriving, flow_of, one_value, worth
 from strobe.treatments.patch import Patches
+from strobe.treatments.places import PREFIX, VISION
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 # Few lengths of the prompt: compiled code and captured graphs are made for one, and kernels like even sizes.
@@ -100,5 +101,5 @@ ENTRY = Entry(
     _make,
     options=("multiple",),
     candidates=worth({"padding": "trimmed"}),
-    parts=lambda _, __: (*PREFIX, *VISION),
+    parts=lambda _, __: (PREFIX, VISION),
 )

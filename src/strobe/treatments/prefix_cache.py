@@ -16,8 +16,9 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow import SMOLVLA, STEPS, Flow, deriving, flow_of, one_value, worth
+from strobe.treatments.flow import SMOLVLA, Flow, deriving, flow_of, one_value, worth
 from strobe.treatments.patch import Patches
+from strobe.treatments.places import STEP
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 
@@ -169,5 +170,5 @@ ENTRY = Entry(
     STRUCTURE,
     _make,
     candidates=worth({"prefix_cache": "static"}),
-    parts=lambda _, __: STEPS,
+    parts=lambda _, __: (STEP,),
 )

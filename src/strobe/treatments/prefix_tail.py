@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow import PREFIX, SMOLVLA, Flow, deriving, flow_of, one_value, worth
+from strobe.treatments.flow import SMOLVLA, Flow, deriving, flow_of, one_value, worth
 from strobe.treatments.patch import Patches
+from strobe.treatments.places import PREFIX
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 
@@ -127,5 +128,5 @@ ENTRY = Entry(
     STRUCTURE,
     _make,
     candidates=worth({"prefix_tail": "skipped"}),
-    parts=lambda _, __: PREFIX,
+    parts=lambda _, __: (PREFIX,),
 )

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow import STEPS, Flow, deriving, flow_of, one_value, weights_seen, worth
+from strobe.treatments.flow import Flow, deriving, flow_of, one_value, weights_seen, worth
 from strobe.treatments.patch import Patches
+from strobe.treatments.places import STEP
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 
@@ -162,5 +163,5 @@ ENTRY = Entry(
     STRUCTURE,
     _make,
     candidates=worth({"timesteps": "precomputed"}),
-    parts=lambda _, __: STEPS,
+    parts=lambda _, __: (STEP,),
 )
