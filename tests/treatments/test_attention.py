@@ -107,8 +107,9 @@ def test_a_mask_is_prepared_once_and_again_when_it_changes() -> None:
 # Two transformers' layers in the prefix and in each of two steps; SmolVLA's vision tower is fused as it is, ACT has a
 # self-attention in two encoder layers and self- and cross-attention in one decoder layer.
 @pytest.mark.parametrize(
-    ("kind", "more", "tolerance"), [("pi05", 2 + 2 * 2, 1e-4), ("pi0", 2 + 2 * 2, 1e-4), ("smolvla", 4 + 2 * 4, 1e-2), ("act", 4, 1e-4)]
-)  # fmt: skip
+    ("kind", "more", "tolerance"),
+    [("pi05", 2 + 2 * 2, 1e-4), ("pi0", 2 + 2 * 2, 1e-4), ("smolvla", 4 + 2 * 4, 1e-2), ("act", 2 + 2, 1e-4)],
+)
 def test_chunks_agree_and_nothing_is_left_behind(kind: str, more: int, tolerance: float) -> None:
     subject = tiny(kind)
     fused = FusedAttention()
