@@ -1,10 +1,10 @@
 """What the host does inside a region that a CUDA graph captures: numbers it sends to the device, noise it orders.
 
 LeRobot makes tensors of Python's numbers on the device as it goes (``torch.tensor(time, device=…)`` in every denoising
-step, masks from lists, ``zeros(…).to(device)``). Each is a copy from the host, which a capture forbids, and each gives
-the same tensor in every run over the same shapes and settings. So they are remembered while the region warms up, and
-stand there when it is captured. Noise is drawn anew before each replay, by the same calls in the same order, so that
-a seed means the same as without a graph.
+step, masks from lists, ``zeros(…).to(device)``, ``torch.where`` with numbers). Each is a copy from the host, which a
+capture forbids, and each gives the same tensor in every run over the same shapes and settings. So they are remembered
+while the region warms up, and stand there when it is captured. Noise is drawn anew before each replay, by the same
+calls in the same order, so that a seed means the same as without a graph.
 
 Both are noticed by a mode of torch's function overrides, which is in force only on this thread and only while the
 region is prepared; nothing is replaced in any module.
@@ -79,6 +79,8 @@ class Host(TorchFunctionMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func is torch.where and len(args) == 3:
+            return func(args[0], *_filled(args[0], *args[1:]))
         if func in _SENDING:
             return self._send(func, args, kwargs)
         if func in _DRAWING_LIKE or (func in _DRAWING and not _tensors(args, kwargs)):
@@ -151,6 +153,15 @@ def aside(call: Callable[..., Any]) -> Callable[..., Any]:
             host.__enter__()
 
     return stepped
+
+
+def _filled(condition: Tensor, *values: Any) -> list[Tensor]:
+    """``torch.where``'s two values as tensors on the device; it would send numbers there from the host."""
+    dtype = torch.result_type(*values)
+    return [
+        value if isinstance(value, Tensor) else torch.full((), value, dtype=dtype, device=condition.device)
+        for value in values
+    ]
 
 
 def _tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:

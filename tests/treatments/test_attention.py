@@ -1,0 +1,196 @@
+"""torch's fused attention in place of eager attention: the same numbers under every mask, and no trace."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import SiglipVisionConfig, SiglipVisionModel
+from transformers.models.gemma.modeling_gemma import eager_attention_forward
+
+from strobe.errors import UserError
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments import attention, catalogue
+from strobe.treatments.attention import FusedAttention, attend
+from strobe.treatments.precision import Precision
+from strobe.treatments.treatment import Treatment, Variant
+
+LOW = -2.3819763e38  # LeRobot's
+STEPS = {"pi05": "num_inference_steps", "pi0": "num_inference_steps", "smolvla": "num_steps"}
+
+
+@functools.cache
+def tiny(kind: str) -> PolicySubject:
+    steps = [f"--{STEPS[kind]}=2"] if kind in STEPS else []
+    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *steps])  # type: ignore[return-value]
+
+
+def chunk(subject: PolicySubject, *treatments: Treatment) -> Tensor:
+    undo = Variant("v", treatments).apply(subject)
+    try:
+        return subject.model_chunk(0)
+    finally:
+        undo()
+
+
+def fused_calls(run: Any) -> int:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        run()
+    return sum(event.count for event in profile.key_averages() if event.key == "aten::scaled_dot_product_attention")
+
+
+def places(module: nn.Module) -> list[Any]:
+    return [{name: id(value) for name, value in vars(child).items()} for child in module.modules()]
+
+
+class Bare:
+    """A subject of one module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.device = torch.device("cpu")
+        self.info = type("Info", (), {"name": "bare", "kind": "bare"})
+
+
+@pytest.mark.parametrize(("heads", "shared"), [(4, 4), (8, 1), (6, 3)])
+@pytest.mark.parametrize("mask", ["none", "additive", "boolean", "of another dtype"])
+def test_it_is_eager_attention(heads: int, shared: int, mask: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(2, count, length, 8, generator=generator, dtype=torch.float64)
+        for count, length in ((heads, 5), (shared, 7), (shared, 7))
+    )
+    look = torch.rand(2, 1, 5, 7, generator=generator) < 0.6
+    look[1, 0, 3] = False  # a query that is padding
+    given = {
+        "none": None,
+        "additive": torch.where(look, 0.0, LOW).double(),
+        "boolean": look,
+        "of another dtype": torch.where(look, 0.0, LOW),
+    }[mask]
+    added = None if given is None else attention._Masks().of(given, query.dtype)
+    ours = attend(query, key, value, added, 0.4)
+    scores = query @ key.repeat_interleave(heads // shared, 1).transpose(2, 3) * 0.4
+    if given is not None:
+        scores = scores + torch.where(look, 0.0, LOW)
+    theirs = scores.softmax(-1) @ value.repeat_interleave(heads // shared, 1)
+    assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+    if given is not None:
+        mean = value.mean(2).repeat_interleave(heads // shared, 1)
+        assert torch.allclose(ours[1, :, 3], mean[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_no_mask_makes_nan_in_16_bits(dtype: torch.dtype) -> None:
+    query, key, value = (torch.randn(1, heads, 4, 8).to(dtype) * 10 for heads in (4, 1, 1))
+    nothing = torch.zeros(1, 1, 4, 4, dtype=torch.bool)
+    for mask in (nothing, torch.where(nothing, 0.0, LOW), torch.full((1, 1, 4, 4), torch.finfo(torch.float32).min)):
+        made = attention._Masks().of(mask, dtype)
+        assert made.dtype == dtype
+        assert attend(query, key, value, made, None).isfinite().all()
+
+
+def test_a_mask_is_prepared_once_and_again_when_it_changes() -> None:
+    masks = attention._Masks()
+    mask = torch.zeros(1, 1, 4, 4)
+    first = masks.of(mask, torch.bfloat16)
+    assert masks.of(mask, torch.bfloat16) is first
+    mask[..., 2:] = LOW
+    assert masks.of(mask, torch.bfloat16)[0, 0, 0, 3] < -1e30
+    assert masks.of(mask, torch.float32).dtype == torch.float32
+
+
+# Two transformers' layers in the prefix and in each of two steps; SmolVLA's vision tower is fused as it is, ACT has a
+# self-attention in two encoder layers and self- and cross-attention in one decoder layer.
+@pytest.mark.parametrize(
+    ("kind", "more", "tolerance"),
+    [("pi05", 2 + 2 * 2, 1e-4), ("pi0", 2 + 2 * 2, 1e-4), ("smolvla", 4 + 2 * 4, 1e-2), ("act", 2 + 2, 1e-4)],
+)
+def test_chunks_agree_and_nothing_is_left_behind(kind: str, more: int, tolerance: float) -> None:
+    subject = tiny(kind)
+    fused = FusedAttention()
+    plain = chunk(subject)
+    before = places(subject.module)
+    assert torch.allclose(chunk(subject, fused), plain, atol=tolerance)
+    assert fused_calls(lambda: chunk(subject, fused)) - fused_calls(lambda: chunk(subject)) == more
+    assert torch.equal(chunk(subject), plain)
+    assert places(subject.module) == before
+
+
+@pytest.mark.parametrize("kind", ["pi05", "smolvla", "act"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_under_another_precision(kind: str, dtype: str) -> None:
+    subject = tiny(kind)
+    plain = chunk(subject)
+    rounded = chunk(subject, Precision(dtype), FusedAttention())
+    cosine = torch.nn.functional.cosine_similarity(rounded.flatten(), plain.flatten(), dim=0)
+    assert cosine > 0.999
+
+
+def test_a_transformers_model_that_is_eager() -> None:
+    config = SiglipVisionConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14
+    )
+    torch.manual_seed(0)
+    model = SiglipVisionModel._from_config(config, attn_implementation="eager").eval()
+    pixels = torch.randn(1, 3, 28, 28)
+    with torch.no_grad():
+        plain = model(pixels).last_hidden_state
+        undo = FusedAttention().apply(Bare(model))  # type: ignore[arg-type]
+        assert torch.allclose(model(pixels).last_hidden_state, plain, atol=1e-5)
+        weights = model(pixels, output_attentions=True).attentions  # which only eager attention has
+        undo()
+        assert all(weight is None or weight.shape[-1] == 4 for weight in weights or ())
+        assert torch.equal(model(pixels).last_hidden_state, plain)
+    sdpa = SiglipVisionModel._from_config(config, attn_implementation="sdpa")
+    with pytest.raises(UserError, match="no eager attention"):
+        FusedAttention().apply(Bare(sdpa))  # type: ignore[arg-type]
+
+
+def test_attention_with_something_added_is_left_alone() -> None:
+    module = nn.Module()
+    assert attention._same(module, functools.partial(_grouped, eager_attention_forward))
+
+    def with_a_sink(*args: Any, **kwargs: Any) -> Any:
+        out, weights = _grouped(eager_attention_forward, *args, **kwargs)
+        return out * 0.9, weights
+
+    assert not attention._same(module, with_a_sink)
+
+
+def _grouped(eager: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    module.num_key_value_groups = 1
+    return eager(module, *args, **kwargs)
+
+
+def test_a_dropout_is_drawn_by_the_model_itself() -> None:
+    subject = tiny("act")
+    layer: Any = next(child for child in subject.module.modules() if isinstance(child, nn.MultiheadAttention))
+    x = torch.randn(3, 1, layer.embed_dim)
+    layer.train()
+    try:
+        torch.manual_seed(0)
+        plain = layer(x, x, value=x)[0]
+        undo = FusedAttention().apply(subject)
+        torch.manual_seed(0)
+        assert torch.equal(layer(x, x, value=x)[0], plain)
+        undo()
+    finally:
+        layer.eval()
+
+
+def test_it_says_where_it_does_not_apply() -> None:
+    with pytest.raises(UserError, match="no eager attention"):
+        FusedAttention().apply(tiny("diffusion"))
+    with pytest.raises(UserError, match="'sdpa' is the only"):
+        catalogue.make({"attention": "flash"})
+    assert attention.ENTRY.candidates(tiny("diffusion")) == []
+    assert attention.ENTRY.candidates(tiny("smolvla")) == [{"attention": "sdpa"}]
+    spec = {"attention": "sdpa"}
+    assert attention.ENTRY.parts(tiny("pi05"), spec) == ("prefix KV cache", "denoise step", "action expert")
+    assert attention.ENTRY.parts(tiny("smolvla"), spec) == ("prefix KV cache", "denoise step", "action expert")
+    assert attention.ENTRY.parts(tiny("act"), spec) == ("encoder", "decoder")

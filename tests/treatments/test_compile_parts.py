@@ -1,0 +1,167 @@
+"""torch.compile of one part: what is compiled, what it sees, and what is said of it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+
+from strobe.errors import UserError
+from strobe.measure.sampling import Budget
+from strobe.studies.measuring import Options, measure
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments import catalogue, compile
+from strobe.treatments.attention import FusedAttention
+from strobe.treatments.compile import Compile
+from strobe.treatments.patch import Patches, identity, patched
+from strobe.treatments.projections import FusedProjections
+from strobe.treatments.treatment import Variant
+
+STEP = "model.denoise_step"
+VISION = "model.paligemma_with_expert.paligemma.model.vision_tower"
+
+
+@functools.cache
+def tiny(kind: str) -> PolicySubject:
+    steps = {"pi05": ["--num_inference_steps=2"], "diffusion": ["--num_inference_steps=2"]}.get(kind, [])
+    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *steps])  # type: ignore[return-value]
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is compiled, by a compiler that leaves it as it is."""
+    seen: list[Any] = []
+
+    def record(call: Any, mode: str) -> Any:
+        seen.append(call)
+        return lambda *args, **kwargs: call(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "compile", record)
+    return seen
+
+
+def applied(subject: PolicySubject, *treatments: Any) -> torch.Tensor:
+    undo = Variant("v", treatments).apply(subject)
+    try:
+        return subject.model_chunk(0)
+    finally:
+        undo()
+
+
+@pytest.mark.parametrize("part", [STEP, VISION, f"{VISION}.vision_model.encoder.layers.0"])
+def test_one_part_is_compiled_once_and_nothing_is_left_behind(compiled: list[Any], part: str) -> None:
+    subject = tiny("pi05")
+    plain = subject.model_chunk(0)
+    before = patched(subject.module)[1]
+    treatment = Compile("default", part)
+    for _ in range(3):
+        assert torch.equal(applied(subject, treatment), plain)
+    assert len(compiled) == 1
+    assert patched(subject.module)[1] == before
+    owner, name = compile.target(subject.module, part)
+    assert compiled[0].__func__ is getattr(type(owner), name)
+
+
+def test_it_is_compiled_anew_for_another_function_and_not_for_its_like(compiled: list[Any]) -> None:
+    subject = tiny("pi05")
+    treatment = Compile("default", STEP)
+    model: Any = subject.policy.model
+
+    def with_around(factor: float) -> torch.Tensor:
+        def around(inner: Any) -> Any:
+            return lambda *args, **kwargs: inner(*args, **kwargs) * factor
+
+        patches = Patches()
+        patches.wrap(model, "denoise_step", around)  # a closure made anew for every call
+        try:
+            return applied(subject, treatment)
+        finally:
+            patches.undo()
+
+    half = 0.5
+    plain = applied(subject, treatment)
+    first = with_around(half)
+    assert not torch.equal(first, plain)
+    assert torch.equal(with_around(half), first)
+    assert len(compiled) == 2
+    assert torch.equal(with_around(2 * half), plain)
+    assert len(compiled) == 3
+
+
+def test_the_part_is_timed_around_the_compiled_region(compiled: list[Any]) -> None:
+    subject = tiny("pi05")
+    variants = [Variant("as it is"), Variant("compiled", (FusedAttention(), Compile("default", STEP)))]
+    measured = measure(subject, "inference", variants, Options(Budget(iterations=2), counted=False))
+    plain, built = measured.measurements
+    assert {"denoise step", "action expert"} <= {part.name for part in built.components}
+    assert built.facts["compile.part"] == STEP
+    assert isinstance(built.facts["build s"], float)
+    assert "build s" not in plain.facts
+
+
+def test_traced_for_real_it_sees_the_other_treatments(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Traced by torch.compile, and run as traced: building kernels is torch's own affair, and takes long.
+    monkeypatch.setattr(torch, "compile", functools.partial(_traced, torch.compile))
+    subject = tiny("pi05")
+    plain = subject.model_chunk(0)
+    treatment = Compile("default", STEP)
+    torch._dynamo.utils.counters.clear()
+    assert torch.allclose(applied(subject, treatment), plain, atol=1e-5)
+    assert torch.allclose(applied(subject, FusedProjections(), FusedAttention(), treatment), plain, atol=1e-4)
+    assert not torch._dynamo.utils.counters["graph_break"]
+    head: Any = subject.module.get_submodule("model.action_out_proj")
+    patches = Patches()
+    patches.wrap(head, "forward", lambda inner: lambda x: inner(x) * 0.5)
+    try:
+        changed = subject.model_chunk(0)
+        assert not torch.allclose(changed, plain, atol=1e-3)
+        assert torch.allclose(applied(subject, treatment), changed, atol=1e-5)
+    finally:
+        patches.undo()
+    assert torch.allclose(applied(subject, treatment), plain, atol=1e-5)
+
+
+def _traced(compile: Any, call: Any, mode: str) -> Any:
+    return compile(call, backend="eager")
+
+
+def test_what_it_says() -> None:
+    made: Any = catalogue.make({"compile": "max-autotune", "compile.part": STEP})
+    assert made.facts() == {"compiled": True, "compile mode": "max-autotune", "compile.part": STEP}
+    assert catalogue.parse(f"compile=default, compile.part={STEP}") == [{"compile": "default", "compile.part": STEP}]
+    with pytest.raises(UserError, match="did you mean 'denoise_step'"):
+        Compile("default", "model.denoise_stop").apply(tiny("pi05"))
+    with pytest.raises(UserError, match="cannot be called"):
+        Compile("default", "model.config").apply(tiny("pi05"))
+    candidates = compile.ENTRY.candidates(tiny("pi05"))
+    assert [compile.ENTRY.parts(tiny("pi05"), spec) for spec in candidates] == [
+        ("vision tower",), ("prefix KV cache",), ("denoise step",),
+    ]  # fmt: skip
+    (whole,) = compile.ENTRY.candidates(tiny("diffusion"))
+    assert whole == {"compile": "default"}
+    assert compile.ENTRY.parts(tiny("diffusion"), {"compile": "default", "compile.part": "diffusion.unet"}) == (
+        "denoise step",
+    )
+
+
+def test_identity_of_closures() -> None:
+    def around(inner: Any, more: Any = None) -> Any:
+        def call() -> Any:
+            return inner() if more is None else more
+
+        return call
+
+    one, other = object(), object()
+    assert identity(around(one)) == identity(around(one))
+    assert identity(around(one)) != identity(around(other))
+    assert identity(around(around(one))) == identity(around(around(one)))
+    assert identity(around(one, other)) != identity(around(one))
+    assert identity(functools.partial(around, one)) == identity(functools.partial(around, one))
+
+    def recursive() -> Any:
+        return recursive
+
+    assert identity(recursive) == identity(recursive)

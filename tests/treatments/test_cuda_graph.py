@@ -1,0 +1,268 @@
+"""Captured regions: what is copied in and out, what makes a new capture, what cannot be captured.
+
+A capture is emulated here: a replay runs the region over the same fixed places and writes into the tensors that the
+recording returned, as a graph does. So a forgotten input, a stale number or a shared output shows on a CPU.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from torch import Tensor
+from torch.utils._pytree import tree_flatten
+
+from strobe.errors import UserError
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Subject
+from strobe.treatments import catalogue, cuda_graph
+from strobe.treatments.attention import FusedAttention
+from strobe.treatments.closed_form import ClosedFormGuidance
+from strobe.treatments.cuda_graph import CudaGraph
+from strobe.treatments.host import Host
+from strobe.treatments.precision import Precision
+from strobe.treatments.rtc import RealTimeChunking
+from strobe.treatments.treatment import Treatment, Variant
+
+
+class Emulated:
+    """Records by running; ``recorded`` counts."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+
+    def require(self, subject: Subject, what: str) -> None: ...
+
+    def record(self, warm: Callable[[], Any], run: Callable[[], Any], device: torch.device) -> tuple[Any, Any]:
+        self.recorded += 1
+        warm()
+        warm()
+        made = run()
+
+        def replay() -> None:
+            for place, new in zip(_tensors(made), _tensors(run()), strict=True):
+                place.copy_(new)
+
+        return replay, made
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    leaves = tree_flatten(value, is_leaf=cuda_graph._is_cache)[0]
+    return [tensor for leaf in leaves for tensor in cuda_graph._tensors_of(leaf)]
+
+
+STEPS = {
+    "pi05": "num_inference_steps",
+    "pi0": "num_inference_steps",
+    "smolvla": "num_steps",
+    "diffusion": "num_inference_steps",
+}
+
+
+@functools.cache
+def tiny(kind: str, device: str = "cpu") -> PolicySubject:
+    steps = [f"--{STEPS[kind]}=2"] if kind in STEPS else []
+    return load_subject(policy_type=kind, size="tiny", overrides=[f"--device={device}", *steps])  # type: ignore[return-value]
+
+
+def chunks(subject: PolicySubject, *treatments: Treatment, count: int = 2) -> list[Tensor]:
+    found = []
+    for index in range(count):
+        undo = Variant("v", treatments).apply(subject)
+        try:
+            found.append(subject.chunk(index))
+        finally:
+            undo()
+    return found
+
+
+REGIONS = [
+    ("pi0", "loop", 1), ("smolvla", "loop", 1), ("pi05", "prefix", 2), ("smolvla", "prefix", 2), ("pi05", "chunk", 1),
+    ("diffusion", "chunk", 1), ("act", "chunk", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "what", "regions"), REGIONS)
+def test_a_replay_is_the_call_with_the_same_noise(kind: str, what: str, regions: int) -> None:
+    subject = tiny(kind)
+    plain = chunks(subject)
+    emulated = Emulated()
+    graph = CudaGraph(what, emulated)
+    first, again = chunks(subject, graph), chunks(subject, graph)
+    assert emulated.recorded == regions  # once, for all observations
+    for found in (first, again):
+        assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
+    assert not torch.equal(plain[0], plain[1])
+    assert all(torch.equal(a, b) for a, b in zip(chunks(subject), plain, strict=True))  # nothing is left behind
+
+
+def test_other_weights_settings_and_treatments_are_captured_anew() -> None:
+    subject = tiny("pi05")
+    emulated = Emulated()
+    graph = CudaGraph("loop", emulated)
+    config: Any = subject.policy.config
+    assert torch.equal(chunks(subject, graph, count=1)[0], chunks(subject, count=1)[0])
+    in_bf16 = Precision("bf16")
+    assert torch.equal(chunks(subject, in_bf16, graph, count=1)[0], chunks(subject, in_bf16, count=1)[0])
+    assert emulated.recorded == 2
+    before, config.num_inference_steps = config.num_inference_steps, 1
+    try:
+        assert torch.equal(chunks(subject, graph, count=1)[0], chunks(subject, count=1)[0])
+        assert emulated.recorded == 3
+    finally:
+        config.num_inference_steps = before
+    fused = FusedAttention()
+    assert torch.equal(chunks(subject, fused, graph, count=1)[0], chunks(subject, fused, count=1)[0])
+    assert emulated.recorded == 4
+    chunks(subject, graph)
+    chunks(subject, fused, graph)
+    assert emulated.recorded == 4  # all are kept
+
+
+def test_guidance_in_closed_form_is_captured_and_autograd_is_refused() -> None:
+    subject = tiny("pi0")
+    rtc = RealTimeChunking(RTCConfig(enabled=True, execution_horizon=6), 2)
+    emulated = Emulated()
+    guided = (rtc, ClosedFormGuidance())
+    for what in ("loop", "chunk"):
+        graph = CudaGraph(what, emulated)
+        undo = Variant("v", (*guided, graph)).apply(subject)
+        try:
+            found = [subject.chunk(index) for index in range(2)]
+        finally:
+            undo()
+        assert all(torch.equal(a, b) for a, b in zip(found, chunks(subject, *guided), strict=True))
+        with pytest.raises(UserError, match="autograd cannot be captured"):
+            chunks(subject, rtc, graph)
+    assert emulated.recorded == 2
+
+
+def test_prefix_and_loop_together() -> None:
+    subject = tiny("pi05")
+    emulated = Emulated()
+    both = (CudaGraph("prefix", emulated), CudaGraph("loop", emulated))
+    assert all(torch.equal(a, b) for a, b in zip(chunks(subject, *both), chunks(subject), strict=True))
+    assert emulated.recorded == 3
+
+
+def test_what_comes_out_is_the_callers_own() -> None:
+    subject = tiny("act")
+    graph = CudaGraph("chunk", Emulated())
+    undo = graph.apply(subject)
+    try:
+        first = subject.model_chunk(0)
+        kept = first.clone()
+        subject.model_chunk(1)
+        assert torch.equal(first, kept)
+    finally:
+        undo()
+
+
+def test_another_policys_loop_passes_through() -> None:
+    mine = tiny("pi05")
+    other = copy.deepcopy(mine)
+    emulated = Emulated()
+    plain = other.chunk(0)
+    undo = CudaGraph("loop", emulated).apply(mine)
+    try:
+        assert torch.equal(other.chunk(0), plain)
+        assert emulated.recorded == 0
+    finally:
+        undo()
+
+
+def test_off_cuda_and_off_its_kind_it_says_so() -> None:
+    with pytest.raises(UserError, match=r"is a CUDA graph: .* is on cpu"):
+        CudaGraph("loop").apply(tiny("pi05"))
+    with pytest.raises(UserError, match=r"for flow policies .* possible here: chunk"):
+        CudaGraph("loop", Emulated()).apply(tiny("act"))
+    with pytest.raises(UserError, match="possible here: loop, prefix"):
+        CudaGraph("chunk", Emulated()).apply(tiny("smolvla"))
+    with pytest.raises(UserError, match="did you mean 'chunk'"):
+        catalogue.make({"graph": "chunks"})
+    assert not cuda_graph.ENTRY.candidates(tiny("pi05"))  # on a CPU
+
+
+def test_a_loop_that_is_not_met_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = tiny("pi05")
+    model: Any = subject.policy.model
+    monkeypatch.setitem(vars(model), "sample_actions", lambda *_, **__: torch.zeros(1, 50, 32))
+    with pytest.raises(UserError, match="in its own way"):
+        chunks(subject, CudaGraph("loop", Emulated()), count=1)
+
+
+def test_what_cannot_be_captured_is_one_line() -> None:
+    class Failing(Emulated):
+        def record(self, warm: Any, run: Any, device: Any) -> Any:
+            raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    subject = tiny("pi05")
+    state = torch.get_rng_state()
+    with pytest.raises(UserError, match="the denoising loop cannot be captured: operation not permitted when stream"):
+        chunks(subject, CudaGraph("loop", Failing()), count=1)
+    torch.set_rng_state(state)
+    with pytest.raises(UserError, match="holds a object"):
+        cuda_graph._Parts({"unknown": object()}, "it")
+
+
+def test_numbers_of_the_host_are_remembered_and_noise_is_drawn_anew() -> None:
+    host = Host(torch.device("cpu"))
+
+    def region(number: float) -> Tensor:
+        sent = torch.tensor([number, 1.0])
+        sent += torch.randn(2)  # the region may write into what it is given
+        return sent
+
+    torch.manual_seed(1)
+    with host.warming():
+        warm = region(2.0)
+    torch.manual_seed(1)
+    host.draw()
+    for _ in range(2):
+        with host.capturing():
+            assert torch.equal(region(3.0), warm)  # as it was: the number does not come from the host again
+    torch.manual_seed(2)
+    host.draw()
+    torch.manual_seed(2)
+    expected = torch.tensor([2.0, 1.0]) + torch.randn(2)
+    with host.capturing():
+        assert torch.equal(region(0.0), expected)
+    look, scores = torch.tensor([True, False]), torch.randn(2, dtype=torch.bfloat16)
+    with host.warming():
+        chosen = torch.where(look, 0.0, -1e30), torch.where(look, scores, -3.0)
+    for ours, theirs in zip(chosen, (torch.where(look, 0.0, -1e30), torch.where(look, scores, -3.0)), strict=True):
+        assert torch.equal(ours, theirs)
+        assert ours.dtype == theirs.dtype
+    with host.warming():
+        region(1.0)
+    with pytest.raises(RuntimeError, match="less than before"), host.capturing():
+        pass
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("kind", "what", "regions"), REGIONS)
+def test_on_the_device_a_replay_is_the_call(kind: str, what: str, regions: int) -> None:
+    subject = tiny(kind, "cuda")
+    plain = chunks(subject)
+    graph = CudaGraph(what)
+    for found in (chunks(subject, graph), chunks(subject, graph)):
+        assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
+
+
+@pytest.mark.gpu
+def test_on_the_device_guidance_and_both_graphs_together() -> None:
+    subject = tiny("pi05", "cuda")
+    guided = (
+        RealTimeChunking(RTCConfig(enabled=True, execution_horizon=6), 2),
+        ClosedFormGuidance(),
+        Precision("bf16"),
+    )
+    plain = chunks(subject, *guided)
+    found = chunks(subject, *guided, CudaGraph("prefix"), CudaGraph("loop"))
+    assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
