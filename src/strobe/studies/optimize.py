@@ -119,8 +119,8 @@ def optimize(
 
 
 def default_limit(chunk_s: float, device: str) -> float:
-    """Seconds for a climb: 80, or 300 where compiling pays; for slow chunks the time of two hundred."""
-    return max(80.0 if device == "cpu" else 300.0, 200 * chunk_s if chunk_s > 2 else 0.0)
+    """Seconds for a climb: 80, or 300 where compiling pays; for chunks of over a second the time of two hundred."""
+    return max(80.0 if device == "cpu" else 300.0, 200 * chunk_s if chunk_s > 1 else 0.0)
 
 
 @dataclass
