@@ -21,7 +21,8 @@ def missed(result: Result, _: Thresholds) -> Iterator[Finding]:
         return
     missing = whole_ms(last) - ladder.target_ms
     largest = max(ladder.needs, key=lambda need: need.ms, default=None)
-    seen = f"{ms(whole_ms(last))} with {ladder.chosen}, {ms(ladder.target_ms)} are allowed."
+    at = "as it is" if ladder.chosen == ladder.rungs[0].name else f"with {ladder.chosen}"
+    seen = f"{ms(whole_ms(last))} {at}, {ms(ladder.target_ms)} are allowed."
     if largest is not None and largest.needed_ms:
         seen += f" {largest.part} alone would have to fall from {ms(largest.ms)} to {ms(largest.needed_ms)}."
     elif largest is not None:

@@ -58,8 +58,8 @@ class OptimizeConfig(RunConfig):
     guard: str = "cosine>=0.999"
     # Go on through all candidates once the target is reached.
     all: bool = False
-    # Seconds for climbing and the closing run together; by default 90 on a CPU and 300 elsewhere, and where a chunk
-    # takes over 2 s the time of 200 chunks. The closing run takes its ten rounds in any case.
+    # Seconds for climbing and the closing run together; by default 80 on a CPU and 300 elsewhere, and where a chunk
+    # takes over 1 s the time of 200 chunks. The closing run takes its ten rounds in any case.
     time_limit: float | None = None
     # Also try these effects: lossy.
     allow: str = ""

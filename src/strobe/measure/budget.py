@@ -82,7 +82,13 @@ def tried_on(tries: Sequence[Try], part: str) -> list[str]:
     """What came of each treatment that was tried and applies to ``part``, in words; the last try of each counts."""
     whole = part not in AROUND
     last = {one.treatment: one for one in tries if part in one.parts or (whole and not one.parts)}
-    return [f"{one.treatment}: {one.reason or one.outcome}" for one in last.values()]
+    return [f"{one.treatment}: {why(one)}" for one in last.values()]
+
+
+def why(one: Try) -> str:
+    """What came of a try, in words that stand alone."""
+    told = one.outcome in ("does not apply", "failed", "not tried")
+    return f"{one.outcome}: {one.reason}" if told and one.reason else one.reason or one.outcome
 
 
 def asynchrony(latency: Latency, control_hz: float) -> Asynchrony:

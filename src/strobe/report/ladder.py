@@ -57,7 +57,7 @@ def answers(result: Result, ladder: Ladder) -> list[str]:
     else:
         missing = last.samples.summary.median - ladder.target_ms
         nothing = "" if len(kept) > 1 else ", and nothing that was tried made it faster"
-        said = [f"{name} misses {target} by {missing:.3g} ms: {climbed}{nothing}."]
+        said = [f"{name} misses {target} by {_short_ms(missing)} ms: {climbed}{nothing}."]
     if len(kept) > 1:
         bought = [f"{brief(rung.treatment)} ({_bought(result, ladder, rung)})" for rung in kept[1:]]
         said.append(f"{units.count(len(kept) - 1, 'rung')}: {'; '.join(bought)}.")
@@ -83,7 +83,8 @@ def sections(result: Result, ladder: Ladder) -> list[Section]:
     if any(rung.parts for rung in ladder.rungs):
         found.append(Section("rung-latencies", "Component latencies per rung", _latencies(result, ladder)))
     if ladder.needs:
-        about = f"With {ladder.chosen}, each part alone, the others as they are."
+        at = "As it is" if ladder.chosen == ladder.rungs[0].name else f"With {ladder.chosen}"
+        about = f"{at}, each part alone, the others as they are."
         found.append(Section("needs", f"What is missing to {ladder.target_hz:g} Hz", _needs(ladder.needs), [about]))
     if refused := [one for one in ladder.tries if one.outcome != "kept"]:
         columns = [Column("Tried and not kept", numeric=False), Column("For", numeric=False), Column("On rung")]
@@ -231,6 +232,10 @@ def _told(result: Result, ladder: Ladder) -> tuple[list[str], list[dict[str, flo
     return [*names, REST], told
 
 
+def _short_ms(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _allowed(ladder: Ladder) -> str:
     return f"{ladder.target_ms:,.0f}" if ladder.target_ms >= 1000 else f"{ladder.target_ms:.4g}"
 
@@ -240,7 +245,7 @@ def _missing(ladder: Ladder) -> str:
     if not alone:
         return "No part alone can make up for that: several must shrink."
     need = max(alone, key=lambda one: one.ms)
-    fall = f"{need.ms:.3g} → {need.needed_ms:.3g} ms ({need.ms / (need.needed_ms or 1):.1f} ×)"
+    fall = f"{_short_ms(need.ms)} → {_short_ms(need.needed_ms or 0.0)} ms ({need.ms / (need.needed_ms or 1):.1f} ×)"
     return f"What is missing: {units.plain(need.part)} would have to fall from {fall}, all else as it is."
 
 
