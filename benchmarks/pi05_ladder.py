@@ -1,9 +1,9 @@
 """The ladder of pi0.5: what each treatment buys on top of those before it, and what the whole buys over LeRobot.
 
 Bars: the fastest rung whose actions have a cosine of at least 0.999 to those of LeRobot's policy as it is, on the same
-observations with the same noise, is at least 1.6 times as fast. Full-size pi0.5 (random weights, bf16 as LeRobot holds it, two
-cameras, ten steps); all rungs take turns in one run. The prompt is 200 tokens, of which a real task and the state
-take some 30 to 90; the observations' own prompts are used, and how long they are is shown.
+observations with the same noise, is at least 1.6 times as fast. Full-size pi0.5 (random weights, bf16 as LeRobot holds
+it, two cameras, ten steps); all rungs take turns in one run. The prompt is padded to 200 tokens; how many of them the
+observations' own prompts use is shown.
 """
 
 from __future__ import annotations
