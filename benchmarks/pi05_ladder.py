@@ -24,7 +24,7 @@ from strobe.studies.measuring import Options
 from strobe.subjects.anatomies import pi
 from strobe.subjects.loading import load_subject
 from strobe.treatments import catalogue
-from strobe.treatments.treatment import Spec, Variant
+from strobe.treatments.treatment import Spec, Treatment, Variant
 
 FASTER, COSINE = 1.6, 0.999
 BASE = "LeRobot"
@@ -63,12 +63,18 @@ def main() -> None:
     mask = subject.loaded.preprocessor(subject.observation(0))["observation.language.attention_mask"]
     steps = int(subject.facts("inference", 1)["denoising steps"] or 0)
     told = f"{int(mask.sum())} of {mask.shape[1]} tokens of the prompt in use, {steps} steps, {arguments.device}"
+    # Rungs share their treatments, so that a converted copy of the weights is there once: they must fit into memory.
+    made: dict[str, Treatment] = {}
     variants, so_far = [Variant(BASE)], list[Spec]()
     for name, specs in RUNGS:
         so_far += specs
-        variants.append(Variant(f"+ {name}", catalogue.compose(so_far)))
+        made |= {catalogue.told(spec): catalogue.make(spec) for spec in specs}
+        shared = tuple(made[catalogue.told(spec)] for spec in catalogue.ordered(so_far))
+        variants.append(Variant(f"+ {name}", shared))
     budget = Budget(iterations=3 if arguments.quick else arguments.rounds)
-    result, _ = compare(subject, variants, "inference", Options(budget, counted=False))
+    console = Console(width=140)
+    with console.status(f"{len(variants)} rungs in turn"):
+        result, _ = compare(subject, variants, "inference", Options(budget, counted=False))
     table = Table("rung", "ms", "Hz", "× so far", "cosine", *PARTS, title=f"{subject.info.name}, {told}")
     rungs = []
     judged = {comparison.candidate: comparison for comparison in result.comparisons if comparison.baseline == BASE}
@@ -78,7 +84,7 @@ def main() -> None:
         shown = [f"{rung[part]:.1f}" for part in PARTS]
         cosine = "" if rung["cosine"] is None else f"{rung['cosine']:.6f}"
         table.add_row(rung["name"], f"{rung['ms']:.1f}", f"{rung['hz']:.3f}", f"{rung['times']:.2f}", cosine, *shown)
-    Console(width=140).print(table)
+    console.print(table)
     allowed = [c for c in judged.values() if c.agreement is not None and c.agreement.cosine >= COSINE]
     best = min(allowed, key=lambda comparison: comparison.verdict.ratio, default=None)
     figures = {"device": arguments.device, "quick": arguments.quick, "prompt_tokens": int(mask.sum()), "rungs": rungs}
