@@ -59,8 +59,8 @@ def guarded(result: Result, _: Thresholds) -> Iterator[Finding]:
         level="info",
         title=f"The guard refused {_counted(len(refused))}",
         seen=f"{'; '.join(said)}{more}; allowed is {ladder.guard}.",
-        why="Actions of random weights, or of a policy that was trained for other inputs, say little about what a "
-        "rounded one does to the robot.",
+        why="The guard is about this policy on these observations. Actions of random weights, or on inputs that the "
+        "policy was not trained for, say little about what a treatment does to the robot.",
         do="If these errors, in the action's own units, do not matter to the robot, loosen --guard; else leave it.",
         evidence={"refused": float(len(refused))},
     )

@@ -245,7 +245,7 @@ def _missing(ladder: Ladder) -> str:
     if not alone:
         return "No part alone can make up for that: several must shrink."
     need = max(alone, key=lambda one: one.ms)
-    fall = f"{_short_ms(need.ms)} → {_short_ms(need.needed_ms or 0.0)} ms ({need.ms / (need.needed_ms or 1):.1f} ×)"
+    fall = f"{_short_ms(need.ms)} to {_short_ms(need.needed_ms or 0.0)} ms ({need.ms / (need.needed_ms or 1):.1f} ×)"
     return f"What is missing: {units.plain(need.part)} would have to fall from {fall}, all else as it is."
 
 
