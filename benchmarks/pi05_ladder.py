@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=9, help="chunks of every rung")
     parser.add_argument("--more", action="store_true", help="also fused projections and an int8 prefix; 8 GB more")
+    parser.add_argument("--ends", action="store_true", help="LeRobot and the last rung alone: more pairs in less time")
     parser.add_argument("--quick", action="store_true", help="a tiny policy; its ratio is not judged")
     arguments = parser.parse_args()
     subject = load_subject(
@@ -75,6 +76,8 @@ def main() -> None:
         made |= {catalogue.told(spec): catalogue.make(spec) for spec in specs}
         shared = tuple(made[catalogue.told(spec)] for spec in catalogue.ordered(so_far))
         variants.append(Variant(f"+ {name}", shared))
+    if arguments.ends:
+        variants = [variants[0], variants[-1]]
     budget = Budget(iterations=3 if arguments.quick else arguments.rounds)
     console = Console(width=140)
     with console.status(f"{len(variants)} rungs in turn"):
