@@ -70,9 +70,7 @@ class Measured:
     outputs: Outputs
     sections: list[Section] = field(default_factory=list)
     interrupted: bool = False
-    first_s: dict[str, float] = field(
-        default_factory=dict
-    )  # putting a variant on for the first time, and its first call
+    first_s: dict[str, float] = field(default_factory=dict)  # of putting a variant on, with its first call
 
     @property
     def actions(self) -> dict[str, list[Tensor]]:

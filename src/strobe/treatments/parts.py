@@ -8,12 +8,13 @@ from strobe.errors import UserError, nearest
 from strobe.subjects.anatomies import pi, smolvla
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
+from strobe.treatments.places import EXPERT, PREFIX, STEP, VISION
 
 # Policy type → path of a module and the anatomy's parts that its time is in, the usually dearest first.
-_FLOW_STEP = ("denoise step", "action expert")
+_FLOW_STEP = (STEP, EXPERT)
 _PI = (
-    (pi.LANGUAGE, ("prefix KV cache",)),
-    (pi.VISION, ("vision tower",)),
+    (pi.LANGUAGE, (PREFIX,)),
+    (pi.VISION, (VISION,)),
     (pi.EXPERT, _FLOW_STEP),
 )
 _ACT = (
@@ -25,14 +26,14 @@ _DOMINANT: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "pi0": _PI,
     "pi05": _PI,
     "smolvla": (
-        (smolvla.VISION, ("vision tower",)),
-        (f"{smolvla.JOINT}.vlm.model.text_model", ("prefix KV cache",)),
+        (smolvla.VISION, (VISION,)),
+        (f"{smolvla.JOINT}.vlm.model.text_model", (PREFIX,)),
         (f"{smolvla.JOINT}.lm_expert", _FLOW_STEP),
     ),
     "act": _ACT,
     "act_relative_rtc": _ACT,
     "diffusion": (
-        ("diffusion.unet", ("denoise step",)),
+        ("diffusion.unet", (STEP,)),
         ("diffusion.rgb_encoder", ("image encoder",)),
     ),
     "vjepa2": (("encoder", ("encoder",)),),
