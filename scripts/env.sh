@@ -57,7 +57,8 @@ find_uv() {
 
 install() {
     if [ -n "$uv" ]; then
-        "$uv" pip install --python $venv/bin/python "$@"
+        # As pip does by itself: LeRobot's imports take twice as long from source, in every process that starts.
+        "$uv" pip install --compile-bytecode --python $venv/bin/python "$@"
     else
         $venv/bin/python -m pip install --quiet "$@"
     fi

@@ -143,7 +143,7 @@ def _read(recipe: AnyRecipe) -> tuple[Recipe, str]:
 
 
 def _put(
-    subject: PolicySubject, recipe: Recipe, name: str, treatments: tuple[recipes.Rung, ...], check: bool
+    subject: PolicySubject, recipe: Recipe, name: str, treatments: tuple[recipes.RecipeTreatment, ...], check: bool
 ) -> tuple[Undo, Agreement | None]:
     """Put the treatments on; nothing is left of them where one does not fit or the check falls short."""
     for line in recipes.differences(recipe, name):

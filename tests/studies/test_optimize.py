@@ -16,8 +16,9 @@ from strobe.results.schema import Agreement
 from strobe.studies import optimize as study
 from strobe.studies.budget import budget
 from strobe.studies.candidates import Choice, together
+from strobe.studies.ladder import AS_IT_IS, recipe_of
 from strobe.studies.measuring import Options
-from strobe.studies.optimize import AS_IT_IS, Aim, optimize, recipe_of
+from strobe.studies.optimize import Aim, optimize
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import COMPILED
 

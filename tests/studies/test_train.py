@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -30,14 +32,29 @@ def dataset(tmp_path_factory):
 
 
 def slowed(function, seconds, when=lambda: True):
-    """``function``, after a pause."""
+    """``function``, after a pause of ``seconds()``."""
 
     def call(*args, **kwargs):
         if when():
-            time.sleep(seconds)
+            time.sleep(seconds())
         return function(*args, **kwargs)
 
     return call
+
+
+@pytest.fixture
+def steps_of(monkeypatch):
+    """Pauses counted in steps, in workers too: what is slow beside an idle machine's step must be so on a busy one."""
+    original, shortest = training_loop.loop.update_policy, multiprocessing.Value("d", math.inf)
+
+    def timed(*args, **kwargs):
+        started = time.perf_counter()
+        found = original(*args, **kwargs)
+        shortest.value = min(shortest.value, time.perf_counter() - started)
+        return found
+
+    monkeypatch.setattr(training_loop.loop, "update_policy", timed)
+    return lambda steps, least: lambda: max(steps * shortest.value, least) if shortest.value < math.inf else least
 
 
 def bare(dataset, output, **run):
@@ -96,20 +113,20 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
     assert not hasattr(training_loop.loop.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
 
 
-def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch):
+def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from lerobot.transforms.transforms import ImageTransforms
 
-    monkeypatch.setattr(ImageTransforms, "forward", slowed(ImageTransforms.forward, 0.1))
+    monkeypatch.setattr(ImageTransforms, "forward", slowed(ImageTransforms.forward, steps_of(0.8, least=0.1)))
     result = trained(dataset, tmp_path / "out", "--dataset.image_transforms.enable=true").result
     assert rules(advise(result)) == {"slow-transforms"}
     assert result.training.bound == "data"
 
 
-def test_slow_storage_is_named(dataset, tmp_path, monkeypatch):
+def test_slow_storage_is_named(dataset, tmp_path, monkeypatch, steps_of):
     # A stand-in for a slow disk: opening a file takes long, and no core is busy meanwhile.
     import av
 
-    monkeypatch.setattr(av, "open", slowed(av.open, 0.15))
+    monkeypatch.setattr(av, "open", slowed(av.open, steps_of(0.8, least=0.15)))
     result = trained(dataset, tmp_path / "out").result
     found = rules(advise(result))
     if result.training.machine_cpu > 0.75:  # others are busy on this machine: then nobody can tell
@@ -118,11 +135,11 @@ def test_slow_storage_is_named(dataset, tmp_path, monkeypatch):
         assert found == {"slow-storage"}
 
 
-def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch):
+def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
     mine = lambda: get_worker_info().id == 1  # noqa: E731
-    monkeypatch.setattr(_MapDatasetFetcher, "fetch", slowed(_MapDatasetFetcher.fetch, 1.0, mine))
+    monkeypatch.setattr(_MapDatasetFetcher, "fetch", slowed(_MapDatasetFetcher.fetch, steps_of(5, least=1.0), mine))
     result = trained(dataset, tmp_path / "out", steps=16).result
     assert rules(advise(result)) == {"slow-worker"}
     finding = next(f for f in advise(result) if f.rule == "slow-worker")
@@ -130,26 +147,26 @@ def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch):
     assert any(stall.cause == "one step in 2" for stall in result.training.stalls)
 
 
-def test_a_slow_forward_is_named(dataset, tmp_path, monkeypatch):
+def test_a_slow_forward_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from lerobot.policies.act.modeling_act import ACTEncoder
 
-    monkeypatch.setattr(ACTEncoder, "forward", slowed(ACTEncoder.forward, 0.3))
+    monkeypatch.setattr(ACTEncoder, "forward", slowed(ACTEncoder.forward, steps_of(1, least=0.3)))
     result = trained(dataset, tmp_path / "out").result
     assert rules(advise(result)) == {"slow-forward"}
     titles = [f.title for f in advise(result) if f.rule == "slow-forward"]
     assert any(title.startswith("encoder takes") for title in titles)
 
 
-def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch):
+def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from accelerate.optimizer import AcceleratedOptimizer
 
-    monkeypatch.setattr(AcceleratedOptimizer, "step", slowed(AcceleratedOptimizer.step, 0.6))
+    monkeypatch.setattr(AcceleratedOptimizer, "step", slowed(AcceleratedOptimizer.step, steps_of(1, least=0.6)))
     assert rules(advise(trained(dataset, tmp_path / "out").result)) == {"slow-optimizer"}
 
 
 def test_frequent_checkpoints_are_named(dataset, tmp_path, monkeypatch):
     save = training_loop.loop.save_checkpoint
-    monkeypatch.setattr(training_loop.loop, "save_checkpoint", slowed(save, 0.5))
+    monkeypatch.setattr(training_loop.loop, "save_checkpoint", slowed(save, lambda: 0.5))
     result = trained(dataset, tmp_path / "out", "--save_checkpoint=true", "--save_freq=2").result
     assert rules(advise(result)) == {"frequent-checkpoints"}
     checkpoint = next(stall for stall in result.training.stalls if stall.cause == "checkpoint")

@@ -165,3 +165,9 @@ def test_identity_of_closures() -> None:
         return recursive
 
     assert identity(recursive) == identity(recursive)
+
+
+def test_two_parts_are_both_in_the_facts() -> None:
+    variant = Variant("both", (Compile("default", STEP), Compile("default", VISION)))
+    assert variant.facts()["compile.part"] == f"{STEP}, {VISION}"
+    assert variant.facts()["compile mode"] == "default"

@@ -32,7 +32,7 @@ from strobe.timeline.timeline import Section
 from strobe.timeline.trace import chrome_trace
 
 if TYPE_CHECKING:
-    from strobe.treatments.recipe import Rung
+    from strobe.treatments.recipe import RecipeTreatment
 
 SubjectFlags = PolicyFlags | ModelFlags
 DTYPES = ("float32", "bfloat16", "float16")  # a model's
@@ -193,7 +193,7 @@ def check_recipe(flags: SubjectFlags, path: Path | None, phases: Sequence[str]) 
         require_kind(flags.type, recipe, path.name)
 
 
-def rungs_of(subject: Subject, path: Path | None) -> tuple[Rung, ...]:
+def rungs_of(subject: Subject, path: Path | None) -> tuple[RecipeTreatment, ...]:
     """The treatments of the recipe at ``path``, made anew; none for None. Raises UserError for another type's."""
     if path is None:
         return ()

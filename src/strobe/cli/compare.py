@@ -68,7 +68,7 @@ from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
 
 if TYPE_CHECKING:
-    from strobe.treatments.recipe import Rung
+    from strobe.treatments.recipe import RecipeTreatment
     from strobe.treatments.treatment import Spec, Treatment, Variant
 
 
@@ -131,7 +131,7 @@ class Draft:
     specs: tuple[Spec, ...] = ()
     recipe: Path | None = None
 
-    def variant(self, rungs: Sequence[Rung] = ()) -> Variant:
+    def variant(self, rungs: Sequence[RecipeTreatment] = ()) -> Variant:
         """The variant with ``rungs``, in the order in which all of it is put on. Raises UserError."""
         from strobe.treatments.recipe import with_specs
         from strobe.treatments.treatment import Variant

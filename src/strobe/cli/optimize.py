@@ -159,7 +159,7 @@ class Recipes:
     out: Path | None
 
     def __call__(self, result: Result) -> dict[str, bytes]:
-        from strobe.studies.optimize import recipe_of
+        from strobe.studies.ladder import recipe_of
 
         made = recipe_of(result)
         if made is None:

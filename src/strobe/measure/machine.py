@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import subprocess
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def describe(device: torch.device) -> Machine:
         device_name=name,
         device_memory_bytes=memory,
         power=power,
-        versions={"python": platform.python_version(), **_versions()},
+        versions={"python": platform.python_version(), **versions(_PACKAGES), **_cuda()},
     )
 
 
@@ -93,11 +94,14 @@ def _gpu_power(device: torch.device) -> dict[str, str]:
     return {}
 
 
-def _versions() -> dict[str, str]:
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of those of ``packages`` that are installed."""
     found: dict[str, str] = {}
-    for package in _PACKAGES:
+    for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-    if torch.version.cuda:
-        found["cuda"] = torch.version.cuda
     return found
+
+
+def _cuda() -> dict[str, str]:
+    return {"cuda": torch.version.cuda} if torch.version.cuda else {}

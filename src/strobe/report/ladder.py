@@ -211,7 +211,7 @@ def _needs(needs: Sequence[Need]) -> Table:
         enough = need.needed_ms is not None
         cells += [units.ms(need.needed_ms) if enough else "not enough alone"]
         cells += [f"{need.ms / need.needed_ms:.1f} ×" if need.needed_ms else None]
-        tried = brief("; ".join(need.treatments)) or "nothing applies"
+        tried = brief("; ".join(need.treatments)) or "nothing was tried on it"
         rows.append(Row([*cells, tried], share=need.share))
     return Table(columns, rows)
 

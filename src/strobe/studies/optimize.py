@@ -9,7 +9,6 @@ none is judged alone. One interleaved run of all rungs gives the ladder's figure
 from __future__ import annotations
 
 import gc
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,36 +17,27 @@ from typing import Protocol
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.measure import budget as budgets
-from strobe.measure.cut import cut
 from strobe.measure.guard import DEFAULT, Guard
 from strobe.measure.sampling import Budget, Progress
-from strobe.measure.verdicts import difference_interval, paired_verdict, unpaired_verdict
-from strobe.results import recipe
-from strobe.results.budget import Latency
-from strobe.results.recipe import Recipe
+from strobe.measure.verdicts import paired_verdict
 from strobe.results.schema import (
     Agreement,
-    Comparison,
-    Ladder,
     Measurement,
     Outcome,
     Result,
-    Rung,
     Try,
     Verdict,
 )
 from strobe.studies.breakdown import begin
 from strobe.studies.candidates import Candidate, Choice, candidates, in_order, largest, strongest, together
-from strobe.studies.compare import SEVERAL_COPIES, agree, judge
+from strobe.studies.compare import SEVERAL_COPIES, agree
+from strobe.studies.ladder import AS_IT_IS, Step, compared, compared_by_tries, ladder_of
 from strobe.studies.measuring import Measured, Options, Outputs, Reporter, Silent, measure
 from strobe.subjects.subject import Subject
 from strobe.timeline import Section
 from strobe.treatments import catalogue
-from strobe.treatments.recipe import PACKAGES
 from strobe.treatments.treatment import Spec, Treatment, Variant
 
-AS_IT_IS = "as it is"
 # Rounds of a try or of the closing run, at the least: with eight pairs a verdict reaches its 99 %.
 ROUNDS = 10
 GUARDED = 16  # observations with noise of their own that a try is guarded on, at most
@@ -126,24 +116,6 @@ def default_limit(chunk_s: float, device: str) -> float:
     return max(80.0 if device == "cpu" else 300.0, 200 * chunk_s if chunk_s > 1 else 0.0)
 
 
-@dataclass
-class _Step:
-    """A rung while the climb goes on."""
-
-    variant: Variant
-    specs: tuple[Spec, ...]
-    measurement: Measurement
-    added: Candidate | None = None
-    part: str = ""
-    build_s: float | None = None
-    verdict: Verdict | None = None
-    agreement: Agreement | None = None
-
-    @property
-    def ms(self) -> float:
-        return self.measurement.samples.summary.median
-
-
 class _Climb:
     def __init__(
         self, subject: Subject, aim: Aim, options: Options, base: tuple[Treatment, ...], reporter: Climbing
@@ -154,7 +126,7 @@ class _Climb:
         self.limit = aim.time_limit or 0.0
         self.call = subject.call("inference", options.batch_size)
         self.reference: list[Tensor] = []  # of the untouched policy, by the index of observation and noise
-        self.steps: list[_Step] = []
+        self.steps: list[Step] = []
         self.tries: list[Try] = []
         self.tried: dict[str, int] = {}  # candidate → rungs that were there when it was last tried
         self.again: dict[str, int] = {}  # candidate → how often
@@ -178,16 +150,24 @@ class _Climb:
                 result.status = "interrupted"
         if measured is not None and _enough(measured, len(self.steps)):
             result.measurements = measured.measurements
-            result.comparisons = _judged(measured)
+            result.comparisons = compared(measured)
         else:
             measured = None
             result.measurements = [step.measurement for step in self.steps]
-            result.comparisons = self._from_tries()
+            result.comparisons = compared_by_tries(self.steps)
             if len(self.steps) > 1:
                 result.notes.append(NOT_INTERLEAVED)
         if self.options.counted and len(self.steps) > 1:
             result.notes.append(SEVERAL_COPIES)
-        result.ladder = self._ladder(result, ended, interleaved=measured is not None)
+        result.ladder = ladder_of(
+            result,
+            self.steps,
+            self.tries,
+            self.aim.target_hz,
+            self.aim.guard,
+            ended=ended,
+            interleaved=measured is not None,
+        )
         return result, measured.sections if measured is not None else []
 
     # The climb
@@ -208,7 +188,7 @@ class _Climb:
             raise KeyboardInterrupt
         self.reference = measured.outputs.first(AS_IT_IS)
         first, *others = measured.measurements
-        self.steps.append(_Step(untouched, (), first))
+        self.steps.append(Step(untouched, (), first))
         self.reporter.said(f"as it is: {_ms(self.steps[0].ms)} ({1e3 / self.steps[0].ms:.1f} Hz)")
         for started in others:
             self._started(variants[1], started, measured)
@@ -220,7 +200,7 @@ class _Climb:
         verdict = _verdict(measured, AS_IT_IS, variant.name)
         candidate = Candidate(self.aim.start, (), strongest(treatment.effect for treatment in variant.treatments), 0)
         build = _build(measured, variant.name)
-        self.steps.append(_Step(variant, self.aim.start, taken, candidate, "", build, verdict, agreement))
+        self.steps.append(Step(variant, self.aim.start, taken, candidate, "", build, verdict, agreement))
         self.reporter.said(f"rung 1, asked for: {candidate.text}: {_times(verdict)}, cosine {agreement.cosine:.6f}")
 
     def _climb(self) -> str:
@@ -345,7 +325,7 @@ class _Climb:
         self._record(candidate, outcome, reason, before, verdict, agreement, build)
         if outcome != "kept":
             return outcome, reason, f"{_times(verdict)}" if outcome == "guard" else ""
-        self.steps.append(_Step(variant, specs, after, candidate, part, build, verdict, agreement))
+        self.steps.append(Step(variant, specs, after, candidate, part, build, verdict, agreement))
         return outcome, "", said
 
     def _look(self, variant: Variant) -> tuple[Agreement, float, float]:
@@ -409,7 +389,7 @@ class _Climb:
         candidate: Candidate,
         outcome: Outcome,
         reason: str,
-        before: _Step,
+        before: Step,
         verdict: Verdict | None = None,
         agreement: Agreement | None = None,
         build_s: float | None = None,
@@ -431,7 +411,7 @@ class _Climb:
             )
         )
 
-    # The ladder
+    # The closing run
 
     def _close(self, result: Result) -> Measured:
         """All rungs in alternation, with their FLOP and memory."""
@@ -442,70 +422,6 @@ class _Climb:
         options = replace(self.options, budget=replace(self.options.budget, seconds=seconds))
         variants = [step.variant for step in self.steps]
         return measure(self.subject, "inference", variants, options, result.machine.ceiling, _Within(self.reporter))
-
-    def _from_tries(self) -> list[Comparison]:
-        """What is known of the rungs without a run of all of them."""
-        found: list[Comparison] = []
-        for index, step in enumerate(self.steps[1:], start=1):
-            first, before = self.steps[0], self.steps[index - 1]
-            values = [one.measurement.samples.values for one in (first, step)]
-            if index > 1 and step.verdict is not None:
-                found.append(
-                    Comparison(
-                        baseline=before.variant.name,
-                        candidate=step.variant.name,
-                        verdict=step.verdict,
-                        difference_ms=step.ms - before.ms,
-                    )
-                )
-            across = unpaired_verdict(values[0], values[1], baseline_name=AS_IT_IS, candidate_name=step.variant.name)
-            own = step.verdict if index == 1 else None
-            difference, interval = difference_interval(values[0], values[1], paired=False)
-            found.append(
-                Comparison(
-                    baseline=AS_IT_IS,
-                    candidate=step.variant.name,
-                    verdict=own or across,
-                    difference=None if own else interval,
-                    difference_ms=step.ms - first.ms if own else difference,
-                    agreement=step.agreement,
-                )
-            )
-        return found
-
-    def _ladder(self, result: Result, ended: str, interleaved: bool) -> Ladder:
-        rungs: list[Rung] = []
-        for step, measurement, parts in zip(self.steps, result.measurements, cut(result.measurements), strict=True):
-            seen = agreement_of(result, measurement.name)
-            rungs.append(
-                Rung(
-                    name=measurement.name,
-                    treatment=step.added.text if step.added is not None else "",
-                    treatments=[dict(spec) for spec in step.specs],
-                    effect=step.added.effect if step.added is not None else "exact",
-                    part=step.part,
-                    build_s=step.build_s,
-                    parts=parts,
-                    guarded=seen is None or not self.aim.guard.broken(seen),
-                )
-            )
-        chosen = next(rung for rung in reversed(rungs) if rung.guarded)
-        median = result.measurement(chosen.name).samples.summary.median
-        needs = budgets.needs(Latency(steps=1, total_ms=median, parts=chosen.parts), self.target_ms)
-        for need in needs:
-            need.treatments = budgets.tried_on(self.tries, need.part)
-        return Ladder(
-            target_hz=self.aim.target_hz,
-            target_ms=self.target_ms,
-            guard=str(self.aim.guard),
-            met=median <= self.target_ms,
-            ended=ended,
-            interleaved=interleaved,
-            chosen=chosen.name,
-            rungs=rungs,
-            tries=self.tries,
-            needs=needs,
-        )
 
 
 @dataclass
@@ -518,62 +434,6 @@ class _Within:
 
     def progress(self, progress: Progress) -> None:
         self.reporter.progress(progress)
-
-
-def agreement_of(result: Result, name: str) -> Agreement | None:
-    """How far the actions of the measurement ``name`` are from the untouched policy's; None for itself."""
-    found = (c.agreement for c in result.comparisons if c.baseline == AS_IT_IS and c.candidate == name)
-    return next(found, None)
-
-
-def recipe_of(result: Result) -> Recipe | None:
-    """What a recipe holds of the ladder's chosen rung; None where that is no faster than the policy as it is."""
-    ladder = result.ladder
-    if ladder is None or ladder.chosen == AS_IT_IS:
-        return None
-    kept = ladder.rungs[: [rung.name for rung in ladder.rungs].index(ladder.chosen) + 1]
-    whole = next(c for c in result.comparisons if c.baseline == AS_IT_IS and c.candidate == ladder.chosen)
-    if whole.verdict.kind != "faster":
-        return None
-    taken = {rung.name: result.measurement(rung.name).samples.summary.median for rung in kept}
-    seen = {rung.name: agreement_of(result, rung.name) for rung in kept}
-    known = {"strobe": result.strobe_version, **result.machine.versions}
-    return Recipe(
-        policy=result.subject.kind,
-        size=result.subject.size,
-        treatments=[{key: v for key, v in spec.items() if v is not None} for spec in kept[-1].treatments],
-        guard=ladder.guard,
-        agreement=seen[ladder.chosen],
-        baseline_ms=taken[AS_IT_IS],
-        ms=taken[ladder.chosen],
-        rungs=[
-            recipe.Rung(
-                name=rung.treatment,
-                ms=taken[rung.name],
-                hz=1e3 / taken[rung.name],
-                times=taken[AS_IT_IS] / taken[rung.name],
-                effect=rung.effect,
-                cosine=getattr(seen[rung.name], "cosine", None),
-                build_s=rung.build_s,
-            )
-            for rung in kept[1:]
-        ],
-        device_name=result.machine.device_name,
-        versions={name: known[name] for name in PACKAGES if name in known},
-        command=shlex.join(result.command),
-        made=result.started.replace(microsecond=0),
-    )
-
-
-def _judged(measured: Measured) -> list[Comparison]:
-    """Each rung against the first and against the one before it."""
-    first, *others = measured.measurements
-    found = []
-    for index, one in enumerate(others):
-        found.append(judge(first, one, measured))
-        if index:
-            found.append(judge(others[index - 1], one, measured))
-    return found
 
 
 def _enough(measured: Measured, rungs: int) -> bool:

@@ -24,8 +24,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from strobe.errors import UserError
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
+from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
-from strobe.treatments.places import parts_of
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 # The name by which transformers' attention finds ours. It is added to what is registered there, and changes nothing for

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from strobe.subjects.subject import Subject
 from strobe.treatments.flow import deriving, flow_of, one_value
+from strobe.treatments.parts import VISION, is_flow
 from strobe.treatments.patch import Patches
-from strobe.treatments.places import VISION, is_flow
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 

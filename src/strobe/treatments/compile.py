@@ -19,8 +19,8 @@ from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import peeled, within
 from strobe.treatments.host import aside
+from strobe.treatments.parts import is_flow, parts_of
 from strobe.treatments.patch import Patches, identity
-from strobe.treatments.places import is_flow, parts_of
 from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Undo
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")

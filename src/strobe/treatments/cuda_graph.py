@@ -30,8 +30,8 @@ from strobe.timeline import section
 from strobe.timeline.sections import CAPTURED as UNSEEN
 from strobe.timeline.sections import note_unseen, recording
 from strobe.treatments.host import Changed, Host
+from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow
 from strobe.treatments.patch import Patches, identity, patched
-from strobe.treatments.places import EXPERT, PREFIX, STEP, VISION, is_flow
 from strobe.treatments.treatment import CAPTURED, Effect, Entry, Spec, Undo, policy_of
 
 VALUES = ("prefix", "loop", "chunk")

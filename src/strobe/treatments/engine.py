@@ -29,7 +29,7 @@ from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
 from strobe.timeline.sections import note_unseen, recording, section
 from strobe.treatments.engines import ENGINES, Engine, Run
-from strobe.treatments.parts import dominant, named, part_of
+from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
 from strobe.treatments.patch import put
 from strobe.treatments.precision import Precision, name_of
 from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Undo
@@ -389,8 +389,7 @@ def _candidates(subject: Subject) -> list[Spec]:
     except UserError:
         return []
     precisions = [name for name in (("fp16", "bf16") if engine == "tensorrt" else ("bf16", "fp32")) if name in able]
-    cached = ("prefix KV cache", "action expert")
-    paths = [path for path, names in dominant(subject) if not set(names) & set(cached)]
+    paths = [path for path in dominant(subject) if not {PREFIX, EXPERT} & set(parts_of(subject, [path]))]
     return [
         {"engine": engine, "engine.part": path, "engine.precision": precision}
         for path in paths
@@ -406,5 +405,5 @@ ENTRY = Entry(
     _make,
     options=("part", "precision"),
     candidates=_candidates,
-    parts=lambda subject, spec: named(subject, str(spec.get("engine.part", ""))),
+    parts=lambda subject, spec: parts_of(subject, [str(spec.get("engine.part", ""))]),
 )

@@ -18,7 +18,7 @@ from torch import nn
 from strobe.errors import UserError
 from strobe.subjects.anatomies import pi, smolvla
 from strobe.subjects.subject import Subject
-from strobe.treatments.places import is_flow
+from strobe.treatments.parts import is_flow
 from strobe.treatments.treatment import Spec
 
 SMOLVLA = "smolvla"

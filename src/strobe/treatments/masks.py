@@ -16,8 +16,8 @@ from strobe.errors import UserError
 from strobe.subjects.subject import Subject
 from strobe.timeline import section
 from strobe.treatments.flow import SMOLVLA, Flow, deriving, flow_of, one_value, worth
+from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.places import STEP
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
 from strobe.treatments.flow import SMOLVLA, deriving, flow_of, one_value, worth
+from strobe.treatments.parts import PREFIX, VISION
 from strobe.treatments.patch import Patches
-from strobe.treatments.places import PREFIX, VISION
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 # Few lengths of the prompt: compiled code and captured graphs are made for one, and kernels like even sizes.

@@ -17,8 +17,8 @@ from transformers.cache_utils import DynamicCache
 
 from strobe.subjects.subject import Subject
 from strobe.treatments.flow import SMOLVLA, Flow, deriving, flow_of, one_value, worth
+from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.places import STEP
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 

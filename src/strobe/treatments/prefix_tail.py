@@ -14,8 +14,8 @@ from torch import Tensor
 
 from strobe.subjects.subject import Subject
 from strobe.treatments.flow import SMOLVLA, Flow, deriving, flow_of, one_value, worth
+from strobe.treatments.parts import PREFIX
 from strobe.treatments.patch import Patches
-from strobe.treatments.places import PREFIX
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 

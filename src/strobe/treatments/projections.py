@@ -21,8 +21,8 @@ from torch.nn.functional import linear
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import Layer, peeled, within
+from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
-from strobe.treatments.places import parts_of
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 # The names of projections that get the same input, as models call them.

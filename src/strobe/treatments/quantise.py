@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
 from strobe.timeline.sections import recording
-from strobe.treatments.parts import dominant, named, part_of
+from strobe.treatments.parts import dominant, part_of, parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import QUANTISED, Effect, Entry, Spec, Undo
 
@@ -258,16 +258,16 @@ def _candidates(subject: Subject, kind: Literal["int8", "fp8"]) -> list[Spec]:
     except UserError:
         return []
     modules = dict(subject.module.named_modules())
-    parts = [path for path, _ in dominant(subject) if _share(modules[path]) > WORTH_TRYING]
+    parts = [path for path in dominant(subject) if _share(modules[path]) > WORTH_TRYING]
     forms = ("static", "dynamic") if kind == "fp8" else ("dynamic",)
     whole: list[Spec] = [{kind: form} for form in forms] if parts else []
     return [*whole, *({kind: forms[0], f"{kind}.part": path} for path in parts)]
 
 
-def _parts(subject: Subject, spec: Spec) -> list[str]:
+def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
     kind = next(iter(spec))
     path = str(spec.get(f"{kind}.part", ""))
-    return named(subject, path) if path else []
+    return parts_of(subject, [path] if path else [])
 
 
 def _entry(kind: Literal["int8", "fp8"], help: str) -> Entry:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from strobe.errors import UserError
 from strobe.measure.guard import DEFAULT, Guard
+from strobe.measure.machine import versions
 from strobe.results import recipe as files
 from strobe.results.recipe import Recipe
 from strobe.subjects.subject import Subject
@@ -48,7 +48,7 @@ def guard_of(recipe: Recipe) -> Guard:
 
 
 @dataclass(frozen=True)
-class Rung:
+class RecipeTreatment:
     """A treatment of a recipe; what goes wrong with it is told with its number and with what is written there."""
 
     treatment: Treatment
@@ -73,7 +73,7 @@ class Rung:
             settle()
 
 
-def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[Rung, ...]:
+def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment, ...]:
     """The recipe's treatments in the order in which they are put on, to be put on and taken off as often as wanted.
 
     Args:
@@ -87,11 +87,11 @@ def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[Rung, ...]:
         label = f"{name}: rung {number} ({catalogue.told(spec)})"
         with _labelled(label):
             treatment = _made(spec)
-        rungs.append(Rung(treatment, catalogue.rank_of(spec), label, name))
+        rungs.append(RecipeTreatment(treatment, catalogue.rank_of(spec), label, name))
     return tuple(sorted(rungs, key=lambda rung: rung.rank))
 
 
-def with_specs(rungs: Sequence[Rung], specs: Sequence[Spec]) -> tuple[Treatment, ...]:
+def with_specs(rungs: Sequence[RecipeTreatment], specs: Sequence[Spec]) -> tuple[Treatment, ...]:
     """``rungs`` and the treatments of ``specs``, in the order in which they are put on. Raises UserError."""
     made: list[tuple[int, Treatment]] = [(rung.rank, rung) for rung in rungs]
     made += [(catalogue.rank_of(spec), catalogue.make(spec)) for spec in specs]
@@ -116,22 +116,13 @@ def require_kind(kind: str, recipe: Recipe, name: str = "recipe") -> None:
 
 def differences(recipe: Recipe, name: str = "recipe") -> list[str]:
     """In a line, what is of another version here than where the recipe was made; nothing where all is the same."""
-    here = versions()
+    here = versions(PACKAGES)
     others = [
         f"{package} {version} (here {here.get(package, 'none')})"
         for package, version in recipe.versions.items()
         if package in PACKAGES and here.get(package) != version
     ]
     return [f"{name} was made with {', '.join(others)}: its times and its agreement may not hold"] if others else []
-
-
-def versions() -> dict[str, str]:
-    """The versions that a recipe records."""
-    found = {}
-    for package in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
 
 
 def _made(spec: Spec) -> Treatment:

@@ -17,8 +17,8 @@ from torch.nn import functional
 
 from strobe.subjects.subject import Subject
 from strobe.treatments.flow import Flow, deriving, flow_of, one_value, weights_seen, worth
+from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.places import STEP
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
 
 

@@ -112,8 +112,11 @@ class Variant:
         return stack.close
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
-        """All treatments' facts."""
-        return {key: value for treatment in self.treatments for key, value in treatment.facts().items()}
+        """All treatments' facts; what several of them say of different parts is in one text."""
+        found: dict[str, str | int | float | bool | None] = {}
+        for key, value in (fact for treatment in self.treatments for fact in treatment.facts().items()):
+            found[key] = value if found.get(key, value) == value else f"{found[key]}, {value}"
+        return found
 
     @property
     def built(self) -> bool:
