@@ -17,6 +17,7 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
+from strobe.cli.live import Live
 from strobe.measure.sampling import Budget
 from strobe.results.schema import Measurement
 from strobe.studies.compare import compare
@@ -80,8 +81,8 @@ def main() -> None:
         variants = [variants[0], variants[-1]]
     budget = Budget(iterations=3 if arguments.quick else arguments.rounds)
     console = Console(width=140)
-    with console.status(f"{len(variants)} rungs in turn"):
-        result, _ = compare(subject, variants, "inference", Options(budget, counted=False))
+    with Live() as live:
+        result, _ = compare(subject, variants, "inference", Options(budget, counted=False), live)
     table = Table("rung", "ms", "Hz", "× so far", "cosine", *PARTS, title=f"{subject.info.name}, {told}")
     rungs = []
     judged = {comparison.candidate: comparison for comparison in result.comparisons if comparison.baseline == BASE}

@@ -30,13 +30,17 @@ def test_precisions_side_by_side(tmp_path, capsys):
     assert "bf16 vs fp32" in capsys.readouterr().out
 
 
-def test_one_part_of_it(tmp_path):
-    variants = ["--variant", "half vision: precision=bf16, precision.part=model.backbone"]
+def test_parts_of_it(tmp_path):
+    half = "precision=bf16, precision.part=model.backbone"
+    variants = ["--variant", f"half vision: {half}"]
+    variants += ["--variant", f"two formats: {half}, precision=fp16, precision.part=model.encoder"]
     assert main([*TINY, "--skip_counting", *variants, f"--output_dir={tmp_path}"]) == 0
     result = only(tmp_path)
-    assert [m.name for m in result.measurements] == ["as it is", "half vision"]
+    assert [m.name for m in result.measurements] == ["as it is", "half vision", "two formats"]
     assert result.measurements[1].facts["precision.part"] == "model.backbone"
-    assert result.comparisons[0].agreement.cosine > 0.999
+    assert result.measurements[2].facts["precision"] == "bf16, fp16"
+    assert result.measurements[2].facts["precision.part"] == "model.backbone, model.encoder"
+    assert all(comparison.agreement.cosine > 0.999 for comparison in result.comparisons)
 
 
 WRONG = {

@@ -41,7 +41,8 @@ def compare(
         raise UserError(f"two variants have the same name: {', '.join(names)}")
     reporter = reporter or Silent()
     title = f"{subject.info.name}: {' against '.join(names)}"
-    precisions = [str(variant.facts()["precision"]) for variant in variants if "precision" in variant.facts()]
+    told = [str(variant.facts()["precision"]) for variant in variants if "precision" in variant.facts()]
+    precisions = [name for names in told for name in names.split(", ")]
     dtypes = [str(DTYPES[name]).removeprefix("torch.") for name in precisions]
     result = begin(subject, "compare", title, options, reporter, dtypes)
     if precisions and options.counted:
