@@ -79,7 +79,7 @@ def main() -> None:
         variants.append(Variant(f"+ {name}", shared))
     if arguments.ends:
         variants = [variants[0], variants[-1]]
-    budget = Budget(iterations=3 if arguments.quick else arguments.rounds)
+    budget = Budget(iterations=3 if arguments.quick else arguments.rounds, seconds=3600)
     console = Console(width=140)
     with Live() as live:
         result, _ = compare(subject, variants, "inference", Options(budget, counted=False), live)

@@ -6,6 +6,9 @@ faster: what was kept so far against the same with the candidate, in alternation
 is on together must hold the guard against the untouched policy, on the same observations with the same noise. One
 interleaved run of all rungs gives the ladder's figures, and recipe.yaml in the run's folder says what to put on.
 
+Where chunks take too long for that (about 1 s on a CPU, unless --time_limit is raised), all exact treatments are one
+rung and all rounding ones the next, and the closing run judges them.
+
 Hz are chunks per second of inference, 1000 / ms. A target of 20 Hz means that a chunk is ready within 50 ms, one tick
 of a control loop of 20 Hz: a robot that executes several actions of each chunk, or runs asynchronously
 (`strobe budget`), needs less.
@@ -58,8 +61,8 @@ class OptimizeConfig(RunConfig):
     guard: str = "cosine>=0.999"
     # Go on through all candidates once the target is reached.
     all: bool = False
-    # Seconds for climbing and the closing run together; by default 80 on a CPU and 300 elsewhere, and where a chunk
-    # takes over 1 s the time of 200 chunks. The closing run takes its ten rounds in any case.
+    # Seconds for climbing and the closing run together; by default 80 on a CPU and 300 elsewhere. Where three tries of
+    # 25 chunks do not fit, treatments of one effect are tried together. The closing run takes its rounds in any case.
     time_limit: float | None = None
     # Also try these effects: lossy.
     allow: str = ""

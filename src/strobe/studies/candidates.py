@@ -81,6 +81,30 @@ def in_order(found: Iterable[Candidate], now: Measurement) -> list[Candidate]:
     return sorted(found, key=place)
 
 
+def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
+    """Those of ``effect`` that are quick to build, to be tried at once: lossy ones each alone, the others as one.
+
+    Of a treatment that is offered in several forms the one for the whole is taken, else the first.
+    """
+    quick = [candidate for candidate in found if candidate.effect == effect and not candidate.build_s]
+    if effect == "lossy":
+        return quick
+    chosen: dict[str, Candidate] = {}
+    for candidate in quick:
+        key = next(iter(candidate.specs[0]))
+        if key not in chosen or len(candidate.specs[0]) < len(chosen[key].specs[0]):
+            chosen[key] = candidate
+    if not chosen:
+        return []
+    specs: tuple[Spec, ...] = ()
+    for candidate in chosen.values():
+        specs = together(specs, candidate.specs)
+    whole = any(not candidate.parts for candidate in chosen.values())
+    parts = [] if whole else [part for candidate in chosen.values() for part in candidate.parts]
+    rank = max(candidate.rank for candidate in chosen.values())
+    return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, rank)]
+
+
 def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
     """The costliest part that ``candidate`` speeds up with its share; ('', 1) for the whole."""
     shares = [(share(now, part), part) for part in candidate.parts]

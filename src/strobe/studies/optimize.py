@@ -1,6 +1,7 @@
 """Optimize: climb from the policy as it is to a target rate, one treatment at a time, each shown and guarded.
 
-At every rung the candidates for the part that costs most are tried first. A try is what was kept so far against the
+At every rung the candidates for the part that costs most are tried first; where a chunk takes so long that few could be
+tried, all of one effect are put on together. A try is what was kept so far against the
 same with the candidate, in alternation; it is kept where the verdict says faster and where all that is on together
 stays within the guard of the untouched policy, on the same observations with the same noise. Treatments interact, so
 none is judged alone. One interleaved run of all rungs gives the ladder's figures.
@@ -10,8 +11,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from torch import Tensor
@@ -19,7 +21,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.measure.guard import DEFAULT, Guard
 from strobe.measure.sampling import Budget, Progress
-from strobe.measure.verdicts import paired_verdict
+from strobe.measure.verdicts import FEWEST_PAIRS, paired_verdict
 from strobe.results.schema import (
     Agreement,
     Measurement,
@@ -29,7 +31,17 @@ from strobe.results.schema import (
     Verdict,
 )
 from strobe.studies.breakdown import begin
-from strobe.studies.candidates import Candidate, Choice, candidates, in_order, largest, strongest, together
+from strobe.studies.candidates import (
+    EFFECTS,
+    Candidate,
+    Choice,
+    candidates,
+    groups,
+    in_order,
+    largest,
+    strongest,
+    together,
+)
 from strobe.studies.compare import SEVERAL_COPIES, agree
 from strobe.studies.ladder import AS_IT_IS, Step, compared, compared_by_tries, ladder_of
 from strobe.studies.measuring import Measured, Options, Outputs, Reporter, Silent, measure
@@ -42,6 +54,8 @@ from strobe.treatments.treatment import Spec, Treatment, Variant
 ROUNDS = 10
 GUARDED = 16  # observations with noise of their own that a try is guarded on, at most
 FIRST = 2  # of them before it is timed, so that what is wrong costs little
+SLOWER = 1.05  # times what was before, at first sight: not worth the closing run
+TRIES = 3  # that must fit into the time limit, at the policy's first speed, for candidates to be tried one by one
 TRY_S = (2.0, 8.0)  # the least and the most that a try is sampled for, unless its rounds take longer
 CLOSING_SHARE = 0.15  # of the time limit, kept for the closing run
 NOT_INTERLEAVED = (
@@ -111,9 +125,9 @@ def optimize(
     return climb.run()
 
 
-def default_limit(chunk_s: float, device: str) -> float:
-    """Seconds for a climb: 80, or 300 where compiling pays; for chunks of over a second the time of two hundred."""
-    return max(80.0 if device == "cpu" else 300.0, 200 * chunk_s if chunk_s > 1 else 0.0)
+def default_limit(device: str) -> float:
+    """Seconds for a climb: 80, or 300 where compiling pays."""
+    return 80.0 if device == "cpu" else 300.0
 
 
 class _Climb:
@@ -123,7 +137,8 @@ class _Climb:
         self.subject, self.aim, self.options, self.base, self.reporter = subject, aim, options, base, reporter
         self.target_ms = 1e3 / aim.target_hz
         self.started = time.perf_counter()
-        self.limit = aim.time_limit or 0.0
+        self.limit = aim.time_limit or default_limit(subject.device.type)
+        self.by_effect = False
         self.call = subject.call("inference", options.batch_size)
         self.reference: list[Tensor] = []  # of the untouched policy, by the index of observation and noise
         self.steps: list[Step] = []
@@ -137,7 +152,7 @@ class _Climb:
         result = begin(self.subject, "optimize", title, self.options, self.reporter)
         self._start()
         try:
-            ended = self._climb()
+            ended = self._leap() if self.by_effect else self._climb()
         except KeyboardInterrupt:
             ended, result.status = "interrupted", "interrupted"
         measured: Measured | None = None
@@ -151,6 +166,8 @@ class _Climb:
         if measured is not None and _enough(measured, len(self.steps)):
             result.measurements = measured.measurements
             result.comparisons = compared(measured)
+            if self.by_effect:
+                self._prune(result)
         else:
             measured = None
             result.measurements = [step.measurement for step in self.steps]
@@ -176,14 +193,18 @@ class _Climb:
         """Measure the policy as it is, with what was asked to start with, and keep what it does."""
         self.reporter.stage("the policy as it is")
         untouched = Variant(AS_IT_IS, self.base)
-        self._once(untouched, 0)
-        chunk_s = min(self._seconds(untouched) for _ in range(2))  # one alone may have been held up
-        self.limit = self.limit or default_limit(chunk_s, self.subject.device.type)
+        chunk_s = self._seconds(untouched)
+        if self._needed_at(chunk_s) * TRIES > self.limit / 2:  # the very first is slower than the others
+            chunk_s = min(chunk_s, self._seconds(untouched))
+        self.by_effect = self._needed_at(chunk_s) * TRIES > self.limit
         variants = [untouched]
         if self.aim.start:
             variants.append(self._variant(1, self.aim.start))
-        seconds = max(TRY_S[0], (ROUNDS + 1) * chunk_s * len(variants))
-        measured = self._measure(variants, seconds, "the policy as it is")
+        if self.by_effect:
+            self.reporter.said(f"a chunk takes {chunk_s:.1f} s: treatments of one effect are tried together")
+            measured = self._glimpse(variants)
+        else:
+            measured = self._measure(variants, max(TRY_S[0], (ROUNDS + 1) * chunk_s * len(variants)))
         if measured.interrupted and len(measured.measurements) < len(variants):
             raise KeyboardInterrupt
         self.reference = measured.outputs.first(AS_IT_IS)
@@ -220,7 +241,7 @@ class _Climb:
                 self._leave(f"{left:.0f} s were left", found)
                 what = "" if builds < len(found) else ", all of which take long to build"
                 return f"the time limit of {self.limit:.0f} s was reached with {len(found)} left to try{what}"
-            self._try(fitting, sum(1 for one in found if not one.build_s))
+            self._try(fitting, partial(self._judge, sum(1 for one in found if not one.build_s)))
 
     def _reached(self) -> bool:
         summary = self.steps[-1].measurement.samples.summary
@@ -256,7 +277,10 @@ class _Climb:
 
     def _needed(self, candidate: Candidate) -> float:
         """Seconds that a try takes at the least."""
-        return candidate.build_s + (2 * (ROUNDS + 1) + FIRST + 1) * self.steps[-1].ms / 1e3
+        return candidate.build_s + self._needed_at(self.steps[-1].ms / 1e3)
+
+    def _needed_at(self, chunk_s: float) -> float:
+        return (2 * (ROUNDS + 1) + FIRST + 1) * chunk_s
 
     def _left(self) -> float:
         """Seconds until the closing run must begin."""
@@ -265,17 +289,36 @@ class _Climb:
     def _closing(self) -> float:
         """Seconds for the closing run: rounds of all rungs and of one more, and what counting takes."""
         each = [step.ms / 1e3 for step in self.steps]
-        return max((ROUNDS + 1) * (sum(each) + each[-1]) + self._counting(), CLOSING_SHARE * self.limit)
+        return max(self._rounds() * (sum(each) + each[-1]) + self._counting(), CLOSING_SHARE * self.limit)
+
+    def _rounds(self) -> int:
+        """Of the closing run, at the least; the first is warm-up."""
+        return 1 + (FEWEST_PAIRS if self.by_effect else ROUNDS)
 
     def _counting(self) -> float:
         """Seconds for a call of each rung under the dispatch mode that counts, roughly."""
         return sum(4 * step.ms / 1e3 + 0.3 for step in self.steps) if self.options.counted else 0.0
 
-    def _try(self, candidate: Candidate, waiting: int) -> None:
-        """Try ``candidate`` on top of what was kept, and keep it if it is faster and within the guard.
+    def _leap(self) -> str:
+        """Put on all candidates of one effect together, and where that does not hold, what of them does by itself."""
+        for effect in EFFECTS:
+            for group in groups(self._next(), effect):
+                if self._reached() and not self.aim.everything:
+                    break
+                if self._try(group, self._glance) or effect == "lossy":
+                    continue
+                for one in self._next():
+                    fits = FIRST * self.steps[-1].ms / 1e3 <= self._left()
+                    if one.effect == effect and not one.build_s and fits:
+                        self._try(one, self._glance)
+        if self._reached() and not self.aim.everything:
+            self._leave("the target was reached before")
+            return "the target was reached" if len(self.steps) > 1 else "it meets the target as it is"
+        self._leave("there was no time to try it by itself")
+        return f"in {self.limit:.0f} s there is no time to try one by one; a longer --time_limit has it"
 
-        ``waiting``: how many that are quick to build share the time that is left.
-        """
+    def _try(self, candidate: Candidate, judge: Callable[[Candidate, str], tuple[Outcome, str, str]]) -> bool:
+        """Try ``candidate`` on top of what was kept; ``judge`` adds the rung that is to stay. Returns whether it did."""
         before, number = self.steps[-1], len(self.steps)
         if candidate.text in self.tried:
             self.again[candidate.text] = self.again.get(candidate.text, 0) + 1
@@ -285,7 +328,7 @@ class _Climb:
         head = f"rung {number}: {candidate.text}{where}"
         self.reporter.doing(f"{head}{', building it first' if candidate.build_s else ''}")
         try:
-            outcome, reason, said = self._judge(candidate, part, waiting)
+            outcome, reason, said = judge(candidate, part)
         except UserError as error:
             outcome, reason, said = "does not apply", str(error), ""
             self._record(candidate, outcome, reason, before)
@@ -298,8 +341,36 @@ class _Climb:
             self._forget()
             why = f"{outcome}: {reason}" if outcome in ("does not apply", "failed") else reason
             self.reporter.said(f"{head}: {f'{said} → ' if said else ''}not kept, {why}")
+        return outcome == "kept"
 
-    def _judge(self, candidate: Candidate, part: str, waiting: int) -> tuple[Outcome, str, str]:
+    def _glance(self, candidate: Candidate, part: str) -> tuple[Outcome, str, str]:
+        """Keep what is within the guard and no slower at first sight, for the closing run to judge."""
+        before = self.steps[-1]
+        specs = together(before.specs, candidate.specs)
+        variant = self._variant(len(self.steps), specs)
+        measured = self._glimpse([variant])
+        if measured.interrupted:
+            raise KeyboardInterrupt
+        (after,) = measured.measurements
+        build = _build(measured, variant.name)
+        agreement = self._agreement(measured.outputs.first(variant.name))
+        seen = f"{_ms(after.samples.summary.median)} at first sight"
+        if broken := self.aim.guard.broken(agreement):
+            self._record(candidate, "guard", f"guard: {broken}", before, agreement=agreement, build_s=build)
+            return "guard", f"guard: {broken} ({agreement.observations} observations)", ""
+        if after.samples.summary.median > SLOWER * before.ms:
+            reason = f"slower: {seen}, and {_ms(before.ms)} before"
+            self._record(candidate, "slower", reason, before, agreement=agreement, build_s=build)
+            return "slower", reason, ""
+        self._record(candidate, "kept", "", before, agreement=agreement, build_s=build)
+        self.steps.append(Step(variant, specs, after, candidate, part, build, None, agreement))
+        return "kept", "", f"{seen}, cosine {agreement.cosine:.6f}"
+
+    def _judge(self, waiting: int, candidate: Candidate, part: str) -> tuple[Outcome, str, str]:
+        """Keep what the verdict shows to be faster and the guard allows.
+
+        ``waiting``: how many that are quick to build share the time that is left.
+        """
         before, number = self.steps[-1], len(self.steps)
         specs = together(before.specs, candidate.specs)
         variant = self._variant(number, specs)
@@ -312,7 +383,7 @@ class _Climb:
                 return "guard", f"guard: {broken} ({agreement.observations} observations)", ""
         round_s = before.ms / 1e3 + call_s
         seconds = min(max(self._left() / max(waiting, 1), TRY_S[0]), TRY_S[1])
-        measured = self._measure([before.variant, variant], max(seconds, (ROUNDS + 1) * round_s), None)
+        measured = self._measure([before.variant, variant], max(seconds, (ROUNDS + 1) * round_s))
         if measured.interrupted:
             raise KeyboardInterrupt
         after = measured.measurements[-1]
@@ -359,8 +430,14 @@ class _Climb:
         count = min(len(outputs), len(self.reference), GUARDED)
         return agree(self.reference[:count], outputs[:count])
 
-    def _measure(self, variants: Sequence[Variant], seconds: float, stage: str | None) -> Measured:
-        budget = Budget(seconds=seconds, min_iterations=ROUNDS, precision=0.01)
+    def _glimpse(self, variants: Sequence[Variant]) -> Measured:
+        """The fewest rounds that show parts and outputs; what they take is judged in the closing run."""
+        return self._sampled(variants, Budget(iterations=FIRST - 1, seconds=1.0))
+
+    def _measure(self, variants: Sequence[Variant], seconds: float) -> Measured:
+        return self._sampled(variants, Budget(seconds=seconds, min_iterations=ROUNDS, precision=0.01))
+
+    def _sampled(self, variants: Sequence[Variant], budget: Budget) -> Measured:
         options = replace(self.options, budget=budget, counted=False)
         return measure(self.subject, "inference", variants, options, None, _Within(self.reporter))
 
@@ -418,10 +495,25 @@ class _Climb:
         self.reporter.stage(f"the closing run: {', '.join(step.variant.name for step in self.steps)}")
         each = sum(step.ms for step in self.steps) / 1e3
         left = self.started + self.limit - time.perf_counter() - self._counting()
-        seconds = max(min(self.options.budget.seconds, left), TRY_S[0], (ROUNDS + 1) * each)
+        seconds = max(min(self.options.budget.seconds, left), TRY_S[0], self._rounds() * each)
         options = replace(self.options, budget=replace(self.options.budget, seconds=seconds))
         variants = [step.variant for step in self.steps]
         return measure(self.subject, "inference", variants, options, result.machine.ceiling, _Within(self.reporter))
+
+    def _prune(self, result: Result) -> None:
+        """Take off the top what the closing run did not show to be faster than what is below it."""
+        while len(self.steps) > 1:
+            top, below = (step.variant.name for step in (self.steps[-1], self.steps[-2]))
+            verdict = next(c.verdict for c in result.comparisons if (c.baseline, c.candidate) == (below, top))
+            taken = next(one for one in self.tries if one.rung == len(self.steps) - 1 and one.outcome == "kept")
+            taken.verdict = verdict
+            if verdict.kind == "faster":
+                return
+            taken.outcome, taken.reason = _outcome(verdict, "")
+            self.reporter.said(f"{top}: not kept, {taken.reason}")
+            self.steps.pop()
+            result.measurements = [one for one in result.measurements if one.name != top]
+            result.comparisons = [one for one in result.comparisons if top not in (one.baseline, one.candidate)]
 
 
 @dataclass
