@@ -315,7 +315,8 @@ class _Climb:
             self._leave("the target was reached before")
             return "the target was reached" if len(self.steps) > 1 else "it meets the target as it is"
         self._leave("there was no time to try it by itself")
-        return f"in {self.limit:.0f} s there is no time to try one by one; a longer --time_limit has it"
+        enough = TRIES * self._needed_at(self.steps[0].ms / 1e3)
+        return f"nothing was left to try together; from --time_limit={enough:.0f} on they are tried one by one"
 
     def _try(self, candidate: Candidate, judge: Callable[[Candidate, str], tuple[Outcome, str, str]]) -> bool:
         """Try ``candidate`` on top of what was kept; ``judge`` adds the rung that is to stay. Returns whether it did."""
