@@ -44,11 +44,9 @@ RUNGS: tuple[tuple[str, tuple[Spec, ...]], ...] = (
     ),
     ("cameras batched", ({"cameras": "batched"},)),
     ("fused attention", ({"attention": "sdpa"},)),
-)
-# With copies of weights of their own: 8 GB more at full size.
-MORE: tuple[tuple[str, tuple[Spec, ...]], ...] = (
-    ("projections fused", ({"projections": "fused"},)),
-    ("int8 prefix", ({"int8": "dynamic", "int8.part": pi.LANGUAGE},)),
+    ("int8 language model", ({"int8": "dynamic", "int8.part": pi.LANGUAGE},)),
+    ("int8 vision tower", ({"int8": "dynamic", "int8.part": pi.VISION},)),
+    ("int8 action expert", ({"int8": "dynamic", "int8.part": pi.EXPERT},)),
 )
 
 
@@ -56,7 +54,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=9, help="chunks of every rung")
-    parser.add_argument("--more", action="store_true", help="also fused projections and an int8 prefix; 8 GB more")
     parser.add_argument("--ends", action="store_true", help="LeRobot and the last rung alone: more pairs in less time")
     parser.add_argument("--quick", action="store_true", help="a tiny policy; its ratio is not judged")
     arguments = parser.parse_args()
@@ -72,7 +69,7 @@ def main() -> None:
     # Rungs share their treatments, so that a converted copy of the weights is there once: they must fit into memory.
     made: dict[str, Treatment] = {}
     variants, so_far = [Variant(BASE)], list[Spec]()
-    for name, specs in (*RUNGS, *(MORE if arguments.more else ())):
+    for name, specs in RUNGS:
         so_far += specs
         made |= {catalogue.told(spec): catalogue.make(spec) for spec in specs}
         shared = tuple(made[catalogue.told(spec)] for spec in catalogue.ordered(so_far))

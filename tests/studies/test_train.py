@@ -151,7 +151,7 @@ def test_a_slow_forward_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from lerobot.policies.act.modeling_act import ACTEncoder
 
     monkeypatch.setattr(ACTEncoder, "forward", slowed(ACTEncoder.forward, steps_of(1, least=0.3)))
-    result = trained(dataset, tmp_path / "out").result
+    result = trained(dataset, tmp_path / "out", steps=8).result
     assert rules(advise(result)) == {"slow-forward"}
     titles = [f.title for f in advise(result) if f.rule == "slow-forward"]
     assert any(title.startswith("encoder takes") for title in titles)
@@ -161,7 +161,7 @@ def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from accelerate.optimizer import AcceleratedOptimizer
 
     monkeypatch.setattr(AcceleratedOptimizer, "step", slowed(AcceleratedOptimizer.step, steps_of(1, least=0.6)))
-    assert rules(advise(trained(dataset, tmp_path / "out").result)) == {"slow-optimizer"}
+    assert rules(advise(trained(dataset, tmp_path / "out", steps=8).result)) == {"slow-optimizer"}
 
 
 def test_frequent_checkpoints_are_named(dataset, tmp_path, monkeypatch):
@@ -178,7 +178,7 @@ def test_one_slow_rank_of_two_is_named(dataset, tmp_path):
     # Processes of their own: gloo, as torchrun starts them.
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0",
                "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(Path(__file__).parent / "slow_rank.py"),
-               f"--output_dir={tmp_path / 'runs'}", "--", *arguments(dataset, tmp_path / "out", workers=1)]  # fmt: skip
+               f"--output_dir={tmp_path / 'runs'}", "--", *arguments(dataset, tmp_path / "out", steps=8, workers=1)]  # fmt: skip
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
     )
