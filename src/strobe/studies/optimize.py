@@ -319,7 +319,7 @@ class _Climb:
         return f"nothing was left to try together; from --time_limit={enough:.0f} on they are tried one by one"
 
     def _try(self, candidate: Candidate, judge: Callable[[Candidate, str], tuple[Outcome, str, str]]) -> bool:
-        """Try ``candidate`` on top of what was kept; ``judge`` adds the rung that is to stay. Returns whether it did."""
+        """Try ``candidate`` on top of what was kept; ``judge`` adds the rung if it is to stay. Returns whether so."""
         before, number = self.steps[-1], len(self.steps)
         if candidate.text in self.tried:
             self.again[candidate.text] = self.again.get(candidate.text, 0) + 1

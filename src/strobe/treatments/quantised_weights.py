@@ -7,6 +7,7 @@ be captured in a graph, and on a CPU it took twice as long for the 50 tokens of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torchao.utils import TorchAOBaseTensor
 INT8, FLOAT8 = torch.int8, torch.float8_e4m3fn
 LARGEST = {INT8: 127.0, FLOAT8: torch.finfo(FLOAT8).max}
 _LEAST = torch.finfo(torch.float32).tiny ** 0.5  # a row of zeros has a scale all the same
+_PIECE = 2**20  # numbers, 4 MiB of float32
 _ROWS = 17  # the fewest rows that CUDA's int8 product takes
 
 
@@ -94,13 +96,42 @@ def _product(input: Tensor, weight: QuantisedWeight, bias: Tensor | None = None)
 
 def _int8(rows: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tensor:
     # Symmetric, one scale for each row of the input: a token's outlier is no other token's trouble.
-    scale = (rows.abs().amax(-1, keepdim=True).float() / LARGEST[INT8]).clamp(min=_LEAST)
+    if not (rows.is_cuda or torch.compiler.is_compiling()):
+        return _int8_in_pieces(rows, weight, bias)
+    scale = _row_scale(rows)
     data = (rows / scale).round().to(INT8)
     count = len(rows)
     if rows.is_cuda and count < _ROWS:
         data = pad(data, (0, 0, 0, _ROWS - count))
     out = torch._int_mm(data, weight.qdata.t())[:count] * scale * weight.scale.t()
     return out if bias is None else out + bias
+
+
+def _int8_in_pieces(rows: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tensor:
+    """The same numbers, by way of temporaries that fit into a CPU's cache.
+
+    As whole tensors they cost what the product saves: 562 tokens, 2048 to 16384 features, took 105 ms, and 57 in pieces
+    (92 in bfloat16).
+    """
+    scale, data = rows.new_empty(len(rows), 1, dtype=torch.float32), rows.new_empty(rows.shape, dtype=INT8)
+    for some in _pieces(len(rows), rows.shape[1]):
+        scale[some] = _row_scale(rows[some])
+        data[some] = (rows[some] / scale[some]).round_()
+    out = rows.new_empty(len(rows), len(weight.qdata))
+    for some in _pieces(len(weight.qdata), len(rows)):
+        piece = torch._int_mm(data, weight.qdata[some].t()).float().mul_(scale).mul_(weight.scale[some].t())
+        out[:, some] = piece if bias is None else piece.add_(bias[some])
+    return out
+
+
+def _pieces(count: int, width: int) -> Iterator[slice]:
+    """``count`` things of ``width`` numbers each, as many at once as are ``_PIECE`` numbers."""
+    step = max(1, _PIECE // max(1, width))
+    return (slice(start, start + step) for start in range(0, count, step))
+
+
+def _row_scale(rows: Tensor) -> Tensor:
+    return (rows.abs().amax(-1, keepdim=True).float() / LARGEST[INT8]).clamp(min=_LEAST)
 
 
 def _float8(rows: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tensor:
