@@ -17,7 +17,7 @@ from strobe.measure.accounting import Accounting
 from strobe.measure.weights import weight_bytes
 from strobe.studies.compare import agree
 from strobe.subjects.loading import load_model, load_subject
-from strobe.treatments import catalogue, quantise
+from strobe.treatments import catalogue, quantise, quantised_weights
 from strobe.treatments.precision import Precision
 from strobe.treatments.quantise import Quantised
 from strobe.treatments.quantised_weights import FLOAT8, INT8, quantised
@@ -172,6 +172,29 @@ def test_the_error_is_that_of_eight_bits(
     assert got.shape == wanted.shape
     error = (got.double() - wanted.double()).norm() / wanted.double().norm()
     assert error < (0.03 if kind is INT8 else 0.08)
+
+
+@given(
+    rows=st.integers(1, 9),
+    features=st.sampled_from([32, 48]),
+    outputs=st.sampled_from([32, 80]),
+    piece=st.sampled_from([1, 70, 300, 10**6]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    biased=st.booleans(),
+)
+@settings(deadline=None, max_examples=40)
+def test_pieces_change_no_bit(rows: int, features: int, outputs: int, piece: int, dtype: Any, biased: bool) -> None:
+    generator = torch.Generator().manual_seed(rows * features + outputs)
+    given_rows = torch.randn(rows, features, generator=generator).to(dtype)
+    weight = quantised(torch.randn(outputs, features, generator=generator).to(dtype), INT8, "dynamic")
+    bias = torch.randn(outputs, generator=generator).to(dtype) if biased else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantised_weights, "_PIECE", piece)
+        found = torch.nn.functional.linear(given_rows, weight, bias)
+    scale = (given_rows.abs().amax(-1, keepdim=True).float() / 127).clamp(min=1e-30)
+    product = (given_rows / scale).round() @ weight.qdata.t().float()  # integers that float32 holds
+    whole = product * scale * weight.scale.t()
+    assert torch.equal(found, (whole if bias is None else whole + bias).to(dtype))
 
 
 def test_zeros_and_outliers() -> None:
