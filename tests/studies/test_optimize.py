@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -310,6 +312,16 @@ def test_a_setting_takes_the_place_of_another_value_of_it():
     assert together([ten, vision], [five]) == (vision, five)
     assert together([vision], [whole]) == (vision, whole)
     assert together([vision, ten], [half]) == (ten, half)
+    engines = [{"engine": "openvino", "engine.part": "model.encoder", "engine.precision": p} for p in ("bf16", "fp32")]
+    assert together(engines[:1], engines[1:]) == (engines[1],)
+
+
+def test_another_form_of_what_was_kept_is_not_tried_unless_it_is_the_users_own(plant, climb):
+    both = entry(SKIP, "vision")
+    forms: Any = [{"skip": "one"}, {"skip": "two"}]
+    plant(replace(both, candidates=lambda _: forms), entry(TIDY, "head"))
+    assert outcomes(climb()) == {"skip=one": "kept", "tidy=true": "kept"}
+    assert "skip=two" in outcomes(climb(choice=Choice(own=(({"skip": "two"},),))))
 
 
 GUARDS = {

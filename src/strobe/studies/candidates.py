@@ -123,15 +123,14 @@ def strongest(effects: Iterable[Effect]) -> Effect:
 
 def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
     """``specs`` with ``added``, which take the place of those that say something else about the same thing."""
-    slots = [_slot(spec) for spec in added]
-    return (*(spec for spec in specs if _slot(spec) not in slots), *added)
+    slots = [place(spec) for spec in added]
+    return (*(spec for spec in specs if place(spec) not in slots), *added)
 
 
-def _slot(spec: Spec) -> tuple[object, ...]:
-    key, *options = spec
-    if catalogue.entry_of(key).key.endswith("."):
-        return tuple(sorted(spec))
-    return (key, *sorted((option, str(spec[option])) for option in options))
+def place(spec: Spec) -> tuple[str, str]:
+    """What ``spec`` is about: its key, and the part where it names one. There is one of a kind in a place."""
+    key = next(iter(spec))
+    return key, str(spec.get(f"{key}.part", ""))
 
 
 def _candidate(subject: Subject, specs: Sequence[Spec]) -> Candidate:

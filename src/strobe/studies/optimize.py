@@ -39,6 +39,7 @@ from strobe.studies.candidates import (
     groups,
     in_order,
     largest,
+    place,
     strongest,
     together,
 )
@@ -256,10 +257,19 @@ class _Climb:
         finally:
             undo()
         on = {catalogue.told(spec) for step in self.steps for spec in step.specs}
-        found = [c for c in found if not {catalogue.told(spec) for spec in c.specs} <= on]
+        found = [c for c in found if not {catalogue.told(spec) for spec in c.specs} <= on and not self._another(c)]
         new = [c for c in found if c.text not in self.tried]
         once_more = [c for c in found if c.text in self.tried and self._worth_another(c)]
         return [*in_order(new, now.measurement), *in_order(once_more, now.measurement)]
+
+    def _another(self, candidate: Candidate) -> bool:
+        """Whether it is another form of what was kept (an engine in float32 where one in bfloat16 is): not worth a try.
+
+        Lossy ones are: fewer steps than the fewer that were kept. So are the user's own.
+        """
+        taken = {place(spec) for spec in self.steps[-1].specs}
+        free = candidate.effect == "lossy" or candidate.specs in self.aim.choice.own
+        return not free and {place(spec) for spec in candidate.specs} <= taken
 
     def _worth_another(self, candidate: Candidate) -> bool:
         """Cheap, undecided, and others were kept since: then it may be a larger share of what is left."""

@@ -198,7 +198,7 @@ class PartInEngine:
             if isinstance(error, torch.OutOfMemoryError | UserError):
                 raise
             lines = " ".join(str(error).split())
-            raise UserError(f"'{self.part}' cannot be built in {self.engine}: {lines[-200:]}") from error
+            raise UserError(f"'{self.part}' cannot be built in {self.engine}: {lines[-200:].rstrip('.')}") from error
         finally:
             undo()
 
