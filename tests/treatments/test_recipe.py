@@ -12,6 +12,7 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.errors import UserError
 from strobe.measure.guard import DEFAULT, Guard
+from strobe.measure.machine import versions
 from strobe.results.recipe import Recipe, dump
 from strobe.results.schema import Agreement
 from strobe.subjects.loading import load_subject
@@ -23,7 +24,6 @@ from strobe.treatments.recipe import (
     guard_of,
     load,
     treatments_of,
-    versions,
     with_specs,
 )
 from strobe.treatments.rtc import RealTimeChunking, switch
@@ -109,7 +109,7 @@ def test_a_recipe_for_another_type_is_refused() -> None:
 
 
 def test_other_versions_are_told_in_one_line() -> None:
-    here = versions()
+    here = versions(PACKAGES)
     assert set(here) == set(PACKAGES)
     assert differences(recipe("act", {"precision": "bf16"}, versions=here)) == []
     assert differences(recipe("act", {"precision": "bf16"})) == []

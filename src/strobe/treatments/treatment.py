@@ -112,11 +112,14 @@ class Variant:
         return stack.close
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
-        """All treatments' facts; what several of them say of different parts is in one text."""
-        found: dict[str, str | int | float | bool | None] = {}
-        for key, value in (fact for treatment in self.treatments for fact in treatment.facts().items()):
-            found[key] = value if found.get(key, value) == value else f"{found[key]}, {value}"
-        return found
+        """All treatments' facts; what they say of different parts is in one text, of the same the last one counts."""
+        found: dict[str, dict[object, str | int | float | bool | None]] = {}
+        for facts in (treatment.facts() for treatment in self.treatments):
+            part = next((value for key, value in facts.items() if key.endswith(".part")), "")
+            for key, value in facts.items():
+                found.setdefault(key, {})[part] = value
+        several = {key: list(dict.fromkeys(by_part.values())) for key, by_part in found.items()}
+        return {key: values[0] if len(values) == 1 else ", ".join(map(str, values)) for key, values in several.items()}
 
     @property
     def built(self) -> bool:
