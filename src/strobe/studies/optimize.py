@@ -21,7 +21,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.measure.guard import DEFAULT, Guard
 from strobe.measure.sampling import Budget, Progress
-from strobe.measure.verdicts import FEWEST_PAIRS, paired_verdict
+from strobe.measure.verdicts import paired_verdict
 from strobe.results.schema import (
     Agreement,
     Measurement,
@@ -51,8 +51,8 @@ from strobe.timeline import Section
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Spec, Treatment, Variant
 
-# Rounds of a try or of the closing run, at the least: with eight pairs a verdict reaches its 99 %.
-ROUNDS = 10
+PAIRS = 8  # with which a verdict reaches its 99 %
+ROUNDS = 10  # of a try or of the closing run, at the least
 GUARDED = 16  # observations with noise of their own that a try is guarded on, at most
 FIRST = 2  # of them before it is timed, so that what is wrong costs little
 SLOWER = 1.05  # times what was before, at first sight: not worth the closing run
@@ -303,7 +303,7 @@ class _Climb:
 
     def _rounds(self) -> int:
         """Of the closing run, at the least; the first is warm-up."""
-        return 1 + (FEWEST_PAIRS if self.by_effect else ROUNDS)
+        return 1 + (PAIRS if self.by_effect else ROUNDS)
 
     def _counting(self) -> float:
         """Seconds for a call of each rung under the dispatch mode that counts, roughly."""
@@ -507,7 +507,12 @@ class _Climb:
         each = sum(step.ms for step in self.steps) / 1e3
         left = self.started + self.limit - time.perf_counter() - self._counting()
         seconds = max(min(self.options.budget.seconds, left), TRY_S[0], self._rounds() * each)
-        options = replace(self.options, budget=replace(self.options.budget, seconds=seconds))
+        asked = self.options.budget
+        if self.by_effect:  # counted in pairs, since warm-up may take more than its one round
+            budget = Budget(iterations=asked.iterations or PAIRS, seconds=3 * seconds)
+        else:
+            budget = replace(asked, seconds=seconds)
+        options = replace(self.options, budget=budget)
         variants = [step.variant for step in self.steps]
         return measure(self.subject, "inference", variants, options, result.machine.ceiling, _Within(self.reporter))
 
