@@ -224,6 +224,23 @@ def test_what_does_not_apply_or_fails_costs_nothing_but_itself(plant, climb):
     assert reasons["skip=true"][0] == "kept"
 
 
+def test_ctrl_c_while_the_policy_as_it_is_is_measured_ends_it(plant, clock):
+    plant(entry(SKIP, "vision"))
+    sleeper, seen = Sleeper(clock), []
+
+    def press(chunk, index):
+        seen.append(index)
+        if len(seen) == 6:
+            raise KeyboardInterrupt
+        return chunk
+
+    sleeper.change = press
+    options = Options(Budget(iterations=10, seconds=10.0), batch_size=1, counted=False)
+    result, _ = optimize(sleeper, Aim(target_hz=1000.0, time_limit=30.0), options)
+    assert (result.status, result.ladder.ended, result.ladder.tries) == ("interrupted", "interrupted", [])
+    assert [m.name for m in result.measurements] == [AS_IT_IS]
+
+
 def test_ctrl_c_in_a_try_keeps_what_was_climbed(plant, climb):
     def press():
         raise KeyboardInterrupt

@@ -67,7 +67,7 @@ def guarded(result: Result, _: Thresholds) -> Iterator[Finding]:
 
 
 def flat(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """Rungs that their try showed to be faster and the closing run does not."""
+    """Rungs that were kept and that the closing run does not show to be faster."""
     ladder = result.ladder
     if ladder is None or not ladder.interleaved:
         return
@@ -79,13 +79,15 @@ def flat(result: Result, _: Thresholds) -> Iterator[Finding]:
         if (verdict := verdicts.get((before.name, after.name))) is not None and verdict.kind != "faster"
     ]
     if doubtful:
+        count = _counted(len(doubtful), "rung")
         said = "; ".join(f"{rung.name}, {rung.treatment}: {verdict.kind}" for rung, verdict in doubtful)
         yield Finding(
             rule="rung-without-effect",
             level="info",
-            title=f"{_counted(len(doubtful), 'rung')} bought nothing that the closing run can show",
+            title=f"{count[:1].upper()}{count[1:]} bought nothing that the closing run can show",
             seen=f"{said}.",
-            why="Its try showed a difference, which was small, or the machine has changed its pace since.",
+            why="What a try showed was small, or the machine has changed its pace since. Of treatments that were put "
+            "on together, one may lose what another gains.",
             do="Take it out of the recipe if it rounds, or climb again on a quieter machine.",
             evidence={"rungs": float(len(doubtful))},
         )

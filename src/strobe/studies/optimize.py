@@ -151,8 +151,10 @@ class _Climb:
     def run(self) -> tuple[Result, list[Section]]:
         title = f"{self.subject.info.name}: a ladder to {self.aim.target_hz:g} Hz"
         result = begin(self.subject, "optimize", title, self.options, self.reporter)
-        self._start()
+        interrupted = self._start()
         try:
+            if interrupted:
+                raise KeyboardInterrupt
             ended = self._leap() if self.by_effect else self._climb()
         except KeyboardInterrupt:
             ended, result.status = "interrupted", "interrupted"
@@ -190,8 +192,8 @@ class _Climb:
 
     # The climb
 
-    def _start(self) -> None:
-        """Measure the policy as it is, with what was asked to start with, and keep what it does."""
+    def _start(self) -> bool:
+        """Measure the policy as it is, with what was asked to start with. Returns whether that was interrupted."""
         self.reporter.stage("the policy as it is")
         untouched = Variant(AS_IT_IS, self.base)
         chunk_s = self._seconds(untouched)
@@ -214,6 +216,7 @@ class _Climb:
         self.reporter.said(f"as it is: {_ms(self.steps[0].ms)} ({1e3 / self.steps[0].ms:.1f} Hz)")
         for started in others:
             self._started(variants[1], started, measured)
+        return measured.interrupted
 
     def _started(self, variant: Variant, taken: Measurement, measured: Measured) -> None:
         agreement = self._agreement(measured.outputs.first(variant.name))
