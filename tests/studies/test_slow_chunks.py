@@ -97,11 +97,18 @@ def test_ctrl_c_keeps_what_was_put_on(climb):
     assert recipe_of(result) is None, "nothing was shown yet"
 
 
-def test_of_several_forms_the_one_for_the_whole_is_taken():
+def test_of_several_forms_the_one_for_the_whole_is_taken_else_one_for_each_part():
     part, whole = {"precision": "bf16", "precision.part": "model.backbone"}, {"precision": "bf16"}
     found = [Candidate((spec,), (), "rounding", 0) for spec in (part, whole, {"attention": "sdpa"})]
     (group,) = groups(found, "rounding")
     assert group.specs == (whole, {"attention": "sdpa"})
+    engines = [
+        {"engine": "openvino", "engine.part": part, "engine.precision": precision}
+        for part in ("unet", "encoder")
+        for precision in ("bf16", "fp32")
+    ]
+    (group,) = groups([Candidate((spec,), (), "rounding", 0) for spec in engines], "rounding")
+    assert group.specs == (engines[0], engines[2])
     steps = [Candidate(({"policy.num_steps": n},), (), "lossy", 0) for n in (5, 3)]
     assert groups(steps, "lossy") == steps, "each alone: together they would surely be wrong"
     assert groups(steps, "exact") == []

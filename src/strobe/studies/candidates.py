@@ -84,25 +84,24 @@ def in_order(found: Iterable[Candidate], now: Measurement) -> list[Candidate]:
 def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
     """Those of ``effect`` that are quick to build, to be tried at once: lossy ones each alone, the others as one.
 
-    Of a treatment that is offered in several forms the one for the whole is taken, else the first.
+    Of a treatment that is offered in several forms those for the whole are taken, else one for each part.
     """
     quick = [candidate for candidate in found if candidate.effect == effect and not candidate.build_s]
     if effect == "lossy":
         return quick
-    chosen: dict[str, Candidate] = {}
+    first: dict[tuple[str, str], Candidate] = {}
     for candidate in quick:
-        key = next(iter(candidate.specs[0]))
-        if key not in chosen or len(candidate.specs[0]) < len(chosen[key].specs[0]):
-            chosen[key] = candidate
+        first.setdefault(place(candidate.specs[0]), candidate)
+    wholes = {key for key, part in first if not part}
+    chosen = [candidate for (key, part), candidate in first.items() if not part or key not in wholes]
     if not chosen:
         return []
     specs: tuple[Spec, ...] = ()
-    for candidate in chosen.values():
+    for candidate in chosen:
         specs = together(specs, candidate.specs)
-    whole = any(not candidate.parts for candidate in chosen.values())
-    parts = [] if whole else [part for candidate in chosen.values() for part in candidate.parts]
-    rank = max(candidate.rank for candidate in chosen.values())
-    return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, rank)]
+    whole = any(not candidate.parts for candidate in chosen)
+    parts = [] if whole else [part for candidate in chosen for part in candidate.parts]
+    return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, max(candidate.rank for candidate in chosen))]
 
 
 def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
