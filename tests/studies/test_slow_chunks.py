@@ -80,6 +80,13 @@ def test_a_group_that_is_slower_or_no_faster_is_not_kept(climb):
     assert [(c.baseline, c.candidate) for c in result.comparisons] == [(AS_IT_IS, "rung 1")]
 
 
+def test_a_start_stays_whatever_it_buys(climb):
+    result = climb(entry(Planted("same"), "vision", offered=False), start=({"same": True},))
+    assert [rung.treatment for rung in result.ladder.rungs] == ["", "same=true"]
+    assert [m.name for m in result.measurements] == [AS_IT_IS, "rung 1"]
+    assert recipe_of(result) is None
+
+
 def test_it_ends_where_the_target_is_reached(climb):
     result = climb(entry(SKIP, "vision"), entry(HALF, "vision", effect="rounding"), hz=150.0)
     assert outcomes(result) == {"skip=true": "kept", "half=true": "not tried"}

@@ -231,9 +231,8 @@ class _Climb:
     def _climb(self) -> str:
         """Try candidate after candidate. Returns why it ended."""
         while True:
-            if self._reached() and not self.aim.everything:
-                self._leave("the target was reached before")
-                return "the target was reached" if len(self.steps) > 1 else "it meets the target as it is"
+            if self._done():
+                return self._met()
             found = self._next()
             if not found:
                 return "nothing was left to try"
@@ -247,9 +246,15 @@ class _Climb:
                 return f"the time limit of {self.limit:.0f} s was reached with {len(found)} left to try{what}"
             self._try(fitting, partial(self._judge, sum(1 for one in found if not one.build_s)))
 
-    def _reached(self) -> bool:
+    def _done(self) -> bool:
+        """Whether the target is reached and nothing more was asked for."""
         summary = self.steps[-1].measurement.samples.summary
-        return (summary.interval.high if summary.interval is not None else summary.median) <= self.target_ms
+        slowest = summary.interval.high if summary.interval is not None else summary.median
+        return slowest <= self.target_ms and not self.aim.everything
+
+    def _met(self) -> str:
+        self._leave("the target was reached before")
+        return "the target was reached" if len(self.steps) > 1 else "it meets the target as it is"
 
     def _next(self) -> list[Candidate]:
         """What may be tried now, in order: what was not tried yet, then once more what showed no difference before."""
@@ -316,17 +321,16 @@ class _Climb:
         """Put on all candidates of one effect together, and where that does not hold, what of them does by itself."""
         for effect in EFFECTS:
             for group in groups(self._next(), effect):
-                if self._reached() and not self.aim.everything:
-                    break
+                if self._done():
+                    return self._met()
                 if self._try(group, self._glance) or effect == "lossy":
                     continue
                 for one in self._next():
                     fits = FIRST * self.steps[-1].ms / 1e3 <= self._left()
                     if one.effect == effect and not one.build_s and fits:
                         self._try(one, self._glance)
-        if self._reached() and not self.aim.everything:
-            self._leave("the target was reached before")
-            return "the target was reached" if len(self.steps) > 1 else "it meets the target as it is"
+        if self._done():
+            return self._met()
         self._leave("there was no time to try it by itself")
         enough = TRIES * self._needed_at(self.steps[0].ms / 1e3)
         return f"nothing was left to try together; from --time_limit={enough:.0f} on they are tried one by one"
@@ -520,8 +524,11 @@ class _Climb:
         return measure(self.subject, "inference", variants, options, result.machine.ceiling, _Within(self.reporter))
 
     def _prune(self, result: Result) -> None:
-        """Take off the top what the closing run did not show to be faster than what is below it."""
-        while len(self.steps) > 1:
+        """Take off the top what the closing run did not show to be faster than what is below it.
+
+        What was asked for with the start stays, whatever it buys.
+        """
+        while len(self.steps) > (2 if self.aim.start else 1):
             top, below = (step.variant.name for step in (self.steps[-1], self.steps[-2]))
             verdict = next(c.verdict for c in result.comparisons if (c.baseline, c.candidate) == (below, top))
             taken = next(one for one in self.tries if one.rung == len(self.steps) - 1 and one.outcome == "kept")
@@ -550,7 +557,7 @@ class _Within:
 def _enough(measured: Measured, rungs: int) -> bool:
     """Whether the closing run can be judged, though it may have been interrupted."""
     kept = [len(m.samples.values) for m in measured.measurements]
-    return len(kept) == rungs and (not measured.interrupted or min(kept) >= ROUNDS - 2)
+    return len(kept) == rungs and (not measured.interrupted or min(kept) >= PAIRS)
 
 
 def _verdict(measured: Measured, before: str, after: str) -> Verdict:
