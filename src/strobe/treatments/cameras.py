@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow import deriving, flow_of, one_value
+from strobe.treatments.flow import deriving, flow_of, only
 from strobe.treatments.parts import VISION, is_flow
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
@@ -55,11 +55,6 @@ class BatchedCameras:
         return patches.undo
 
 
-def _make(spec: Spec) -> BatchedCameras:
-    one_value(spec, "cameras", "batched")
-    return BatchedCameras()
-
-
 def _candidates(subject: Subject) -> list[Spec]:
     several = is_flow(subject) and len(flow_of(subject).policy.config.image_features) > 1
     return [{"cameras": "batched"}] if several else []
@@ -70,7 +65,7 @@ ENTRY = Entry(
     "batched: all cameras through the vision tower at once",
     "exact",
     STRUCTURE,
-    _make,
+    only("cameras", "batched", BatchedCameras),
     candidates=_candidates,
     parts=lambda _, __: (VISION,),
 )

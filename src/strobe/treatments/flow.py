@@ -19,7 +19,7 @@ from strobe.errors import UserError
 from strobe.subjects.anatomies import pi, smolvla
 from strobe.subjects.subject import Subject
 from strobe.treatments.parts import is_flow
-from strobe.treatments.treatment import Spec
+from strobe.treatments.treatment import Spec, Treatment
 
 SMOLVLA = "smolvla"
 
@@ -69,6 +69,16 @@ def one_value(spec: Spec, key: str, value: str) -> None:
     """Raises UserError unless ``spec`` gives ``key`` the one value that it has."""
     if spec[key] != value:
         raise UserError(f"{key}={spec[key]}: '{value}' is the only value")
+
+
+def only(key: str, value: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatment]:
+    """``Entry.make`` of a treatment that has one value and no options."""
+
+    def made(spec: Spec) -> Treatment:
+        one_value(spec, key, value)
+        return make()
+
+    return made
 
 
 def deriving() -> bool:

@@ -15,10 +15,10 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.flow import SMOLVLA, Flow, deriving, flow_of, one_value, worth
+from strobe.treatments.flow import SMOLVLA, Flow, deriving, flow_of, only, worth
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
 
 
 @dataclass
@@ -127,17 +127,12 @@ def _build(flow: Flow, prefix: Tensor, pads: Tensor, order: Tensor) -> _Built:
     return _Built(prefix, attention, positions)
 
 
-def _make(spec: Spec) -> MasksOnce:
-    one_value(spec, "masks", "once")
-    return MasksOnce()
-
-
 ENTRY = Entry(
     "masks",
     "once: attention masks and positions of the denoising steps are built once a chunk",
     "exact",
     STRUCTURE,
-    _make,
+    only("masks", "once", MasksOnce),
     candidates=worth({"masks": "once"}),
     parts=lambda _, __: (STEP,),
 )

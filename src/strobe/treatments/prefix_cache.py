@@ -16,10 +16,10 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow import SMOLVLA, Flow, deriving, flow_of, one_value, worth
+from strobe.treatments.flow import SMOLVLA, Flow, deriving, flow_of, only, worth
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
 
 
 class PrefixCache(DynamicCache):
@@ -158,17 +158,12 @@ def _sparing(clone: Any) -> Any:
     return call
 
 
-def _make(spec: Spec) -> StaticPrefixCache:
-    one_value(spec, "prefix_cache", "static")
-    return StaticPrefixCache()
-
-
 ENTRY = Entry(
     "prefix_cache",
     "static: the prefix's keys and values are laid down once a chunk, not copied in every denoising step",
     "exact",
     STRUCTURE,
-    _make,
+    only("prefix_cache", "static", StaticPrefixCache),
     candidates=worth({"prefix_cache": "static"}),
     parts=lambda _, __: (STEP,),
 )

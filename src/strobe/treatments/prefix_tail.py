@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow import SMOLVLA, Flow, deriving, flow_of, one_value, worth
+from strobe.treatments.flow import SMOLVLA, Flow, deriving, flow_of, only, worth
 from strobe.treatments.parts import PREFIX
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
 
 
 @dataclass
@@ -116,17 +116,12 @@ def _smolvla(flow: Flow, patches: Patches, skipping: list[bool]) -> None:
     patches.wrap(layer.mlp, "forward", mlp)
 
 
-def _make(spec: Spec) -> SkippedTail:
-    one_value(spec, "prefix_tail", "skipped")
-    return SkippedTail()
-
-
 ENTRY = Entry(
     "prefix_tail",
     "skipped: the prefix pass ends with its last layer's keys and values",
     "exact",
     STRUCTURE,
-    _make,
+    only("prefix_tail", "skipped", SkippedTail),
     candidates=worth({"prefix_tail": "skipped"}),
     parts=lambda _, __: (PREFIX,),
 )

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow import Flow, deriving, flow_of, one_value, weights_seen, worth
+from strobe.treatments.flow import Flow, deriving, flow_of, only, weights_seen, worth
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
 
 
 @dataclass
@@ -151,17 +151,12 @@ def _adaptive(flow: Flow) -> list[Any]:
     return [norm for norm in found if isinstance(getattr(norm, "dense", None), nn.Linear)]
 
 
-def _make(spec: Spec) -> PrecomputedTimesteps:
-    one_value(spec, "timesteps", "precomputed")
-    return PrecomputedTimesteps()
-
-
 ENTRY = Entry(
     "timesteps",
     "precomputed: what depends on the timestep alone, such as pi0.5's adaptive norms, once for all chunks",
     "exact",
     STRUCTURE,
-    _make,
+    only("timesteps", "precomputed", PrecomputedTimesteps),
     candidates=worth({"timesteps": "precomputed"}),
     parts=lambda _, __: (STEP,),
 )
