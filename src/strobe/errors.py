@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib import metadata
 
 
 class UserError(Exception):
@@ -22,3 +23,9 @@ def nearest(name: str, valid: Iterable[str], *, many: int = 12) -> str:
         return f"did you mean '{close[0]}'?"
     shown = ", ".join(choices[:many])
     return f"known: {shown}{', …' if len(choices) > many else ''}"
+
+
+def install(extra: str) -> str:
+    """How to install ``extra``: it is Strobe's where Strobe has one of that name, else LeRobot's."""
+    ours = metadata.metadata("strobe").get_all("Provides-Extra") or []
+    return f"pip install '{'strobe' if extra in ours else 'lerobot'}[{extra}]'"

@@ -74,6 +74,44 @@ def test_a_backbone_climbs_too(tmp_path):
     assert not (only(tmp_path) / "recipe.yaml").exists()
 
 
+def test_paired_episodes_judge_the_treated_policy(tmp_path, capsys):
+    argv = ["optimize", "--policy.type=smolvla", "--policy.size=tiny", "--policy.device=cpu", "--target_hz=1000"]
+    argv += ["--guard=cosine>=-1", "--only=tf32", "--candidate", "policy.num_steps=2", "--time-limit=40"]
+    argv += ["--iterations=8", "--threads=1", "--skip_counting", f"--output_dir={tmp_path}"]
+    assert main([*argv, "--env.type=pusht", "--env.episode_length=8", "--eval.n_episodes=3"]) == 0
+    folder = only(tmp_path)
+    result = store.load(folder)
+    (judged,) = result.episodes
+    assert (judged.baseline, judged.candidate, judged.environment) == ("as it is", "rung 1", "pusht")
+    assert (len(judged.pairs), judged.kind, judged.broken) == (3, "too few", "")
+    assert min(pair.largest_error for pair in judged.pairs) > 0
+    recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
+    assert recipe["episodes"] == {
+        "environment": "pusht", "pairs": 3, "success": 0.0, "baseline_success": 0.0, "same": 0,
+        "possible_drop": pytest.approx(judged.possible_drop),
+    }  # fmt: skip
+    out, err = capsys.readouterr()
+    assert "pair 3 of 3: pusht, seed 2: failure" in err
+    assert "PAIRED EPISODES: RUNG 1 AGAINST AS IT IS" in out
+    assert main(["breakdown", *argv[1:4], f"--recipe={folder / 'recipe.yaml'}", "--iterations=2", "--skip_counting",
+                 f"--output_dir={tmp_path / 'again'}"]) == 0  # fmt: skip
+
+
+def test_a_dataset_can_feed_the_climb_and_its_policy_must_do_for_the_simulator(tmp_path, capsys):
+    assert main(["record", f"--root={tmp_path / 'pusht'}", "--episodes=1", "--frames=4", "--image=96"]) == 0
+    argv = [*TINY, f"--dataset.root={tmp_path / 'pusht'}", "--env.type=pusht", "--env.episode_length=5"]
+    argv += ["--skip_counting", "--iterations=2", "--time_limit=1", "--eval.n_episodes=1", "--target_hz=0.01"]
+    assert main([*argv, f"--output_dir={tmp_path / 'runs'}"]) == 0
+    assert "frames of the dataset" in store.load(only(tmp_path / "runs")).subject.inputs
+    assert main([*argv, "--env.obs_type=environment_state_agent_pos"]) == 2
+    assert "wants 'observation.image', which 4 observations of the environment pusht do not have" in (
+        capsys.readouterr().err
+    )
+    without = [text for text in argv if not text.startswith("--eval")]
+    assert main(without) == 2
+    assert "inputs come from --dataset or from --env, not both" in capsys.readouterr().err
+
+
 WRONG = {
     "guard": (["--guard=cosine>0.9"], "cosine is guarded by >="),
     "figure": (["--guard", "cosin>=0.9"], "did you mean 'cosine'"),
@@ -87,6 +125,18 @@ WRONG = {
     "start": (["--start", "channels_last=3"], "channels_last takes no value"),
     "flag": (["--guardd=cosine>=0.9"], "did you mean --guard"),
     "profiler": (["--operators"], "`strobe breakdown` has it"),
+    "episodes": (["--eval.n_episodes=3"], "needs a simulator: --env.type=pusht"),
+    "number of episodes": (["--eval.n_episodes=-3", "--env.type=pusht"], "--eval.n_episodes=-3: must be 0 or more"),
+    "guard without episodes": (["--guard=success_drop<=0.1"], "is seen in episodes: add --eval.n_episodes=50"),
+    "too few episodes": (
+        ["--guard=success_drop<=0.1", "--env.type=pusht", "--eval.n_episodes=5"],
+        "takes 26 pairs of episodes or more",
+    ),
+    "simulator": (["--env.type=aloha", "--eval.n_episodes=3"], "'aloha' is not installed"),
+    "episodes with RTC": (
+        ["--env.type=pusht", "--eval.n_episodes=3", "--rtc.execution_horizon=8"],
+        "leave out --rtc.* for it",
+    ),
     "rtc": (["--rtc.execution_horizon=8"], "has no Real-Time Chunking"),
 }
 

@@ -9,10 +9,22 @@ from rich.console import Console
 from strobe.advice import advise
 from strobe.measure.budget import needs
 from strobe.measure.cut import cut
+from strobe.measure.episodes import judge as judge_episodes
 from strobe.report import console, html, ladder, markdown
 from strobe.report.outline import outline
 from strobe.results.budget import Latency
-from strobe.results.schema import Agreement, Comparison, Ladder, Measurement, Result, Rung, Try
+from strobe.results.schema import (
+    Agreement,
+    Comparison,
+    Episode,
+    EpisodePair,
+    Ladder,
+    Measurement,
+    PairedEpisodes,
+    Result,
+    Rung,
+    Try,
+)
 
 PARTS = {"policy": (0.96, {"vision tower": 0.35, "prefix KV cache": 0.4, "denoise step": 0.2}), "preprocessing": 0.02}
 VISION = "precision=bf16, precision.part=model.paligemma_with_expert.paligemma.model.vision_tower"
@@ -136,8 +148,67 @@ def test_a_policy_that_nothing_made_faster():
 
 def test_a_rung_that_broke_the_guard_is_told():
     result = climbed(chosen="rung 1")
-    result.ladder.rungs[2].guarded = False
-    assert any("rung 2 broke the guard in the closing run" in answer for answer in outline(result).answers)
+    result.ladder.rungs[2].guarded, result.ladder.rungs[2].refused = False, "cosine 0.9 < 0.999 in the closing run"
+    assert "Refused after the climb: rung 2 (cosine 0.9 < 0.999 in the closing run). The ladder ends with rung 1." in (
+        outline(result).answers
+    )
+
+
+def played(ends: str, **more) -> PairedEpisodes:
+    """Pairs in pusht: S both succeed, L only the policy as it is, W only the rung, F neither."""
+    sides = {"S": (True, True), "L": (True, False), "W": (False, True), "F": (False, False)}
+    pairs = []
+    for seed, end in enumerate(ends):
+        two = [
+            Episode(success=success, reward=100.0 + seed + 5 * success, best_reward=1.0, ticks=90)
+            for success in sides[end]
+        ]
+        pairs.append(
+            EpisodePair(task="pusht", seed=seed, baseline=two[0], candidate=two[1], same_ticks=3, largest_error=0.25)
+        )
+    judged = judge_episodes(pairs, baseline="as it is", candidate="rung 2", environment="pusht", planned=12)
+    return judged.model_copy(update=more)
+
+
+def test_paired_episodes_stand_beside_the_actions(tmp_path):
+    result = climbed()
+    result.episodes = [played("SSSSSSSSSLWF")]
+    text = said(result)
+    assert "PAIRED EPISODES: RUNG 2 AGAINST AS IT IS" in text
+    assert (
+        "Of 12 pairs: in 9 both succeed, in 1 only as it is succeeds, in 1 only rung 2 succeeds, in 1 neither" in text
+    )
+    assert "difference" in text
+    assert "+0 points" in text
+    assert "up to 0.25 apart" in text
+    assert "no difference shown in 12 paired episodes of pusht: success 83 % against 83 %" in text
+    assert "PAIR BY PAIR" not in text
+    page = html.render(result)
+    assert "pair by pair" in page
+    assert "Reward of each pair" in page
+    (plot,) = ladder.plots(result, result.ladder)["episodes-0"]
+    assert [trace["name"] for trace in plot.data] == [
+        "both succeed", "only as it is succeeds", "only rung 2 succeeds", "neither succeeds",
+    ]  # fmt: skip
+    assert sum(len(trace["x"]) for trace in plot.data) == 12
+    assert "episodes-say-little" in {finding.rule for finding in advise(result)}
+
+
+def test_a_rung_that_loses_episodes_is_refused_and_warned_of():
+    result = climbed(chosen="rung 1")
+    result.episodes = [played("LLLLLLLLSSSS", broken="it does worse in pusht")]
+    result.ladder.rungs[2].guarded, result.ladder.rungs[2].refused = False, "it does worse in pusht"
+    assert "Refused: it does worse in pusht." in said(result)
+    found = {finding.rule: finding for finding in advise(result)}
+    assert found["episodes-worse"].level == "warning"
+    assert "success 33 % against 100 %" in found["episodes-worse"].seen
+
+
+def test_episodes_that_ended_early_or_never_succeed_say_so():
+    result = climbed()
+    result.episodes = [played("FFFFFFF")]
+    assert "Interrupted: 7 of 12 pairs were played." in said(result)
+    assert "never-succeeds" in {finding.rule for finding in advise(result)}
 
 
 def test_findings_say_what_is_missing_and_what_the_guard_refused():

@@ -250,6 +250,36 @@ rungs = st.builds(
     build_s=maybe(TIME),
     parts=st.dictionaries(TEXT, TIME, max_size=3),
     guarded=st.booleans(),
+    refused=TEXT,
+)
+episodes = st.builds(schema.Episode, success=st.booleans(), reward=NUMBER, best_reward=NUMBER, ticks=COUNT)
+episode_pairs = st.builds(
+    schema.EpisodePair,
+    task=TEXT,
+    seed=COUNT,
+    baseline=episodes,
+    candidate=episodes,
+    same_ticks=COUNT,
+    largest_error=NUMBER,
+)
+paired_episodes = st.builds(
+    schema.PairedEpisodes,
+    baseline=TEXT,
+    candidate=TEXT,
+    environment=TEXT,
+    planned=COUNT,
+    pairs=st.lists(episode_pairs, min_size=1, max_size=4),
+    kind=st.sampled_from(["the same", "worse", "better", "no difference shown", "too few"]),
+    by=st.sampled_from(["success", "reward"]),
+    baseline_success=st.floats(0, 1),
+    candidate_success=st.floats(0, 1),
+    success=st.floats(-1, 1),
+    success_interval=intervals,
+    possible_drop=st.floats(0, 1),
+    reward=NUMBER,
+    reward_interval=intervals,
+    broken=TEXT,
+    sentence=TEXT,
 )
 
 
@@ -275,7 +305,11 @@ def climbed(draw, plain):
     if not result.measurements or draw(st.booleans()):
         return result
     return result.model_copy(
-        update={"study": "optimize", "ladder": draw(ladders([m.name for m in result.measurements]))}
+        update={
+            "study": "optimize",
+            "ladder": draw(ladders([m.name for m in result.measurements])),
+            "episodes": draw(st.lists(paired_episodes, max_size=2)),
+        }
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lerobot.envs.factory import make_env_config
 
 from strobe.errors import UserError
 from strobe.subjects import inputs, policies
@@ -40,7 +41,7 @@ def test_frames_of_a_recording_run_a_policy(kind: str, lead: tuple[int, ...], re
 
 def test_frames_of_an_environment_run_a_policy() -> None:
     config = config_of("diffusion")
-    made = inputs.from_env(config, inputs.env_config("pusht"), count=2)
+    made = inputs.from_env(config, make_env_config("pusht"), count=2)
     assert made.features["observation.image"].shape == (3, 96, 96)
     loaded = policies.load(config, made, size="tiny")
     actions = loaded.policy.predict_action_chunk(loaded.preprocessor(dict(made.observations[1])))
@@ -82,8 +83,6 @@ def test_a_batch_has_the_shape_of_the_policys_deltas(size: int, kind: str) -> No
         (lambda c, p: inputs.from_dataset(c, p), "no meta/info.json"),
         (lambda c, p: inputs.from_dataset(c), "--dataset.root"),
         (lambda c, p: inputs.from_dataset(c, repo_id="some/data"), "Hub cannot be reached"),
-        (lambda c, p: inputs.env_config("pushed"), "did you mean 'pusht'"),
-        (lambda c, p: inputs.env_config("pusht", colour="red"), "does not take"),
         (lambda c, p: inputs.synthetic(c, tiny=True).batch(0), "at least one"),
         (lambda c, p: record_pusht(p / "x", episodes=0), "at least one episode"),
     ],

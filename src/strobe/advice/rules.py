@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 
-from strobe.advice import backbone, delays, ladder, levers, machine, parts, precision, profiles, rtc, training, trust
+from strobe.advice import (
+    backbone,
+    delays,
+    episodes,
+    ladder,
+    levers,
+    machine,
+    parts,
+    precision,
+    profiles,
+    rtc,
+    training,
+    trust,
+)
 from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.advice.view import plausible
 from strobe.results.schema import Finding, Result
@@ -28,7 +41,7 @@ RULES: tuple[Rule, ...] = (
 OF_TRAINING: tuple[Rule, ...] = (*training.RULES, trust.unseen, trust.stand_ins)
 
 # A ladder says itself where the time goes and what can be done about it.
-OF_LADDER: tuple[Rule, ...] = (*ladder.RULES, trust.too_noisy, trust.stand_ins)
+OF_LADDER: tuple[Rule, ...] = (*ladder.RULES, *episodes.RULES, trust.too_noisy, trust.stand_ins)
 
 _LEVELS = ("warning", "info", "good")
 

@@ -55,6 +55,8 @@ class Thresholds:
     model_memory_gib: float = 8.0
     # Host time over device time from which the device waits for the host (below 1, for the noise in both).
     host_bound: float = 0.95
+    # Loss of success rate that paired episodes leave possible, above which they say little.
+    drop_large: float = 0.1
     # Share of the whole from which a part is big.
     big_part: float = 0.2
     # Share of the machine's measured ceiling under which a big part is far below it.

@@ -121,7 +121,8 @@ def read_flags[C: RunConfig](
         _check_model(flags, config)
     else:
         _check_policy(flags, config)
-    if config.dataset is not None and config.env is not None:
+    in_episodes = getattr(getattr(config, "eval", None), "n_episodes", 0)  # then --env is where they are played
+    if config.dataset is not None and config.env is not None and not in_episodes:
         raise UserError("inputs come from --dataset or from --env, not both")
     if config.image_size is not None:
         size_of(config.image_size)

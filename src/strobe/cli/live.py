@@ -61,7 +61,7 @@ class Live:
             self._task,
             completed=progress.done,
             total=progress.expected,
-            description=f"{self._what}: {progress.done} rounds{left}",
+            description=f"{self._what}: {progress.done} {progress.unit}{left}",
         )
 
 

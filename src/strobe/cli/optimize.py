@@ -15,10 +15,15 @@ of a control loop of 20 Hz: a robot that executes several actions of each chunk,
 
 Rounding treatments are tried, lossy ones (fewer denoising steps) only with --allow=lossy, always under the guard.
 
+With --eval.n_episodes the policy so treated is also played against the untouched one in the simulator of --env.*: pairs
+of episodes from the same starts with the same noise. The ladder ends below what does worse there, or, with
+success_drop<=0.1 in the guard, below what these episodes do not show to lose less than that.
+
 Examples:
   strobe optimize --policy.path=FOLDER --dataset.root=DATASET --target-hz 20
   strobe optimize --policy.type=pi05 --policy.device=cuda --target-hz 50 --guard "cosine>=0.999, largest_error<=0.01"
   strobe optimize --policy.type=diffusion --target-hz 10 --allow lossy
+  strobe optimize --policy.path=FOLDER --env.type=pusht --eval.n_episodes=50 --guard "success_drop<=0.1" --allow lossy
   strobe optimize --policy.type=smolvla --candidate policy.num_steps=5 --start 'precision=bf16' --all
   strobe optimize --policy.type=pi05 --rtc.execution_horizon=20     with Real-Time Chunking on, its guidance included
   strobe optimize --policy.type=act --only precision,channels_last --time_limit 60
@@ -43,7 +48,7 @@ from strobe.cli.common import (
     run_study,
 )
 from strobe.cli.live import Live
-from strobe.cli.parse import take_repeated
+from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.errors import UserError, nearest
 from strobe.results import recipe
 from strobe.results.schema import Result
@@ -53,12 +58,22 @@ RECIPE = "recipe.yaml"
 
 
 @dataclass
+class EpisodeFlags:
+    # Paired episodes per task in the simulator of --env.*, one at a time, from --seed on; 0 for none.
+    n_episodes: int = 0
+
+
+@dataclass
 class OptimizeConfig(RunConfig):
     # Chunks per second to climb to: a chunk must be ready within 1/target s.
     target_hz: float = 20.0
     # What the actions must keep to, against the untouched policy's: cosine>=0.999, largest_error<=0.01,
-    # mean_error<=0.005 (errors in the action's own units), separated by commas; all must hold.
+    # mean_error<=0.005 (errors in the action's own units), separated by commas; all must hold. With paired
+    # episodes also success_drop<=0.1: they must show that the success rate falls by no more than 0.1.
     guard: str = "cosine>=0.999"
+    # Paired episodes, as in lerobot-eval: --eval.n_episodes=50. The observations that the climb is judged on come from
+    # --dataset.* where that is given too. They take their time after --time_limit.
+    eval: EpisodeFlags = field(default_factory=EpisodeFlags)
     # Go on through all candidates once the target is reached.
     all: bool = False
     # Seconds for climbing and the closing run together; by default 80 on a CPU and 300 elsewhere. Where three tries of
@@ -98,10 +113,27 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
     for name, asked in (closer | {"memory_snapshot": config.memory_snapshot}).items():
         if asked:
             raise UserError(f"--{name} looks at one measurement: `strobe breakdown` has it")
-    aim_of(config)
+    _check_episodes(flags, config)
     if config.recipe_out is not None and config.recipe_out.is_dir():
         raise UserError(f"--recipe_out={config.recipe_out} is a folder: name a file")
     return flags, config
+
+
+def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
+    """Raises UserError for paired episodes that cannot be played, or a guard that lacks them."""
+    guard, count = aim_of(config).guard, config.eval.n_episodes
+    if count < 0:
+        raise UserError(f"--eval.n_episodes={count}: must be 0 or more")
+    if not count:
+        if guard.success_drop is not None:
+            raise UserError(f"--guard={config.guard}: success_drop is seen in episodes: add --eval.n_episodes=50")
+        return
+    if isinstance(flags, ModelFlags):
+        raise UserError("--eval.n_episodes is for policies: a model does not act")
+    if config.env is None:
+        raise UserError("--eval.n_episodes needs a simulator: --env.type=pusht, metaworld, libero …")
+    if config.rtc is not None:
+        raise UserError("--eval.n_episodes plays chunk after chunk, as lerobot-eval does; leave out --rtc.* for it")
 
 
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Answer:
@@ -152,6 +184,8 @@ def aim_of(config: OptimizeConfig) -> Any:
         start=tuple(_treatments("start", config.start)),
         everything=config.all,
         time_limit=config.time_limit,
+        env=config.env if config.eval.n_episodes else None,
+        episodes=config.eval.n_episodes,
     )
 
 

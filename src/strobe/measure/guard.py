@@ -1,4 +1,4 @@
-"""The guard: how far the actions may move from those of the untouched policy, written ``cosine>=0.999``."""
+"""The guard: how far a policy may move from the untouched one, written ``cosine>=0.999, success_drop<=0.1``."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import re
 from dataclasses import dataclass
 
 from strobe.errors import UserError, nearest
-from strobe.results.schema import NOT_FINITE, Agreement
+from strobe.measure.episodes import pairs_for
+from strobe.results.schema import NOT_FINITE, Agreement, PairedEpisodes
 
 DEFAULT = "cosine>=0.999"
-# Figure of an agreement → which side of its limit is allowed.
-FIGURES = {"cosine": ">=", "largest_error": "<=", "mean_error": "<="}
+DROP = "success_drop"
+# Figure of an agreement, or of paired episodes, → which side of its limit is allowed.
+FIGURES = {"cosine": ">=", "largest_error": "<=", "mean_error": "<=", DROP: "<="}
 HOW = "write FIGURE>=LIMIT or FIGURE<=LIMIT, such as cosine>=0.999 or largest_error<=0.01, separated by commas"
 
 
 @dataclass(frozen=True)
 class Guard:
-    """Limits that all hold at once. Errors are in the action's own units."""
+    """Limits that all hold at once. Errors are in the action's own units, a drop is of the success rate, 0 to 1."""
 
     limits: tuple[tuple[str, float], ...]
 
@@ -52,12 +54,34 @@ class Guard:
         if NOT_FINITE in agreement.note:  # errors are taken over what is finite, and would vouch for the rest
             return agreement.note.split(",")[0] if "numbers" in agreement.note else NOT_FINITE
         for name, limit in self.limits:
+            if name == DROP:
+                continue
             value = float(getattr(agreement, name))
             if not (value >= limit if FIGURES[name] == ">=" else value <= limit):
                 return (
                     f"{name.replace('_', ' ')} {_apart(value, limit)} {'<' if FIGURES[name] == '>=' else '>'} {limit:g}"
                 )
         return ""
+
+    @property
+    def success_drop(self) -> float | None:
+        """The loss of success rate that paired episodes must exclude, 0 to 1; None where it does not matter."""
+        return dict(self.limits).get(DROP)
+
+    def lost(self, episodes: PairedEpisodes) -> str:
+        """What in paired episodes speaks against the candidate, in words; '' where nothing does.
+
+        That it is shown to do worse always does. With a limit on `success_drop` so does a larger loss that the episodes
+        do not exclude: it is the far end of the interval that is held against it.
+        """
+        if episodes.kind == "worse":
+            return f"it does worse in {episodes.environment}"
+        limit, drop = self.success_drop, episodes.possible_drop
+        if limit is None or drop <= limit:
+            return ""
+        shown = f"success drop {_apart(drop, limit)} > {limit:g} is not excluded by {len(episodes.pairs)} pairs"
+        enough = pairs_for(limit)
+        return shown if len(episodes.pairs) >= enough else f"{shown}, which takes {enough} or more"
 
 
 def _limit(name: str, raw: str, part: str) -> float:
@@ -67,6 +91,8 @@ def _limit(name: str, raw: str, part: str) -> float:
         raise UserError(f"'{part}': '{raw}' is not a number") from None
     if name == "cosine" and not -1 <= value <= 1:
         raise UserError(f"'{part}': a cosine lies between -1 and 1")
+    if name == DROP and not 0 < value <= 1:
+        raise UserError(f"'{part}': a drop of the success rate lies between 0 and 1")
     if name != "cosine" and not 0 <= value < float("inf"):
         raise UserError(f"'{part}': an error is 0 or more")
     return value

@@ -52,12 +52,13 @@ class Budget:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far sampling is, in rounds; ``expected`` and ``seconds_left`` are None while they cannot be known."""
+    """How far work is, in ``unit``; ``expected`` and ``seconds_left`` are None while they cannot be known."""
 
     done: int
     expected: int | None
     seconds: float
     seconds_left: float | None
+    unit: str = "rounds"
 
 
 @dataclass(frozen=True)

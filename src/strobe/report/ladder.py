@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.report import units
+from strobe.report import episodes, units
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
 from strobe.results.schema import Agreement, Comparison, Interval, Ladder, Measurement, Need, Result, Rung
@@ -62,11 +62,10 @@ def answers(result: Result, ladder: Ladder) -> list[str]:
         bought = [f"{brief(rung.treatment)} ({_bought(result, ladder, rung)})" for rung in kept[1:]]
         said.append(f"{units.count(len(kept) - 1, 'rung')}: {'; '.join(bought)}.")
     said += [_missing(ladder)] if ladder.needs else []
-    if broken := [rung.name for rung in ladder.rungs if not rung.guarded]:
-        said.append(
-            f"{', '.join(broken)} broke the guard in the closing run, on more observations than its try had: the "
-            f"ladder ends with {ladder.chosen}."
-        )
+    said += episodes.answers(result.episodes)
+    if broken := [rung for rung in ladder.rungs if not rung.guarded]:
+        why = "; ".join(f"{rung.name} ({units.plain(rung.refused) or 'it broke the guard'})" for rung in broken)
+        said.append(f"Refused after the climb: {why}. The ladder ends with {ladder.chosen}.")
     said.append(f"It stopped because {_ended(ladder)}.")
     if len(kept) > 1 and whole is not None and whole.verdict.kind == "faster":
         said.append(f"recipe.yaml in the run's folder puts {'it' if len(kept) == 2 else 'all of them'} on.")
@@ -80,6 +79,7 @@ def sections(result: Result, ladder: Ladder) -> list[Section]:
     if len(ladder.rungs) > 1:
         about = PRICE.format(guard=units.plain(ladder.guard))
         found.append(Section("price", "Does it still act the same, and what it costs", _price(result, ladder), [about]))
+    found += episodes.sections(result.episodes)
     if any(rung.parts for rung in ladder.rungs):
         found.append(Section("rung-latencies", "Component latencies per rung", _latencies(result, ladder)))
     if ladder.needs:
@@ -141,7 +141,8 @@ def plots(result: Result, ladder: Ladder) -> dict[str, list[Plot]]:
         ],
     }
     caption = f"The dashed line is {ladder.target_hz:g} Hz, {_allowed(ladder)} ms."
-    return {"ladder": [Plot("Milliseconds per rung, by part", caption, traces, layout)]}
+    drawn = {"ladder": [Plot("Milliseconds per rung, by part", caption, traces, layout)]}
+    return drawn | episodes.plots(result.episodes)
 
 
 def brief(treatment: str) -> str:

@@ -47,6 +47,17 @@ class Rung(Data):
     build_s: Finite | None = Field(default=None, description="seconds to put it on: compiling, building, calibrating")
 
 
+class Episodes(Data):
+    """What the treated policy did in a simulator, beside the untouched one from the same starts."""
+
+    environment: str
+    pairs: int
+    success: Finite = Field(description="share of the treated policy's episodes, 0 to 1")
+    baseline_success: Finite = Field(description="share of the untouched policy's")
+    possible_drop: Finite = Field(description="loss of success rate that these pairs do not exclude, 0 to 1")
+    same: int = Field(description="pairs in which every action was the same to the bit")
+
+
 class Recipe(Data):
     """Treatments for one type of policy, what they were found to do, and where that was."""
 
@@ -58,6 +69,7 @@ class Recipe(Data):
     )
     guard: str = Field(default="", description="what the agreement must satisfy, e.g. 'cosine>=0.999'")
     agreement: Agreement | None = Field(default=None, description="of the treated policy with the untouched one")
+    episodes: Episodes | None = Field(default=None, description="in a simulator, where that was asked for")
     baseline_ms: Finite | None = Field(default=None, description="of one chunk of the untouched policy, median")
     ms: Finite | None = Field(default=None, description="of one chunk of the treated policy, median")
     rungs: list[Rung] = Field(default_factory=list, description="what each treatment bought, in their order")
@@ -151,7 +163,8 @@ def _first(error: ValidationError) -> str:
     first = (unknown or errors)[0]
     at = list(first["loc"])
     if first["type"] == "extra_forbidden":
-        model = {"rungs": Rung, "agreement": Agreement}.get(str(at[0]) if len(at) > 1 else "", Recipe)
+        inner = {"rungs": Rung, "agreement": Agreement, "episodes": Episodes}
+        model = inner.get(str(at[0]) if len(at) > 1 else "", Recipe)
         return f"{_path(at)}: no such field: {nearest(str(at[-1]), model.model_fields)}"
     if first["type"] == "missing":
         return f"{_path(at)}: missing"

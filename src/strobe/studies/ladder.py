@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from strobe.measure import budget as budgets
@@ -13,7 +13,7 @@ from strobe.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.results import recipe
 from strobe.results.budget import Latency
 from strobe.results.recipe import Recipe
-from strobe.results.schema import Agreement, Comparison, Ladder, Measurement, Result, Rung, Try, Verdict
+from strobe.results.schema import Agreement, Comparison, Ladder, Measurement, PairedEpisodes, Result, Rung, Try, Verdict
 from strobe.studies.candidates import Candidate
 from strobe.studies.compare import judge
 from strobe.studies.measuring import Measured
@@ -21,6 +21,7 @@ from strobe.treatments.recipe import PACKAGES
 from strobe.treatments.treatment import Spec, Variant
 
 AS_IT_IS = "as it is"
+NOTHING: Mapping[str, str] = {}
 
 
 @dataclass
@@ -92,6 +93,7 @@ def ladder_of(
     *,
     ended: str,
     interleaved: bool,
+    refused: Mapping[str, str] = NOTHING,
 ) -> Ladder:
     """The ladder of a result whose measurements and comparisons are those of ``steps``.
 
@@ -99,11 +101,15 @@ def ladder_of(
         target_hz: control loops per second.
         ended: why the climbing stopped, in words.
         interleaved: whether the measurements are of one run of all rungs in alternation.
+        refused: rung → what paired episodes have against it.
     """
     target_ms = 1e3 / target_hz
     rungs: list[Rung] = []
     for step, measurement, parts in zip(steps, result.measurements, cut(result.measurements), strict=True):
         seen = agreement_of(result, measurement.name)
+        against = refused.get(measurement.name, "")
+        if seen is not None and (broken := guard.broken(seen)):
+            against = f"{broken} in the closing run, on more observations than its try had"
         rungs.append(
             Rung(
                 name=measurement.name,
@@ -113,7 +119,8 @@ def ladder_of(
                 part=step.part,
                 build_s=step.build_s,
                 parts=parts,
-                guarded=seen is None or not guard.broken(seen),
+                guarded=not against,
+                refused=against,
             )
         )
     chosen = next(rung for rung in reversed(rungs) if rung.guarded)
@@ -141,6 +148,17 @@ def agreement_of(result: Result, name: str) -> Agreement | None:
     return next(found, None)
 
 
+def _played(judged: PairedEpisodes) -> recipe.Episodes:
+    return recipe.Episodes(
+        environment=judged.environment,
+        pairs=len(judged.pairs),
+        success=judged.candidate_success,
+        baseline_success=judged.baseline_success,
+        possible_drop=judged.possible_drop,
+        same=sum(pair.same for pair in judged.pairs),
+    )
+
+
 def recipe_of(result: Result) -> Recipe | None:
     """What a recipe holds of the ladder's chosen rung; None where that is no faster than the policy as it is."""
     ladder = result.ladder
@@ -159,6 +177,7 @@ def recipe_of(result: Result) -> Recipe | None:
         treatments=[{key: v for key, v in spec.items() if v is not None} for spec in kept[-1].treatments],
         guard=ladder.guard,
         agreement=seen[ladder.chosen],
+        episodes=next((_played(one) for one in result.episodes if one.candidate == ladder.chosen), None),
         baseline_ms=taken[AS_IT_IS],
         ms=taken[ladder.chosen],
         rungs=[

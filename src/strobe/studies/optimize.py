@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -44,8 +44,10 @@ from strobe.studies.candidates import (
     together,
 )
 from strobe.studies.compare import SEVERAL_COPIES, agree
+from strobe.studies.episodes import Episodes
 from strobe.studies.ladder import AS_IT_IS, Step, compared, compared_by_tries, ladder_of
 from strobe.studies.measuring import Measured, Options, Outputs, Reporter, Silent, measure
+from strobe.studies.proof import prove, started
 from strobe.subjects.subject import Subject
 from strobe.timeline import Section
 from strobe.treatments import catalogue
@@ -90,8 +92,9 @@ class Aim:
     Args:
         target_hz: control loops per second: a chunk must be ready within one.
         everything: go on through all candidates once the target is reached.
-        time_limit: seconds for all of it, the closing run included; None for what suits the subject.
+        time_limit: seconds for climb and closing run; None for what suits the subject. Episodes come after it.
         start: treatments that are on from the first rung, whatever they buy; the guard holds for them too.
+        env: LeRobot's ``EnvConfig`` for paired episodes, and how many of them per task; 0 for none.
     """
 
     target_hz: float = 20.0
@@ -100,6 +103,8 @@ class Aim:
     start: tuple[Spec, ...] = ()
     everything: bool = False
     time_limit: float | None = None
+    env: Any = None
+    episodes: int = 0
 
 
 def optimize(
@@ -119,7 +124,8 @@ def optimize(
         The result, without findings, and the sections of the closing run.
 
     Raises:
-        UserError: the start does not apply, or breaks the guard.
+        UserError: the start does not apply, or breaks the guard; the simulator cannot be started, or the episodes are
+            too few for what the guard demands of them.
         KeyboardInterrupt: before the policy as it is was measured.
     """
     climb = _Climb(subject, aim, options, tuple(base), reporter or SilentClimb())
@@ -147,8 +153,19 @@ class _Climb:
         self.tried: dict[str, int] = {}  # candidate → rungs that were there when it was last tried
         self.again: dict[str, int] = {}  # candidate → how often
         self.made: dict[tuple[str, ...], Treatment] = {}
+        self.episodes: Episodes | None = None
 
     def run(self) -> tuple[Result, list[Section]]:
+        if self.aim.episodes:  # first, before anything is measured that a simulator's fault could cost
+            self.reporter.stage(f"starting {self.aim.env.type}")
+            self.episodes = started(self.subject, self.aim.env, self.aim.episodes, self.aim.guard, self.base)
+        try:
+            return self._run()
+        finally:
+            if self.episodes is not None:
+                self.episodes.close()
+
+    def _run(self) -> tuple[Result, list[Section]]:
         title = f"{self.subject.info.name}: a ladder to {self.aim.target_hz:g} Hz"
         result = begin(self.subject, "optimize", title, self.options, self.reporter)
         interrupted = self._start()
@@ -179,7 +196,8 @@ class _Climb:
                 result.notes.append(NOT_INTERLEAVED)
         if self.options.counted and len(self.steps) > 1:
             result.notes.append(SEVERAL_COPIES)
-        result.ladder = ladder_of(
+        climbed = partial(
+            ladder_of,
             result,
             self.steps,
             self.tries,
@@ -188,6 +206,10 @@ class _Climb:
             ended=ended,
             interleaved=measured is not None,
         )
+        result.ladder = climbed()
+        if self.episodes is not None and result.status == "complete":
+            variants = [step.variant for step in self.steps]
+            prove(result, variants, self.episodes, self.aim.guard, climbed, self.reporter)
         return result, measured.sections if measured is not None else []
 
     # The climb
@@ -214,8 +236,8 @@ class _Climb:
         first, *others = measured.measurements
         self.steps.append(Step(untouched, (), first))
         self.reporter.said(f"as it is: {_ms(self.steps[0].ms)} ({1e3 / self.steps[0].ms:.1f} Hz)")
-        for started in others:
-            self._started(variants[1], started, measured)
+        for taken in others:
+            self._started(variants[1], taken, measured)
         return measured.interrupted
 
     def _started(self, variant: Variant, taken: Measurement, measured: Measured) -> None:

@@ -15,9 +15,8 @@ from lerobot.configs import FeatureType, PolicyFeature, PreTrainedConfig
 from lerobot.utils.constants import ACTION, OBS_ENV_STATE, OBS_STATE, OBS_STR
 from torch import Tensor
 
-from strobe.errors import UserError, nearest
-from strobe.subjects import synthesis
-from strobe.subjects.opengl import choose_opengl
+from strobe.errors import UserError
+from strobe.subjects import environments, synthesis
 from strobe.subjects.quiet import quiet
 from strobe.subjects.standins import hub_reachable
 
@@ -139,19 +138,6 @@ def locate_dataset(root: str | Path | None, repo_id: str | None) -> Path:
         raise UserError(f"the dataset {repo_id} cannot be had from the Hub: {str(error).splitlines()[0]}") from error
 
 
-def env_config(kind: str, **values: Any) -> Any:
-    """LeRobot's config of the environment type ``kind``; UserError for an unknown one or a wrong value."""
-    from lerobot.envs import EnvConfig
-    from lerobot.envs.factory import make_env_config
-
-    if kind not in EnvConfig.get_known_choices():
-        raise UserError(f"no environment type '{kind}': {nearest(kind, EnvConfig.get_known_choices())}")
-    try:
-        return make_env_config(kind, **values)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"the environment '{kind}' does not take these values: {error}") from error
-
-
 def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 0) -> Inputs:
     """Observations of an environment (a LeRobot ``EnvConfig``) after a reset and random actions.
 
@@ -159,29 +145,20 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     are put together from its observations and random actions; statistics come from them too. Raises UserError
     if the environment cannot be started.
     """
-    from lerobot.envs.factory import make_env, make_env_pre_post_processors
+    from lerobot.envs.factory import make_env_pre_post_processors
     from lerobot.envs.utils import preprocess_observation
 
-    if env.type == "metaworld":
-        choose_opengl()
-    try:
-        with quiet():
-            suites = make_env(env, n_envs=1)
-            vector: Any = next(iter(next(iter(suites.values())).values()))
-            vector.action_space.seed(seed)
-            to_policy, _ = make_env_pre_post_processors(env, config)
-            raw, _ = vector.reset(seed=seed)
-            ticks = []
-            for _ in range(count + config.n_obs_steps - 1):
-                tick: dict[str, Any] = preprocess_observation(raw)
-                tick["task"] = _task(vector)
-                ticks.append(to_policy(tick))
-                raw, *_ = vector.step(vector.action_space.sample())
-    except ModuleNotFoundError as error:
-        raise UserError(f"the environment '{env.type}' is not installed: pip install 'strobe[{env.type}]'") from error
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"the environment '{env.type}' cannot be started: {reason}") from error
+    with environments.told(env.type):
+        vector: Any = next(iter(environments.make(env).values()))
+        vector.action_space.seed(seed)
+        to_policy, _ = make_env_pre_post_processors(env, config)
+        raw, _ = vector.reset(seed=seed)
+        ticks = []
+        for _ in range(count + config.n_obs_steps - 1):
+            tick: dict[str, Any] = preprocess_observation(raw)
+            tick["task"] = _task(vector)
+            ticks.append(to_policy(tick))
+            raw, *_ = vector.step(vector.action_space.sample())
     space = vector.single_action_space
     vector.close()
     features = {k: _observed(k, v) for k, v in ticks[0].items() if k.startswith(OBS_STR) and isinstance(v, Tensor)}

@@ -29,7 +29,8 @@ def load_subject(
     Args:
         overrides: settings of the policy's config, ``--name=value`` as on LeRobot's command line.
         dataset: LeRobot's ``DatasetConfig`` (its ``root`` and ``repo_id`` count), or None.
-        env: LeRobot's ``EnvConfig``, or None; without either the inputs are synthetic.
+        env: LeRobot's ``EnvConfig``, or None; without either the inputs are synthetic. With both the inputs are the
+            dataset's, and the policy must do for the environment too.
         image_size, cameras: height and width, and number, of synthetic cameras; None for the usual.
         rename: names in the inputs → names that the policy knows.
 
@@ -46,7 +47,10 @@ def load_subject(
         fed = inputs.from_env(config, env, seed=seed)
     else:
         fed = inputs.synthetic(config, tiny=size == "tiny", image_size=image_size, cameras=cameras, seed=seed)
-    return PolicySubject(policies.load(config, fed, size=size, seed=seed, rename=rename), fed, seed)
+    loaded = policies.load(config, fed, size=size, seed=seed, rename=rename)
+    if dataset is not None and env is not None:
+        loaded.notes += policies.check_features(config, inputs.from_env(config, env, seed=seed), rename)
+    return PolicySubject(loaded, fed, seed)
 
 
 def load_model(

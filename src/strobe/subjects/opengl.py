@@ -8,7 +8,7 @@ import sys
 
 from strobe.errors import UserError
 
-NO_OPENGL = "MetaWorld needs OpenGL to render: apt-get install libosmesa6 (Debian, Ubuntu) and set MUJOCO_GL=osmesa"
+NO_OPENGL = "MuJoCo needs OpenGL to render: apt-get install libosmesa6 (Debian, Ubuntu) and set MUJOCO_GL=osmesa"
 
 
 def choose_opengl() -> None:

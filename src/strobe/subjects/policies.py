@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +20,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import ACTION
 from lerobot.utils.import_utils import register_third_party_plugins
 
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError, install, nearest
 from strobe.results.schema import SubjectInfo
 from strobe.subjects import checkpoints
 from strobe.subjects.build import CannotBuildFast, build_fast
@@ -217,15 +216,25 @@ def _saved_processors(config: PreTrainedConfig, folder: str | Path) -> tuple[Any
 
 def _fit(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str], notes: list[str]) -> None:
     """Take the features from the inputs where the policy has none, else check that they are what it wants."""
-    given = {rename.get(key, key): feature for key, feature in inputs.features.items()}
-    actions = {key: feature for key, feature in given.items() if feature.type is FeatureType.ACTION}
     if config.pretrained_path is None:
+        given = {rename.get(key, key): feature for key, feature in inputs.features.items()}
+        actions = {key: feature for key, feature in given.items() if feature.type is FeatureType.ACTION}
         config.output_features = config.output_features or actions
         if not config.input_features:
             config.input_features = {key: feature for key, feature in given.items() if key not in actions}
         _describe_dataset(config, inputs.meta)
     with _user_mistakes():
         config.validate_features()
+    notes += check_features(config, inputs, rename)
+
+
+def check_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str] | None = None) -> list[str]:
+    """What of ``inputs`` is other than what the policy was made for, and still does, in words.
+
+    Raises UserError for what is not there or of the wrong shape.
+    """
+    notes: list[str] = []
+    given = {(rename or {}).get(key, key): feature for key, feature in inputs.features.items()}
     has_camera = any(key in given for key in config.image_features)
     for key, wanted in ((config.input_features or {}) | (config.output_features or {})).items():
         if key in given:
@@ -238,6 +247,7 @@ def _fit(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str], notes
                 f"the policy wants '{key}', which {inputs.description} do not have"
                 + (f"; map one of {', '.join(alike)} to it with --rename_map" if alike else "")
             )
+    return notes
 
 
 def _check_shape(
@@ -347,9 +357,7 @@ def _extras() -> Iterator[None]:
         extra = re.search(r"lerobot\[([\w-]+)\]", str(error))
         if extra is None:
             raise UserError(f"a package is missing for this policy: {_first_line(error)}") from error
-        ours = metadata.metadata("strobe").get_all("Provides-Extra") or []
-        package = "strobe" if extra[1] in ours else "lerobot"
-        raise UserError(f"this policy needs an extra: pip install '{package}[{extra[1]}]'") from error
+        raise UserError(f"this policy needs an extra: {install(extra[1])}") from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -50,6 +50,7 @@ def quiet() -> Iterator[list[str]]:
     try:
         with mock.patch.object(builtins, "print", return_value=None), warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            warnings.showwarning = lambda *_, **__: None  # for those who turn their own warnings on again
             yield collector.notes
     finally:
         for logger, handlers, propagate in kept:

@@ -1,0 +1,160 @@
+"""Paired episodes → their part of the document: success and reward side by side, and each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import Any
+
+from strobe.report import units
+from strobe.report.document import Column, Row, Section, Table
+from strobe.report.plots import OTHER, PALETTE, Plot, text
+from strobe.results.schema import Episode, EpisodePair, Interval, PairedEpisodes
+
+KEY = "episodes"
+ABOUT = (
+    "Pairs of episodes from the same starts with the same noise, played as lerobot-eval plays them, one at a time. "
+    "Reward is the sum over an episode; its difference is the centre of the pairs' differences."
+)
+# How a pair ended → its name and colour.
+ENDS: dict[tuple[bool, bool], tuple[str, str]] = {
+    (True, True): ("both succeed", PALETTE[2]),
+    (True, False): ("only {baseline} succeeds", PALETTE[1]),
+    (False, True): ("only {candidate} succeeds", PALETTE[0]),
+    (False, False): ("neither succeeds", OTHER),
+}
+
+
+def answers(judged: Sequence[PairedEpisodes]) -> list[str]:
+    """A sentence for each candidate that was played."""
+    return [f"{units.plain(one.sentence)}." for one in judged]
+
+
+def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
+    """Both sides' figures with what came of it, and in detail every pair."""
+    found = []
+    for index, one in enumerate(judged):
+        title = f"Paired episodes: {units.plain(one.candidate)} against {units.plain(one.baseline)}"
+        said = [ABOUT, f"{units.plain(one.sentence)}.", _ends(one), _same(one)]
+        said += [f"Refused: {units.plain(one.broken)}."] if one.broken else []
+        if len(one.pairs) < one.planned:
+            said.append(f"Interrupted: {len(one.pairs)} of {one.planned} pairs were played.")
+        found.append(Section(f"{KEY}-{index}", title, _sides(one), said))
+        found.append(Section(f"{KEY}-{index}-pairs", f"{title}, pair by pair", _pairs(one), detail=True))
+    return found
+
+
+def plots(judged: Sequence[PairedEpisodes]) -> dict[str, list[Plot]]:
+    """The reward of each pair, one side against the other."""
+    return {f"{KEY}-{index}": [_rewards(one)] for index, one in enumerate(judged)}
+
+
+def _sides(one: PairedEpisodes) -> Table:
+    columns = [Column("", numeric=False), Column("Success"), Column("Reward (mean)"), Column("Best reward (mean)")]
+    columns.append(Column("Control ticks (mean)"))
+    rows = []
+    for name, share, sides in (
+        (one.baseline, one.baseline_success, [pair.baseline for pair in one.pairs]),
+        (one.candidate, one.candidate_success, [pair.candidate for pair in one.pairs]),
+    ):
+        means = [units.number(_mean(sides, of)) for of in (_reward, _best, _ticks)]
+        rows.append(Row([units.plain(name), units.percent(share), *means]))
+    level = f"{100 * one.success_interval.level:.3g}"
+    rows.append(Row(["difference", f"{100 * one.success:+.0f} points", f"{one.reward:+.4g}", None, None]))
+    ends = [_points(one.success_interval), _span(one.reward_interval), None, None]
+    return Table(columns, [*rows, Row([f"{level} % interval of it", *ends])])
+
+
+def _pairs(one: PairedEpisodes) -> Table:
+    names = [units.plain(one.baseline), units.plain(one.candidate)]
+    columns = [Column("Task", numeric=False), Column("Seed")]
+    for name in names:
+        columns += [Column(f"{name}: ended", numeric=False), Column("Reward"), Column("Ticks")]
+    columns += [Column("Actions the same for (ticks)"), Column("Largest difference of actions")]
+    rows = []
+    for pair in one.pairs:
+        cells: list[str | None] = [units.plain(pair.task), str(pair.seed)]
+        for side in (pair.baseline, pair.candidate):
+            cells += ["success" if side.success else "failure", units.number(side.reward), str(side.ticks)]
+        rows.append(Row([*cells, str(pair.same_ticks), units.number(pair.largest_error, 3)]))
+    return Table(columns, rows)
+
+
+def _rewards(one: PairedEpisodes) -> Plot:
+    traces: list[dict[str, Any]] = []
+    for ended, (words, colour) in ENDS.items():
+        pairs = [pair for pair in one.pairs if _ended(pair) == ended]
+        if pairs:
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": text(words.format(baseline=one.baseline, candidate=one.candidate)),
+                    "x": [pair.baseline.reward for pair in pairs],
+                    "y": [pair.candidate.reward for pair in pairs],
+                    "text": [text(f"{pair.task}, seed {pair.seed}") for pair in pairs],
+                    "marker": {"color": colour, "size": 9},
+                    "hovertemplate": "%{text}<br>%{x:,.4~g} → %{y:,.4~g}<extra>%{fullData.name}</extra>",
+                }
+            )
+    every = [side.reward for pair in one.pairs for side in (pair.baseline, pair.candidate)]
+    low, high = min(every), max(every)
+    room = 0.05 * (high - low) or 1.0
+    ends = [low - room, high + room]
+    equal = {"type": "line", "x0": ends[0], "y0": ends[0], "x1": ends[1], "y1": ends[1]}
+    layout = {
+        "height": 420,
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "xaxis": {"title": {"text": f"reward, {text(one.baseline)}"}, "range": ends},
+        "yaxis": {"title": {"text": f"reward, {text(one.candidate)}"}, "range": ends},
+        "shapes": [{**equal, "layer": "below", "line": {"dash": "dot", "width": 1, "color": OTHER}}],
+    }
+    caption = "A dot for each pair of episodes; on the dotted line both got the same reward."
+    return Plot("Reward of each pair", caption, traces, layout)
+
+
+def _ends(one: PairedEpisodes) -> str:
+    counted = [(sum(_ended(pair) == ended for pair in one.pairs), words) for ended, (words, _) in ENDS.items()]
+    names = {"baseline": units.plain(one.baseline), "candidate": units.plain(one.candidate)}
+    ends = ", ".join(f"in {number} {words.format(**names)}" for number, words in counted if number)
+    return f"Of {units.count(len(one.pairs), 'pair')}: {ends}."
+
+
+def _same(one: PairedEpisodes) -> str:
+    same = sum(pair.same for pair in one.pairs)
+    if same == len(one.pairs):
+        return "Every action of every pair is the same to the bit."
+    apart = max(pair.largest_error for pair in one.pairs)
+    return (
+        f"In {same} of them every action is the same to the bit; in the others actions of one tick are up to "
+        f"{apart:.3g} apart, in the action's own units: what the simulator answers to a small difference makes it grow."
+    )
+
+
+def _ended(pair: EpisodePair) -> tuple[bool, bool]:
+    return pair.baseline.success, pair.candidate.success
+
+
+def _mean(sides: Sequence[Episode], of: Callable[[Episode], float]) -> float:
+    return fmean(map(of, sides))
+
+
+def _reward(side: Episode) -> float:
+    return side.reward
+
+
+def _best(side: Episode) -> float:
+    return side.best_reward
+
+
+def _ticks(side: Episode) -> float:
+    return float(side.ticks)
+
+
+def _points(interval: Interval) -> str:
+    return f"{100 * interval.low:+.0f} to {100 * interval.high:+.0f}"
+
+
+def _span(interval: Interval) -> str:
+    return f"{interval.low:+.4g} to {interval.high:+.4g}"

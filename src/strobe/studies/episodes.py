@@ -1,0 +1,139 @@
+"""Paired episodes: two variants of one policy in the same simulator, from the same starts with the same noise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from strobe.errors import UserError
+from strobe.measure.episodes import judge
+from strobe.measure.sampling import Progress
+from strobe.results.schema import EpisodePair, PairedEpisodes
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.simulator import Played, Simulator
+from strobe.treatments.treatment import Variant
+
+
+class Watching(Protocol):
+    """Where it says how far it is."""
+
+    def progress(self, progress: Progress) -> None: ...
+
+    def said(self, line: str) -> None:
+        """A line that stays."""
+
+
+class CandidateFailed(Exception):
+    """An episode that failed with the candidate, and not with the baseline."""
+
+
+@dataclass
+class Episodes:
+    """A baseline's episodes, which each candidate is held against.
+
+    Args:
+        env: LeRobot's ``EnvConfig``.
+        count: pairs per task, from the seeds ``seed``, ``seed`` + 1 …
+
+    Raises:
+        UserError: the simulator is not installed or cannot be started.
+    """
+
+    env: Any
+    subject: PolicySubject
+    baseline: Variant
+    count: int
+    seed: int = 0
+    played: dict[tuple[str, int], Played] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.simulator = Simulator(self.env, self.subject)
+        self.tasks = self.simulator.tasks
+
+    @property
+    def planned(self) -> int:
+        """Pairs in all."""
+        return self.count * len(self.tasks)
+
+    @property
+    def environment(self) -> str:
+        """The simulator in words."""
+        task = getattr(self.env, "task", None)
+        name = self.env.type if not task or self.env.type in task.lower() else f"{self.env.type} {task}"
+        return name if len(self.tasks) == 1 else f"{name} ({len(self.tasks)} tasks)"
+
+    def against(self, candidate: Variant, watching: Watching) -> tuple[PairedEpisodes | None, bool]:
+        """Play ``candidate`` and, where that was not done yet, the baseline, in alternation.
+
+        Returns the judged pairs, without a guard, or None where there is none; and whether Ctrl-C ended it. The pairs
+        that were played by then count.
+
+        Raises:
+            CandidateFailed: an episode fails with the candidate.
+            UserError: one fails with the baseline, or the simulator does not start alike from the same seed.
+        """
+        # One of its own: a simulator may go through a list of starts, and must be as far as the baseline's was.
+        other = Simulator(self.env, self.subject)
+        pairs: list[EpisodePair] = []
+        interrupted, begun = False, time.perf_counter()
+        try:
+            for task, seed in self._starts():
+                pair = self._pair(other, candidate, task, seed)
+                pairs.append(pair)
+                took = time.perf_counter() - begun
+                left = took / len(pairs) * (self.planned - len(pairs))
+                watching.progress(Progress(len(pairs), self.planned, took, left, "pairs of episodes"))
+                watching.said(f"pair {len(pairs)} of {self.planned}: {_told(pair)}")
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            other.close()
+        if not pairs:
+            return None, interrupted
+        names = {"baseline": self.baseline.name, "candidate": candidate.name, "environment": self.environment}
+        return judge(pairs, **names, planned=self.planned), interrupted
+
+    def close(self) -> None:
+        """Close the simulator."""
+        self.simulator.close()
+
+    def _starts(self) -> list[tuple[str, int]]:
+        return [(task, self.seed + number) for task in self.tasks for number in range(self.count)]
+
+    def _pair(self, other: Simulator, candidate: Variant, task: str, seed: int) -> EpisodePair:
+        if (task, seed) not in self.played:
+            self.played[task, seed] = self._with(self.baseline, lambda: self.simulator.play(task, seed))
+        before = self.played[task, seed]
+        try:
+            after = self._with(candidate, lambda: other.play(task, seed))
+        except UserError as error:
+            raise CandidateFailed(str(error)) from error
+        if before.start != after.start:
+            raise UserError(f"{self.environment} does not start alike from the same seed ({seed}): no pairs")
+        return EpisodePair(
+            task=task,
+            seed=seed,
+            baseline=before.episode,
+            candidate=after.episode,
+            same_ticks=before.same_ticks(after),
+            largest_error=before.largest_error(after),
+        )
+
+    def _with(self, variant: Variant, play: Callable[[], Played]) -> Played:
+        undo = variant.apply(self.subject)
+        try:
+            return play()
+        finally:
+            self.subject.policy.reset()  # nothing of the episode may be left in its queues
+            undo()
+
+
+def _told(pair: EpisodePair) -> str:
+    sides = [
+        f"{'success' if side.success else 'failure'}, reward {side.reward:.4g}"
+        for side in (pair.baseline, pair.candidate)
+    ]
+    same = "every action the same" if pair.same else f"actions up to {pair.largest_error:.3g} apart"
+    return f"{pair.task}, seed {pair.seed}: {sides[0]} → {sides[1]}; {same}"

@@ -1,0 +1,43 @@
+"""LeRobot's environments, started; what goes wrong with them is told in a line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from strobe.errors import UserError, install
+from strobe.subjects.opengl import choose_opengl
+from strobe.subjects.quiet import quiet
+
+MUJOCO = ("metaworld", "libero", "libero_plus", "aloha")  # types that render by OpenGL
+
+
+def make(env: Any) -> dict[str, Any]:
+    """A gymnasium vector of one environment for each task of ``env``, by the task's name."""
+    from lerobot.envs.factory import make_env
+
+    if env.type in MUJOCO:
+        choose_opengl()
+    suites = make_env(env, n_envs=1)
+    several = sum(map(len, suites.values())) > 1
+    return {
+        f"{suite} {number}" if several else suite: vector
+        for suite, tasks in suites.items()
+        for number, vector in tasks.items()
+    }
+
+
+@contextlib.contextmanager
+def told(name: str, failure: str = "cannot be started") -> Iterator[None]:
+    """Whatever the environment of the type ``name`` raises, in a line that says ``failure``. Raises UserError."""
+    try:
+        with quiet():
+            yield
+    except UserError:
+        raise
+    except ModuleNotFoundError as error:
+        raise UserError(f"the environment '{name}' is not installed: {install(name)}") from error
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"the environment '{name}' {failure}: {reason}") from error

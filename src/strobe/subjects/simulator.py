@@ -1,0 +1,138 @@
+"""A simulator of LeRobot's with a policy in it: one episode from one seed, by the rollout of lerobot-eval itself."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from lerobot.utils.constants import ACTION
+from torch import Tensor
+
+from strobe.results.schema import Episode
+from strobe.subjects import environments
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.quiet import quiet
+
+
+@dataclass(frozen=True)
+class Played:
+    """An episode, where it began, and what was done in it.
+
+    Args:
+        start: a digest of the first observation.
+        actions: as the simulator got them, (control ticks, action dim), on the CPU.
+    """
+
+    episode: Episode
+    start: str
+    actions: Tensor
+
+    def same_ticks(self, other: Played) -> int:
+        """Control ticks from the start with the same action, to the bit."""
+        ours, theirs = self._while_both(other)
+        differ = (ours != theirs).any(dim=1)
+        return int(differ.int().argmax()) if differ.any() else len(ours)
+
+    def largest_error(self, other: Played) -> float:
+        """Largest absolute difference of two actions of one tick, while both episodes ran, in the action's units."""
+        ours, theirs = self._while_both(other)
+        return float((ours.double() - theirs.double()).abs().max())
+
+    def _while_both(self, other: Played) -> tuple[Tensor, Tensor]:
+        shorter = min(len(self.actions), len(other.actions))
+        return self.actions[:shorter], other.actions[:shorter]
+
+
+class Simulator:
+    """The simulators of LeRobot's ``EnvConfig``, one for each of its tasks, each started when it is first played.
+
+    One environment at a time, as on a robot: not a batch of them. What is on the policy while an episode is played
+    (treatments) is what acts in it.
+
+    Raises:
+        UserError: the simulator is not installed, or cannot be started.
+    """
+
+    def __init__(self, env: Any, subject: PolicySubject) -> None:
+        from lerobot.envs.factory import make_env_pre_post_processors
+
+        self.subject = subject
+        self.name = env.type
+        with environments.told(env.type):
+            self._vectors = environments.make(env)
+            self._to_policy, self._to_env = make_env_pre_post_processors(env, subject.policy.config)
+
+    @property
+    def tasks(self) -> list[str]:
+        """Their names: the suite's, with the task's number where there are several."""
+        return list(self._vectors)
+
+    def play(self, task: str, seed: int) -> Played:
+        """One episode of ``task`` from ``seed``, which is also the seed of the policy's noise.
+
+        A simulator that goes through a list of starts (LIBERO's) takes the next one: play the same tasks as often on
+        each `Simulator` that is to be compared.
+
+        Raises:
+            UserError: the simulator fails at the start; policy and simulator do not fit.
+        """
+        subject = self.subject
+        first = _First(self._to_policy)
+        subject.policy.eval()
+        torch.manual_seed(seed)
+        with _without_bar() as lerobot_eval, environments.told(self.name, "failed in an episode"):
+            out = lerobot_eval.rollout(
+                self._vectors[task],
+                subject.policy,
+                first,  # pyright: ignore[reportArgumentType]
+                self._to_env,
+                lambda observation: subject.training.laid_out(subject.loaded.preprocessor(observation)),  # pyright: ignore[reportArgumentType]
+                subject.loaded.postprocessor,
+                seeds=[seed],
+            )
+        rewards = out["reward"][0].double()
+        episode = Episode(
+            success=bool(out["success"][0].any()),
+            reward=float(rewards.sum()),
+            best_reward=float(rewards.max()),
+            ticks=len(rewards),
+        )
+        return Played(episode, first.digest, out[ACTION][0].clone())
+
+    def close(self) -> None:
+        """Close what was started."""
+        for vector in self._vectors.values():
+            with contextlib.suppress(Exception):  # a renderer that is gone already must not cost the run
+                vector.close()
+
+
+@contextlib.contextmanager
+def _without_bar() -> Iterator[Any]:
+    """lerobot-eval's module, whose bar would be drawn into ours: in a cluster's job it draws none."""
+    with quiet():  # it takes seconds to import, and says things
+        from lerobot.scripts import lerobot_eval
+    with mock.patch.object(lerobot_eval, "inside_slurm", return_value=True):
+        yield lerobot_eval
+
+
+class _First:
+    """The environment's own preprocessor, which also keeps a digest of the first observation that it sees."""
+
+    def __init__(self, step: Any) -> None:
+        self.step, self.digest = step, ""
+
+    def __call__(self, observation: dict[str, Any]) -> dict[str, Any]:
+        observation = self.step(observation)
+        if not self.digest:
+            seen = hashlib.sha256()
+            for key in sorted(observation):
+                value = observation[key]
+                told = value.contiguous().cpu().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode()
+                seen.update(key.encode() + told)
+            self.digest = seen.hexdigest()
+        return observation

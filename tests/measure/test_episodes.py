@@ -1,0 +1,139 @@
+"""What paired episodes show, what they do not exclude, and what a guard makes of both."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strobe.errors import UserError
+from strobe.measure.episodes import judge, paired_interval, pairs_for
+from strobe.measure.guard import Guard
+from strobe.results.schema import Agreement, Episode, EpisodePair, Interval
+
+SAME = Agreement(cosine=1.0, largest_error=0.0, mean_error=0.0, observations=4)
+rewards = st.floats(-1e6, 1e6)
+episodes = st.builds(Episode, success=st.booleans(), reward=rewards, best_reward=rewards, ticks=st.integers(1, 400))
+
+
+def pair(before: bool, after: bool, *, reward: float = 0.0, same: int = 0) -> EpisodePair:
+    sides = [
+        Episode(success=success, reward=got, best_reward=1.0, ticks=10)
+        for success, got in ((before, 0.0), (after, reward))
+    ]
+    return EpisodePair(task="t", seed=0, baseline=sides[0], candidate=sides[1], same_ticks=same, largest_error=0.5)
+
+
+def judged(*pairs: EpisodePair):
+    return judge(pairs, baseline="as it is", candidate="rung 1", environment="pusht")
+
+
+@given(
+    st.lists(
+        st.builds(
+            EpisodePair,
+            task=st.just("t"),
+            seed=st.integers(0, 9),
+            baseline=episodes,
+            candidate=episodes,
+            same_ticks=st.just(0),
+            largest_error=st.floats(0, 10),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_a_verdict_is_finite_holds_its_estimate_and_turns_with_its_sides(pairs):
+    one = judged(*pairs)
+    assert one.success_interval.low <= one.success <= one.success_interval.high
+    assert one.reward_interval.low <= one.reward <= one.reward_interval.high
+    assert all(map(math.isfinite, (one.reward, one.possible_drop, one.success)))
+    assert one.success == pytest.approx(one.candidate_success - one.baseline_success)
+    assert 0 <= one.possible_drop <= 1
+    if len(pairs) < 6:
+        assert one.kind == "too few"
+    turned = judged(*(p.model_copy(update={"baseline": p.candidate, "candidate": p.baseline}) for p in pairs))
+    opposite = {"worse": "better", "better": "worse"}
+    assert turned.kind == opposite.get(one.kind, one.kind)
+    assert turned.success == pytest.approx(-one.success)
+
+
+def test_lost_episodes_are_told_as_worse_and_won_ones_as_better():
+    lost = judged(*[pair(True, False)] * 8, *[pair(True, True)] * 12)
+    assert (lost.kind, lost.by) == ("worse", "success")
+    assert lost.success == pytest.approx(-0.4)
+    assert "rung 1 does worse than as it is in 20 paired episodes of pusht: success 60 % against 100 %" in lost.sentence
+    assert judged(*[pair(False, True)] * 8, *[pair(True, True)] * 12).kind == "better"
+    assert judged(*[pair(True, False)] * 2, *[pair(True, True)] * 18).kind == "no difference shown"
+
+
+def test_without_a_success_the_reward_decides():
+    one = judged(*[pair(False, False, reward=-1.0 - 0.1 * index) for index in range(8)])
+    assert (one.kind, one.by) == ("worse", "reward")
+    assert one.reward == pytest.approx(-1.35)
+    assert "neither ever succeeded" in one.sentence
+
+
+def test_actions_that_are_the_same_to_the_bit_leave_nothing_to_judge():
+    one = judged(*[pair(True, True, same=10)] * 3)
+    assert (one.kind, one.possible_drop) == ("the same", 0.0)
+    assert judged(pair(True, True, same=10), pair(True, True, same=9)).kind == "too few"
+    with pytest.raises(ValueError, match="no pairs"):
+        judged()
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    random = np.random.default_rng(0)
+    for both, only_first, only_second in ((0.8, 0.1, 0.05), (0.5, 0.02, 0.02), (0.3, 0.3, 0.1)):
+        truth, inside = only_second - only_first, 0
+        for _ in range(2000):
+            counts = random.multinomial(25, [both, only_first, only_second, 1 - both - only_first - only_second])
+            interval = paired_interval(int(counts[1]), int(counts[2]), 25)
+            inside += interval.low <= truth <= interval.high
+        assert inside / 2000 > 0.94, (both, only_first, only_second)
+
+
+def test_more_pairs_exclude_smaller_losses():
+    assert -paired_interval(0, 0, pairs_for(0.1)).low <= 0.1 < -paired_interval(0, 0, pairs_for(0.1) - 1).low
+    assert pairs_for(0.2) < pairs_for(0.1) < pairs_for(0.05) < 60
+    assert pairs_for(1.0) == 6, "with fewer nothing is claimed"
+
+
+def test_a_guard_on_success_is_held_against_what_is_not_excluded():
+    guard = Guard.parse("cosine>=0.9, success_drop<=0.1")
+    assert str(guard) == "cosine>=0.9, success_drop<=0.1"
+    assert guard.success_drop == 0.1
+    assert guard.holds(SAME), "a drop is no figure of an agreement"
+    few = judged(*[pair(True, True)] * 10)
+    assert guard.lost(few).startswith("success drop 0.2")
+    assert guard.lost(few).endswith(f"> 0.1 is not excluded by 10 pairs, which takes {pairs_for(0.1)} or more")
+    assert guard.lost(judged(*[pair(True, True)] * 40)) == ""
+    assert guard.lost(judged(*[pair(True, True, same=10)] * 3)) == "", "the same actions lose nothing"
+    assert Guard.parse("cosine>=0.9").lost(few) == ""
+
+
+def test_what_is_shown_to_be_worse_is_refused_by_every_guard():
+    worse = judged(*[pair(True, False)] * 9)
+    assert Guard.parse("cosine>=-1").lost(worse) == "it does worse in pusht"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("success_drop>=0.1", "success_drop is guarded by <="),
+        ("success_drop<=0", "between 0 and 1"),
+        ("success_drop<=10", "between 0 and 1"),
+        ("succes_drop<=0.1", "did you mean 'success_drop'"),
+    ],
+)
+def test_a_wrong_limit_is_said_in_a_line(text, words):
+    with pytest.raises(UserError, match=words):
+        Guard.parse(text)
+
+
+def test_intervals_stay_within_what_a_rate_can_be():
+    assert paired_interval(5, 0, 5).low == -1.0
+    assert isinstance(paired_interval(0, 5, 5), Interval)

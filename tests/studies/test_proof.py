@@ -1,0 +1,191 @@
+"""What becomes of a ladder in a simulator: real episodes of a tiny policy, and every way in which they can end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from lerobot.envs.factory import make_env_config
+
+from strobe.errors import UserError
+from strobe.measure.episodes import judge
+from strobe.measure.guard import Guard
+from strobe.results.schema import Episode, EpisodePair, Ladder, Machine, Result, Rung, SubjectInfo
+from strobe.studies.episodes import CandidateFailed, Episodes
+from strobe.studies.ladder import AS_IT_IS
+from strobe.studies.optimize import SilentClimb
+from strobe.studies.proof import prove, started
+from strobe.subjects.loading import load_subject
+from strobe.treatments import catalogue
+from strobe.treatments.treatment import Variant
+
+VARIANTS = [Variant(AS_IT_IS), Variant("rung 1"), Variant("rung 2")]
+
+
+class Lines(SilentClimb):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def said(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture(scope="module")
+def env():
+    return make_env_config("pusht", episode_length=12)
+
+
+@pytest.fixture(scope="module")
+def subject(env):
+    return load_subject(policy_type="smolvla", size="tiny", env=env, overrides=["--device=cpu"])
+
+
+@pytest.fixture
+def episodes(env, subject):
+    made = Episodes(env, subject, Variant(AS_IT_IS), 2, seed=5)
+    yield made
+    made.close()
+
+
+def variant(name: str, text: str) -> Variant:
+    return Variant(name, tuple(catalogue.make(spec) for spec in catalogue.parse(text)))
+
+
+def test_an_exact_treatment_acts_the_same_to_the_bit_and_a_lossy_one_does_not(episodes):
+    lines = Lines()
+    exact, interrupted = episodes.against(variant("rung 1", "masks=once, prefix_cache=static"), lines)
+    assert not interrupted
+    assert exact is not None
+    assert [pair.seed for pair in exact.pairs] == [5, 6]
+    assert all(pair.baseline.ticks == pair.candidate.ticks == 12 for pair in exact.pairs)
+    lossy, _ = episodes.against(variant("rung 2", "policy.num_steps=1"), lines)
+    assert lossy is not None
+    assert lossy.kind == "too few"
+    assert exact.kind == "the same"
+    assert min(pair.largest_error for pair in lossy.pairs) > 0
+    assert [pair.baseline for pair in lossy.pairs] == [pair.baseline for pair in exact.pairs]
+    assert lines.lines[0].startswith("pair 1 of 2: pusht, seed 5: failure, reward ")
+    assert episodes.subject.policy.config.num_steps != 1, "what was on for an episode is off again"
+
+
+def test_ctrl_c_keeps_the_pairs_that_were_played(episodes, monkeypatch):
+    class Pressing(Lines):
+        def said(self, line: str) -> None:
+            raise KeyboardInterrupt
+
+    judged, interrupted = episodes.against(Variant("rung 1"), Pressing())
+    assert interrupted
+    assert judged is not None
+    assert (len(judged.pairs), judged.planned, judged.kind) == (1, 2, "the same")
+
+
+def test_a_candidate_that_fails_is_told_apart_from_a_simulator_that_does(episodes, monkeypatch):
+    play = episodes.simulator.__class__.play
+    monkeypatch.setattr(
+        "strobe.subjects.simulator.Simulator.play",
+        lambda self, task, seed: play(self, task, seed) if self is episodes.simulator else fails("no such shape"),
+    )
+    with pytest.raises(CandidateFailed, match="no such shape"):
+        episodes.against(Variant("rung 1"), Lines())
+    monkeypatch.setattr("strobe.subjects.simulator.Simulator.play", lambda *_: fails("no such file"))
+    episodes.played.clear()
+    with pytest.raises(UserError, match="no such file"):
+        episodes.against(Variant("rung 1"), Lines())
+
+
+def fails(words: str):
+    raise UserError(words)
+
+
+def test_a_guard_that_the_episodes_cannot_meet_is_refused_before_anything_runs(env, subject):
+    with pytest.raises(
+        UserError, match=r"success_drop<=0\.1 takes 26 pairs of episodes or more, even if all of them end"
+    ):
+        started(subject, env, 5, Guard.parse("success_drop<=0.1"))
+    started(subject, env, 30, Guard.parse("success_drop<=0.1")).close()
+
+
+@dataclass
+class Scripted:
+    """Episodes that end as planned: rung → pairs lost of 12, or what is raised."""
+
+    ends: dict[str, object]
+    interrupted: bool = False
+    asked: list[str] = field(default_factory=list)
+    environment: str = "pusht"
+
+    def against(self, candidate: Variant, _):
+        self.asked.append(candidate.name)
+        lost = self.ends[candidate.name]
+        if isinstance(lost, Exception):
+            raise lost
+        sides = {success: Episode(success=success, reward=0.0, best_reward=0.0, ticks=3) for success in (True, False)}
+        pairs = [
+            EpisodePair(
+                task="t", seed=n, baseline=sides[True], candidate=sides[n >= lost], same_ticks=0, largest_error=1.0
+            )
+            for n in range(12)
+        ]  # fmt: skip
+        judged = judge(pairs, baseline=AS_IT_IS, candidate=candidate.name, environment="pusht")
+        return judged, self.interrupted
+
+
+def proved(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: bool = False):
+    result = Result(
+        strobe_version="0", study="optimize", title="t",
+        subject=SubjectInfo(name="s", kind="s", source="here", parameters=1, weight_bytes=1, inputs=""),
+        machine=Machine(
+            system="s", cpu="c", cores=1, threads=1, memory_bytes=1, device="cpu", device_name="c"
+        ),
+    )  # fmt: skip
+
+    def climbed(refused=None) -> Ladder:
+        refused = refused or {}
+        rungs = [Rung(name=v.name, guarded=v.name not in refused, refused=refused.get(v.name, "")) for v in VARIANTS]
+        chosen = next(rung.name for rung in reversed(rungs) if rung.guarded)
+        return Ladder(target_hz=1, target_ms=1, guard=guard, met=True, ended="", chosen=chosen, rungs=rungs)
+
+    result.ladder = climbed()
+    scripted = Scripted(ends, interrupted)
+    prove(result, VARIANTS, scripted, Guard.parse(guard), climbed, Lines())  # type: ignore[arg-type]
+    return result, scripted.asked
+
+
+def test_the_highest_rung_stays_where_nothing_speaks_against_it():
+    result, asked = proved({"rung 2": 0})
+    assert (result.ladder.chosen, asked) == ("rung 2", ["rung 2"])
+    assert [one.kind for one in result.episodes] == ["no difference shown"]
+
+
+def test_what_does_worse_is_refused_and_the_next_one_below_is_played():
+    result, asked = proved({"rung 2": 9, "rung 1": 1})
+    assert (result.ladder.chosen, asked) == ("rung 1", ["rung 2", "rung 1"])
+    assert result.ladder.rungs[2].refused == "it does worse in pusht"
+    result, asked = proved({"rung 2": 9, "rung 1": 9})
+    assert result.ladder.chosen == AS_IT_IS
+
+
+def test_a_drop_that_is_not_excluded_counts_only_where_the_guard_asks():
+    assert proved({"rung 2": 2})[0].ladder.chosen == "rung 2"
+    result, _ = proved({"rung 2": 2, "rung 1": 0}, "success_drop<=0.25")
+    assert result.ladder.chosen == "rung 1"
+    assert "is not excluded by 12 pairs" in result.ladder.rungs[2].refused
+
+
+def test_a_rung_whose_episodes_fail_is_refused_and_a_simulator_that_fails_costs_no_rung():
+    result, _ = proved({"rung 2": CandidateFailed("the environment 'pusht' failed"), "rung 1": 0})
+    assert result.ladder.chosen == "rung 1"
+    assert result.ladder.rungs[2].refused == "the environment 'pusht' failed"
+    result, _ = proved({"rung 2": UserError("it does not start alike")})
+    assert result.ladder.chosen == "rung 2"
+    assert result.notes == ["no paired episodes: it does not start alike"]
+
+
+def test_what_was_not_shown_is_not_promised():
+    result, asked = proved({"rung 2": UserError("it does not start alike")}, "success_drop<=0.25")
+    assert (result.ladder.chosen, asked) == (AS_IT_IS, ["rung 2"])
+    result, asked = proved({"rung 2": 6}, "success_drop<=0.25", interrupted=True)
+    assert (result.ladder.chosen, result.status, asked) == (AS_IT_IS, "interrupted", ["rung 2"])
+    assert result.ladder.rungs[1].refused == "no episodes show what it loses"
+    result, _ = proved({"rung 2": 0}, interrupted=True)
+    assert (result.ladder.chosen, result.status) == ("rung 2", "interrupted")
