@@ -49,10 +49,12 @@ def judged(*pairs: EpisodePair):
 def test_a_verdict_is_finite_holds_its_estimate_and_turns_with_its_sides(pairs):
     one = judged(*pairs)
     assert one.success_interval.low <= one.success <= one.success_interval.high
-    assert one.reward_interval.low <= one.reward <= one.reward_interval.high
+    if one.reward_interval is not None:
+        assert one.reward_interval.low <= one.reward <= one.reward_interval.high
     assert all(map(math.isfinite, (one.reward, one.possible_drop, one.success)))
     assert one.success == pytest.approx(one.candidate_success - one.baseline_success)
     assert 0 <= one.possible_drop <= 1
+    assert (one.reward_interval is None) == (len(pairs) < 6)
     if len(pairs) < 6:
         assert one.kind == "too few"
     turned = judged(*(p.model_copy(update={"baseline": p.candidate, "candidate": p.baseline}) for p in pairs))

@@ -277,7 +277,7 @@ paired_episodes = st.builds(
     success_interval=intervals,
     possible_drop=st.floats(0, 1),
     reward=NUMBER,
-    reward_interval=intervals,
+    reward_interval=maybe(intervals),
     broken=TEXT,
     sentence=TEXT,
 )

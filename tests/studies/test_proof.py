@@ -130,7 +130,7 @@ class Scripted:
         return judged, self.interrupted
 
 
-def proved(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: bool = False):
+def proved(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: bool = False, top: int = 2):
     result = Result(
         strobe_version="0", study="optimize", title="t",
         subject=SubjectInfo(name="s", kind="s", source="here", parameters=1, weight_bytes=1, inputs=""),
@@ -145,7 +145,7 @@ def proved(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: boo
         chosen = next(rung.name for rung in reversed(rungs) if rung.guarded)
         return Ladder(target_hz=1, target_ms=1, guard=guard, met=True, ended="", chosen=chosen, rungs=rungs)
 
-    result.ladder = climbed()
+    result.ladder = climbed({variant.name: "guard" for variant in VARIANTS[top + 1 :]})
     scripted = Scripted(ends, interrupted)
     prove(result, VARIANTS, scripted, Guard.parse(guard), climbed, Lines())  # type: ignore[arg-type]
     return result, scripted.asked
@@ -189,3 +189,9 @@ def test_what_was_not_shown_is_not_promised():
     assert result.ladder.rungs[1].refused == "no episodes show what it loses"
     result, _ = proved({"rung 2": 0}, interrupted=True)
     assert (result.ladder.chosen, result.status) == ("rung 2", "interrupted")
+
+
+def test_a_ladder_without_a_rung_has_nothing_to_play_and_says_so():
+    result, asked = proved({}, top=0)
+    assert asked == []
+    assert result.notes == ["no paired episodes: the ladder has no rung to play"]

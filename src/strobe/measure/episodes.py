@@ -38,12 +38,13 @@ def judge(
     success_interval = paired_interval(lost, won, count)
     differences = np.array([pair.candidate.reward - pair.baseline.reward for pair in pairs])
     reward, low, high, reached = centre(differences, LEVEL)
-    reward_interval = Interval(low=low, high=high, level=reached)
+    enough = count >= FEWEST_PAIRS
+    reward_interval = Interval(low=low, high=high, level=reached) if enough else None
     succeeded = any(pair.baseline.success or pair.candidate.success for pair in pairs)
     decisive = success_interval if succeeded else reward_interval
     if all(pair.same for pair in pairs):
         kind = "the same"
-    elif count < FEWEST_PAIRS:
+    elif decisive is None or not enough:
         kind = "too few"
     elif decisive.low > 0 or decisive.high < 0:
         kind = "better" if decisive.low > 0 else "worse"
@@ -105,11 +106,9 @@ def _sentence(judged: PairedEpisodes) -> str:
         f"({100 * ends.level:.3g} % interval)"
     )
     if judged.by == "reward":
-        ends = judged.reward_interval
-        shown = (
-            f"neither ever succeeded; reward {judged.reward:+.4g} [{ends.low:+.4g}, {ends.high:+.4g}] "
-            f"({100 * ends.level:.3g} % interval)"
-        )
+        shown = f"neither ever succeeded; reward {judged.reward:+.4g}"
+        if (ends := judged.reward_interval) is not None:
+            shown += f" [{ends.low:+.4g}, {ends.high:+.4g}] ({100 * ends.level:.3g} % interval)"
     names = f"{judged.candidate} against {judged.baseline}"
     if judged.kind == "the same":
         return f"{names}: every action is the same to the bit {where} ({seen})"

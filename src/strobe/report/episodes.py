@@ -35,7 +35,7 @@ def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
     found = []
     for index, one in enumerate(judged):
         title = f"Paired episodes: {units.plain(one.candidate)} against {units.plain(one.baseline)}"
-        said = [ABOUT, f"{units.plain(one.sentence)}.", _ends(one), _same(one)]
+        said = [ABOUT, _ends(one), _same(one)]
         said += [f"Refused: {units.plain(one.broken)}."] if one.broken else []
         if len(one.pairs) < one.planned:
             said.append(f"Interrupted: {len(one.pairs)} of {one.planned} pairs were played.")
@@ -59,10 +59,9 @@ def _sides(one: PairedEpisodes) -> Table:
     ):
         means = [units.number(_mean(sides, of)) for of in (_reward, _best, _ticks)]
         rows.append(Row([units.plain(name), units.percent(share), *means]))
-    level = f"{100 * one.success_interval.level:.3g}"
     rows.append(Row(["difference", f"{100 * one.success:+.0f} points", f"{one.reward:+.4g}", None, None]))
     ends = [_points(one.success_interval), _span(one.reward_interval), None, None]
-    return Table(columns, [*rows, Row([f"{level} % interval of it", *ends])])
+    return Table(columns, [*rows, Row(["95 % interval of it", *ends])])
 
 
 def _pairs(one: PairedEpisodes) -> Table:
@@ -126,9 +125,10 @@ def _same(one: PairedEpisodes) -> str:
     if same == len(one.pairs):
         return "Every action of every pair is the same to the bit."
     apart = max(pair.largest_error for pair in one.pairs)
+    some = f"In {same} every action is the same to the bit; in the others two" if same else "Two"
     return (
-        f"In {same} of them every action is the same to the bit; in the others actions of one tick are up to "
-        f"{apart:.3g} apart, in the action's own units: what the simulator answers to a small difference makes it grow."
+        f"{some} actions of one tick are up to {apart:.3g} apart, in the action's own units: what the simulator "
+        "answers to a small difference makes it grow."
     )
 
 
@@ -156,5 +156,7 @@ def _points(interval: Interval) -> str:
     return f"{100 * interval.low:+.0f} to {100 * interval.high:+.0f}"
 
 
-def _span(interval: Interval) -> str:
+def _span(interval: Interval | None) -> str | None:
+    if interval is None:
+        return None
     return f"{interval.low:+.4g} to {interval.high:+.4g}"

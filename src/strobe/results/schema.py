@@ -255,7 +255,7 @@ class PairedEpisodes(Data):
     success_interval: Interval
     possible_drop: Finite = Field(description="loss of success rate that these pairs do not exclude, 0 to 1")
     reward: Finite = Field(description="centre of the pairs' differences in reward")
-    reward_interval: Interval
+    reward_interval: Interval | None = Field(description="of it; None with fewer than six pairs")
     broken: str = Field(default="", description="what speaks against the candidate, in words; '' where nothing does")
     sentence: str = Field(description="the verdict in words, with its numbers")
 

@@ -56,6 +56,8 @@ def prove(
         climbed: the ladder, ``refused`` being told: rung → what the episodes have against it.
     """
     refused: dict[str, str] = {}
+    if result.ladder is not None and result.ladder.chosen == AS_IT_IS:
+        result.notes.append("no paired episodes: the ladder has no rung to play")
     while result.ladder is not None and (name := result.ladder.chosen) != AS_IT_IS:
         rung = next(variant for variant in variants if variant.name == name)
         watching.stage(f"paired episodes in {episodes.environment}: {AS_IT_IS}, {name}")
@@ -65,6 +67,7 @@ def prove(
             judged, interrupted = episodes.against(rung, watching)
         except CandidateFailed as error:
             refused[name] = str(error)
+            watching.said(f"{name} is refused: {error}")
         except UserError as error:  # the simulator's fault says nothing of any rung, and must not cost the ladder
             result.notes.append(f"no paired episodes: {error}")
         if judged is not None:
