@@ -119,6 +119,8 @@ class Scripted:
         lost = self.ends[candidate.name]
         if isinstance(lost, Exception):
             raise lost
+        if lost is None:
+            return None, True
         sides = {success: Episode(success=success, reward=0.0, best_reward=0.0, ticks=3) for success in (True, False)}
         pairs = [
             EpisodePair(
@@ -189,6 +191,12 @@ def test_what_was_not_shown_is_not_promised():
     assert result.ladder.rungs[1].refused == "no episodes show what it loses"
     result, _ = proved({"rung 2": 0}, interrupted=True)
     assert (result.ladder.chosen, result.status) == ("rung 2", "interrupted")
+
+
+def test_ctrl_c_before_the_first_pair_leaves_the_ladder_and_a_note():
+    result, _ = proved({"rung 2": None})
+    assert (result.ladder.chosen, result.status, result.episodes) == ("rung 2", "interrupted", [])
+    assert result.notes == ["no paired episodes: interrupted before the first pair was played"]
 
 
 def test_a_ladder_without_a_rung_has_nothing_to_play_and_says_so():

@@ -75,6 +75,8 @@ def prove(
             result.episodes.append(judged)
             refused |= {name: judged.broken} if judged.broken else {}
             watching.said(judged.sentence)
+        elif interrupted:
+            result.notes.append("no paired episodes: interrupted before the first pair was played")
         unknown = judged is None and name not in refused
         if (interrupted or unknown) and guard.success_drop is not None:
             refused = {variant.name: "no episodes show what it loses" for variant in variants[1:]} | refused
