@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import logging
 import os
 import warnings
 from collections.abc import Iterator
-from unittest import mock
 
 # Said on every load and nothing the user could act on.
 _CHATTER = (
@@ -48,7 +46,8 @@ def quiet() -> Iterator[list[str]]:
     for logger in libraries:
         logger.handlers, logger.propagate = [logging.NullHandler()], False
     try:
-        with mock.patch.object(builtins, "print", return_value=None), warnings.catch_warnings():
+        # Not builtins.print: numba, which LIBERO imports, keeps the one that it finds.
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.showwarning = lambda *_, **__: None  # for those who turn their own warnings on again
             yield collector.notes
