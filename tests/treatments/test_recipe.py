@@ -179,6 +179,8 @@ def test_the_guard_is_the_recipes_or_what_it_recorded() -> None:
     assert not recorded.holds(agreement(0.97))
     assert guard_of(recipe("act", spec, agreement=agreement(1.0))).holds(agreement(1 - 5e-7))
     assert str(guard_of(recipe("act", spec))) == DEFAULT
+    episodes = guard_of(recipe("act", spec, guard="success_drop<=0.1", agreement=agreement(0.99)))
+    assert episodes == recorded, "loading plays no episodes, and must not let any actions pass for it"
 
 
 def test_a_guard_holds_where_all_its_conditions_do() -> None:

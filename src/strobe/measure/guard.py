@@ -64,6 +64,11 @@ class Guard:
         return ""
 
     @property
+    def on_actions(self) -> bool:
+        """Whether any limit is one on the actions themselves."""
+        return any(name != DROP for name, _ in self.limits)
+
+    @property
     def success_drop(self) -> float | None:
         """The loss of success rate that paired episodes must exclude, 0 to 1; None where it does not matter."""
         return dict(self.limits).get(DROP)

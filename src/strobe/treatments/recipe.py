@@ -36,12 +36,12 @@ def load(path: Path | str) -> Recipe:
 
 
 def guard_of(recipe: Recipe) -> Guard:
-    """What the recipe demands of the agreement; without a guard, about what it recorded, else `DEFAULT`.
+    """What the recipe demands of the actions; without a guard on them, about what it recorded, else `DEFAULT`.
 
     What was recorded was so on other observations, maybe on another machine: twice its distance from 1 is allowed.
     """
-    if recipe.guard:
-        return Guard.parse(recipe.guard)
+    if recipe.guard and (guard := Guard.parse(recipe.guard)).on_actions:
+        return guard
     if recipe.agreement is None:
         return Guard.parse(DEFAULT)
     return Guard((("cosine", 1 - 2 * (1 - recipe.agreement.cosine) - 1e-6),))
