@@ -181,7 +181,7 @@ def test_paired_episodes_stand_beside_the_actions(tmp_path):
     assert "difference" in text
     assert "+0 points" in text
     assert "up to 0.25 apart" in text
-    assert "no difference shown in 12 paired episodes of pusht: success 83 % against 83 %" in text
+    assert "no difference shown in 12 paired episodes of pusht: success 83.3 % against 83.3 %" in text
     assert "PAIR BY PAIR" not in text
     page = html.render(result)
     assert "pair by pair" in page
@@ -201,7 +201,7 @@ def test_a_rung_that_loses_episodes_is_refused_and_warned_of():
     assert "Refused: it does worse in pusht." in said(result)
     found = {finding.rule: finding for finding in advise(result)}
     assert found["episodes-worse"].level == "warning"
-    assert "success 33 % against 100 %" in found["episodes-worse"].seen
+    assert "success 33.3 % against 100 %" in found["episodes-worse"].seen
 
 
 def test_episodes_that_ended_early_or_never_succeed_say_so():

@@ -102,7 +102,7 @@ def _sentence(judged: PairedEpisodes) -> str:
     seen = f"success {_percent(judged.candidate_success)} against {_percent(judged.baseline_success)}"
     ends = judged.success_interval
     shown = (
-        f"{seen}, {100 * judged.success:+.0f} points [{100 * ends.low:+.0f}, {100 * ends.high:+.0f}] "
+        f"{seen}, {100 * judged.success:+.3g} points [{100 * ends.low:+.3g}, {100 * ends.high:+.3g}] "
         f"({100 * ends.level:.3g} % interval)"
     )
     if judged.by == "reward":
@@ -120,4 +120,4 @@ def _sentence(judged: PairedEpisodes) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return f"{100 * share:.3g} %"

@@ -14,7 +14,8 @@ from strobe.results.schema import Episode, EpisodePair, Interval, PairedEpisodes
 KEY = "episodes"
 ABOUT = (
     "Pairs of episodes from the same starts with the same noise, played as lerobot-eval plays them, one at a time. "
-    "Reward is the sum over an episode; its difference is the centre of the pairs' differences."
+    "Reward is the sum over an episode, which may end with the success: then more of it is not better. Its difference "
+    "is the centre of the pairs' differences."
 )
 # How a pair ended → its name and colour.
 ENDS: dict[tuple[bool, bool], tuple[str, str]] = {
@@ -59,7 +60,7 @@ def _sides(one: PairedEpisodes) -> Table:
     ):
         means = [units.number(_mean(sides, of)) for of in (_reward, _best, _ticks)]
         rows.append(Row([units.plain(name), units.percent(share), *means]))
-    rows.append(Row(["difference", f"{100 * one.success:+.0f} points", f"{one.reward:+.4g}", None, None]))
+    rows.append(Row(["difference", f"{100 * one.success:+.3g} points", f"{one.reward:+.4g}", None, None]))
     ends = [_points(one.success_interval), _span(one.reward_interval), None, None]
     return Table(columns, [*rows, Row(["95 % interval of it", *ends])])
 
@@ -153,7 +154,7 @@ def _ticks(side: Episode) -> float:
 
 
 def _points(interval: Interval) -> str:
-    return f"{100 * interval.low:+.0f} to {100 * interval.high:+.0f}"
+    return f"{100 * interval.low:+.3g} to {100 * interval.high:+.3g}"
 
 
 def _span(interval: Interval | None) -> str | None:
