@@ -87,6 +87,13 @@ def test_a_candidate_that_fails_is_told_apart_from_a_simulator_that_does(episode
     )
     with pytest.raises(CandidateFailed, match="no such shape"):
         episodes.against(Variant("rung 1"), Lines())
+
+    class Breaks:
+        def apply(self, _):
+            raise RuntimeError("no such\nkernel")
+
+    with pytest.raises(CandidateFailed, match="RuntimeError: no such kernel"):
+        episodes.against(Variant("rung 1", (Breaks(),)), Lines())  # type: ignore[arg-type]
     monkeypatch.setattr("strobe.subjects.simulator.Simulator.play", lambda *_: fails("no such file"))
     episodes.played.clear()
     with pytest.raises(UserError, match="no such file"):

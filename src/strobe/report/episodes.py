@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
-from strobe.results.schema import Episode, EpisodePair, Interval, PairedEpisodes
+from strobe.results.schema import EpisodePair, Interval, PairedEpisodes
 
 KEY = "episodes"
 ABOUT = (
@@ -58,7 +58,8 @@ def _sides(one: PairedEpisodes) -> Table:
         (one.baseline, one.baseline_success, [pair.baseline for pair in one.pairs]),
         (one.candidate, one.candidate_success, [pair.candidate for pair in one.pairs]),
     ):
-        means = [units.number(_mean(sides, of)) for of in (_reward, _best, _ticks)]
+        figures = ("reward", "best_reward", "ticks")
+        means = [units.number(fmean(getattr(side, figure) for side in sides)) for figure in figures]
         rows.append(Row([units.plain(name), units.percent(share), *means]))
     rows.append(Row(["difference", f"{100 * one.success:+.3g} points", f"{one.reward:+.4g}", None, None]))
     ends = [_points(one.success_interval), _span(one.reward_interval), None, None]
@@ -135,22 +136,6 @@ def _same(one: PairedEpisodes) -> str:
 
 def _ended(pair: EpisodePair) -> tuple[bool, bool]:
     return pair.baseline.success, pair.candidate.success
-
-
-def _mean(sides: Sequence[Episode], of: Callable[[Episode], float]) -> float:
-    return fmean(map(of, sides))
-
-
-def _reward(side: Episode) -> float:
-    return side.reward
-
-
-def _best(side: Episode) -> float:
-    return side.best_reward
-
-
-def _ticks(side: Episode) -> float:
-    return float(side.ticks)
 
 
 def _points(interval: Interval) -> str:

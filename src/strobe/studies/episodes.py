@@ -108,8 +108,11 @@ class Episodes:
         before = self.played[task, seed]
         try:
             after = self._with(candidate, lambda: other.play(task, seed))
-        except UserError as error:
-            raise CandidateFailed(str(error)) from error
+        except Exception as error:  # whatever a treatment raises must not cost the ladder
+            words = " ".join(str(error).split())[:300]
+            raise CandidateFailed(
+                words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
+            ) from error
         if before.start != after.start:
             raise UserError(f"{self.environment} does not start alike from the same seed ({seed}): no pairs")
         return EpisodePair(
