@@ -82,12 +82,12 @@ def test_paired_episodes_judge_the_treated_policy(tmp_path, capsys):
     folder = only(tmp_path)
     result = store.load(folder)
     (judged,) = result.episodes
-    assert (judged.baseline, judged.candidate, judged.environment) == ("as it is", "rung 1", "pusht")
+    assert (judged.baseline, judged.candidate, judged.environment) == ("as it is", "rung 1", "PushT-v0")
     assert (len(judged.pairs), judged.kind, judged.broken) == (3, "too few", "")
     assert min(pair.largest_error for pair in judged.pairs) > 0
     recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
     assert recipe["episodes"] == {
-        "environment": "pusht", "pairs": 3, "success": 0.0, "baseline_success": 0.0, "same": 0,
+        "environment": "PushT-v0", "pairs": 3, "success": 0.0, "baseline_success": 0.0, "same": 0,
         "possible_drop": pytest.approx(judged.possible_drop),
     }  # fmt: skip
     out, err = capsys.readouterr()

@@ -59,9 +59,9 @@ class Episodes:
 
     @property
     def environment(self) -> str:
-        """The simulator in words."""
-        task = getattr(self.env, "task", None)
-        name = self.env.type if not task or self.env.type in task.lower() else f"{self.env.type} {task}"
+        """The simulator in words: 'PushT-v0', 'metaworld drawer-close-v3', 'libero_spatial (10 tasks)'."""
+        kind, task = self.env.type, self.env.task
+        name = kind if not task else task if kind in task.lower() else f"{kind} {task}"
         return name if len(self.tasks) == 1 else f"{name} ({len(self.tasks)} tasks)"
 
     def against(self, candidate: Variant, watching: Watching) -> tuple[PairedEpisodes | None, bool]:
