@@ -194,6 +194,15 @@ def test_paired_episodes_stand_beside_the_actions(tmp_path):
     assert "episodes-say-little" in {finding.rule for finding in advise(result)}
 
 
+def test_rewards_as_large_as_a_float_can_be_leave_a_page():
+    result = climbed()
+    result.episodes = [played("SLWFSS")]
+    for index, pair in enumerate(result.episodes[0].pairs):
+        pair.baseline.reward, pair.candidate.reward = 1.7e308 * (-1) ** index, 1.7e308 * (-1) ** (index // 2)
+    assert "Reward of each pair" in html.render(result)
+    assert "PAIRED EPISODES" in said(result)
+
+
 def test_a_rung_that_loses_episodes_is_refused_and_warned_of():
     result = climbed(chosen="rung 1")
     result.episodes = [played("LLLLLLLLSSSS", broken="it does worse in pusht")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
 from strobe.report import units
@@ -59,7 +58,8 @@ def _sides(one: PairedEpisodes) -> Table:
         (one.candidate, one.candidate_success, [pair.candidate for pair in one.pairs]),
     ):
         figures = ("reward", "best_reward", "ticks")
-        means = [units.number(fmean(getattr(side, figure) for side in sides)) for figure in figures]
+        # Divided before they are added: no sum of rewards may leave the range of a float.
+        means = [units.number(sum(getattr(side, figure) / len(sides) for side in sides)) for figure in figures]
         rows.append(Row([units.plain(name), units.percent(share), *means]))
     rows.append(Row(["difference", f"{100 * one.success:+.3g} points", f"{one.reward:+.4g}", None, None]))
     ends = [_points(one.success_interval), _span(one.reward_interval), None, None]
@@ -100,15 +100,13 @@ def _rewards(one: PairedEpisodes) -> Plot:
             )
     every = [side.reward for pair in one.pairs for side in (pair.baseline, pair.candidate)]
     low, high = min(every), max(every)
-    room = 0.05 * (high - low) or 1.0
-    ends = [low - room, high + room]
-    equal = {"type": "line", "x0": ends[0], "y0": ends[0], "x1": ends[1], "y1": ends[1]}
+    equal = {"type": "line", "x0": low, "y0": low, "x1": high, "y1": high}
     layout = {
         "height": 420,
         "showlegend": True,
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        "xaxis": {"title": {"text": f"reward, {text(one.baseline)}"}, "range": ends},
-        "yaxis": {"title": {"text": f"reward, {text(one.candidate)}"}, "range": ends},
+        "xaxis": {"title": {"text": f"reward, {text(one.baseline)}"}},
+        "yaxis": {"title": {"text": f"reward, {text(one.candidate)}"}},
         "shapes": [{**equal, "layer": "below", "line": {"dash": "dot", "width": 1, "color": OTHER}}],
     }
     caption = "A dot for each pair of episodes; on the dotted line both got the same reward."
