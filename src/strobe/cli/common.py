@@ -105,6 +105,11 @@ class RunConfig:
     # Limits at which findings fire, e.g. --thresholds.backbone_dominates=0.7
     thresholds: Thresholds = field(default_factory=Thresholds)
 
+    @property
+    def plays(self) -> bool:
+        """Whether --env is where episodes are played: then the inputs may come from --dataset all the same."""
+        return False
+
 
 def read_flags[C: RunConfig](
     config_class: type[C], argv: Sequence[str], extra: Sequence[str] = ()
@@ -121,8 +126,7 @@ def read_flags[C: RunConfig](
         _check_model(flags, config)
     else:
         _check_policy(flags, config)
-    in_episodes = getattr(getattr(config, "eval", None), "n_episodes", 0)  # then --env is where they are played
-    if config.dataset is not None and config.env is not None and not in_episodes:
+    if config.dataset is not None and config.env is not None and not config.plays:
         raise UserError("inputs come from --dataset or from --env, not both")
     if config.image_size is not None:
         size_of(config.image_size)

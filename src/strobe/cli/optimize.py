@@ -95,6 +95,10 @@ class OptimizeConfig(RunConfig):
     # Also write the recipe there.
     recipe_out: Path | None = None
 
+    @property
+    def plays(self) -> bool:
+        return self.eval.n_episodes > 0
+
 
 def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
@@ -184,7 +188,7 @@ def aim_of(config: OptimizeConfig) -> Any:
         start=tuple(_treatments("start", config.start)),
         everything=config.all,
         time_limit=config.time_limit,
-        env=config.env if config.eval.n_episodes else None,
+        env=config.env if config.plays else None,
         episodes=config.eval.n_episodes,
     )
 
