@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from strobe.measure.components import components, iterations
 from strobe.measure.sampling import Budget, collect
 from strobe.measure.verdicts import paired_verdict
-from strobe.results.schema import Component
+from strobe.results.measurement import Component
 from strobe.subjects.subject import ITERATION
 from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached, Hook

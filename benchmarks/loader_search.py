@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="a dataset to load instead of recording one")
     arguments = parser.parse_args()
     seconds = arguments.seconds or (2.0 if arguments.quick else 20.0)
-    from strobe.studies import loading
+    from strobe.studies.dataloader import process as loading
 
     loading.warm_up()
     with tempfile.TemporaryDirectory() as temporary:
@@ -51,7 +51,15 @@ def recorded(root: Path, quick: bool) -> Path:
 
 def compared(kind: str, root: Path, seconds: float) -> dict[str, float | str]:
     """The search and the grid for one policy, on the same candidates, each from cold workers."""
-    from strobe.studies.dataloader import Bench, Options, candidates, cores_here, facts_of, read_through, searched
+    from strobe.studies.dataloader.search import (
+        Bench,
+        Options,
+        candidates,
+        cores_here,
+        facts_of,
+        read_through,
+        searched,
+    )
     from strobe.subjects.train_config import train_config
     from strobe.subjects.train_data import backends_here, settings_of
 

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from strobe.cli.live import Live
 from strobe.measure.sampling import Budget
-from strobe.results.schema import Measurement
+from strobe.results.measurement import Measurement
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
 from strobe.subjects.anatomies import pi

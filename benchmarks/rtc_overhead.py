@@ -20,8 +20,8 @@ from rich.table import Table
 from strobe.measure.sampling import Budget, collect
 from strobe.measure.verdicts import paired_verdict
 from strobe.subjects.loading import load_subject
-from strobe.treatments.closed_form import ClosedFormGuidance
-from strobe.treatments.rtc import RealTimeChunking, WithoutRealTimeChunking
+from strobe.treatments.flow.closed_form import ClosedFormGuidance
+from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking
 from strobe.treatments.treatment import Variant
 
 BAR = 1.02

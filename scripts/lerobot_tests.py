@@ -23,12 +23,12 @@ from typing import Any
 import pytest
 from lerobot.policies.rtc.modeling_rtc import RTCProcessor
 
-from strobe.results.schema import SubjectInfo
+from strobe.results.subject import SubjectInfo
 from strobe.subjects import inputs, policies, tiny
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.standins import stand_ins
 from strobe.treatments import catalogue
-from strobe.treatments.closed_form import ClosedFormGuidance, Guidance
+from strobe.treatments.flow.closed_form import ClosedFormGuidance, Guidance
 from strobe.treatments.treatment import Treatment, Variant
 
 TESTS = (

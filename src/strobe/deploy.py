@@ -26,8 +26,8 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
 from strobe.errors import UserError, nearest
+from strobe.results.comparison import Agreement
 from strobe.results.recipe import Recipe
-from strobe.results.schema import Agreement
 from strobe.studies.compare import agree
 from strobe.subjects import inputs, policies
 from strobe.subjects.policy_subject import PolicySubject

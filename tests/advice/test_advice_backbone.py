@@ -7,13 +7,14 @@ import time
 
 import pytest
 import torch
-from advice_results import measured, result, rules
+from support.advice_results import measured, result, rules
 
 from strobe.advice import Thresholds, advise, backbone
 from strobe.cli.main import main
 from strobe.measure.sampling import Budget
 from strobe.results import store
-from strobe.results.schema import Blocks, GapCause, Gaps, Memory, OperatorProfile
+from strobe.results.measurement import Blocks, Memory
+from strobe.results.profiles import GapCause, Gaps, OperatorProfile
 from strobe.studies.breakdown import breakdown
 from strobe.studies.measuring import Options
 from strobe.subjects.loading import load_model

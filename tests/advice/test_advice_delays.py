@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from advice.advice_results import compared, measured, result, rules
+from support.advice_results import compared, measured, result, rules
 
-from strobe.results.schema import Comparison, Interval, Measurement, Verdict
+from strobe.results.comparison import Comparison, Verdict
+from strobe.results.data import Interval
+from strobe.results.measurement import Measurement
 
 PARTS = {"forward": 40.0, "forward/backbone": 26.0, "forward/encoder": 10.0, "backward": 55.0}
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from advice_results import N, measured, result, rules
+from support.advice_results import N, measured, result, rules
 
-from strobe.results.schema import Comparison, GradientAgreement, Interval, Memory, Result, Verdict
+from strobe.results.answer import Result
+from strobe.results.comparison import Comparison, GradientAgreement, Verdict
+from strobe.results.data import Interval
+from strobe.results.measurement import Memory
 
 PARTS = {"forward": 40.0, "backward": 50.0, "optimizer": 5.0}
 STEP: dict[str, Any] = {"batch size": 8}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from results.any_loader import rate, starved
+from support.any_loader import rate, starved
 
-from strobe.advice.loading import advise_loading
+from strobe.advice.dataloader import advise_loading
 from strobe.results.dataloader import Dataloader, Encoding, Need, Recommendation, StartUp
 
 

@@ -1,7 +1,7 @@
 import pytest
-from advice_results import measured, result, rules
+from support.advice_results import measured, result, rules
 
-from strobe.results.schema import Result
+from strobe.results.answer import Result
 
 
 def on_device(host: float, *, clock: str = "device") -> Result:

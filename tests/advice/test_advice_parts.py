@@ -1,5 +1,5 @@
 import pytest
-from advice_results import measured, result, rules
+from support.advice_results import measured, result, rules
 
 from strobe.advice import Thresholds
 

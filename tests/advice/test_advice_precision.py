@@ -1,7 +1,9 @@
 import pytest
-from advice_results import N, measured, result, rules
+from support.advice_results import N, measured, result, rules
 
-from strobe.results.schema import Agreement, Comparison, Interval, Result, Verdict
+from strobe.results.answer import Result
+from strobe.results.comparison import Agreement, Comparison, Verdict
+from strobe.results.data import Interval
 
 
 def run(

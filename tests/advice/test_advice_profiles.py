@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from advice_results import measured, result, rules
+from support.advice_results import measured, result, rules
 
-from strobe.results.schema import GapCause, Gaps, LongGap, OperatorProfile, PythonFunction, PythonProfile
+from strobe.results.profiles import GapCause, Gaps, LongGap, OperatorProfile, PythonFunction, PythonProfile
 
 MINE = {"device-idle", "host-delay", "many-small-operators", "python-time"}
 

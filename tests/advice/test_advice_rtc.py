@@ -1,10 +1,11 @@
 from typing import Any
 
 import pytest
-from advice_results import compared, measured, result, rules
+from support.advice_results import compared, measured, result, rules
 
 from strobe.advice import Thresholds
-from strobe.results.schema import Measurement, Result
+from strobe.results.answer import Result
+from strobe.results.measurement import Measurement
 
 
 def plain(base: float = 80.0, **fields: Any) -> Measurement:

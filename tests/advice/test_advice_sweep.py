@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from report import example_sweeps as sweeps
+from support import example_sweeps as sweeps
 
 from strobe.advice.sweep import advise_sweep
-from strobe.results.schema import Finding
+from strobe.results.finding import Finding
 from strobe.results.sweep import Axis, Cell, PartFigure, Row, Sweep
 
 BATCH = Axis(name="batch_size", values=["8", "16", "32"], numbers=[8, 16, 32], unit="samples")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from advice_results import measured, result
+from support.advice_results import measured, result
 
 from strobe.advice import Thresholds, advise
-from strobe.results.schema import LoaderPart, LoaderWorker, Rank, Result, Stall, Training
+from strobe.results.answer import Result
+from strobe.results.training import LoaderPart, LoaderWorker, Rank, Stall, Training
 
 HEALTHY = {"data": 2.0, "images to floats": 1.0, "preprocessing": 1.0, "forward": 30.0, "forward/backbone": 20.0,
            "forward/encoder": 9.0, "backward": 55.0, "backward/backbone": 36.0, "backward/encoder": 17.0,

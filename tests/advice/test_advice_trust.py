@@ -1,5 +1,5 @@
 import pytest
-from advice_results import compared, measured, result, rules
+from support.advice_results import compared, measured, result, rules
 
 
 @pytest.mark.parametrize(("ms", "fires"), [(2.0, False), (2.1, True)])

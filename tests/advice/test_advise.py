@@ -4,12 +4,16 @@ from typing import Any, get_args
 
 import draccus
 import pytest
-from advice_results import compared, measured, result, summary
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.advice_results import compared, measured, result, summary
 
 from strobe.advice import Thresholds, advise
-from strobe.results.schema import Component, Finding, Measurement, Result, Samples, Verdict
+from strobe.results.answer import Result
+from strobe.results.comparison import Verdict
+from strobe.results.data import Samples
+from strobe.results.finding import Finding
+from strobe.results.measurement import Component, Measurement
 
 
 def test_a_healthy_result_has_no_warnings():

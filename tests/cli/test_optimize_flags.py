@@ -11,7 +11,7 @@ import yaml
 from strobe.cli.main import main
 from strobe.cli.optimize import OptimizeConfig, aim_of, read
 from strobe.results import store
-from strobe.results.schema import Ceiling
+from strobe.results.machine import Ceiling
 
 TINY = ["optimize", "--policy.type=act", "--policy.size=tiny"]
 

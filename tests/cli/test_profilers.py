@@ -15,9 +15,9 @@ import torch
 from strobe.cli.main import main
 from strobe.report import html, markdown
 from strobe.results import store
-from strobe.studies import operators, python_profile
 from strobe.studies.measuring import Options
-from strobe.studies.python_profile import functions_of, place
+from strobe.studies.profilers import operators, python_profile
+from strobe.studies.profilers.python_profile import functions_of, place
 from strobe.treatments.treatment import Variant
 
 TINY = ["--policy.size=tiny", "--iterations=6", "--skip_counting", "--threads=1"]

@@ -12,8 +12,8 @@ from strobe.cli import breakdown, compare
 from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.results import store
+from strobe.results.answer import Result
 from strobe.results.recipe import Recipe, dump
-from strobe.results.schema import Result
 from strobe.sweeps import grid
 from strobe.treatments.catalogue import ENTRIES
 

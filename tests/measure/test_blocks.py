@@ -7,7 +7,7 @@ import pytest
 
 from strobe.measure.blocks import blocks
 from strobe.measure.statistics import summarise
-from strobe.results.schema import Component
+from strobe.results.measurement import Component
 
 
 def parts(values: np.ndarray, parent: tuple[str, ...] = ("model", "encoder")) -> list[Component]:

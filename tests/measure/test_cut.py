@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from strobe.measure.cut import cut, share, shares
+from strobe.measure.common_parts import cut, share, shares
 from strobe.measure.statistics import summarise
-from strobe.results.schema import Component, Measurement, Samples
+from strobe.results.data import Samples
+from strobe.results.measurement import Component, Measurement
 
 
 def measured(parts: dict[str, tuple[float, float]], total: float = 100.0) -> Measurement:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from strobe.errors import UserError
 from strobe.measure.episodes import judge, paired_interval, pairs_for
 from strobe.measure.guard import Guard
-from strobe.results.schema import Agreement, Episode, EpisodePair, Interval
+from strobe.results.comparison import Agreement
+from strobe.results.data import Interval
+from strobe.results.episodes import Episode, EpisodePair
 
 SAME = Agreement(cosine=1.0, largest_error=0.0, mean_error=0.0, observations=4)
 rewards = st.floats(-1e6, 1e6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from example_runs import act
+from support.example_runs import act
 
 from strobe.cli.main import main
 from strobe.errors import UserError

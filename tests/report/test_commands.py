@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from report import example_runs as runs
-from report import example_sweeps as sweeps
+from support import example_runs as runs
+from support import example_sweeps as sweeps
 
 from strobe.cli import diff as diff_command
 from strobe.cli import report as report_command

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from report import example_runs as runs
+from support import example_runs as runs
 
 from strobe.errors import UserError
 from strobe.report import html, markdown
-from strobe.results.schema import Difference, Memory, Result
+from strobe.results.answer import Result
+from strobe.results.difference import Difference
+from strobe.results.measurement import Memory
 from strobe.studies.diff import diff, regressed
 
 SLOW = {"preprocess": 0.03, "policy": (0.96, {"image backbone": 0.6, "new encoder": 0.3, "decoder": 0.06})}

@@ -7,12 +7,12 @@ import re
 from typing import Any
 
 import pytest
-from report import example_runs as runs
 from report.conftest import Browse
+from support import example_runs as runs
 
 from strobe.report import html
 from strobe.report.plots import plots
-from strobe.results.schema import Result
+from strobe.results.answer import Result
 from strobe.studies.diff import diff
 
 PAYLOAD = (

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from example_runs import MACHINE, SUBJECT, judge, measurement
 from rich.console import Console
+from support.example_runs import MACHINE, SUBJECT, judge, measurement
 
 from strobe.advice import advise
 from strobe.measure.budget import needs
-from strobe.measure.cut import cut
+from strobe.measure.common_parts import cut
 from strobe.measure.episodes import judge as judge_episodes
 from strobe.report import console, html, ladder, markdown
 from strobe.report.outline import outline
+from strobe.results.answer import Result
 from strobe.results.budget import Latency
-from strobe.results.schema import (
-    Agreement,
-    Comparison,
-    Episode,
-    EpisodePair,
-    Ladder,
-    Measurement,
-    PairedEpisodes,
-    Result,
-    Rung,
-    Try,
-)
+from strobe.results.comparison import Agreement, Comparison
+from strobe.results.episodes import Episode, EpisodePair, PairedEpisodes
+from strobe.results.ladder import Ladder, Rung, Try
+from strobe.results.measurement import Measurement
 
 PARTS = {"policy": (0.96, {"vision tower": 0.35, "prefix KV cache": 0.4, "denoise step": 0.2}), "preprocessing": 0.02}
 VISION = "precision=bf16, precision.part=model.paligemma_with_expert.paligemma.model.vision_tower"

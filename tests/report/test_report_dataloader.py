@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from report.conftest import Browse
 from report.test_html import drawn, root
 from report.test_tables import printed
-from results.any_loader import loaders, starved
+from support.any_loader import loaders, starved
 
 from strobe.report import html, markdown
 from strobe.report.dataloader import answers

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from report import example_sweeps as examples
 from report.conftest import Browse
 from report.test_html import DARK, drawn, poisoned, root, without_policy
 from report.test_tables import printed
-from results.any_result import sweeps
+from support import example_sweeps as examples
+from support.any_result import sweeps
 
 from strobe.report import html, markdown, sweep_plots
 from strobe.report import sweep as report

@@ -7,13 +7,15 @@ import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from report import example_runs as runs
-from results.any_result import results
 from rich.console import Console
+from support import example_runs as runs
+from support.any_result import results
 
 from strobe.report import console, html, markdown, memory, tables, units
 from strobe.report.outline import biggest, outline
-from strobe.results.schema import Component, Finding, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
+from strobe.results.measurement import Component
 
 
 def printed(answer, width: int = 130, depth: int | None = None, **more) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from strobe.report import tables
-from strobe.results.schema import Component, Measurement, Samples, Summary
+from strobe.results.data import Samples, Summary
+from strobe.results.measurement import Component, Measurement
 
 
 def summary(ms: float) -> Summary:

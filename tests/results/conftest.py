@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from results.any_result import small
+from support.any_result import small
 
-from strobe.results.schema import Result
+from strobe.results.answer import Result
 
 
 @pytest.fixture

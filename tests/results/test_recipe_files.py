@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from results.any_result import NUMBER, TEXT, agreements, maybe
+from support.any_result import NUMBER, TEXT, agreements, maybe
 
 from strobe.errors import UserError
 from strobe.results.recipe import Recipe, Rung, dump, load

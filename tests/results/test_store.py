@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from results.any_result import results, sweeps
+from support.any_result import results, sweeps
 
 from strobe.errors import UserError
 from strobe.results import store
-from strobe.results.schema import SCHEMA_VERSION, Result
+from strobe.results.answer import Result
+from strobe.results.data import SCHEMA_VERSION
 from strobe.results.sweep import Sweep
 
 

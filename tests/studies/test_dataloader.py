@@ -16,10 +16,11 @@ from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
 from strobe.results.dataloader import Need, Settings
-from strobe.results.schema import Machine
-from strobe.studies import dataloader, loading
-from strobe.studies.dataloader import Bench, Options, candidates, facts_of, searched, step_ms
-from strobe.studies.loading import LoaderFailed, LoaderProcess
+from strobe.results.machine import Machine
+from strobe.studies.dataloader import process as loading
+from strobe.studies.dataloader import search as dataloader
+from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.search import Bench, Options, candidates, facts_of, searched, step_ms
 from strobe.subjects import dataset_faults
 from strobe.subjects.train_config import train_config
 from strobe.subjects.train_data import open_dataset, open_loader, settings_of
@@ -221,7 +222,7 @@ def test_the_command_says_what_is_wrong_in_one_line(config: TrainPipelineConfig,
 def test_a_killed_search_leaves_no_process(config: TrainPipelineConfig, tmp_path: Path) -> None:
     script = (
         "import sys\nfrom strobe.studies import loading\nfrom strobe.subjects.train_config import train_config\n"
-        "from strobe.subjects.train_data import settings_of\nfrom strobe.studies.dataloader import searched\n"
+        "from strobe.subjects.train_data import settings_of\nfrom strobe.studies.dataloader.search import searched\n"
         "if __name__ == '__main__':\n"
         "    loading.warm_up()\n    config = train_config(sys.argv[1:], measuring=True)\n"
         "    process = loading.LoaderProcess(config, searched(settings_of(config)))\n"

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from sleeper import HEAD_MS, Clock, Planted, Sleeper, entry
+from support.sleeper import HEAD_MS, Clock, Planted, Sleeper, entry
 
 from strobe.errors import UserError
 from strobe.measure.guard import Guard
 from strobe.measure.sampling import Budget
 from strobe.results import store
-from strobe.results.schema import Agreement
-from strobe.studies import optimize as study
+from strobe.results.comparison import Agreement
 from strobe.studies.budget import budget
-from strobe.studies.candidates import Choice, together
-from strobe.studies.ladder import AS_IT_IS, recipe_of
 from strobe.studies.measuring import Options
-from strobe.studies.optimize import Aim, optimize
+from strobe.studies.optimize import climb as study
+from strobe.studies.optimize.candidates import Choice, together
+from strobe.studies.optimize.climb import Aim, optimize
+from strobe.studies.optimize.ladder import AS_IT_IS, recipe_of
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import COMPILED
 

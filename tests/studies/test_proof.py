@@ -10,11 +10,15 @@ from lerobot.envs.factory import make_env_config
 from strobe.errors import UserError
 from strobe.measure.episodes import judge
 from strobe.measure.guard import Guard
-from strobe.results.schema import Episode, EpisodePair, Ladder, Machine, Result, Rung, SubjectInfo
+from strobe.results.answer import Result
+from strobe.results.episodes import Episode, EpisodePair
+from strobe.results.ladder import Ladder, Rung
+from strobe.results.machine import Machine
+from strobe.results.subject import SubjectInfo
 from strobe.studies.episodes import CandidateFailed, Episodes
-from strobe.studies.ladder import AS_IT_IS
-from strobe.studies.optimize import SilentClimb
-from strobe.studies.proof import prove, started
+from strobe.studies.optimize.climb import SilentClimb
+from strobe.studies.optimize.ladder import AS_IT_IS
+from strobe.studies.optimize.proof import prove, started
 from strobe.subjects.loading import load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Variant

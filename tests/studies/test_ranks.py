@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from strobe.results.schema import Rank
-from strobe.studies.ranks import Meeting
+from strobe.results.training import Rank
+from strobe.studies.training.ranks import Meeting
 
 
 def of(rank, own=10.0):

@@ -6,14 +6,14 @@ import functools
 
 import pytest
 import torch
-from sleeper import Clock, Planted, Sleeper, entry
+from support.sleeper import Clock, Planted, Sleeper, entry
 
 from strobe.measure.sampling import Budget
-from strobe.studies import optimize as study
-from strobe.studies.candidates import Candidate, groups
-from strobe.studies.ladder import AS_IT_IS, recipe_of
 from strobe.studies.measuring import Options
-from strobe.studies.optimize import Aim, optimize
+from strobe.studies.optimize import climb as study
+from strobe.studies.optimize.candidates import Candidate, groups
+from strobe.studies.optimize.climb import Aim, optimize
+from strobe.studies.optimize.ladder import AS_IT_IS, recipe_of
 from strobe.treatments import catalogue
 
 SKIP = Planted("skip", lambda _: {"vision": 1.0})

@@ -15,12 +15,12 @@ from statistics import fmean
 
 import pytest
 import torch
+from support.training_run import arguments, rules, trained
 from torch.utils.data import get_worker_info
-from training_run import arguments, rules, trained
 
 from strobe.advice import advise
 from strobe.errors import UserError
-from strobe.studies.train import LOADING, STEP, Options
+from strobe.studies.training.train import LOADING, STEP, Options
 from strobe.subjects import training_loop
 
 
@@ -302,7 +302,7 @@ def test_the_size_of_a_batch_is_that_of_the_batch(dataset):
 
 
 def test_the_price_of_a_section_is_measured():
-    from strobe.studies.train import section_price_ms
+    from strobe.studies.training.train import section_price_ms
 
     assert 0 < section_price_ms() < 0.1
     assert fmean([section_price_ms(500) for _ in range(2)]) > 0

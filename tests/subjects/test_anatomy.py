@@ -13,7 +13,7 @@ from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import ITERATION
 from strobe.timeline import ProbeError, Timeline
 from strobe.timeline.probe import Attached
-from strobe.treatments.rtc import RealTimeChunking
+from strobe.treatments.flow.rtc import RealTimeChunking
 
 # policy type → parts that inference and the training forward pass must show at the default depth
 PARTS = {

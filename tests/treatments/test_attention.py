@@ -14,9 +14,10 @@ from transformers.models.gemma.modeling_gemma import eager_attention_forward
 from strobe.errors import UserError
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
-from strobe.treatments import attention, catalogue
-from strobe.treatments.attention import FusedAttention, attend
-from strobe.treatments.precision import Precision
+from strobe.treatments import catalogue
+from strobe.treatments.layers import attention
+from strobe.treatments.layers.attention import FusedAttention, attend
+from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Treatment, Variant
 
 LOW = -2.3819763e38  # LeRobot's

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from strobe.subjects.loading import load_model, load_subject
-from strobe.treatments import catalogue, precision
-from strobe.treatments.channels_last import ChannelsLast
+from strobe.treatments import catalogue
+from strobe.treatments.numbers import precision
+from strobe.treatments.numbers.channels_last import ChannelsLast
 from strobe.treatments.treatment import Variant
 
 

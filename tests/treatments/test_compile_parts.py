@@ -13,11 +13,12 @@ from strobe.measure.sampling import Budget
 from strobe.studies.measuring import Options, measure
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
-from strobe.treatments import catalogue, compile
-from strobe.treatments.attention import FusedAttention
-from strobe.treatments.compile import Compile
+from strobe.treatments import catalogue
+from strobe.treatments.engines import compile
+from strobe.treatments.engines.compile import Compile
+from strobe.treatments.layers.attention import FusedAttention
+from strobe.treatments.layers.projections import FusedProjections
 from strobe.treatments.patch import Patches, identity, patched
-from strobe.treatments.projections import FusedProjections
 from strobe.treatments.treatment import Variant
 
 STEP = "model.denoise_step"

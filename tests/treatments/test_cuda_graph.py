@@ -21,13 +21,14 @@ from strobe.errors import UserError
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments import catalogue, cuda_graph
-from strobe.treatments.attention import FusedAttention
-from strobe.treatments.closed_form import ClosedFormGuidance
-from strobe.treatments.cuda_graph import CudaGraph
-from strobe.treatments.host import Host
-from strobe.treatments.precision import Precision
-from strobe.treatments.rtc import RealTimeChunking
+from strobe.treatments import catalogue
+from strobe.treatments.flow.closed_form import ClosedFormGuidance
+from strobe.treatments.flow.rtc import RealTimeChunking
+from strobe.treatments.graphs import graph as cuda_graph
+from strobe.treatments.graphs.graph import CudaGraph
+from strobe.treatments.graphs.host import Host
+from strobe.treatments.layers.attention import FusedAttention
+from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Treatment, Variant
 
 

@@ -21,10 +21,11 @@ from strobe.studies.compare import agree, compare
 from strobe.studies.measuring import Options
 from strobe.subjects.loading import load_subject
 from strobe.timeline.probe import Hook
-from strobe.treatments import catalogue, engine
-from strobe.treatments.engine import PartInEngine
-from strobe.treatments.precision import Precision
-from strobe.treatments.quantise import Quantised
+from strobe.treatments import catalogue
+from strobe.treatments.engines import engine
+from strobe.treatments.engines.engine import PartInEngine
+from strobe.treatments.numbers.precision import Precision
+from strobe.treatments.numbers.quantise import Quantised
 from strobe.treatments.treatment import Variant
 
 VISION = "model.paligemma_with_expert.paligemma.model.vision_tower"
@@ -198,7 +199,7 @@ def test_an_engine_that_computes_something_else_is_refused(monkeypatch: pytest.M
             torch.randn_like(value) if value.is_floating_point() else value for value in right(inputs)
         ]
 
-    monkeypatch.setattr("strobe.treatments.engines.OpenVINO.build", wrong)
+    monkeypatch.setattr("strobe.treatments.engines.backends.OpenVINO.build", wrong)
     torch.manual_seed(2)
     subject = Small()
     before = state(subject.module)

@@ -23,8 +23,8 @@ from strobe.subjects.policy_subject import PolicySubject
 from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached
 from strobe.treatments import catalogue
-from strobe.treatments.padding import TrimmedPadding
-from strobe.treatments.rtc import RealTimeChunking
+from strobe.treatments.flow.padding import TrimmedPadding
+from strobe.treatments.flow.rtc import RealTimeChunking
 from strobe.treatments.treatment import Spec, Variant
 
 KINDS = ("pi05", "pi0", "smolvla")

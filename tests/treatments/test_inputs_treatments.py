@@ -17,7 +17,7 @@ from strobe.subjects.clips import Clips
 from strobe.subjects.loading import load_model, load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.inputs import evenly
-from strobe.treatments.precision import Precision
+from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Variant
 
 

@@ -20,11 +20,11 @@ from strobe.studies.measuring import Options
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.training import own_autocast
-from strobe.treatments.accumulate import Accumulate
-from strobe.treatments.channels_last import ChannelsLast
-from strobe.treatments.levers import LEVERS, lever, parse, worth_trying
-from strobe.treatments.mixed_precision import MixedPrecision
-from strobe.treatments.optimizer_form import OptimizerForm
+from strobe.treatments.numbers.channels_last import ChannelsLast
+from strobe.treatments.numbers.mixed_precision import MixedPrecision
+from strobe.treatments.training.accumulate import Accumulate
+from strobe.treatments.training.levers import LEVERS, lever, parse, worth_trying
+from strobe.treatments.training.optimizer_form import OptimizerForm
 from strobe.treatments.treatment import Effect, Undo, Variant
 
 POLICIES = ("act", "diffusion", "smolvla")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from strobe.errors import UserError
 from strobe.studies.compare import agree
 from strobe.subjects.loading import load_subject
-from strobe.treatments.precision import Precision, name_of, sensible
+from strobe.treatments.numbers.precision import Precision, name_of, sensible
 from strobe.treatments.treatment import Variant
 
 KINDS = ("act", "diffusion", "smolvla", "pi0", "pi05")

@@ -15,10 +15,11 @@ from strobe.errors import UserError
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached, Hook
-from strobe.treatments import catalogue, projections
-from strobe.treatments.attention import FusedAttention
-from strobe.treatments.precision import Precision
-from strobe.treatments.projections import FusedProjections
+from strobe.treatments import catalogue
+from strobe.treatments.layers import projections
+from strobe.treatments.layers.attention import FusedAttention
+from strobe.treatments.layers.projections import FusedProjections
+from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Treatment, Variant
 
 STEPS = {"pi05": "num_inference_steps", "smolvla": "num_steps"}

@@ -17,10 +17,11 @@ from strobe.measure.accounting import Accounting
 from strobe.measure.weights import weight_bytes
 from strobe.studies.compare import agree
 from strobe.subjects.loading import load_model, load_subject
-from strobe.treatments import catalogue, quantise, quantised_weights
-from strobe.treatments.precision import Precision
-from strobe.treatments.quantise import Quantised
-from strobe.treatments.quantised_weights import FLOAT8, INT8, quantised
+from strobe.treatments import catalogue
+from strobe.treatments.numbers import quantise, quantised_weights
+from strobe.treatments.numbers.precision import Precision
+from strobe.treatments.numbers.quantise import Quantised
+from strobe.treatments.numbers.quantised_weights import FLOAT8, INT8, quantised
 from strobe.treatments.treatment import Variant
 
 JOINT = "model.paligemma_with_expert"

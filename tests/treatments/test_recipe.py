@@ -13,10 +13,11 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from strobe.errors import UserError
 from strobe.measure.guard import DEFAULT, Guard
 from strobe.measure.machine import versions
+from strobe.results.comparison import Agreement
 from strobe.results.recipe import Recipe, dump
-from strobe.results.schema import Agreement
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments.flow.rtc import RealTimeChunking, switch
 from strobe.treatments.recipe import (
     PACKAGES,
     apply_recipe,
@@ -26,7 +27,6 @@ from strobe.treatments.recipe import (
     treatments_of,
     with_specs,
 )
-from strobe.treatments.rtc import RealTimeChunking, switch
 from strobe.treatments.treatment import Variant
 
 

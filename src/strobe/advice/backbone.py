@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import Part, examined, find, free, ms, number, part, percent, top, whole_ms
-from strobe.results.schema import Blocks, Finding, Measurement, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
+from strobe.results.measurement import Blocks, Measurement
 
 LARGE = 304e6  # parameters of ViT-L's encoder, for which the guide gives its limit of memory
 PATCHES = ("patch embedding", "embeddings", "patch_embeddings", "patch_embed")

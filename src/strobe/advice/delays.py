@@ -10,7 +10,10 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import find, ms, number, percent, top
-from strobe.results.schema import Comparison, Finding, Measurement, Result
+from strobe.results.answer import Result
+from strobe.results.comparison import Comparison
+from strobe.results.finding import Finding
+from strobe.results.measurement import Measurement
 
 WAY, ATTENTION, DELAYS = "delay_training", "prefix_attention", "delays"
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import percent
-from strobe.results.schema import Finding, PairedEpisodes, Result
+from strobe.results.answer import Result
+from strobe.results.episodes import PairedEpisodes
+from strobe.results.finding import Finding
 
 
 def worse(result: Result, _: Thresholds) -> Iterator[Finding]:

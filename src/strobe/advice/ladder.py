@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import ms, percent, whole_ms
-from strobe.results.schema import Finding, Ladder, Result, Try
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
+from strobe.results.ladder import Ladder, Try
 
 SHOWN = 4  # treatments that a finding names
 

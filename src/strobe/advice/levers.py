@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import ms, percent, whole_ms
-from strobe.results.schema import Comparison, Finding, GradientAgreement, Measurement, Result
+from strobe.results.answer import Result
+from strobe.results.comparison import Comparison, GradientAgreement
+from strobe.results.finding import Finding
+from strobe.results.measurement import Measurement
 
 # Fact of a measurement → the lever that it tells of.
 LEVERS = {

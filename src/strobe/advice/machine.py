@@ -7,7 +7,8 @@ from statistics import fmean
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import CENTURY_MS, Part, examined, first_cut, free, ms, percent, top, whole_ms, without
-from strobe.results.schema import Finding, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
 
 HALF = ("bfloat16", "float16")
 SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # as --precision calls them

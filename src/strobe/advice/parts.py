@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import examined, find, first_cut, free, ms, number, percent, top, whole_ms, without
-from strobe.results.schema import Finding, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
 
 # What to try on a part, where its name says what it does; the flags are Strobe's.
 LEVERS = {

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import ms, percent, whole_ms, without
-from strobe.results.schema import Comparison, Finding, Measurement, Result
+from strobe.results.answer import Result
+from strobe.results.comparison import Comparison
+from strobe.results.finding import Finding
+from strobe.results.measurement import Measurement
 
 WIDTHS = {"fp32": 32, "tf32": 19, "bf16": 16, "fp16": 16}  # bits that enter a product
 NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import free, ms, percent, top, whole_ms
-from strobe.results.schema import Finding, Gaps, Measurement, OperatorProfile, PythonFunction, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
+from strobe.results.measurement import Measurement
+from strobe.results.profiles import Gaps, OperatorProfile, PythonFunction
 
 COMPILE = "--compile --compile_mode=reduce-overhead (CUDA graphs)"
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import Part, find, free, ms, number, percent, whole_ms, without
-from strobe.results.schema import Finding, Measurement, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
+from strobe.results.measurement import Measurement
 
 STEP, BASE, AUTOGRAD = "RTC step", "denoise step", "autograd correction"
 COMPILED_BY_LEROBOT = ("pi0", "pi05", "pi0_fast", "smolvla", "diffusion")  # policies with `compile_model`

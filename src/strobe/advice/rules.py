@@ -21,7 +21,8 @@ from strobe.advice import (
 )
 from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.advice.view import plausible
-from strobe.results.schema import Finding, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
 
 Rule = Callable[[Result, Thresholds], Iterable[Finding]]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.advice.view import percent
-from strobe.results.schema import Finding
+from strobe.results.finding import Finding
 from strobe.results.sweep import Cell, Row, Sweep, label
 
 FLAT = 0.95  # of the best throughput: from there on, more buys little

@@ -7,7 +7,10 @@ from statistics import fmean, median
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import ms, percent
-from strobe.results.schema import Finding, LoaderPart, LoaderWorker, Measurement, Rank, Result, Training
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
+from strobe.results.measurement import Measurement
+from strobe.results.training import LoaderPart, LoaderWorker, Rank, Training
 
 READS = ("video decoding", "row reads", "delta timestamps", "frame times")
 HOST = ("images to floats", "preprocessing", "logging", "to the device")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import examined, ms, percent, whole_ms
-from strobe.results.schema import Finding, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
 
 
 def other(result: Result, thresholds: Thresholds) -> Iterator[Finding]:

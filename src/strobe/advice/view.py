@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from strobe.results.schema import Component, Measurement, Result
+from strobe.results.answer import Result
+from strobe.results.measurement import Component, Measurement
 
 CENTURY_MS = 1e12  # beyond this, or below a nanosecond, a time was not measured but made up
 NANOSECOND_MS = 1e-6

@@ -71,7 +71,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
 def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Answer:
     """Load the subject and measure it. Raises UserError, and KeyboardInterrupt where nothing was measured."""
     from strobe.studies.breakdown import breakdown
-    from strobe.treatments.rtc import RealTimeChunking, require
+    from strobe.treatments.flow.rtc import RealTimeChunking, require
     from strobe.treatments.treatment import Treatment, Variant
 
     subject = load_subject(flags, config, live)

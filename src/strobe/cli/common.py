@@ -25,7 +25,7 @@ from strobe.measure.sampling import Budget
 from strobe.report import console as console_report
 from strobe.report import html
 from strobe.results import store
-from strobe.results.schema import Result
+from strobe.results.answer import Result
 from strobe.studies.measuring import Options
 from strobe.subjects.subject import Subject
 from strobe.timeline.timeline import Section

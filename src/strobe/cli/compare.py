@@ -103,7 +103,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     config.phase = config.phase or ("training step" if config.levers else "inference")
     if config.phase not in ("inference", "training forward", "training step"):
         raise UserError(f"unknown phase '{config.phase}': inference, training forward or training step")
-    from strobe.treatments.compile import MODES
+    from strobe.treatments.engines.compile import MODES
 
     if config.compile_mode not in MODES:
         raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
@@ -142,13 +142,13 @@ class Draft:
 def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt where nothing was measured."""
     from strobe.studies.compare import compare
-    from strobe.treatments.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
+    from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
 
     drafts = [*_levers(config), *(parse_variant(text, config) for text in config.variant)]
     subject = load_subject(flags, config, live)
     left_out: list[str] = []
     if config.levers == "auto":
-        from strobe.treatments.levers import worth_trying
+        from strobe.treatments.training.levers import worth_trying
 
         found, left_out = worth_trying(subject, options_of(config).batch_size)
         drafts = [*(Draft(variant.name, variant.treatments) for variant in found), *drafts]
@@ -216,7 +216,7 @@ def with_treatments(doc: str) -> str:
 
 def _levers(config: CompareConfig) -> list[Draft]:
     """``--levers``' variants, but for 'auto', which needs the policy. Raises UserError."""
-    from strobe.treatments.levers import parse
+    from strobe.treatments.training.levers import parse
 
     if not config.levers:
         return []
@@ -246,7 +246,7 @@ def _check_batch(variants: Sequence[Any], config: CompareConfig) -> None:
 
 def _precisions(text: str, device: str) -> tuple[str, ...]:
     """``--precision``'s names. Raises UserError."""
-    from strobe.treatments.precision import name_of, sensible
+    from strobe.treatments.numbers.precision import name_of, sensible
 
     if text.strip().lower() in ("", "auto"):
         return sensible(device) if text.strip() else ()
@@ -263,7 +263,7 @@ def _precisions(text: str, device: str) -> tuple[str, ...]:
 def parse_variant(text: str, config: CompareConfig) -> Draft:
     """``'NAME: key=value, key=value'``. Raises UserError."""
     from strobe.treatments import catalogue
-    from strobe.treatments.rtc import RealTimeChunking
+    from strobe.treatments.flow.rtc import RealTimeChunking
 
     name, colon, body = text.partition(":")
     pairs = [pair.strip() for pair in body.split(",") if pair.strip()]

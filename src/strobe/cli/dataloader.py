@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from strobe.cli.live import Live
     from strobe.results.dataloader import Dataloader, Need, Settings
-    from strobe.studies.dataloader import Options
+    from strobe.studies.dataloader.search import Options
 
 
 @dataclass
@@ -96,15 +96,15 @@ def run(argv: Sequence[str]) -> int:
 def search(config: DataloaderConfig, options: Options, theirs: Sequence[str], live: Live) -> Dataloader:
     """Parse lerobot-train's flags, measure the step, search. Raises UserError, KeyboardInterrupt."""
     live.stage("reading lerobot-train's flags")
-    from strobe.studies import loading
+    from strobe.studies.dataloader import process as loading
 
     loading.warm_up()  # imports in the background, while the policy is built here
     import torch
 
-    from strobe.advice.loading import advise_loading
+    from strobe.advice.dataloader import advise_loading
     from strobe.measure import machine
-    from strobe.studies import dataloader
-    from strobe.studies.needs import StepNeeds, device_of
+    from strobe.studies.dataloader import search as dataloader
+    from strobe.studies.dataloader.needs import StepNeeds, device_of
     from strobe.subjects.train_config import train_config
 
     train = train_config(theirs, measuring=True)
@@ -136,7 +136,7 @@ def search(config: DataloaderConfig, options: Options, theirs: Sequence[str], li
 
 def options_of(config: DataloaderConfig) -> Options:
     """What to search, from the flags. Raises UserError."""
-    from strobe.studies.dataloader import Options
+    from strobe.studies.dataloader.search import Options
 
     needed: float | None = None
     if config.needed is not None:
@@ -165,7 +165,7 @@ def options_of(config: DataloaderConfig) -> Options:
 def _encodings(
     answer: Dataloader, train: TrainPipelineConfig, chosen: Settings, config: DataloaderConfig, live: Any
 ) -> None:
-    from strobe.studies.encodings import encodings
+    from strobe.studies.dataloader.encodings import encodings
 
     if not answer.dataset.cameras:
         answer.notes.append("the dataset has no cameras, so no encodings were compared")

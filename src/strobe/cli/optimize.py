@@ -51,7 +51,7 @@ from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.errors import UserError, nearest
 from strobe.results import recipe
-from strobe.results.schema import Result
+from strobe.results.answer import Result
 from strobe.subjects.subject import ITERATION
 
 RECIPE = "recipe.yaml"
@@ -142,8 +142,8 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
 
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Answer:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt where nothing was measured."""
-    from strobe.studies.optimize import optimize
-    from strobe.treatments.rtc import RealTimeChunking, WithoutRealTimeChunking, require
+    from strobe.studies.optimize.climb import optimize
+    from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
     aim = aim_of(config)
     subject = load_subject(flags, config, live)
@@ -162,8 +162,8 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Answer:
 def aim_of(config: OptimizeConfig) -> Any:
     """Where to climb to and by what, from the flags. Raises UserError."""
     from strobe.measure.guard import Guard
-    from strobe.studies.candidates import Choice
-    from strobe.studies.optimize import Aim
+    from strobe.studies.optimize.candidates import Choice
+    from strobe.studies.optimize.climb import Aim
     from strobe.treatments import catalogue
 
     own = []
@@ -200,7 +200,7 @@ class Recipes:
     out: Path | None
 
     def __call__(self, result: Result) -> dict[str, bytes]:
-        from strobe.studies.ladder import recipe_of
+        from strobe.studies.optimize.ladder import recipe_of
 
         made = recipe_of(result)
         if made is None:
@@ -216,7 +216,7 @@ class Recipes:
 
 
 def _effects(config: OptimizeConfig) -> tuple[str, ...]:
-    from strobe.studies.candidates import EFFECTS
+    from strobe.studies.optimize.candidates import EFFECTS
 
     asked = [*(_names(config.effects) or ["exact", "rounding"]), *_names(config.allow)]
     for name in asked:

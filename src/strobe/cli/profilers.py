@@ -29,7 +29,7 @@ VIEWERS = {
 
 def check_profilers(config: RunConfig) -> None:
     """Raises UserError, before anything heavy is loaded."""
-    from strobe.studies.python_profile import TOOLS, require_tool
+    from strobe.studies.profilers.python_profile import TOOLS, require_tool
 
     tool = config.python_profile
     if tool is not None:
@@ -44,8 +44,8 @@ class Profilers:
     """What the flags ask for, checked against the subject before it is measured. Raises UserError."""
 
     def __init__(self, subject: Subject, config: RunConfig, options: Options) -> None:
-        from strobe.studies.operators import require_allocator
-        from strobe.studies.python_profile import functions_of
+        from strobe.studies.profilers.operators import require_allocator
+        from strobe.studies.profilers.python_profile import functions_of
 
         self.subject, self.config, self.options = subject, config, options
         if config.memory_snapshot:
@@ -68,8 +68,8 @@ class Profilers:
         return answer
 
     def _look(self, answer: Answer, phase: Phase, variant: Variant, live: Live) -> None:
-        from strobe.studies.operators import memory_snapshot, operators_of
-        from strobe.studies.python_profile import python_profile
+        from strobe.studies.profilers.operators import memory_snapshot, operators_of
+        from strobe.studies.profilers.python_profile import python_profile
 
         config, result = self.config, answer.result
         operators = config.operators and not config.skip_detailed

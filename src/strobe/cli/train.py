@@ -74,8 +74,8 @@ def run(argv: Sequence[str]) -> int:
 
 def watch(config: TrainConfig, theirs: Sequence[str], argv: Sequence[str]) -> int:
     """Train and show what was seen. Returns the exit code."""
-    from strobe.studies import ranks
-    from strobe.studies.train import STEP, Options, train
+    from strobe.studies.training import ranks
+    from strobe.studies.training.train import STEP, Options, train
 
     started = time.monotonic()
     profiler = _Profiler(config.python_profile) if config.python_profile else None
@@ -128,7 +128,7 @@ class _Profiler:
     """Runs a training under a profiler of Python, and keeps what it saw even if the training fails."""
 
     def __init__(self, tool: str) -> None:
-        from strobe.studies.python_profile import require_tool
+        from strobe.studies.profilers.python_profile import require_tool
 
         require_tool(tool)
         self.tool: Any = tool
@@ -136,7 +136,7 @@ class _Profiler:
         self._rows: list[Any] = []
 
     def __call__(self, run: Callable[[], None]) -> None:
-        from strobe.studies.python_profile import profiled
+        from strobe.studies.profilers.python_profile import profiled
 
         failed: list[BaseException] = []
 
@@ -152,7 +152,7 @@ class _Profiler:
             raise failed[0]
 
     def profile(self, measurement: str, iterations: int, iteration_ms: float) -> Any:
-        from strobe.studies.python_profile import of_run
+        from strobe.studies.profilers.python_profile import of_run
 
         return of_run(self._rows, self.tool, measurement, iterations, iteration_ms, list(self.files))
 

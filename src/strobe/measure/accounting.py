@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from strobe.measure.flop import FORMULAS
-from strobe.results.schema import MemorySource
+from strobe.results.measurement import MemorySource
 from strobe.timeline.sections import recording
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import friedmanchisquare
 
 from strobe.measure.statistics import summarise
-from strobe.results.schema import Blocks, Component
+from strobe.results.measurement import Blocks, Component
 
 BLOCK = re.compile(r"block \d+")
 LEVEL = 0.01  # of the test

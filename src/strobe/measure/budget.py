@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from strobe.results.budget import Asynchrony, Latency, Line
-from strobe.results.schema import Interval, Need, Try
+from strobe.results.data import Interval
+from strobe.results.ladder import Need, Try
 
 AROUND = ("preprocessing", "postprocessing", "decode")  # what treatments of the whole policy do not touch
 DENOISE = ("denoise step", "denoise", "denoising")

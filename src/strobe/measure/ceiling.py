@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from strobe.results.schema import Ceiling
+from strobe.results.machine import Ceiling
 from strobe.timeline.clock import synchronise
 
 _SECONDS = 0.6  # for each figure

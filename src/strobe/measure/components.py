@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from strobe.measure.accounting import Account
 from strobe.measure.statistics import summarise
-from strobe.results.schema import Ceiling, Component, Span
+from strobe.results.machine import Ceiling
+from strobe.results.measurement import Component, Span
 from strobe.timeline.timeline import Section
 
 OTHER = "other"

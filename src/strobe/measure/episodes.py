@@ -10,7 +10,8 @@ from scipy import stats
 
 from strobe.measure.intervals import centre
 from strobe.measure.verdicts import FEWEST_PAIRS
-from strobe.results.schema import EpisodePair, Interval, PairedEpisodes
+from strobe.results.data import Interval
+from strobe.results.episodes import EpisodePair, PairedEpisodes
 
 LEVEL = 0.95  # episodes are dear: timings are judged at 99 %
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from strobe.errors import UserError, nearest
 from strobe.measure.episodes import pairs_for
-from strobe.results.schema import NOT_FINITE, Agreement, PairedEpisodes
+from strobe.results.comparison import NOT_FINITE, Agreement
+from strobe.results.episodes import PairedEpisodes
 
 DEFAULT = "cosine>=0.999"
 DROP = "success_drop"

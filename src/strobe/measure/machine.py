@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from strobe.results.schema import Machine
+from strobe.results.machine import Machine
 
 _PACKAGES = ("strobe", "lerobot", "torch", "transformers", "diffusers", "numpy")
 _GPU_FIELDS = {

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from strobe.measure.gaps import Cause, Occupancy, Stretch, occupancy
-from strobe.results.schema import GapCause, Gaps, LongGap, OperatorProfile, OperatorTime
+from strobe.results.profiles import GapCause, Gaps, LongGap, OperatorProfile, OperatorTime
 
 MARK = "strobe: one iteration"  # the annotation around the iteration that is looked at
 SHOWN = 20  # operators and kernels in the result; the trace has all

@@ -13,7 +13,7 @@ import numpy as np
 from strobe.measure.intervals import Array, checked, median_interval
 from strobe.measure.statistics import describe, find_warmup, summarise
 from strobe.measure.verdicts import FEWEST_PAIRS, paired_verdict
-from strobe.results.schema import Samples
+from strobe.results.data import Samples
 
 # One round is always warm-up (the first call allocates, tunes and compiles), and two can show a spread.
 _FEWEST_ROUNDS = 3

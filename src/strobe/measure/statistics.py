@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from strobe.measure.intervals import Array, checked, inflation, median_interval
-from strobe.results.schema import Interval, Summary
+from strobe.results.data import Interval, Summary
 
 _LEVEL = 0.95
 # A note accuses the machine; at this level a quiet run is accused once in a thousand.

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
+from strobe.results.data import Interval
 from strobe.results.dataloader import Rate
-from strobe.results.schema import Interval
 
 _LEVEL = 0.95
 _MOST_BATCHES = 20

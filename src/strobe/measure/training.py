@@ -10,7 +10,8 @@ import numpy as np
 from scipy import stats
 
 from strobe.measure.components import Iteration
-from strobe.results.schema import Interval, Stall
+from strobe.results.data import Interval
+from strobe.results.training import Stall
 
 SURE = 0.01  # level of the tests below
 

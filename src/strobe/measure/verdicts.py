@@ -9,7 +9,8 @@ import numpy as np
 from scipy import stats
 
 from strobe.measure.intervals import Array, centre, checked, inflation, median_interval
-from strobe.results.schema import Interval, Verdict
+from strobe.results.comparison import Verdict
+from strobe.results.data import Interval
 
 # 99 % for a claim: A/A comparisons then claim a difference in about 1 %, which leaves room below 5 % for what
 # no interval knows of (early stopping, neighbours that resemble each other over longer times than the run).

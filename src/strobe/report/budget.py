@@ -9,7 +9,8 @@ from strobe.report import units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
 from strobe.results.budget import Asynchrony, Budget, Latency, Line
-from strobe.results.schema import Interval, Need
+from strobe.results.data import Interval
+from strobe.results.ladder import Need
 
 
 def outline(budget: Budget) -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strobe.report import units
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.results.schema import Difference, MeasurementChange, RunLabel
+from strobe.results.difference import Difference, MeasurementChange, RunLabel
 
 
 def outline(difference: Difference) -> Document:

@@ -15,7 +15,7 @@ from rich.text import Text
 from strobe.report import units
 from strobe.report.document import Answer, Row, Section, Table
 from strobe.report.outline import outline
-from strobe.results.schema import Finding
+from strobe.results.finding import Finding
 
 MARKS = {"warning": ("!", "yellow"), "info": ("i", "cyan"), "good": ("✓", "green")}
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from strobe.results.answer import Result
 from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
-from strobe.results.schema import Difference, Finding, Result
+from strobe.results.difference import Difference
+from strobe.results.finding import Finding
 from strobe.results.sweep import Sweep
 
 Answer = Result | Difference | Sweep | Dataloader | Budget

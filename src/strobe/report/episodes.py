@@ -8,7 +8,8 @@ from typing import Any
 from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
-from strobe.results.schema import EpisodePair, Interval, PairedEpisodes
+from strobe.results.data import Interval
+from strobe.results.episodes import EpisodePair, PairedEpisodes
 
 KEY = "episodes"
 ABOUT = (

@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from strobe.report import units
-from strobe.results.schema import Finding, Machine
+from strobe.results.finding import Finding
+from strobe.results.machine import Machine
 
 LEVELS: dict[str, int] = {"warning": 0, "info": 1, "good": 2}
 

@@ -22,9 +22,9 @@ from strobe.report import budget, dataloader_plots, ladder, sweep_plots, units
 from strobe.report.document import Answer
 from strobe.report.outline import outline
 from strobe.report.plots import Plot, plots
+from strobe.results.answer import Result
 from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
-from strobe.results.schema import Result
 from strobe.results.sweep import Sweep
 
 HERE = Path(__file__).parent

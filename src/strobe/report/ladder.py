@@ -9,7 +9,11 @@ from typing import Any
 from strobe.report import episodes, units
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
-from strobe.results.schema import Agreement, Comparison, Interval, Ladder, Measurement, Need, Result, Rung
+from strobe.results.answer import Result
+from strobe.results.comparison import Agreement, Comparison
+from strobe.results.data import Interval
+from strobe.results.ladder import Ladder, Need, Rung
+from strobe.results.measurement import Measurement
 
 SMALL = 0.03  # parts below this share of the whole in every rung are told together
 MOST = 6  # parts that are told apart

@@ -7,7 +7,7 @@ import re
 from strobe.report import units
 from strobe.report.document import Answer, Section, Table
 from strobe.report.outline import outline
-from strobe.results.schema import Finding
+from strobe.results.finding import Finding
 
 INDENT = "\u2003"  # an em space: Markdown trims ordinary ones at the start of a cell
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from strobe.report import tables, units
 from strobe.report.document import Column, Row, Section, Table
-from strobe.results.schema import Component, Measurement, Result
+from strobe.results.answer import Result
+from strobe.results.measurement import Component, Measurement
 
 MEANING = (
     "Above what was in use at the start of a call, the highest of its calls, in {source}: kept is what is alive at its "

@@ -8,9 +8,11 @@ from dataclasses import replace
 
 from strobe.report import budget, changes, dataloader, facts, ladder, memory, profiles, sweep, tables, training, units
 from strobe.report.document import Answer, Document, Section
+from strobe.results.answer import Result
 from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
-from strobe.results.schema import Component, Difference, Measurement, Result
+from strobe.results.difference import Difference
+from strobe.results.measurement import Component, Measurement
 from strobe.results.sweep import Sweep
 
 

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from strobe.report import tables, units
-from strobe.results.schema import Component, Difference, Measurement, Result, Samples, Span
+from strobe.results.answer import Result
+from strobe.results.data import Samples
+from strobe.results.difference import Difference
+from strobe.results.measurement import Component, Measurement, Span
 
 # White text on each has a contrast of at least 4.5, and each stands out from white and from near black.
 PALETTE = (

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
-from strobe.results.schema import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile, Result
+from strobe.results.answer import Result
+from strobe.results.profiles import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile
 
 TOOLS = {"cprofile": "cProfile", "pyinstrument": "pyinstrument", "line": "line_profiler"}
 LONGEST = 48  # characters of a cell, so that the table fits a terminal

@@ -9,7 +9,7 @@ from dataclasses import replace
 from strobe.report import facts, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.results import sweep as data
-from strobe.results.schema import Interval
+from strobe.results.data import Interval
 from strobe.results.sweep import Cell, Scaling, Sweep
 
 OPENED = ("policy", "forward")  # parts whose own parts say more than they do

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from strobe.report import sweep as tables
 from strobe.report import units
 from strobe.report.plots import OTHER, PALETTE, Colours, Plot, text
-from strobe.results.schema import Interval
+from strobe.results.data import Interval
 from strobe.results.sweep import Axis, Cell, Row, Sweep
 
 BARS = 80  # cells in one stacked plot; more only make the page long

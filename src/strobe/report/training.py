@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
-from strobe.results.schema import LoaderPart, LoaderWorker, Rank, Result, Stall, Training
+from strobe.results.answer import Result
+from strobe.results.training import LoaderPart, LoaderWorker, Rank, Stall, Training
 
 
 def answers(training: Training) -> list[str]:

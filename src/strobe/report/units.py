@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.results.schema import Interval
+from strobe.results.data import Interval
 
 NONE = "–"
 

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.results.schema import SCHEMA_VERSION, Data, Finite, Interval, Need
+from strobe.results.data import SCHEMA_VERSION, Data, Finite, Interval
+from strobe.results.ladder import Need
 
 
 class Latency(Data):

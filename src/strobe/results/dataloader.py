@@ -7,7 +7,9 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from strobe.results.schema import SCHEMA_VERSION, Data, Finding, Finite, Interval, Machine, Samples
+from strobe.results.data import SCHEMA_VERSION, Data, Finite, Interval, Samples
+from strobe.results.finding import Finding
+from strobe.results.machine import Machine
 
 RowStatus = Literal["done", "refused", "failed", "not run"]
 

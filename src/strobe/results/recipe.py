@@ -16,7 +16,8 @@ from pydantic import Field, ValidationError
 from yaml.constructor import ConstructorError
 
 from strobe.errors import UserError, nearest
-from strobe.results.schema import Agreement, Data, Finite
+from strobe.results.comparison import Agreement
+from strobe.results.data import Data, Finite
 from strobe.results.store import replace
 
 VERSION = 1

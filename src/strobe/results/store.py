@@ -16,8 +16,9 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from strobe.errors import UserError, nearest
+from strobe.results.answer import Result
+from strobe.results.data import SCHEMA_VERSION
 from strobe.results.dataloader import Dataloader
-from strobe.results.schema import SCHEMA_VERSION, Result
 from strobe.results.sweep import Sweep
 
 RESULT = "result.json"

@@ -11,17 +11,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.results.schema import (
-    SCHEMA_VERSION,
-    Agreement,
-    Data,
-    Finding,
-    Finite,
-    Interval,
-    Machine,
-    Summary,
-    Verdict,
-)
+from strobe.results.comparison import Agreement, Verdict
+from strobe.results.data import SCHEMA_VERSION, Data, Finite, Interval, Summary
+from strobe.results.finding import Finding
+from strobe.results.machine import Machine
 
 Status = Literal["done", "out of memory", "timed out", "crashed", "invalid", "not run"]
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import strobe
 from strobe.measure import ceiling as ceilings
 from strobe.measure import machine
-from strobe.results.schema import Ceiling, Result
+from strobe.results.answer import Result
+from strobe.results.machine import Ceiling
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
 from strobe.subjects.subject import Phase, Subject
 from strobe.treatments.treatment import Treatment, Variant

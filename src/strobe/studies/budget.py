@@ -11,8 +11,10 @@ import strobe
 from strobe.errors import UserError
 from strobe.measure import budget as measure
 from strobe.results import store
+from strobe.results.answer import Result
 from strobe.results.budget import Budget, Latency
-from strobe.results.schema import Measurement, Result, Try
+from strobe.results.ladder import Try
+from strobe.results.measurement import Measurement
 from strobe.results.sweep import Cell, Sweep
 
 STEPS = ("policy.num_inference_steps", "policy.num_steps")

@@ -8,13 +8,15 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.measure.verdicts import difference_interval, paired_verdict
-from strobe.results.schema import NOT_FINITE, Agreement, Comparison, Measurement, Result
+from strobe.results.answer import Result
+from strobe.results.comparison import NOT_FINITE, Agreement, Comparison
+from strobe.results.measurement import Measurement
 from strobe.studies.breakdown import begin
 from strobe.studies.gradients import gradients
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Phase, Subject
-from strobe.treatments.precision import DTYPES
+from strobe.treatments.numbers.precision import DTYPES
 from strobe.treatments.treatment import Variant
 
 SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held side by side"

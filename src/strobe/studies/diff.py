@@ -11,18 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from strobe.errors import UserError
-from strobe.results.schema import (
-    Component,
-    ComponentChange,
-    Difference,
-    Machine,
-    Measurement,
-    MeasurementChange,
-    MemoryChange,
-    Result,
-    RunLabel,
-    Verdict,
-)
+from strobe.results.answer import Result
+from strobe.results.comparison import Verdict
+from strobe.results.difference import ComponentChange, Difference, MeasurementChange, MemoryChange, RunLabel
+from strobe.results.machine import Machine
+from strobe.results.measurement import Component, Measurement
 
 Judge = Callable[..., Verdict]
 SMALLEST_SHARE = 0.02

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from strobe.errors import UserError
 from strobe.measure.episodes import judge
 from strobe.measure.sampling import Progress
-from strobe.results.schema import EpisodePair, PairedEpisodes
+from strobe.results.episodes import EpisodePair, PairedEpisodes
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.simulator import Played, Simulator
 from strobe.treatments.treatment import Variant

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from strobe.measure.memory import available_bytes
-from strobe.results.schema import GradientAgreement
+from strobe.results.comparison import GradientAgreement
 from strobe.studies.measuring import Reporter, Silent
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments.treatment import Variant

@@ -18,7 +18,9 @@ from strobe.measure.memory import peak_process
 from strobe.measure.sampling import Budget, Collected, Progress, collect
 from strobe.measure.statistics import summarise
 from strobe.measure.weights import Weights, weight_bytes
-from strobe.results.schema import Ceiling, Measurement, Memory, Samples
+from strobe.results.data import Samples
+from strobe.results.machine import Ceiling
+from strobe.results.measurement import Measurement, Memory
 from strobe.subjects.subject import ITERATION, Facts, Phase, Subject
 from strobe.timeline import Section, Timeline
 from strobe.timeline.probe import Attached, Hook

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from strobe.errors import UserError
-from strobe.results.schema import SubjectInfo
+from strobe.results.subject import SubjectInfo
 from strobe.subjects import anatomies  # noqa: F401  registers them
 from strobe.subjects.anatomy import Anatomy, along_blocks, registered
 from strobe.subjects.clips import Clips

@@ -13,7 +13,7 @@ import yaml
 from torch import nn
 
 from strobe.errors import UserError, nearest
-from strobe.results.schema import SubjectInfo
+from strobe.results.subject import SubjectInfo
 from strobe.subjects import checkpoints
 from strobe.subjects.build import CannotBuildFast, build_fast
 from strobe.subjects.policies import check_device, count

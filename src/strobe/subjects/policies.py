@@ -21,7 +21,7 @@ from lerobot.utils.constants import ACTION
 from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.errors import UserError, install, nearest
-from strobe.results.schema import SubjectInfo
+from strobe.results.subject import SubjectInfo
 from strobe.subjects import checkpoints
 from strobe.subjects.build import CannotBuildFast, build_fast
 from strobe.subjects.inputs import Inputs

@@ -12,7 +12,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.results.schema import SubjectInfo
+from strobe.results.subject import SubjectInfo
 from strobe.subjects import anatomies  # noqa: F401  registers them
 from strobe.subjects.anatomy import Anatomy, anatomy_of
 from strobe.subjects.inputs import Inputs

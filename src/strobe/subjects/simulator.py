@@ -13,7 +13,7 @@ import torch
 from lerobot.utils.constants import ACTION
 from torch import Tensor
 
-from strobe.results.schema import Episode
+from strobe.results.episodes import Episode
 from strobe.subjects import environments
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.quiet import quiet

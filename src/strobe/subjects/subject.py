@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from strobe.results.schema import SubjectInfo
+from strobe.results.subject import SubjectInfo
 from strobe.timeline.probe import Hook
 
 Phase = Literal["inference", "training forward", "training step"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import strobe
 from strobe.advice.sweep import advise_sweep
-from strobe.results.schema import Machine
+from strobe.results.machine import Machine
 from strobe.results.sweep import Best, Cell, Sweep
 from strobe.sweeps import grid
 from strobe.sweeps.best import Wish, best

@@ -23,7 +23,7 @@ import psutil
 from pydantic import ValidationError
 
 from strobe.results import store
-from strobe.results.schema import Data, Finite
+from strobe.results.data import Data, Finite
 from strobe.results.sweep import Status
 
 OUTCOME = "outcome.json"

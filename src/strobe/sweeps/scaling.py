@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from strobe.results.schema import Interval
+from strobe.results.data import Interval
 from strobe.results.sweep import Axis, Cell, Row, Scaling
 
 UNKNOWN = 1.0  # width of an exponent's interval from which it says nothing: proportional, or not at all

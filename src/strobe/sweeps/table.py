@@ -10,7 +10,10 @@ from strobe.errors import UserError
 from strobe.measure.statistics import summarise
 from strobe.results import store
 from strobe.results import sweep as schema
-from strobe.results.schema import Finding, Machine, Measurement, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
+from strobe.results.machine import Machine
+from strobe.results.measurement import Measurement
 from strobe.sweeps.execute import Outcome, outcome_of
 from strobe.sweeps.grid import Cell
 

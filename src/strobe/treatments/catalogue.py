@@ -11,29 +11,13 @@ from typing import Any
 import yaml
 
 from strobe.errors import UserError, nearest
-from strobe.treatments import (
-    accumulate,
-    attention,
-    cameras,
-    channels_last,
-    closed_form,
-    compile,
-    cuda_graph,
-    engine,
-    inputs,
-    masks,
-    mixed_precision,
-    optimizer_form,
-    padding,
-    precision,
-    prefix_cache,
-    prefix_tail,
-    projections,
-    quantise,
-    settings,
-    tf32,
-    timesteps,
-)
+from strobe.treatments import inputs, settings
+from strobe.treatments.engines import compile, engine
+from strobe.treatments.flow import cameras, closed_form, masks, padding, prefix_cache, prefix_tail, timesteps
+from strobe.treatments.graphs import graph as cuda_graph
+from strobe.treatments.layers import attention, projections
+from strobe.treatments.numbers import channels_last, mixed_precision, precision, quantise, tf32
+from strobe.treatments.training import accumulate, optimizer_form
 from strobe.treatments.treatment import Entry, Spec, Treatment
 
 ENTRIES: tuple[Entry, ...] = (

@@ -14,7 +14,7 @@ from strobe.results import recipe as files
 from strobe.results.recipe import Recipe
 from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
-from strobe.treatments.closed_form import ClosedFormGuidance
+from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.treatment import TRAINING, Effect, Spec, Treatment, Undo, Variant
 
 PACKAGES = ("strobe", "lerobot", "transformers", "torch")

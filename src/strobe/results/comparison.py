@@ -1,0 +1,64 @@
+"""Two measurements judged against each other: how fast, how alike."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.results.data import Data, Finite, Interval
+
+
+class Verdict(Data):
+    """What a comparison showed. ``ratio`` is candidate over baseline: below 1 the candidate is faster."""
+
+    kind: Literal["faster", "slower", "no difference shown", "too noisy"]
+    ratio: Finite
+    interval: Interval
+    pairs: int = Field(description="pairs of samples judged; 0 where the runs were not interleaved")
+    sentence: str = Field(description="the verdict in words, with its numbers")
+
+
+# What an agreement's note says of such numbers.
+NOT_FINITE = "infinite or not a number, so the cosine is given as 0"
+
+
+class Agreement(Data):
+    """How far two variants' actions differ on the same observations with the same noise."""
+
+    cosine: Finite
+    largest_error: Finite = Field(description="largest absolute difference, in the action's own units")
+    mean_error: Finite
+    observations: int
+    note: str = ""
+
+
+class GradientAgreement(Data):
+    """How far the loss and the gradient of two variants differ on the same batch, with the same weights and seed."""
+
+    loss: Finite | None = Field(description="the candidate's; None where it is infinite or not a number")
+    baseline_loss: Finite | None
+    loss_error: Finite | None = Field(default=None, description="absolute difference over the baseline's loss")
+    cosine: Finite = Field(description="of the two gradients, all parameters as one vector; 0 where one is not finite")
+    error: Finite | None = Field(default=None, description="length of the gradients' difference over the baseline's")
+    seed_cosine: Finite | None = Field(
+        default=None, description="of the baseline's gradients under two seeds: what other noise alone changes"
+    )
+    own_noise: bool = Field(default=False, description="the candidate draws other noise than the baseline does")
+    underflow: Finite | None = Field(
+        default=None, description="float16: share of the baseline's numbers that are lost to 0 without a loss scaler"
+    )
+    overflow: int | None = Field(default=None, description="float16: numbers that are not finite without a loss scaler")
+    note: str = ""
+
+
+class Comparison(Data):
+    """A candidate judged against a baseline; both are names of measurements in the same result."""
+
+    baseline: str
+    candidate: str
+    verdict: Verdict
+    difference: Interval | None = Field(default=None, description="of the medians, candidate − baseline, milliseconds")
+    difference_ms: Finite
+    agreement: Agreement | None = None
+    gradient: GradientAgreement | None = None

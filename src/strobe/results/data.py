@@ -1,0 +1,52 @@
+"""The result of a study: plain data with a version, which outlives the code that measured it.
+
+Every time is in milliseconds, every size in bytes, every rate per second, unless the name says otherwise.
+Nothing here imports another part of Strobe, and nothing here computes: numbers arrive finished.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+# JSON has no infinities: a figure that could not be computed is None, never nan or inf.
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Data(BaseModel):
+    """Base of every record: unknown fields are refused, so that a misspelt one is never lost in silence."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True)
+
+
+class Interval(Data):
+    """A confidence interval ``[low, high]`` at ``level``."""
+
+    low: Finite
+    high: Finite
+    level: Finite = 0.95
+
+
+class Summary(Data):
+    """What a list of samples amounts to, in the unit of the samples (milliseconds unless said otherwise)."""
+
+    n: int
+    median: Finite
+    interval: Interval | None = Field(default=None, description="of the median; None with fewer than six samples")
+    mean: Finite
+    std: Finite = Field(description="sample standard deviation (n − 1); 0 for one sample")
+    min: Finite
+    max: Finite
+    p95: Finite
+
+
+class Samples(Data):
+    """Raw measurements of one whole (a chunk, a step), in the order they were taken, in milliseconds."""
+
+    warmup: list[Finite] = Field(default_factory=list, description="found to be warm-up, not in the summary")
+    values: list[Finite]
+    summary: Summary
+    notes: list[str] = Field(default_factory=list, description="drift, throttling, noise: what to know about them")

@@ -1,0 +1,61 @@
+"""What changed between two runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.results.comparison import Verdict
+from strobe.results.data import Data, Finite, Samples
+
+
+class RunLabel(Data):
+    """Which run a figure of a `Difference` comes from."""
+
+    title: str
+    started: datetime
+    strobe_version: str
+    status: Literal["complete", "interrupted", "failed"] = "complete"
+
+
+class ComponentChange(Data):
+    """A part that changed between two runs, or that only one of them has."""
+
+    path: list[str]
+    change: Literal["faster", "slower", "appeared", "gone"]
+    before_ms: Finite | None = Field(default=None, description="median; None where the part appeared")
+    after_ms: Finite | None = Field(default=None, description="median; None where the part is gone")
+    verdict: Verdict | None = Field(default=None, description="with the interval widened for the many parts judged")
+
+
+class MemoryChange(Data):
+    """A memory figure that both runs have, in bytes."""
+
+    name: str
+    before: int
+    after: int
+
+
+class MeasurementChange(Data):
+    """One measurement that both runs have, judged after against before."""
+
+    name: str
+    phase: str
+    before: Samples
+    after: Samples
+    verdict: Verdict
+    components: list[ComponentChange] = Field(default_factory=list, description="those that changed")
+    judged: int = Field(default=0, description="parts that were judged at once")
+    memory: list[MemoryChange] = Field(default_factory=list)
+
+
+class Difference(Data):
+    """What changed between two runs of the same study."""
+
+    study: str
+    before: RunLabel
+    after: RunLabel
+    measurements: list[MeasurementChange]
+    notes: list[str] = Field(default_factory=list, description="what else differs: machine, versions, config")

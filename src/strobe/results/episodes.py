@@ -1,0 +1,60 @@
+"""Pairs of episodes in a simulator."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.results.data import Data, Finite, Interval
+
+
+class Episode(Data):
+    """One episode of a policy in a simulator."""
+
+    success: bool
+    reward: Finite = Field(description="sum over its control ticks")
+    best_reward: Finite = Field(description="of one control tick")
+    ticks: int = Field(description="control ticks until it ended")
+
+
+class EpisodePair(Data):
+    """Two episodes from the same start with the same noise."""
+
+    task: str
+    seed: int
+    baseline: Episode
+    candidate: Episode
+    same_ticks: int = Field(description="control ticks from the start with the same action, to the bit")
+    largest_error: Finite = Field(
+        description="largest absolute difference of two actions of one tick, in the action's own units"
+    )
+
+    @property
+    def same(self) -> bool:
+        """Whether every action of the two is the same."""
+        return self.same_ticks == self.baseline.ticks == self.candidate.ticks
+
+
+class PairedEpisodes(Data):
+    """A candidate judged against a baseline by what they do in a simulator; both are names of measurements.
+
+    Differences are candidate − baseline: below 0 the candidate is worse.
+    """
+
+    baseline: str
+    candidate: str
+    environment: str = Field(description="its type and task")
+    planned: int = Field(description="pairs that were asked for")
+    pairs: list[EpisodePair]
+    kind: Literal["the same", "worse", "better", "no difference shown", "too few"]
+    by: Literal["success", "reward"] = Field(description="what it is judged by: reward where neither ever succeeded")
+    baseline_success: Finite = Field(description="share of its episodes, 0 to 1")
+    candidate_success: Finite
+    success: Finite = Field(description="difference of the success rates, −1 to 1")
+    success_interval: Interval
+    possible_drop: Finite = Field(description="loss of success rate that these pairs do not exclude, 0 to 1")
+    reward: Finite = Field(description="centre of the pairs' differences in reward")
+    reward_interval: Interval | None = Field(description="of it; None with fewer than six pairs")
+    broken: str = Field(default="", description="what speaks against the candidate, in words; '' where nothing does")
+    sentence: str = Field(description="the verdict in words, with its numbers")

@@ -1,0 +1,80 @@
+"""Treatments kept one after the other on the way to a target rate."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.results.comparison import Agreement, Verdict
+from strobe.results.data import Data, Finite
+
+
+class Need(Data):
+    """What one part would have to fall to for a target rate, all others as they are."""
+
+    part: str
+    ms: Finite
+    share: Finite = Field(description="of the total, 0 to 1")
+    needed_ms: Finite | None = Field(description="None where even nothing would not do")
+    named_ms: Finite | None = Field(description="the same, leaving out of account what is in no named part")
+    treatments: list[str] = Field(default_factory=list, description="what could be tried on it, or was: in words")
+
+
+Outcome = Literal[
+    "kept", "slower", "no difference shown", "too noisy", "guard", "does not apply", "failed", "not tried"
+]
+
+
+class Try(Data):
+    """One treatment tried on top of what was kept before it."""
+
+    treatment: str = Field(description="as it is written on a command line")
+    rung: int = Field(description="that it would have been, from 1")
+    part: str = Field(default="", description="the costliest part that it speeds up; '' for the whole")
+    parts: list[str] = Field(default_factory=list, description="all that it speeds up; none for the whole")
+    part_share: Finite = Field(default=1.0, description="of `part` in the whole before, 0 to 1")
+    before_ms: Finite = Field(description="the whole before, median")
+    outcome: Outcome
+    reason: str = Field(default="", description="why it was not kept")
+    verdict: Verdict | None = Field(default=None, description="against what was kept before; None if never timed")
+    agreement: Agreement | None = Field(default=None, description="of all together with the untouched policy")
+    build_s: Finite | None = Field(default=None, description="its first call, beyond what a call takes")
+
+
+class Rung(Data):
+    """A treatment that was kept, with all below it. The first rung is the policy as it is."""
+
+    name: str = Field(description="of its measurement")
+    treatment: str = Field(default="", description="what was added to the rung below; '' for the policy as it is")
+    treatments: list[dict[str, str | int | float | bool | None]] = Field(
+        default_factory=list, description="all that are on, in the order in which they are put on"
+    )
+    effect: Literal["exact", "rounding", "lossy"] = Field(default="exact", description="of the treatment added")
+    part: str = Field(default="", description="that it was tried for; '' for the whole")
+    build_s: Finite | None = None
+    parts: dict[str, Finite] = Field(
+        default_factory=dict, description="milliseconds of its parts; what they leave of the whole is in none of them"
+    )
+    guarded: bool = Field(
+        default=True, description="whether the guard held in the run that the figures come from, and in episodes"
+    )
+    refused: str = Field(default="", description="why not, in words")
+
+
+class Ladder(Data):
+    """Treatments kept one after the other on the way to a target rate, each judged on top of those before it.
+
+    The figures of a rung are those of its measurement, and of its comparisons with the rung before and the first.
+    """
+
+    target_hz: Finite
+    target_ms: Finite = Field(description="within which a chunk must be ready")
+    guard: str
+    met: bool = Field(description="whether the median of the chosen rung is within the target")
+    ended: str = Field(description="why the climbing stopped, in words")
+    interleaved: bool = Field(default=True, description="whether all rungs were measured in alternation, in one run")
+    chosen: str = Field(description="the measurement of the highest rung for which the guard held")
+    rungs: list[Rung] = Field(description="the policy as it is first")
+    tries: list[Try] = Field(default_factory=list, description="in the order in which they were made")
+    needs: list[Need] = Field(default_factory=list, description="what is missing to the target")

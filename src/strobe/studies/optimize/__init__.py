@@ -1,0 +1,1 @@
+"""The ladder: what makes a policy as fast as needed."""

@@ -1,0 +1,143 @@
+"""What `strobe optimize` may try next: the catalogue's candidates and the user's own, in the order of trying."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from strobe.errors import UserError
+from strobe.measure.common_parts import share, shares
+from strobe.results.measurement import Measurement
+from strobe.subjects.subject import Subject
+from strobe.treatments import catalogue
+from strobe.treatments.treatment import CAPTURED, COMPILED, Effect, Entry, Spec
+
+EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "lossy")
+# Seconds that a first call may take, by rank: torch.compile takes 20 to 60 s on two cores, more if they are busy.
+BUILDS = {COMPILED: 60.0, CAPTURED: 5.0}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One or more treatments that are tried together.
+
+    ``parts``: the anatomy's parts that they speed up; none for the whole.
+    """
+
+    specs: tuple[Spec, ...]
+    parts: tuple[str, ...]
+    effect: Effect
+    rank: int
+
+    @property
+    def text(self) -> str:
+        """As it is written on a command line."""
+        return ", ".join(map(catalogue.told, self.specs))
+
+    @property
+    def build_s(self) -> float:
+        """What its first call may take, roughly, in seconds."""
+        return next((seconds for rank, seconds in BUILDS.items() if self.rank // 10 == rank // 10), 0.0)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which of the catalogue's candidates may be tried, and the user's own, which need no leave.
+
+    ``only`` and ``skip`` are keys of the catalogue.
+    """
+
+    effects: tuple[Effect, ...] = ("exact", "rounding")
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    own: tuple[tuple[Spec, ...], ...] = ()
+
+    def allows(self, entry: Entry) -> bool:
+        """Whether what ``entry`` offers may be tried."""
+        return entry.effect in self.effects and (not self.only or entry.key in self.only) and entry.key not in self.skip
+
+
+def candidates(subject: Subject, choice: Choice) -> list[Candidate]:
+    """What could be tried on ``subject`` as it is now, with what is put on; the user's own first."""
+    offered = list(choice.own)
+    for entry in filter(choice.allows, catalogue.ENTRIES):
+        try:
+            offered += [(spec,) for spec in entry.candidates(subject)]
+        except UserError:
+            continue
+    found = [_candidate(subject, specs) for specs in offered]
+    return list({candidate.text: candidate for candidate in found}.values())
+
+
+def in_order(found: Iterable[Candidate], now: Measurement) -> list[Candidate]:
+    """Those for the part that costs most first; exact before rounding before lossy; at the end what builds long."""
+    most = max(shares(now).values(), default=0.0)
+
+    def place(candidate: Candidate) -> tuple[float, ...]:
+        # What speeds up the whole speeds up its costliest part, but comes after what is for that part alone.
+        cost = largest(candidate, now)[1] if candidate.parts else most
+        return candidate.build_s, -cost, not candidate.parts, EFFECTS.index(candidate.effect), candidate.rank
+
+    return sorted(found, key=place)
+
+
+def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
+    """Those of ``effect`` that are quick to build, to be tried at once: lossy ones each alone, the others as one.
+
+    Of a treatment that is offered in several forms those for the whole are taken, else one for each part.
+    """
+    quick = [candidate for candidate in found if candidate.effect == effect and not candidate.build_s]
+    if effect == "lossy":
+        return quick
+    first: dict[tuple[str, str], Candidate] = {}
+    for candidate in quick:
+        first.setdefault(place(candidate.specs[0]), candidate)
+    wholes = {key for key, part in first if not part}
+    chosen = [candidate for (key, part), candidate in first.items() if not part or key not in wholes]
+    if not chosen:
+        return []
+    specs: tuple[Spec, ...] = ()
+    for candidate in chosen:
+        specs = together(specs, candidate.specs)
+    whole = any(not candidate.parts for candidate in chosen)
+    parts = [] if whole else [part for candidate in chosen for part in candidate.parts]
+    return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, max(candidate.rank for candidate in chosen))]
+
+
+def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
+    """The costliest part that ``candidate`` speeds up with its share; ('', 1) for the whole."""
+    shares = [(share(now, part), part) for part in candidate.parts]
+    if not shares:
+        return "", 1.0
+    # Compiled code has no parts to be seen: what is in it is told by its name alone.
+    found, part = max(shares, key=lambda one: one[0])
+    return part, found
+
+
+def strongest(effects: Iterable[Effect]) -> Effect:
+    """The one that may change most."""
+    told = set(effects)
+    return "lossy" if "lossy" in told else "rounding" if "rounding" in told else "exact"
+
+
+def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
+    """``specs`` with ``added``, which take the place of those that say something else about the same thing."""
+    slots = [place(spec) for spec in added]
+    return (*(spec for spec in specs if place(spec) not in slots), *added)
+
+
+def place(spec: Spec) -> tuple[str, str]:
+    """What ``spec`` is about: its key, and the part where it names one. There is one of a kind in a place."""
+    key = next(iter(spec))
+    return key, str(spec.get(f"{key}.part", ""))
+
+
+def _candidate(subject: Subject, specs: Sequence[Spec]) -> Candidate:
+    entries = [catalogue.entry_of(next(iter(spec))) for spec in specs]
+    told = [tuple(entry.parts(subject, spec)) for entry, spec in zip(entries, specs, strict=True)]
+    return Candidate(
+        specs=tuple(specs),
+        parts=tuple(dict.fromkeys(part for parts in told for part in parts)) if all(told) else (),
+        effect=strongest(entry.effect for entry in entries),
+        rank=max(entry.rank for entry in entries),
+    )

@@ -1,0 +1,203 @@
+"""What a climb ends in: rungs, each set against the one before and the policy as it is, a ladder and a recipe."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from strobe.measure import budget as budgets
+from strobe.measure.common_parts import cut
+from strobe.measure.guard import Guard
+from strobe.measure.verdicts import difference_interval, unpaired_verdict
+from strobe.results import recipe
+from strobe.results.answer import Result
+from strobe.results.budget import Latency
+from strobe.results.comparison import Agreement, Comparison, Verdict
+from strobe.results.episodes import PairedEpisodes
+from strobe.results.ladder import Ladder, Rung, Try
+from strobe.results.measurement import Measurement
+from strobe.results.recipe import Recipe
+from strobe.studies.compare import judge
+from strobe.studies.measuring import Measured
+from strobe.studies.optimize.candidates import Candidate
+from strobe.treatments.recipe import PACKAGES
+from strobe.treatments.treatment import Spec, Variant
+
+AS_IT_IS = "as it is"
+NOTHING: Mapping[str, str] = {}
+
+
+@dataclass
+class Step:
+    """A rung as the climb left it: what is on, what was added, and what its own try showed."""
+
+    variant: Variant
+    specs: tuple[Spec, ...]
+    measurement: Measurement
+    added: Candidate | None = None
+    part: str = ""
+    build_s: float | None = None
+    verdict: Verdict | None = None
+    agreement: Agreement | None = None
+
+    @property
+    def ms(self) -> float:
+        return self.measurement.samples.summary.median
+
+
+def compared(measured: Measured) -> list[Comparison]:
+    """Each rung against the first and against the one before it."""
+    first, *others = measured.measurements
+    found = []
+    for index, one in enumerate(others):
+        found.append(judge(first, one, measured))
+        if index:
+            found.append(judge(others[index - 1], one, measured))
+    return found
+
+
+def compared_by_tries(steps: Sequence[Step]) -> list[Comparison]:
+    """What is known of the rungs without a run of all of them."""
+    found: list[Comparison] = []
+    for index, step in enumerate(steps[1:], start=1):
+        first, before = steps[0], steps[index - 1]
+        values = [one.measurement.samples.values for one in (first, step)]
+        if index > 1 and step.verdict is not None:
+            found.append(
+                Comparison(
+                    baseline=before.variant.name,
+                    candidate=step.variant.name,
+                    verdict=step.verdict,
+                    difference_ms=step.ms - before.ms,
+                )
+            )
+        across = unpaired_verdict(values[0], values[1], baseline_name=AS_IT_IS, candidate_name=step.variant.name)
+        own = step.verdict if index == 1 else None
+        difference, interval = difference_interval(values[0], values[1], paired=False)
+        found.append(
+            Comparison(
+                baseline=AS_IT_IS,
+                candidate=step.variant.name,
+                verdict=own or across,
+                difference=None if own else interval,
+                difference_ms=step.ms - first.ms if own else difference,
+                agreement=step.agreement,
+            )
+        )
+    return found
+
+
+def ladder_of(
+    result: Result,
+    steps: Sequence[Step],
+    tries: list[Try],
+    target_hz: float,
+    guard: Guard,
+    *,
+    ended: str,
+    interleaved: bool,
+    refused: Mapping[str, str] = NOTHING,
+) -> Ladder:
+    """The ladder of a result whose measurements and comparisons are those of ``steps``.
+
+    Args:
+        target_hz: control loops per second.
+        ended: why the climbing stopped, in words.
+        interleaved: whether the measurements are of one run of all rungs in alternation.
+        refused: rung → what paired episodes have against it.
+    """
+    target_ms = 1e3 / target_hz
+    rungs: list[Rung] = []
+    for step, measurement, parts in zip(steps, result.measurements, cut(result.measurements), strict=True):
+        seen = agreement_of(result, measurement.name)
+        against = refused.get(measurement.name, "")
+        if seen is not None and (broken := guard.broken(seen)):
+            against = f"{broken} in the closing run, on more observations than its try had"
+        rungs.append(
+            Rung(
+                name=measurement.name,
+                treatment=step.added.text if step.added is not None else "",
+                treatments=[dict(spec) for spec in step.specs],
+                effect=step.added.effect if step.added is not None else "exact",
+                part=step.part,
+                build_s=step.build_s,
+                parts=parts,
+                guarded=not against,
+                refused=against,
+            )
+        )
+    chosen = next(rung for rung in reversed(rungs) if rung.guarded)
+    median = result.measurement(chosen.name).samples.summary.median
+    needs = budgets.needs(Latency(steps=1, total_ms=median, parts=chosen.parts), target_ms)
+    for need in needs:
+        need.treatments = budgets.tried_on(tries, need.part)
+    return Ladder(
+        target_hz=target_hz,
+        target_ms=target_ms,
+        guard=str(guard),
+        met=median <= target_ms,
+        ended=ended,
+        interleaved=interleaved,
+        chosen=chosen.name,
+        rungs=rungs,
+        tries=tries,
+        needs=needs,
+    )
+
+
+def agreement_of(result: Result, name: str) -> Agreement | None:
+    """How far the actions of the measurement ``name`` are from the untouched policy's; None for itself."""
+    found = (c.agreement for c in result.comparisons if c.baseline == AS_IT_IS and c.candidate == name)
+    return next(found, None)
+
+
+def _played(judged: PairedEpisodes) -> recipe.Episodes:
+    return recipe.Episodes(
+        environment=judged.environment,
+        pairs=len(judged.pairs),
+        success=judged.candidate_success,
+        baseline_success=judged.baseline_success,
+        possible_drop=judged.possible_drop,
+        same=sum(pair.same for pair in judged.pairs),
+    )
+
+
+def recipe_of(result: Result) -> Recipe | None:
+    """What a recipe holds of the ladder's chosen rung; None where that is no faster than the policy as it is."""
+    ladder = result.ladder
+    if ladder is None or ladder.chosen == AS_IT_IS:
+        return None
+    kept = ladder.rungs[: [rung.name for rung in ladder.rungs].index(ladder.chosen) + 1]
+    whole = next(c for c in result.comparisons if c.baseline == AS_IT_IS and c.candidate == ladder.chosen)
+    if whole.verdict.kind != "faster":
+        return None
+    taken = {rung.name: result.measurement(rung.name).samples.summary.median for rung in kept}
+    seen = {rung.name: agreement_of(result, rung.name) for rung in kept}
+    known = {"strobe": result.strobe_version, **result.machine.versions}
+    return Recipe(
+        policy=result.subject.kind,
+        size=result.subject.size,
+        treatments=[{key: v for key, v in spec.items() if v is not None} for spec in kept[-1].treatments],
+        guard=ladder.guard,
+        agreement=seen[ladder.chosen],
+        episodes=next((_played(one) for one in result.episodes if one.candidate == ladder.chosen), None),
+        baseline_ms=taken[AS_IT_IS],
+        ms=taken[ladder.chosen],
+        rungs=[
+            recipe.Rung(
+                name=rung.treatment,
+                ms=taken[rung.name],
+                hz=1e3 / taken[rung.name],
+                times=taken[AS_IT_IS] / taken[rung.name],
+                effect=rung.effect,
+                cosine=getattr(seen[rung.name], "cosine", None),
+                build_s=rung.build_s,
+            )
+            for rung in kept[1:]
+        ],
+        device_name=result.machine.device_name,
+        versions={name: known[name] for name in PACKAGES if name in known},
+        command=shlex.join(result.command),
+        made=result.started.replace(microsecond=0),
+    )

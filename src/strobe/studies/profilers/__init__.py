@@ -1,0 +1,1 @@
+"""Closer looks at what was measured: operators, Python."""

@@ -1,0 +1,1 @@
+"""A real lerobot-train, watched from inside."""

@@ -1,0 +1,1 @@
+"""Treatments that build a part anew: torch.compile, OpenVINO, TensorRT."""

@@ -1,0 +1,153 @@
+"""``torch.compile`` on what LeRobot's own ``compile_model`` compiles, or on one part, without building twice.
+
+What is compiled is what the other treatments have made of it by then. The probes that stand around a part stay outside
+of the compiled region, so that the part is still timed as a whole; those inside it cannot be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import nn
+
+from strobe.errors import UserError, nearest
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Subject
+from strobe.timeline.layers import peeled, within
+from strobe.treatments.graphs.host import aside
+from strobe.treatments.parts import is_flow, parts_of
+from strobe.treatments.patch import Patches, identity
+from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Undo
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+# The parts of flow policies that are worth compiling on their own, as far as a policy has them.
+_FLOW_PARTS = (
+    "model.paligemma_with_expert.paligemma.model.vision_tower",
+    "model.paligemma_with_expert.paligemma.model.language_model",
+    "model.vlm_with_expert.vlm.model.vision_model",
+    "model.denoise_step",
+)
+
+
+@dataclass
+class Compile:
+    """Compile the methods that the anatomy names, else the whole forward pass; compiled once, at the first call.
+
+    ``part``: the path of a method or of a module (its forward pass), to compile that alone.
+    """
+
+    mode: str = "default"
+    part: str = ""
+    effect: Effect = "rounding"
+    # What was compiled of which function; the function is kept, as its key is made of addresses.
+    _compiled: dict[Hashable, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False)
+    _flag: str = field(default="", init=False, repr=False)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        facts: dict[str, str | int | float | bool | None] = {"compiled": True, "compile mode": self.mode}
+        if self.part:
+            facts["compile.part"] = self.part
+        return facts | {"compile in lerobot-train": self._flag} if self._flag else facts
+
+    def apply(self, subject: Subject) -> Undo:
+        config = getattr(subject.module, "config", None)
+        if not self.part and hasattr(config, "compile_model"):  # not every policy's config has it
+            self._flag = f"--policy.compile_model=true --policy.compile_mode={self.mode}"
+        patches = Patches()
+        for owner, method in self._targets(subject):
+            patches.wrap(owner, method, self._around)
+        return patches.undo
+
+    def _targets(self, subject: Subject) -> Iterator[tuple[Any, str]]:
+        if self.part:
+            yield target(subject.module, self.part)
+            return
+        for path, method in subject.compiled:
+            yield attrgetter(path)(subject.module) if path else subject.module, method
+
+    def _around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        bottom, layers = peeled(call)
+        inside = within([layer for layer in layers if not layer.probe], bottom)
+        key = identity(inside)
+        if key not in self._compiled:
+            self._compiled[key] = inside, aside(torch.compile(inside, mode=self.mode))
+        return within([layer for layer in layers if layer.probe], self._compiled[key][1])
+
+
+def target(module: nn.Module, path: str) -> tuple[Any, str]:
+    """The owner and the name of the method at ``path``, or of the forward pass of the module at ``path``.
+
+    Raises UserError.
+    """
+    owner: Any = module
+    *parents, last = path.split(".")
+    for step in parents:
+        owner = _step(owner, step, path)
+    found = _step(owner, last, path)
+    if isinstance(found, nn.Module):
+        return found, "forward"
+    if not callable(found) or not hasattr(owner, "__dict__"):
+        raise UserError(f"compile.part={path}: {type(found).__name__} cannot be called; name a method or a module")
+    return owner, last
+
+
+def _step(owner: Any, step: str, path: str) -> Any:
+    try:
+        return owner[int(step)] if step.isdecimal() else getattr(owner, step)
+    except (AttributeError, IndexError, KeyError, TypeError):
+        known = list(owner._modules) if isinstance(owner, nn.Module) else []
+        known += [name for name, value in vars(type(owner)).items() if callable(value) and not name.startswith("_")]
+        raise UserError(
+            f"compile.part={path}: {type(owner).__name__} has no '{step}': {nearest(step, known)}"
+        ) from None
+
+
+def _make(spec: Spec) -> Compile:
+    mode = "default" if spec["compile"] is True else str(spec["compile"])
+    if mode not in MODES:
+        raise UserError(f"compile={mode}: {nearest(mode, MODES)}")
+    return Compile(mode, str(spec.get("compile.part", "")))
+
+
+def _candidates(subject: Subject) -> list[Spec]:
+    if not is_flow(subject):
+        return [{"compile": "default"}]
+    return [{"compile": "default", "compile.part": path} for path in _FLOW_PARTS if _has(subject.module, path)]
+
+
+def _has(module: nn.Module, path: str) -> bool:
+    try:
+        target(module, path)
+    except UserError:
+        return False
+    return True
+
+
+def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
+    path = str(spec.get("compile.part", ""))
+    if not path:
+        return ()
+    if found := parts_of(subject, [path]):
+        return found
+    if not isinstance(subject, PolicySubject):
+        return ()
+    hooks = subject.anatomy.hooks(subject.policy, training=False)
+    owner, name = target(subject.module, path)
+    return tuple(dict.fromkeys(hook.name for hook in hooks if hook.owner is owner and hook.attribute == name))
+
+
+ENTRY = Entry(
+    "compile",
+    f"torch.compile, with a mode: {', '.join(MODES)}; with compile.part=PATH for one method or module alone",
+    "rounding",
+    COMPILED,
+    _make,
+    options=("part",),
+    candidates=_candidates,
+    parts=_parts,
+)

@@ -1,0 +1,138 @@
+"""Attention masks, positions and rotary angles of the denoising steps, built once a chunk instead of in every step.
+
+They depend on the prefix's mask and on the lengths, which are the same in all steps. LeRobot's `denoise_step` builds
+them each time, from Python lists among others: on an accelerator that is a copy from the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.subjects.subject import Subject
+from strobe.timeline import section
+from strobe.treatments.flow.places import SMOLVLA, Flow, deriving, flow_of, only, worth
+from strobe.treatments.parts import STEP
+from strobe.treatments.patch import Patches
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
+
+
+@dataclass
+class _Built:
+    """For one prefix: the attention mask of a step, its positions, (B, steps), and their cosines and sines."""
+
+    prefix: Tensor
+    attention: Tensor
+    positions: Tensor
+    rotary: dict[torch.dtype, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+
+@dataclass
+class MasksOnce:
+    """A denoising step as LeRobot 0.6.1 does it, with what is the same in all steps kept from the first one.
+
+    The first step of all is done both ways; raises UserError unless all bits are equal.
+    """
+
+    effect: Effect = "exact"
+    _built: _Built | None = field(default=None, init=False, repr=False)
+    _tried: bool = field(default=False, init=False, repr=False)
+    _flow: Flow | None = field(default=None, init=False, repr=False)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"masks": "once"}
+
+    def apply(self, subject: Subject) -> Undo:
+        if self._flow is None or self._flow.policy is not subject.module:
+            self._flow = flow_of(subject)
+        flow, patches = self._flow, Patches()
+
+        def stepping(denoise_step: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Tensor:
+                told = flow.step_arguments(args, kwargs)
+                if deriving():
+                    self._built = None
+                    return denoise_step(**told)
+                if not self._tried and not torch.compiler.is_compiling():
+                    self._built = None
+                    self._try(denoise_step(**told), self._step(flow, **told))
+                with section(STEP):  # the anatomy's probe is on LeRobot's own
+                    return self._step(flow, **told)
+
+            return call
+
+        def turning(forward: Any) -> Any:
+            def call(x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
+                built = self._built
+                if built is None or position_ids is not built.positions or deriving():
+                    return forward(x, position_ids, *args, **kwargs)
+                if x.dtype not in built.rotary:
+                    built.rotary[x.dtype] = forward(x, position_ids, *args, **kwargs)
+                return built.rotary[x.dtype]
+
+            return call
+
+        patches.wrap(flow.model, "denoise_step", stepping)
+        if flow.kind != SMOLVLA:  # which turns its queries and keys by a function of its own
+            patches.wrap(flow.expert.rotary_emb, "forward", turning)
+
+        def undo() -> None:
+            patches.undo()
+            self._built = None
+
+        return undo
+
+    def _step(
+        self, flow: Flow, *, prefix_pad_masks: Tensor, past_key_values: Any, x_t: Tensor, timestep: Tensor, **state: Any
+    ) -> Tensor:
+        model, config = flow.model, flow.model.config
+        embedded, pads, order, *condition = model.embed_suffix(*state.values(), x_t, timestep)
+        built = self._built
+        if built is None or built.prefix is not prefix_pad_masks:
+            built = self._built = _build(flow, prefix_pad_masks, pads, order)
+        told: dict[str, Any] = {"past_key_values": past_key_values, "use_cache": False}
+        if flow.kind == SMOLVLA:
+            told["use_cache"] = config.use_cache
+        else:
+            flow.expert.config._attn_implementation = "eager"  # as LeRobot sets it in every step
+            told["past_key_values"] = flow.module_of(model).clone_past_key_values(past_key_values)
+            told["adarms_cond"] = [None, *condition]
+        outputs, _ = flow.joint.forward(
+            attention_mask=built.attention, position_ids=built.positions, inputs_embeds=[None, embedded], **told
+        )
+        if flow.kind == SMOLVLA and past_key_values is not None:
+            past_key_values.crop(prefix_pad_masks.shape[1])
+        return model.action_out_proj(outputs[1][:, -config.chunk_size :].to(dtype=torch.float32))
+
+    def _try(self, theirs: Tensor, ours: Tensor) -> None:
+        if not torch.equal(theirs.nan_to_num(), ours.nan_to_num()):
+            raise UserError(
+                "this LeRobot denoises in another way than 0.6.1 does: building the masks once is not exact"
+            )
+        self._tried = True
+
+
+def _build(flow: Flow, prefix: Tensor, pads: Tensor, order: Tensor) -> _Built:
+    module = flow.module_of(flow.model)
+    batch, suffix = pads.shape
+    before = prefix[:, None, :].expand(batch, suffix, prefix.shape[1])
+    attention = torch.cat([before, module.make_att_2d_masks(pads, order)], dim=2)
+    positions = torch.sum(prefix, dim=-1)[:, None] + torch.cumsum(pads, dim=1) - 1
+    if flow.kind != SMOLVLA:
+        attention = module.prepare_attention_masks_4d(attention)
+    return _Built(prefix, attention, positions)
+
+
+ENTRY = Entry(
+    "masks",
+    "once: attention masks and positions of the denoising steps are built once a chunk",
+    "exact",
+    STRUCTURE,
+    only("masks", "once", MasksOnce),
+    candidates=worth({"masks": "once"}),
+    parts=lambda _, __: (STEP,),
+)

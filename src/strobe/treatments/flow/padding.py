@@ -1,0 +1,105 @@
+"""What is masked out is not computed: the padding of the prompt, and cameras that are not there.
+
+LeRobot pads pi0.5's prompt to 200 tokens, and stands an image of -1 in for each camera that the policy knows and the
+robot lacks. Both are masked, so that nothing attends to them, and positions count valid tokens only: leaving them
+out changes nothing but how sums are rounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.subjects.subject import Subject
+from strobe.treatments.flow.places import SMOLVLA, deriving, flow_of, one_value, worth
+from strobe.treatments.parts import PREFIX, VISION
+from strobe.treatments.patch import Patches
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
+
+# Few lengths of the prompt: compiled code and captured graphs are made for one, and kernels like even sizes.
+MULTIPLE = 16
+
+
+@dataclass
+class TrimmedPadding:
+    """The prompt is cut to the tokens that any sample of the batch uses, rounded up to ``multiple`` of them.
+
+    Done before the model is entered, so that what is compiled or captured sees tensors of the shorter shape.
+    """
+
+    multiple: int = MULTIPLE
+    effect: Effect = "exact"
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"padding": "trimmed"}
+
+    def apply(self, subject: Subject) -> Undo:
+        flow = flow_of(subject)
+        patches, model = Patches(), flow.model
+        entry = "_get_action_chunk" if flow.kind == SMOLVLA else "predict_action_chunk"
+        images = "prepare_images" if flow.kind == SMOLVLA else "_preprocess_images"
+
+        def trimming(chunk: Any) -> Any:
+            def call(batch: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+                return chunk(batch if deriving() else self.trimmed(batch), *args, **kwargs)
+
+            return call
+
+        def choosing(preprocess: Any) -> Any:
+            def call(batch: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+                found, masks = preprocess(batch)
+                # SmolVLA can put tokens around an image, and does not mask those.
+                kept = deriving() or getattr(model, "add_image_special_tokens", False)
+                return (found, masks) if kept else _present(found, masks)
+
+            return call
+
+        patches.wrap(flow.policy, entry, trimming)
+        patches.wrap(flow.policy, images, choosing)
+        return patches.undo
+
+    def trimmed(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """``batch`` with its tokens and their mask, (B, L) each, cut to (B, l)."""
+        tokens, mask = batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK]
+        used = mask.bool().any(0)
+        length = tokens.shape[1]
+        wanted = min(length, -(-int(used.sum()) // self.multiple) * self.multiple)
+        if wanted in (0, length):
+            return batch
+        # Tokens in use come first, in their order, and as much of the padding as makes up the length.
+        chosen = torch.argsort(~used, stable=True)[:wanted].sort().values
+        return {**batch, OBS_LANGUAGE_TOKENS: tokens[:, chosen], OBS_LANGUAGE_ATTENTION_MASK: mask[:, chosen]}
+
+
+def _present(images: list[Tensor], masks: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The cameras that at least one sample has; all of them where none has any."""
+    there = torch.stack([mask.any() for mask in masks]).tolist()
+    if all(there) or not any(there):
+        return images, masks
+    kept = [index for index, present in enumerate(there) if present]
+    return [images[index] for index in kept], [masks[index] for index in kept]
+
+
+def _make(spec: Spec) -> TrimmedPadding:
+    one_value(spec, "padding", "trimmed")
+    multiple = spec.get("padding.multiple", MULTIPLE)
+    if isinstance(multiple, bool) or not isinstance(multiple, int) or multiple < 1:
+        raise UserError(f"padding.multiple={multiple}: a whole number of tokens, at least 1")
+    return TrimmedPadding(multiple)
+
+
+ENTRY = Entry(
+    "padding",
+    "trimmed: neither the prompt's padding nor cameras that are not there are computed",
+    "exact",
+    STRUCTURE,
+    _make,
+    options=("multiple",),
+    candidates=worth({"padding": "trimmed"}),
+    parts=lambda _, __: (PREFIX, VISION),
+)

@@ -1,0 +1,169 @@
+"""One key-value cache for all denoising steps, instead of a copy of the prefix in each.
+
+A denoising step attends to the prefix and to itself. LeRobot's pi0 and pi0.5 clone the whole cache in every step and
+join their own keys and values to it, layer by layer; SmolVLA joins and crops, and projects the prefix's keys and values
+anew in each cross-attention. The prefix is the same in all steps: here it is laid down once, with room behind it that
+each step overwrites.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicCache
+
+from strobe.subjects.subject import Subject
+from strobe.treatments.flow.places import SMOLVLA, Flow, deriving, flow_of, only, worth
+from strobe.treatments.parts import STEP
+from strobe.treatments.patch import Patches
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
+
+
+class PrefixCache(DynamicCache):
+    """A filled cache with room for a suffix, (B, heads, prefix + suffix, width) a layer. ``update`` overwrites it.
+
+    Memory is taken at the first step of the first chunk and kept for the next ones of the same shape.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rooms: dict[int, tuple[Tensor, ...]] = {}
+        self._laid: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def lay(self, filled: Any) -> PrefixCache:
+        """Take ``filled``, a cache that holds the prefix, as what comes before the suffix."""
+        self.layers = filled.layers
+        self._laid.clear()
+        return self
+
+    def forget(self) -> None:
+        """Let go of the prefix; the memory for the next one stays."""
+        self.layers = []
+        self._laid.clear()
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """The suffix's keys and values behind the prefix's."""
+        layer = self.layers[layer_idx]
+        prefixes, suffixes = (layer.keys, layer.values), (key_states, value_states)
+        if deriving():  # RTC's autograd: what is overwritten must not be part of a graph
+            keys, values = (torch.cat(pair, dim=-2) for pair in zip(prefixes, suffixes, strict=True))
+            return keys, values
+        rooms = self._rooms.get(layer_idx)
+        wanted = [_shape(prefix, suffix) for prefix, suffix in zip(prefixes, suffixes, strict=True)]
+        if rooms is None or [(tuple(r.shape), r.dtype, r.device) for r in rooms] != wanted:
+            rooms = tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in wanted)
+            self._rooms[layer_idx] = rooms
+            self._laid.pop(layer_idx, None)
+        length = prefixes[0].shape[-2]
+        laid = self._laid.get(layer_idx)
+        # A treatment may have cast the prefix in place since (casts.Border).
+        if laid is None or laid[0] is not prefixes[0] or laid[1] is not prefixes[1]:
+            for room, prefix in zip(rooms, prefixes, strict=True):
+                room[..., :length, :].copy_(prefix)
+            self._laid[layer_idx] = prefixes
+        for room, suffix in zip(rooms, suffixes, strict=True):
+            room[..., length:, :].copy_(suffix)
+        return rooms[0], rooms[1]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Of the prefix: what a step finds before it."""
+        return self.layers[layer_idx].keys.shape[-2]
+
+    def crop(self, max_length: int) -> None:
+        """Nothing was appended."""
+
+
+def _shape(prefix: Tensor, suffix: Tensor) -> tuple[tuple[int, ...], torch.dtype, torch.device]:
+    # As torch.cat would have it: the wider dtype of the two.
+    shape = (*suffix.shape[:-2], prefix.shape[-2] + suffix.shape[-2], suffix.shape[-1])
+    return shape, torch.promote_types(prefix.dtype, suffix.dtype), suffix.device
+
+
+@dataclass
+class StaticPrefixCache:
+    """The prefix's keys and values are laid down once a chunk; no clone, no joining, no projecting in a step."""
+
+    effect: Effect = "exact"
+    _cache: PrefixCache = field(default_factory=PrefixCache, init=False, repr=False)
+    _crossed: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"prefix_cache": "static"}
+
+    def apply(self, subject: Subject) -> Undo:
+        flow = flow_of(subject)
+        patches, crossed = Patches(), self._crossed
+        if flow.kind == SMOLVLA:
+            _cross_once(flow, patches, crossed)
+        else:
+            patches.wrap(flow.module_of(flow.model), "clone_past_key_values", _sparing)
+
+        def around(forward: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                outputs, filled = forward(*args, **kwargs)
+                embeddings = kwargs.get("inputs_embeds")
+                if deriving() or filled is None or embeddings is None or embeddings[1] is not None:
+                    return outputs, filled
+                crossed.clear()  # a new prefix
+                return outputs, self._cache.lay(filled)
+
+            return call
+
+        patches.wrap(flow.joint, "forward", around)
+
+        def undo() -> None:
+            patches.undo()
+            self._cache.forget()
+            crossed.clear()
+
+        return undo
+
+
+def _cross_once(flow: Flow, patches: Patches, kept: dict[int, Tensor]) -> None:
+    """SmolVLA's cross-attention: what a layer makes of the prefix's keys and values is the same in all steps."""
+
+    def keeping(index: int) -> Any:
+        def around(forward: Any) -> Any:
+            def call(x: Tensor) -> Tensor:
+                if deriving():
+                    return forward(x)
+                if index not in kept:
+                    kept[index] = forward(x)
+                return kept[index]
+
+            return call
+
+        return around
+
+    if "cross" not in flow.joint.attention_mode:
+        return
+    every, apart = flow.joint.self_attn_every_n_layers, flow.joint.num_vlm_layers // flow.joint.num_expert_layers
+    for position, layer in enumerate(flow.expert.layers):
+        if every > 0 and (position * apart) % every == 0:
+            continue  # a self-attention layer: its keys are the step's own
+        for number, projection in enumerate((layer.self_attn.k_proj, layer.self_attn.v_proj)):
+            patches.wrap(projection, "forward", keeping(2 * position + number))
+
+
+def _sparing(clone: Any) -> Any:
+    # A function of LeRobot's module, so other policies pass through here too.
+    def call(past_key_values: Any) -> Any:
+        return past_key_values if isinstance(past_key_values, PrefixCache) else clone(past_key_values)
+
+    return call
+
+
+ENTRY = Entry(
+    "prefix_cache",
+    "static: the prefix's keys and values are laid down once a chunk, not copied in every denoising step",
+    "exact",
+    STRUCTURE,
+    only("prefix_cache", "static", StaticPrefixCache),
+    candidates=worth({"prefix_cache": "static"}),
+    parts=lambda _, __: (STEP,),
+)

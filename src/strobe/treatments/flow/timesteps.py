@@ -1,0 +1,162 @@
+"""What depends on the timestep alone, computed once for all chunks.
+
+A policy that denoises in ten steps meets ten timesteps, always the same. pi0.5 makes an embedding of each, two linear
+layers of that, and with a third one per norm the scale, shift and gate of its adaptive norms (37 of them, float32
+weights of 465 MB at full size, read in every step of every chunk). pi0 and SmolVLA join the embedding to the actions,
+so that only the embedding itself can be kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from strobe.subjects.subject import Subject
+from strobe.treatments.flow.places import Flow, deriving, flow_of, only, weights_seen, worth
+from strobe.treatments.parts import STEP
+from strobe.treatments.patch import Patches
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
+
+
+@dataclass
+class _Table:
+    """By timestep: ``times`` (steps,), embeddings (steps, width), and what the adaptive norms take from them."""
+
+    times: Tensor
+    embeddings: Tensor
+    conditions: Tensor | None
+    modulations: list[Tensor]
+
+    def index(self, timestep: Tensor) -> Tensor | None:
+        """Where ``timestep``, (B,), stands in the table, as (1,); None where it is another. All samples share one."""
+        equal = self.times == timestep[:1]
+        # A look at the device's memory would wait for it; the steps were looked at when the table was made.
+        if not torch.compiler.is_compiling() and equal.device.type == "cpu" and not bool(equal.any()):
+            return None
+        return equal.int().argmax(0, keepdim=True)
+
+
+@dataclass
+class PrecomputedTimesteps:
+    """Timestep embeddings and the modulation of adaptive norms, for as many steps as the policy's config has."""
+
+    effect: Effect = "exact"
+    _table: _Table | None = field(default=None, init=False, repr=False)
+    _seen: Any = field(default=None, init=False, repr=False)
+    _index: Tensor | None = field(default=None, init=False, repr=False)
+    _now: list[Tensor] = field(default_factory=list, init=False, repr=False)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"timesteps": "precomputed"}
+
+    def apply(self, subject: Subject) -> Undo:
+        flow = flow_of(subject)
+        norms = _adaptive(flow)
+        steps = flow.policy.config.num_steps if flow.kind == "smolvla" else flow.policy.config.num_inference_steps
+        made_of = [flow.model.action_in_proj, *(norm.dense for norm in norms)]
+        made_of += [getattr(flow.model, name) for name in ("time_mlp_in", "time_mlp_out") if hasattr(flow.model, name)]
+        seen = (steps, flow.model.action_in_proj.weight.device, weights_seen(*made_of))
+        if seen != self._seen:
+            self._table, self._seen = _table(flow, norms, steps), seen
+        patches = Patches()
+        module = flow.module_of(flow.model)
+        self._embedding(flow, module, patches)
+        for number, norm in enumerate(norms):
+            patches.put(norm.dense, "forward", self._modulating(norm.dense.forward, number))
+        return patches.undo
+
+    def _embedding(self, flow: Flow, module: Any, patches: Patches) -> None:
+        model, own = flow.model, module.create_sinusoidal_pos_embedding
+        now = self._now  # the embedding of the step that is running, while its suffix is embedded
+
+        def sinusoidal(time: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            return now[0].expand(len(time), -1) if now else own(time, *args, **kwargs)
+
+        def around(embed_suffix: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                timestep = kwargs["timestep"] if "timestep" in kwargs else args[-1]
+                table = self._table
+                self._index = None if table is None or deriving() else table.index(timestep)
+                if table is None or self._index is None:
+                    return embed_suffix(*args, **kwargs)
+                now[:] = [table.embeddings.index_select(0, self._index)]
+                try:
+                    return embed_suffix(*args, **kwargs)
+                finally:
+                    now.clear()
+
+            return call
+
+        patches.put(module, "create_sinusoidal_pos_embedding", sinusoidal)
+        patches.wrap(model, "embed_suffix", around)
+        if hasattr(model, "time_mlp_in"):
+            patches.put(model.time_mlp_in, "forward", self._first(model.time_mlp_in.forward, now))
+            patches.put(model.time_mlp_out, "forward", self._second(model.time_mlp_out.forward, now))
+
+    def _first(self, forward: Any, now: list[Tensor]) -> Any:
+        # Its result goes through an activation into the second layer, which does not look at it.
+        return lambda x: x if now else forward(x)
+
+    def _second(self, forward: Any, now: list[Tensor]) -> Any:
+        def call(x: Tensor) -> Tensor:
+            table = self._table
+            if not now or table is None or table.conditions is None or self._index is None:
+                return forward(x)
+            return table.conditions.index_select(0, self._index).expand(len(x), -1)
+
+        return call
+
+    def _modulating(self, forward: Any, number: int) -> Any:
+        def call(condition: Tensor) -> Tensor:
+            table, index = self._table, self._index
+            if table is None or index is None or deriving():
+                return forward(condition)
+            return table.modulations[number].index_select(0, index).expand(len(condition), -1)
+
+        return call
+
+
+@torch.no_grad()
+def _table(flow: Flow, norms: list[Any], steps: int) -> _Table:
+    """Each row by itself, as the policy computes it, so that the bits are the same."""
+    model = flow.model
+    device = model.action_in_proj.weight.device
+    times = [
+        torch.tensor(1.0 + step * (-1.0 / steps), dtype=torch.float32, device=device)[None] for step in range(steps)
+    ]
+    width = flow.joint.expert_hidden_size if flow.kind == "smolvla" else model.action_in_proj.out_features
+    periods = {"min_period": model.config.min_period, "max_period": model.config.max_period}
+    sinusoidal = flow.module_of(model).create_sinusoidal_pos_embedding
+    embeddings = [sinusoidal(time, width, device=time.device, **periods) for time in times]
+    if not hasattr(model, "time_mlp_in"):
+        return _Table(torch.cat(times), torch.cat(embeddings), None, [])
+    conditions, modulations = [], [list[Tensor]() for _ in norms]
+    for time, embedding in zip(times, embeddings, strict=True):
+        hidden = functional.silu(model.time_mlp_in(embedding.type(time.dtype)))
+        conditions.append(model.time_mlp_out(hidden))
+        for rows, norm in zip(modulations, norms, strict=True):
+            rows.append(norm.dense(functional.silu(conditions[-1])))
+    return _Table(
+        torch.cat(times), torch.cat(embeddings), torch.cat(conditions), [torch.cat(rows) for rows in modulations]
+    )
+
+
+def _adaptive(flow: Flow) -> list[Any]:
+    """The norms that the timestep modulates, of the action expert: pi0.5 has them."""
+    found: list[Any] = [module for module in flow.expert.modules() if getattr(module, "cond_dim", None) is not None]
+    return [norm for norm in found if isinstance(getattr(norm, "dense", None), nn.Linear)]
+
+
+ENTRY = Entry(
+    "timesteps",
+    "precomputed: what depends on the timestep alone, such as pi0.5's adaptive norms, once for all chunks",
+    "exact",
+    STRUCTURE,
+    only("timesteps", "precomputed", PrecomputedTimesteps),
+    candidates=worth({"timesteps": "precomputed"}),
+    parts=lambda _, __: (STEP,),
+)

@@ -1,0 +1,1 @@
+"""CUDA graphs: regions recorded once and replayed as one launch."""

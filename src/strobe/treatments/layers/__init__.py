@@ -1,0 +1,1 @@
+"""Treatments of a model's layers, whatever the model."""

@@ -1,0 +1,1 @@
+"""Treatments of the numbers themselves: their formats, their precision, their layout in memory."""

@@ -1,0 +1,303 @@
+"""Precision: the weights of a subject, or of one part of it, in another floating-point format.
+
+Applied and undone around every call, so both are a swap of ``.data``: the parameters, the modules and the probes on
+them stay the same objects, and the untouched weights come back as the same storage. The price is the memory of the
+converted copy, kept for as long as the treatment lives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from strobe.errors import UserError, nearest
+from strobe.subjects.anatomies import pi, smolvla
+from strobe.subjects.subject import Subject
+from strobe.timeline.layers import layered
+from strobe.treatments.numbers import casts
+from strobe.treatments.numbers.tf32 import set_tensor_float
+from strobe.treatments.parts import part_of
+from strobe.treatments.patch import put
+from strobe.treatments.treatment import DTYPE, Effect, Entry, Spec, Undo
+
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+ALIASES = {"float32": "fp32", "tfloat32": "tf32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+
+# Parts whose weights are one module, and where it is: what is worth lowering alone.
+PARTS = {
+    "vision tower": (pi.VISION, smolvla.VISION),
+    "backbone": ("model.backbone",),
+    "image encoder": ("diffusion.rgb_encoder",),
+}
+_WORTH = 0.05  # of a part's weights that are wider: less are kept so on purpose (norms), and are no time
+# What a subject is entered by.
+_ENTRIES = ("forward", "predict_action_chunk")
+# How torch says that an operator does not take these dtypes.
+_UNFIT = re.compile(r"not implemented for '|dtype|scalar type|same type|BFloat16|Half", re.IGNORECASE)
+
+
+def name_of(precision: str) -> str:
+    """``precision`` by the name used here: fp32, tf32, bf16 or fp16. Raises UserError."""
+    name = ALIASES.get(precision.strip().lower(), precision.strip().lower())
+    if name not in DTYPES:
+        raise UserError(f"unknown precision '{precision}': {nearest(name, [*DTYPES, *ALIASES])}")
+    return name
+
+
+def sensible(device: str) -> tuple[str, ...]:
+    """The precisions worth comparing on a device such as 'cpu' or 'cuda:0', the baseline first."""
+    if device.startswith("cuda"):
+        return ("fp32", "tf32", "bf16", "fp16")
+    return ("fp32", "fp16") if device.startswith("mps") else ("fp32", "bf16")
+
+
+@dataclass
+class Precision:
+    """Weights in ``dtype``, of the whole subject or of the module at the path ``part``; what they meet is cast.
+
+    What leaves a part goes back to the dtype that most of its weights had, what leaves the whole to float32.
+    """
+
+    dtype: str
+    part: str = ""
+    effect: Effect = field(default="rounding", init=False)
+    _swaps: list[_Swap] = field(default_factory=list, init=False, repr=False)
+    _wraps: list[_Wrap] = field(default_factory=list, init=False, repr=False)
+    _border: casts.Border = field(default_factory=lambda: casts.Border(torch.float32), init=False, repr=False)
+    _prepared: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.dtype = name_of(self.dtype)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        facts: dict[str, str | int | float | bool | None] = {"precision": self.dtype}
+        return facts | {"precision.part": self.part} if self.part else facts
+
+    def apply(self, subject: Subject) -> Undo:
+        if self.dtype == "tf32" and subject.device.type != "cuda":
+            raise UserError(f"tf32 is a mode of CUDA's tensor cores; on {subject.device.type} use fp32 or bf16")
+        if not self._prepared:
+            self._prepare(subject)
+        # Which weights differ is asked every time: another treatment may have been put on before.
+        swaps = [swap for swap in self._swaps if swap.tensor.dtype != swap.dtype]
+        self.effect = "rounding" if swaps else "exact"
+        stack = ExitStack()
+        try:
+            if subject.device.type == "cuda" and DTYPES[self.dtype] is torch.float32:
+                self._tensor_float(stack)
+            if swaps:
+                self._border.outside = _majority([swap.tensor for swap in self._swaps])
+                copies: dict[Any, Tensor] = {}  # of tied weights there is one
+                for swap in swaps:
+                    swap.convert(copies)
+                stack.callback(_swap_back, swaps)  # one callback for all: a policy has a thousand of them
+                for swap in swaps:
+                    swap.put()
+                stack.callback(casts.same_noise())
+                for wrap in self._wraps:
+                    stack.callback(wrap.put())
+        except BaseException:
+            stack.close()
+            raise
+        return stack.close
+
+    def settle(self) -> None:
+        """Let go of the untouched weights, which only undoing needs: what is on stays on."""
+        for swap in self._swaps:
+            swap.settle()
+
+    def _prepare(self, subject: Subject) -> None:
+        part = part_of(subject.module, self.part)
+        held = _weights(part)
+        _require_floating(part, held, f"'{self.part}'" if self.part else subject.info.name)
+        self._swaps = [_Swap(tensor, DTYPES[self.dtype]) for tensor in held]
+        self._wraps = list(self._casting(subject, part))
+        self._prepared = True
+
+    def _casting(self, subject: Subject, part: nn.Module) -> Iterable[_Wrap]:
+        dtype = DTYPES[self.dtype]
+        inside = {module for module in part.modules() if _weights(module)}
+        self._border = casts.Border(dtype)
+        for module in subject.module.modules():
+            own = [tensor for tensor in _own(module) if tensor.is_floating_point()]
+            if own and (module in inside or isinstance(module, casts.STRICT)):
+                yield _Wrap(module, "forward", partial(casts.to_weights, weight=own[0]))
+            elif module in inside and module is not subject.module:
+                yield _Wrap(module, "forward", partial(casts.into_container, dtype=dtype))
+            if module in inside and self.part:
+                yield _Wrap(module, "forward", self._border.around)
+        for name in _ENTRIES:
+            if not hasattr(subject.module, name):
+                continue
+            if not self.part:
+                yield _Wrap(subject.module, name, partial(casts.returning, dtype=torch.float32))
+            yield _Wrap(subject.module, name, partial(self._refusing, subject=subject))
+
+    def _tensor_float(self, stack: ExitStack) -> None:
+        wanted = "high" if self.dtype == "tf32" else "highest", self.dtype == "tf32"
+        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        if before != wanted:
+            self.effect = "rounding"
+            stack.callback(set_tensor_float(*wanted))
+
+    def _refusing(self, inner: Callable[..., Any], subject: Subject) -> Callable[..., Any]:
+        where = f"{self.part} of {subject.info.name}" if self.part else subject.info.name
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return inner(*args, **kwargs)
+            except (RuntimeError, TypeError) as error:
+                text = " ".join(str(error).split())
+                if isinstance(error, torch.OutOfMemoryError) or not _UNFIT.search(text):
+                    raise
+                raise UserError(
+                    f"{where} does not run in {self.dtype} on {subject.device.type}: {text[:200]}"
+                ) from error
+
+        return call
+
+
+@dataclass(eq=False)
+class _Swap:
+    """One parameter or buffer, and its converted copy."""
+
+    tensor: Tensor
+    dtype: torch.dtype
+    _source: Tensor | None = None
+    _copy: Tensor | None = None
+    _version: int = -1
+
+    def convert(self, copies: dict[Any, Tensor]) -> None:
+        """Make the copy where there is none, or where the weights are others than those it was made of."""
+        data, version = self.tensor.data, self.tensor._version
+        known = self._source is not None and data.data_ptr() == self._source.data_ptr()
+        if not known or version != self._version:
+            key = (data.data_ptr(), data.shape, data.stride(), data.dtype)
+            if key not in copies:
+                copies[key] = data.to(self.dtype)
+            self._copy, self._version = copies[key], version
+        self._source = data
+
+    def put(self) -> None:
+        assert self._copy is not None
+        self.tensor.data = self._copy
+
+    def back(self) -> None:
+        if self._source is not None:
+            self.tensor.data = self._source
+
+    def settle(self) -> None:
+        self._source = None
+
+
+@dataclass(eq=False)
+class _Wrap:
+    """A wrapper around a method; made again only where what it wraps is another (a probe came or went)."""
+
+    module: nn.Module
+    name: str
+    make: Callable[[Callable[..., Any]], Callable[..., Any]]
+    _around: Any = None
+    _made: Any = None
+
+    def put(self) -> Undo:
+        own = vars(self.module).get(self.name)
+        if self._made is None or own is not self._around:
+            self._around, self._made = own, layered(self.make, getattr(self.module, self.name))
+        return put(self.module, self.name, self._made)
+
+
+def _swap_back(swaps: Sequence[_Swap]) -> None:
+    for swap in swaps:
+        swap.back()
+
+
+def _own(module: nn.Module) -> list[Tensor]:
+    """Parameters and persistent buffers that ``module`` itself holds.
+
+    Buffers that no checkpoint keeps are tables computed in float32 for a reason (rotary frequencies), and stay.
+    """
+    buffers = (b for name, b in module._buffers.items() if name not in module._non_persistent_buffers_set)
+    return [tensor for tensor in (*module._parameters.values(), *buffers) if tensor is not None]
+
+
+def _weights(module: nn.Module) -> list[Tensor]:
+    """Floating tensors of the whole tree that hold weights, each once."""
+    found = {id(tensor): tensor for child in module.modules() for tensor in _own(child) if tensor.is_floating_point()}
+    return list(found.values())
+
+
+def _majority(tensors: Sequence[Tensor]) -> torch.dtype:
+    counted: Counter[torch.dtype] = Counter()
+    for tensor in tensors:
+        counted[tensor.dtype] += tensor.numel()
+    return counted.most_common(1)[0][0]
+
+
+def _require_floating(part: nn.Module, held: Sequence[Tensor], what: str) -> None:
+    for module in part.modules():
+        others = [p for p in module._parameters.values() if p is not None and not _plain(p)]
+        packed = type(module).__module__.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized"))
+        if others or packed:
+            kind = str(others[0].dtype).removeprefix("torch.") if others else "integers"
+            raise UserError(f"{what} holds quantised weights ({type(module).__name__}, {kind}): they have no precision")
+    if not held:
+        raise UserError(f"{what} has no floating-point weights: there is no precision to change")
+
+
+def _plain(tensor: Tensor) -> bool:
+    # A quantised tensor may say that it is float32: what is of a class of its own is not for casting.
+    dtypes = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+    return tensor.dtype in dtypes and type(tensor) in (Tensor, nn.Parameter) and type(tensor.data) is Tensor
+
+
+def _make(spec: Spec) -> Precision:
+    return Precision(str(spec["precision"]), str(spec.get("precision.part", "")))
+
+
+def _candidates(subject: Subject) -> list[Spec]:
+    """What the device has arithmetic for: the part that sees alone, and the whole, where they are not lower already."""
+    modules = dict(subject.module.named_modules())
+    places = [path for paths in PARTS.values() for path in paths if path in modules] + [""]
+    found: list[Spec] = []
+    for name in _fast(subject.device):
+        for path in places:
+            held = [tensor for tensor in _weights(modules[path]) if _plain(tensor)]
+            wider = sum(tensor.numel() for tensor in held if tensor.dtype.itemsize > DTYPES[name].itemsize)
+            if held and wider >= _WORTH * sum(tensor.numel() for tensor in held):
+                found.append({"precision": name, "precision.part": path} if path else {"precision": name})
+    return found
+
+
+def _fast(device: torch.device) -> tuple[str, ...]:
+    """The 16-bit formats that ``device`` has arithmetic for, the one with float32's range first."""
+    if device.type == "cpu":
+        asked = [getattr(torch.cpu, f"_is_{what}_supported", None) for what in ("avx512_bf16", "amx_tile")]
+        return ("bf16",) if any(supported() for supported in asked if supported is not None) else ()
+    if device.type == "cuda":
+        return ("bf16", "fp16") if torch.cuda.is_bf16_supported(including_emulation=False) else ("fp16",)
+    return ("fp16",)
+
+
+def _parts(_: Subject, spec: Spec) -> tuple[str, ...]:
+    return tuple(name for name, paths in PARTS.items() if spec.get("precision.part") in paths)
+
+
+ENTRY = Entry(
+    "precision",
+    "fp32, tf32 (CUDA), bf16 or fp16; with precision.part=PATH for the module at PATH alone",
+    "rounding",
+    DTYPE,
+    _make,
+    options=("part",),
+    candidates=_candidates,
+    parts=_parts,
+)

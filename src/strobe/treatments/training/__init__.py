@@ -1,0 +1,1 @@
+"""Treatments of a training step."""

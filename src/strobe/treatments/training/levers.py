@@ -1,0 +1,62 @@
+"""The levers of training: treatments of a training step by name, alone and together."""
+
+from __future__ import annotations
+
+from strobe.errors import UserError, nearest
+from strobe.subjects.subject import Subject
+from strobe.treatments.catalogue import make
+from strobe.treatments.training.optimizer_form import FORMS
+from strobe.treatments.treatment import Treatment, Variant
+
+LEVERS = ("amp", "tf32", "compile", "channels_last", *FORMS, "accumulate")
+# What auto tries: the last is for memory, not for time, and no part of the combination.
+WORTH_TRYING = ("tf32", "amp", "channels_last", "fused", "compile", "accumulate")
+MICRO_BATCHES = 4
+
+
+def lever(name: str, value: str = "") -> Treatment:
+    """The treatment ``name``, such as 'amp', with its value, such as 'bf16', or its default. Raises UserError."""
+    if name not in LEVERS:
+        raise UserError(f"no lever '{name}': {nearest(name, LEVERS, many=len(LEVERS))}")
+    return make({name: True if value.lower() in ("", "true") else value})
+
+
+def parse(text: str) -> list[Variant]:
+    """``'amp=bf16,fused,amp=bf16+fused'``: a variant for each, named as it is written. Raises UserError."""
+    variants = []
+    for written in (part.strip() for part in text.split(",")):
+        pairs = [one.strip().partition("=") for one in written.split("+")]
+        pairs = [(name.replace("-", "_"), value) for name, _, value in pairs]
+        names = [name for name, _ in pairs]
+        if sum(name in FORMS for name in names) > 1 or len(set(names)) < len(names):
+            raise UserError(f"--levers: '{written}' pulls one lever twice")
+        variants.append(Variant(written, tuple(lever(name, value) for name, value in pairs)))
+    names = [variant.name for variant in variants]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"--levers={text}: {twice[0]} is there twice")
+    return variants
+
+
+def worth_trying(subject: Subject, batch_size: int) -> tuple[list[Variant], list[str]]:
+    """Each lever that applies to ``subject``, those for time all together, and why the others do not apply."""
+    variants, left_out = [], []
+    for name in WORTH_TRYING:
+        written = f"accumulate={MICRO_BATCHES}" if name == "accumulate" else name
+        if name == "accumulate" and batch_size % MICRO_BATCHES:
+            left_out.append(f"{written}: a batch of {batch_size} cannot be cut into {MICRO_BATCHES} equal parts")
+            continue
+        variant = parse(written)[0]
+        try:
+            variant.apply(subject)()
+        except UserError as error:
+            left_out.append(f"{written}: {error}")
+            continue
+        variants.append(variant)
+    # Compiling once more takes minutes on a CPU, where it buys least.
+    alone = ("accumulate",) if subject.device.type == "cuda" else ("accumulate", "compile")
+    together = [variant for variant in variants if not variant.name.startswith(alone)]
+    if len(together) > 1:
+        names = "+".join(variant.name for variant in together)
+        # Treatments of its own: compiled code is made for the settings that it first meets.
+        variants.append(parse(names)[0])
+    return variants, left_out

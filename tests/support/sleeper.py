@@ -1,0 +1,123 @@
+"""A subject that sleeps instead of computing, and treatments planted in the catalogue that change how long.
+
+It sleeps by a clock of its own, which nothing else on the machine can hold up: `Clock.wind` makes it the one that
+sections and studies read.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from strobe.results.subject import SubjectInfo
+from strobe.subjects.subject import ITERATION, Facts, Phase
+from strobe.timeline import section
+from strobe.timeline.probe import Hook
+from strobe.treatments.treatment import STRUCTURE, Entry
+
+VISION_MS, HEAD_MS = 8.0, 4.0
+
+
+class Clock:
+    """Time that passes only where someone sleeps, and a little unevenly."""
+
+    def __init__(self) -> None:
+        self.now = 1e3
+        self._uneven = random.Random(0)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds * self._uneven.uniform(0.99, 1.01) + 1e-5
+
+    def wind(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr("strobe.timeline.timeline.host_ns", lambda: round(self.now * 1e9))
+        return self
+
+
+class Sleeper:
+    """Parts 'vision' and 'head'; ``on`` holds the planted treatments that are on."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.module = nn.Linear(1, 1)
+        self.on: set[str] = set()
+        self.ms: dict[str, float] = {"vision": VISION_MS, "head": HEAD_MS}
+        self.change: Callable[[Tensor, int], Tensor] = lambda chunk, _: chunk
+        self.info = SubjectInfo(
+            name="sleeper",
+            kind="sleeper",
+            source="here",
+            parameters=2,
+            weight_bytes=8,
+            dtypes={"float32": 2},
+            inputs="",
+        )
+        self.notes: list[str] = []
+        self.device = torch.device("cpu")
+        self.compiled: Sequence[tuple[str, str]] = ()
+
+    def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
+        def run(index: int) -> Tensor:
+            chunk = torch.randn(1, 5, 2, generator=torch.Generator().manual_seed(index))
+            with section(ITERATION), section("policy"):
+                for name in ("vision", "head"):
+                    with section(name):
+                        self.clock.sleep(self.ms[name] / 1e3)
+            return self.change(chunk, index)
+
+        return run
+
+    def hooks(self, phase: Phase, depth: int) -> list[Hook]:
+        return []
+
+    def facts(self, phase: Phase, batch_size: int) -> Facts:
+        return {"denoising steps": 10}
+
+
+@dataclass
+class Planted:
+    """What a planted treatment does: ``ms`` to the parts' times, ``change`` to a chunk (given what else is on)."""
+
+    name: str
+    ms: Callable[[Sleeper], dict[str, float]] = lambda _: {}
+    change: Callable[[Tensor, int, set[str]], Tensor] = lambda chunk, _, __: chunk
+    on_apply: Callable[[], None] = lambda: None
+    effect: Any = "exact"
+    value: Any = field(default=None)
+
+    def facts(self) -> dict[str, Any]:
+        return {self.name: True}
+
+    def apply(self, subject: Any) -> Callable[[], None]:
+        self.on_apply()
+        before = dict(subject.ms), subject.change
+        subject.on.add(self.name)
+        subject.ms = subject.ms | self.ms(subject)
+        inner = subject.change
+        subject.change = lambda chunk, index: self.change(inner(chunk, index), index, subject.on)
+
+        def undo() -> None:
+            subject.ms, subject.change = before
+            subject.on.discard(self.name)
+
+        return undo
+
+
+def entry(planted: Planted, *parts: str, effect: Any = "exact", rank: int = STRUCTURE, offered: bool = True) -> Entry:
+    """``planted`` as an entry of the catalogue, written ``NAME=true``."""
+    return Entry(
+        planted.name,
+        "planted",
+        effect,
+        rank,
+        lambda _: planted,
+        candidates=lambda _: [{planted.name: True}] if offered else [],
+        parts=lambda _, __: parts,
+    )
