@@ -22,7 +22,7 @@ from strobe.measure.sampling import Budget
 from strobe.results.measurement import Measurement
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
-from strobe.subjects.anatomies import pi
+from strobe.subjects.families import pi
 from strobe.subjects.loading import load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Spec, Treatment, Variant

@@ -11,6 +11,7 @@ tokenizers are stand-ins; what asks for openpi's weights or for a compiled model
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib
 import inspect
@@ -65,7 +66,10 @@ class Treated:
 
     @pytest.fixture(autouse=True)
     def tiny_and_treated(self) -> Iterator[None]:
-        with stand_ins(random_weights=True, tiny=True), pytest.MonkeyPatch.context() as patch:
+        with contextlib.ExitStack() as stack:
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            for kind in POLICIES:
+                stack.enter_context(stand_ins(kind, random_weights=True, tiny=True))
             for kind, name in POLICIES.items():
                 choice = getattr(importlib.import_module(f"lerobot.policies.{kind}.modeling_{kind}"), name)
                 patch.setattr(choice, "__init__", self._built(choice.__init__))
@@ -81,7 +85,7 @@ class Treated:
         def init(policy: Any, config: Any, *args: Any, **options: Any) -> None:
             config.device = "cpu"
             tiny.shrink(config)
-            with tiny.tiny_backbones(config):
+            with tiny.tiny_building(config):
                 plain(policy, config, *args, **options)
             if not self.plain and config.image_features:  # without features it is never run
                 self._treat(policy, config)

@@ -20,7 +20,7 @@ def both(kind: str, above: int, *overrides: str):
     tiny.shrink(config)
     policies._fit(config, inputs.synthetic(config, tiny=True), {}, [])
     choice = get_policy_class(kind)
-    with standins.stand_ins(random_weights=True, tiny=True), tiny.tiny_backbones(config):
+    with standins.stand_ins(kind, random_weights=True, tiny=True), tiny.tiny_building(config):
         torch.manual_seed(0)
         return choice(config), build_fast(lambda: choice(config), seed=0, above=above)
 

@@ -5,20 +5,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.errors import UserError
-from strobe.subjects import standins
-from strobe.subjects.standins import PALIGEMMA, SMOLVLM, TINY_VOCABULARY, stand_ins, tokenizer
+from strobe.subjects.families import pi, smolvla
+from strobe.subjects.families.pi import PALIGEMMA
+from strobe.subjects.standins import stand_ins
+from strobe.subjects.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
+
+BOTH = [pi.VOCABULARY, smolvla.VOCABULARY]
 
 
-@pytest.mark.parametrize(("name", "size"), [(PALIGEMMA, 257152), (SMOLVLM, 49280)])
-def test_the_vocabulary_is_as_large_as_the_real_one(name: str, size: int) -> None:
-    assert len(tokenizer(name)) == size
-    assert len(tokenizer(name, tiny=True)) == TINY_VOCABULARY
+@pytest.mark.parametrize(("known", "size"), zip(BOTH, (257152, 49280), strict=True))
+def test_the_vocabulary_is_as_large_as_the_real_one(known: Vocabulary, size: int) -> None:
+    assert len(tokenizer(known)) == size
+    assert len(tokenizer(known, tiny=True)) == TINY_VOCABULARY
 
 
-@given(text=st.text(max_size=60), length=st.integers(4, 24), name=st.sampled_from([PALIGEMMA, SMOLVLM]))
+@given(text=st.text(max_size=60), length=st.integers(4, 24), known=st.sampled_from(BOTH))
 @settings(max_examples=50, deadline=None)
-def test_ids_are_in_the_vocabulary_cut_and_padded(text: str, length: int, name: str) -> None:
-    stand_in = tokenizer(name, tiny=True)
+def test_ids_are_in_the_vocabulary_cut_and_padded(text: str, length: int, known: Vocabulary) -> None:
+    stand_in = tokenizer(known, tiny=True)
     coded = stand_in(
         [text],
         max_length=length,
@@ -38,16 +42,16 @@ def test_ids_are_in_the_vocabulary_cut_and_padded(text: str, length: int, name: 
 @given(text=st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=40))
 @settings(max_examples=30, deadline=None)
 def test_nothing_is_lost(text: str) -> None:
-    stand_in = tokenizer(SMOLVLM)
+    stand_in = tokenizer(smolvla.VOCABULARY)
     assert stand_in.decode(stand_in(text)["input_ids"], clean_up_tokenization_spaces=False) == text
 
 
 def test_digits_and_known_words_are_one_token_each() -> None:
-    assert len(tokenizer(SMOLVLM).tokenize("push the block 42")) == 6
+    assert len(tokenizer(smolvla.VOCABULARY).tokenize("push the block 42")) == 6
 
 
 def test_the_smolvlm_config_has_the_real_sizes() -> None:
-    config = standins.smolvlm_config()
+    config = smolvla.backbone_config()
     text, vision = config.text_config, config.vision_config
     assert (text.hidden_size, text.num_hidden_layers, text.vocab_size, text.head_dim) == (960, 32, 49280, 64)
     assert (vision.hidden_size, vision.image_size, config.scale_factor) == (768, 512, 4)
@@ -57,7 +61,7 @@ def test_random_weights_get_a_stand_in_and_a_note() -> None:
     from lerobot.processor import TokenizerProcessorStep, tokenizer_processor
 
     real = tokenizer_processor.AutoTokenizer
-    with stand_ins(random_weights=True) as notes:
+    with stand_ins("pi05", random_weights=True) as notes:
         step = TokenizerProcessorStep(tokenizer_name=PALIGEMMA)
     assert len(step.input_tokenizer) == 257152
     assert len(notes) == 1
@@ -69,6 +73,6 @@ def test_random_weights_get_a_stand_in_and_a_note() -> None:
 def test_no_stand_in_for_real_weights_or_an_unknown_name(name: str, random_weights: bool) -> None:
     from lerobot.processor import TokenizerProcessorStep
 
-    with stand_ins(random_weights=random_weights) as notes, pytest.raises(UserError, match=name):
+    with stand_ins("pi05", random_weights=random_weights) as notes, pytest.raises(UserError, match=name):
         TokenizerProcessorStep(tokenizer_name=name)
     assert notes == []

@@ -24,7 +24,7 @@ from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking
-from strobe.treatments.graphs import graph as cuda_graph
+from strobe.treatments.graphs import graph, structure
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.host import Host
 from strobe.treatments.layers.attention import FusedAttention
@@ -54,8 +54,8 @@ class Emulated:
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    leaves = tree_flatten(value, is_leaf=cuda_graph._is_cache)[0]
-    return [tensor for leaf in leaves for tensor in cuda_graph._tensors_of(leaf)]
+    leaves = tree_flatten(value, is_leaf=structure.is_cache)[0]
+    return [tensor for leaf in leaves for tensor in structure.tensors_of(leaf)]
 
 
 STEPS = {
@@ -187,7 +187,7 @@ def test_off_cuda_and_off_its_kind_it_says_so() -> None:
         CudaGraph("chunk", Emulated()).apply(tiny("smolvla"))
     with pytest.raises(UserError, match="did you mean 'chunk'"):
         catalogue.make({"graph": "chunks"})
-    assert not cuda_graph.ENTRY.candidates(tiny("pi05"))  # on a CPU
+    assert not graph.ENTRY.candidates(tiny("pi05"))  # on a CPU
 
 
 def test_a_loop_that_is_not_met_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_what_cannot_be_captured_is_one_line() -> None:
         chunks(subject, CudaGraph("loop", Failing()), count=1)
     torch.set_rng_state(state)
     with pytest.raises(UserError, match="holds a object"):
-        cuda_graph._Parts({"unknown": object()}, "it")
+        structure.Structure({"unknown": object()}, "it")
 
 
 def test_numbers_of_the_host_are_remembered_and_noise_is_drawn_anew() -> None:

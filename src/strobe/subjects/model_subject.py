@@ -12,10 +12,11 @@ from torch.nn.functional import interpolate
 
 from strobe.errors import UserError
 from strobe.results.subject import SubjectInfo
-from strobe.subjects import anatomies  # noqa: F401  registers them
-from strobe.subjects.anatomy import Anatomy, along_blocks, registered
 from strobe.subjects.clips import Clips
-from strobe.subjects.models import VJEPA2, Model
+from strobe.subjects.families.family import Family
+from strobe.subjects.families.modules import along_blocks
+from strobe.subjects.families.registry import registered, types_with
+from strobe.subjects.models import Model
 from strobe.subjects.subject import ITERATION, Facts, Phase
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Hook
@@ -31,8 +32,9 @@ Prepare = Callable[[Tensor], Tensor]
 class ModelSubject:
     """A loaded backbone and what it is fed.
 
-    ``predictor``: also run V-JEPA 2's predictor, over all tokens; features need the encoder only. ``pooled`` is the
-    mean of the latest call's features over their tokens, ``(clips, width)``: what calls of unlike clips have in common.
+    ``predictor``: also run the predictor of a backbone that has one (V-JEPA 2), over all tokens; features need the
+    encoder only. ``pooled`` is the mean of the latest call's features over their tokens, ``(clips, width)``: what calls
+    of unlike clips have in common.
     """
 
     model: Model
@@ -40,12 +42,13 @@ class ModelSubject:
     predictor: bool = False
 
     def __post_init__(self) -> None:
-        if self.predictor and self.model.info.kind != VJEPA2:
-            raise UserError(f"--model.predictor is for vjepa2: {self.model.info.kind} has none")
-        self.anatomy: Anatomy = registered(self.model.info.kind) or along_blocks(self.module)
-        self.model.info.anatomy = self.anatomy.name
+        self.family: Family = registered(self.model.info.kind) or along_blocks(self.module)
+        if self.predictor and not self._predictor:
+            having = ", ".join(types_with(lambda family: family.backbone and family.backbone.predictor))
+            raise UserError(f"--model.predictor is for {having}: {self.model.info.kind} has none")
+        self.model.info.anatomy = self.family.name
         self.model.info.inputs = self.clips.description
-        self._prepare, self._steps = _preprocessing(self.model)
+        self._prepare, self._steps = _preprocessing(self.model, self.family)
         self._tokens: int | None = None
         self.pooled: Tensor | None = None
 
@@ -63,7 +66,7 @@ class ModelSubject:
 
     @property
     def compiled(self) -> Sequence[tuple[str, str]]:
-        return self.anatomy.compiled or (("", "forward"),)
+        return self.family.compiled or (("", "forward"),)
 
     @property
     def device(self) -> torch.device:
@@ -94,8 +97,8 @@ class ModelSubject:
         return run
 
     def hooks(self, phase: Phase, depth: int) -> list[Hook]:
-        """Where the anatomy attaches, and below its first level the steps of the preprocessing."""
-        return self.anatomy.hooks(self.module, training=False, depth=depth) + (self._steps if depth > 1 else [])
+        """Where the family's probes attach, and below its first level the steps of the preprocessing."""
+        return self.family.hooks(self.module, training=False, depth=depth) + (self._steps if depth > 1 else [])
 
     def facts(self, phase: Phase, batch_size: int) -> Facts:
         """What a call works on; the tokens are those that the model gave back per clip."""
@@ -107,12 +110,16 @@ class ModelSubject:
             "predictor": True if self.predictor else None,
         }
 
+    @property
+    def _predictor(self) -> str:
+        return self.family.backbone.predictor if self.family.backbone is not None else ""
+
     def _pixels(self, frames: Tensor) -> Tensor:
         dtype = next(self.module.parameters()).dtype
         return self._prepare(frames).to(self.device, dtype)
 
     def _features(self, pixels: Tensor) -> Tensor:
-        options: dict[str, Any] = {} if self.info.kind != VJEPA2 else {"skip_predictor": not self.predictor}
+        options: dict[str, Any] = {self._predictor: not self.predictor} if self._predictor else {}
         if not self.model.video:
             pixels = pixels.flatten(0, 1)
         try:
@@ -134,37 +141,15 @@ class ModelSubject:
         return features
 
 
-def _preprocessing(model: Model) -> tuple[Prepare, list[Hook]]:
-    """Frames → pixels, and the probes on its steps: V-JEPA 2's own processor, for others the same steps in torch."""
-    if model.info.kind == VJEPA2:
-        return _vjepa2(model)
+def _preprocessing(model: Model, family: Family) -> tuple[Prepare, list[Hook]]:
+    """Frames → pixels, and the probes on its steps: the family's own processor, else the same steps in torch."""
+    if family.backbone is not None and family.backbone.preprocessing is not None:
+        return family.backbone.preprocessing(model)
     model.notes.append(
         "preprocessing is Strobe's own: shorter side resized and centre cropped to the model's size, ImageNet's mean "
         "and deviation"
     )
     return lambda frames: _resized(frames, model.img_size), []
-
-
-def _vjepa2(model: Model) -> tuple[Prepare, list[Hook]]:
-    from transformers import VJEPA2VideoProcessor
-
-    files = ("video_preprocessor_config.json", "preprocessor_config.json")
-    options: dict[str, Any] = {"crop_size": model.img_size}
-    if model.folder is not None and any((model.folder / name).is_file() for name in files):
-        processor: Any = VJEPA2VideoProcessor.from_pretrained(model.folder, **options)
-    else:
-        processor = VJEPA2VideoProcessor(**options)
-    hooks = [Hook(processor, "resize", "resize"), Hook(processor, "center_crop", "centre crop")]
-    hooks += [Hook(processor, "rescale_and_normalize", "rescale and normalise")]
-    built_for = model.img_size
-
-    def prepare(frames: Tensor) -> Tensor:
-        side, sizes = model.img_size, {}
-        if side != built_for:  # in its own proportion of resizing to cropping
-            sizes = {"size": {"shortest_edge": int(side * 256 / 224)}, "crop_size": {"height": side, "width": side}}
-        return processor(list(frames), return_tensors="pt", **sizes)["pixel_values_videos"]
-
-    return prepare, hooks
 
 
 def _resized(frames: Tensor, side: int) -> Tensor:

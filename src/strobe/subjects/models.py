@@ -16,33 +16,14 @@ from strobe.errors import UserError, nearest
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import checkpoints
 from strobe.subjects.build import CannotBuildFast, build_fast
+from strobe.subjects.families.family import Backbone
+from strobe.subjects.families.registry import registered
 from strobe.subjects.policies import check_device, count
 from strobe.subjects.quiet import quiet
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-VJEPA2 = "vjepa2"
 FLAGS = ("path", "type", "size", "img_size", "num_frames", "dtype", "predictor")
 
-# The published models (Assran et al. 2025, arXiv:2506.09985), with the numbers of transformers' own
-# models/vjepa2/convert_vjepa2_to_hf.py; the predictor is the same for all of them, and the config's default.
-_GIANT = {"hidden_size": 1408, "num_hidden_layers": 40, "num_attention_heads": 22, "mlp_ratio": 48 / 11}
-_VJEPA2: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "hidden_size": 64,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 2,
-        "crop_size": 96,
-        "frames_per_clip": 4,
-        "pred_hidden_size": 32,
-        "pred_num_hidden_layers": 2,
-        "pred_num_attention_heads": 2,
-    },
-    "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
-    "huge": {"hidden_size": 1280, "num_hidden_layers": 32, "num_attention_heads": 16},
-    "giant": _GIANT,
-    "giant-384": {**_GIANT, "crop_size": 384},
-}
-_FRAMES = 16  # the published configs say 64, which the encoder does not depend on; the profiling guide's number
 _TINY = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 128}
 
 # What configs call the side of the image and the number of frames.
@@ -90,8 +71,8 @@ def config_of(
         config = _made(kind or "", size)
     _check_kind(config)
     frames = num_frames
-    if path is None and config.model_type == VJEPA2 and size != "tiny":
-        frames = num_frames or _FRAMES
+    if path is None and size != "tiny" and (known := _backbone(config.model_type)) is not None:
+        frames = num_frames or known.frames
     fields = {name: value for name, value in ((_first(config, _SIDE), img_size), (_first(config, _LENGTH), frames))
               if name is not None and value is not None}  # fmt: skip
     known = {item.name for item in dataclasses.fields(type(config))}
@@ -140,7 +121,8 @@ def load(
     if folder is not None:
         name = source.rstrip("/").split("/")[-1]
     else:
-        name = f"{kind} {size or ('large' if kind == VJEPA2 else '')}".strip()
+        known = _backbone(kind)
+        name = f"{kind} {size or (known.usual if known is not None else '')}".strip()
     info = SubjectInfo(
         name=name,
         kind=kind,
@@ -170,6 +152,11 @@ def known_kinds() -> list[str]:
     return sorted({*listed, "clip_vision_model"})
 
 
+def _backbone(kind: str) -> Backbone | None:
+    family = registered(kind)
+    return family.backbone if family is not None else None
+
+
 def _read(folder: Path, path: str) -> Any:
     from transformers import AutoConfig
 
@@ -188,11 +175,12 @@ def _made(kind: str, size: str | None) -> Any:
 
     if kind not in CONFIG_MAPPING:
         raise UserError(f"no model type '{kind}': {nearest(kind, known_kinds())}")
-    sizes = list(_VJEPA2) if kind == VJEPA2 else ["full", "tiny"]
+    known = _backbone(kind)
+    sizes = list(known.sizes) if known is not None else ["full", "tiny"]
     if size is not None and size not in sizes:
         raise UserError(f"--model.size={size}: {nearest(size, sizes)}")
-    if kind == VJEPA2:
-        return CONFIG_MAPPING[kind](**_VJEPA2[size or "large"])
+    if known is not None:
+        return CONFIG_MAPPING[kind](**known.sizes[size or known.usual])
     config = CONFIG_MAPPING[kind]()
     return _shrunken(config) if size == "tiny" else config
 

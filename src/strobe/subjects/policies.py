@@ -24,13 +24,11 @@ from strobe.errors import UserError, install, nearest
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import checkpoints
 from strobe.subjects.build import CannotBuildFast, build_fast
+from strobe.subjects.families.registry import registered
 from strobe.subjects.inputs import Inputs
 from strobe.subjects.quiet import quiet
 from strobe.subjects.standins import stand_ins
-from strobe.subjects.tiny import shrink, tiny_backbones
-
-# These fill a camera that is not there with an empty image, so one of several is enough for them.
-_FILLS_CAMERAS = {"pi0", "pi05", "pi0_fast", "smolvla"}
+from strobe.subjects.tiny import shrink, tiny_building
 
 
 @dataclass
@@ -134,9 +132,9 @@ def load(
         config.pretrained_backbone_weights = None  # pyright: ignore[reportAttributeAccessIssue]
     with (
         quiet() as warned,
-        stand_ins(random_weights=random, tiny=tiny) as stood_in,
+        stand_ins(kind, random_weights=random, tiny=tiny) as stood_in,
         _extras(),
-        tiny_backbones(config) if tiny else contextlib.nullcontext(),
+        tiny_building(config) if tiny else contextlib.nullcontext(),
     ):
         policy = _construct(config, inputs, seed, notes)
         preprocessor, postprocessor = _processors(config, inputs)
@@ -162,7 +160,7 @@ def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
     Raises UserError where there are none.
     """
     config: Any = policy.config
-    with quiet() as warned, stand_ins(random_weights=False), _extras():
+    with quiet() as warned, stand_ins(config.type, random_weights=False), _extras():
         preprocessor, postprocessor = _saved_processors(config, path)
     source = checkpoints.source(Path(path))
     info = SubjectInfo(
@@ -235,11 +233,13 @@ def check_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, s
     """
     notes: list[str] = []
     given = {(rename or {}).get(key, key): feature for key, feature in inputs.features.items()}
+    family = registered(config.type)
+    fills = family is not None and family.fills_cameras
     has_camera = any(key in given for key in config.image_features)
     for key, wanted in ((config.input_features or {}) | (config.output_features or {})).items():
         if key in given:
             _check_shape(config, key, wanted, given[key], inputs, notes)
-        elif wanted.type is FeatureType.VISUAL and config.type in _FILLS_CAMERAS and has_camera:
+        elif wanted.type is FeatureType.VISUAL and fills and has_camera:
             notes.append(f"{key} is not among the inputs; the policy sees an empty image there")
         else:
             alike = [k for k, feature in given.items() if feature.type is wanted.type]

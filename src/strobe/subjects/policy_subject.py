@@ -13,8 +13,8 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.results.subject import SubjectInfo
-from strobe.subjects import anatomies  # noqa: F401  registers them
-from strobe.subjects.anatomy import Anatomy, anatomy_of
+from strobe.subjects.families.family import Family
+from strobe.subjects.families.registry import family_of, steps_of
 from strobe.subjects.inputs import Inputs
 from strobe.subjects.policies import Loaded
 from strobe.subjects.subject import ITERATION, Facts, Phase
@@ -37,8 +37,8 @@ class PolicySubject:
     chunk_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.anatomy: Anatomy = anatomy_of(self.policy)
-        self.loaded.info.anatomy = self.anatomy.name
+        self.family: Family = family_of(self.policy)
+        self.loaded.info.anatomy = self.family.name
         self.loaded.info.inputs = self.inputs.description
         self.training = Training(self.policy)
 
@@ -60,7 +60,7 @@ class PolicySubject:
 
     @property
     def compiled(self) -> Sequence[tuple[str, str]]:
-        return self.anatomy.compiled or (("", "predict_action_chunk"), ("", "forward"))
+        return self.family.compiled or (("", "predict_action_chunk"), ("", "forward"))
 
     @property
     def device(self) -> torch.device:
@@ -132,9 +132,6 @@ class PolicySubject:
     def facts(self, phase: Phase, batch_size: int) -> Facts:
         """What the policy's config says about the work of one call."""
         config: Any = self.policy.config
-        steps = getattr(config, "num_inference_steps", None) or getattr(config, "num_steps", None)
-        if steps is None and hasattr(config, "num_train_timesteps"):  # Diffusion takes them all unless told otherwise
-            steps = config.num_train_timesteps
         facts: Facts = {
             "batch size": 1 if phase == "inference" else batch_size,
             "chunk size": getattr(config, "chunk_size", None) or getattr(config, "horizon", None),
@@ -145,13 +142,13 @@ class PolicySubject:
             facts["prefix_attention"] = getattr(config, "prefix_attention", None)
             facts["delays"] = getattr(config, "rtc_max_delay", 0) + 1
         if phase == "inference":
-            facts["denoising steps"] = steps
+            facts["denoising steps"] = steps_of(config)
             facts["executed actions"] = getattr(config, "n_action_steps", None)
         return facts
 
     def hooks(self, phase: Phase, depth: int) -> list[Hook]:
-        """Where the anatomy attaches for ``phase``, and below its first level the processors' steps."""
-        hooks = self.anatomy.hooks(self.policy, training=phase != "inference", depth=depth)
+        """Where the family's probes attach for ``phase``, and below its first level the processors' steps."""
+        hooks = self.family.hooks(self.policy, training=phase != "inference", depth=depth)
         if depth > 1:
             steps = [*self.loaded.preprocessor.steps, *self.loaded.postprocessor.steps]
             kinds = {type(step): None for step in steps}

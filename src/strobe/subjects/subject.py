@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from strobe.results.subject import SubjectInfo
+from strobe.subjects.families.family import Family
 from strobe.timeline.probe import Hook
 
 Phase = Literal["inference", "training forward", "training step"]
@@ -27,6 +28,11 @@ class Subject(Protocol):
     @property
     def info(self) -> SubjectInfo:
         """What it is, for the result."""
+        ...
+
+    @property
+    def family(self) -> Family:
+        """The record of its family, or one that cuts it along its modules."""
         ...
 
     @property

@@ -21,8 +21,8 @@ from lerobot.scripts import lerobot_train as loop
 from torch import nn
 from torch.utils.data import dataloader as torch_loader
 
-from strobe.subjects import anatomies, loader  # noqa: F401  the anatomies register themselves
-from strobe.subjects.anatomy import along_modules, registered
+from strobe.subjects import loader
+from strobe.subjects.families.registry import family_of
 from strobe.subjects.subject import ITERATION
 from strobe.timeline import Probe, Timeline, section
 from strobe.timeline.backward import Backward
@@ -140,10 +140,10 @@ class Watch:
 
     def _attach(self, policy: nn.Module) -> None:
         timeline = Timeline(self.device, serialised=self.serialised)
-        anatomy = registered(self.config.trainable_config.type)
         unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
         base = unwrap()
-        self._parts = (anatomy or along_modules(base)).hooks(base, training=True, depth=self.depth)
+        family = family_of(base, self.config.trainable_config.type)
+        self._parts = family.hooks(base, training=True, depth=self.depth)
         self._backward_parts = Backward(timeline)
         self.put_on()
         self._cores = psutil.cpu_times()

@@ -17,16 +17,10 @@ from torch.nn.functional import interpolate
 
 from strobe.errors import UserError
 from strobe.subjects.model_subject import ModelSubject
-from strobe.subjects.models import VJEPA2
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.timeline.sections import recording, section
 from strobe.treatments.treatment import SETTING, Effect, Entry, Spec, Undo
-
-# Policies whose images go through a convolutional net alone, which takes any size.
-CONVOLUTIONAL = ("act", "act_relative_rtc", "diffusion")
-# Where others keep the size that their position embedding is built for.
-_FIXED = ("image_resolution", "resize_imgs_with_padding")
 
 Facts = dict[str, str | int | float | bool | None]
 
@@ -92,7 +86,8 @@ class OtherImages:
         model = subject.model
         if self.width not in (None, self.height):
             raise UserError(f"{model.info.name} is given squares: images={self.height}")
-        if model.info.kind != VJEPA2:
+        backbone = subject.family.backbone
+        if backbone is None or backbone.resized is None:
             if any(hasattr(model.config, name) for name in ("image_size", "crop_size")):
                 raise UserError(
                     f"{model.info.name} is built for images of {model.img_size} pixels: build another with "
@@ -102,14 +97,12 @@ class OtherImages:
         patch = model.config.patch_size
         if self.height % patch:
             raise UserError(f"images={self.height} is not divisible by the patch size {patch}")
-        # Its rotary positions are computed in every call, from the side of the grid of patches.
-        grids = [module for module in subject.module.modules() if isinstance(vars(module).get("grid_size"), int)]
-        return _put((model, "img_size", self.height), *((grid, "grid_size", self.height // patch) for grid in grids))
+        return _put((model, "img_size", self.height), *backbone.resized(subject.module, self.height, patch))
 
     def _of_policy(self, subject: PolicySubject) -> Undo:
         config: Any = subject.policy.config
-        if config.type not in CONVOLUTIONAL:
-            fixed = next((getattr(config, name) for name in _FIXED if getattr(config, name, None)), None)
+        if not subject.family.any_image_size:
+            fixed = getattr(config, subject.family.image_size, None)
             size = f" of {fixed[0]}×{fixed[1]}" if fixed else ""
             raise UserError(f"{config.type}'s vision tower is built for images{size}: they cannot be made smaller")
         if not config.image_features:

@@ -1,4 +1,4 @@
-"""Modules of a subject and what its anatomy calls them: what ``Entry.parts`` says of a treatment of modules."""
+"""Modules of a subject and what its family calls them: what ``Entry.parts`` says of a treatment of modules."""
 
 from __future__ import annotations
 
@@ -7,44 +7,18 @@ from collections.abc import Iterable, Iterator
 from torch import nn
 
 from strobe.errors import UserError, nearest
-from strobe.subjects.anatomies import pi, smolvla
+from strobe.subjects.families.flow_parts import EXPERT, PREFIX, STEP, VISION
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 
-VISION, PREFIX, STEP, EXPERT = "vision tower", "prefix KV cache", "denoise step", "action expert"
-
-# The parts of flow policies are methods, which name no module: a step of a module's path → the parts it works in.
-_FLOW: dict[str, tuple[str, ...]] = {
-    "vision_tower": (VISION,),
-    "vision_model": (VISION,),
-    "multi_modal_projector": (VISION,),
-    "connector": (VISION,),
-    "language_model": (PREFIX,),
-    "text_model": (PREFIX,),
-    "gemma_expert": (STEP, EXPERT),
-    "lm_expert": (STEP, EXPERT),
-}
-
-# Policy type → paths of the modules that its time goes to, the usually dearest first.
-_PI = (pi.LANGUAGE, pi.VISION, pi.EXPERT)
-_ACT = ("model.backbone", "model.encoder", "model.decoder")
-_DOMINANT: dict[str, tuple[str, ...]] = {
-    "pi0": _PI,
-    "pi05": _PI,
-    "smolvla": (smolvla.VISION, f"{smolvla.JOINT}.vlm.model.text_model", f"{smolvla.JOINT}.lm_expert"),
-    "act": _ACT,
-    "act_relative_rtc": _ACT,
-    "diffusion": ("diffusion.unet", "diffusion.rgb_encoder"),
-    "vjepa2": ("encoder",),
-}
+__all__ = ["EXPERT", "PREFIX", "STEP", "VISION", "dominant", "is_flow", "part_of", "parts_of"]
 
 
 def dominant(subject: Subject) -> list[str]:
-    """Paths of the modules that ``subject`` spends its time in."""
-    kind = subject.policy.config.type if isinstance(subject, PolicySubject) else subject.info.kind
+    """Return the paths of the modules that ``subject`` spends its time in, as its family's record has them."""
     modules = dict(subject.module.named_modules())
     found: list[str] = []
-    for path in _DOMINANT.get(kind, ()):
+    for path in subject.family.costly:
         held = modules.get(path)
         if isinstance(held, nn.ModuleList):  # an encoder for each camera
             found += [f"{path}.{step}" for step, _ in held.named_children()]
@@ -54,7 +28,7 @@ def dominant(subject: Subject) -> list[str]:
 
 
 def parts_of(subject: Subject, paths: Iterable[str]) -> tuple[str, ...]:
-    """The parts, as the anatomy names them, that the modules at ``paths`` belong to or hold, each once."""
+    """Return the parts, as the family names them, that the modules at ``paths`` belong to or hold, each once."""
     return tuple(dict.fromkeys(part for path in paths for part in _parts(subject, path)))
 
 
@@ -68,7 +42,7 @@ def part_of(module: nn.Module, path: str) -> nn.Module:
 
 def is_flow(subject: Subject) -> bool:
     """Whether it is a flow policy: a prefix pass fills a cache, denoising steps read it."""
-    return isinstance(subject, PolicySubject) and subject.anatomy.name in ("pi", "smolvla")
+    return isinstance(subject, PolicySubject) and subject.family.flow is not None
 
 
 def _parts(subject: Subject, path: str) -> list[str]:
@@ -79,12 +53,12 @@ def _parts(subject: Subject, path: str) -> list[str]:
 
 
 def _around(subject: Subject, path: str) -> Iterator[str]:
-    if is_flow(subject):
+    family = subject.family
+    if family.working:
         for step in path.split("."):
-            yield from _FLOW.get(step, ())
+            yield from family.working.get(step, ())
         return
-    anatomy = getattr(subject, "anatomy", None)
-    for probe in anatomy.probes(subject.module) if anatomy is not None else ():
+    for probe in family.probes(subject.module) if family.probes is not None else ():
         if probe.level == 1 and probe.attribute == "forward" and (stars := _match(probe.path, path)) is not None:
             yield probe.name.format(*stars)
 

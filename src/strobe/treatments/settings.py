@@ -8,11 +8,12 @@ from typing import Any
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.errors import UserError, nearest
+from strobe.subjects.families.registry import registered, steps_field, steps_of
 from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import SETTING, Effect, Entry, Spec, Undo, policy_of
 
 # Read at every call, so that a change needs no second copy of the weights. Others shape the weights or are read once.
-LIVE = ("num_inference_steps", "num_steps", "n_action_steps", "use_amp", "delay_training", "prefix_attention")
+LIVE = ("n_action_steps", "use_amp")  # of every family; its record names the steps and others
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Settings:
         for name, value in self.values.items():
             if name not in config:
                 raise UserError(f"policy type '{policy.config.type}' has no setting '{name}': {nearest(name, config)}")
-            if name not in LIVE:
+            if name not in (*LIVE, steps_field(policy.config), *_live(policy.config)):
                 raise UserError(
                     f"'policy.{name}' cannot be changed on a built policy: run `strobe breakdown` with and without "
                     "it and compare the runs with `strobe diff`"
@@ -69,26 +70,29 @@ def _make(spec: Spec) -> Settings:
 
 def _candidates(subject: Subject) -> list[Spec]:
     """Fewer denoising steps, by halves."""
-    config = getattr(getattr(subject.module, "config", None), "__dict__", {})
-    name = next((field for field in ("num_inference_steps", "num_steps") if field in config), None)
-    if name is None:
-        return []
-    every = config[name] or config.get("num_train_timesteps")  # Diffusion takes them all unless told otherwise
-    halves, steps = [], (every if isinstance(every, int) else 0) // 2
+    config = getattr(subject.module, "config", None)
+    name = steps_field(config)
+    halves, steps = [], (steps_of(config) or 0) // 2 if name else 0
     while steps >= 1:
         halves.append({f"policy.{name}": steps})
         steps //= 2
     return halves
 
 
-def _parts(_: Subject, spec: Spec) -> tuple[str, ...]:
-    steps = {"policy.num_inference_steps", "policy.num_steps"}
-    return ("denoise step", "RTC step", "scheduler step") if set(spec) <= steps else ()
+def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
+    steps = f"policy.{steps_field(getattr(subject.module, 'config', None))}"
+    return ("denoise step", "RTC step", "scheduler step") if set(spec) == {steps} else ()
+
+
+def _live(config: Any) -> tuple[str, ...]:
+    family = registered(config.type)
+    return family.live if family is not None else ()
 
 
 ENTRY = Entry(
     "policy.",
-    f"policy.FIELD=value, read on every call: {', '.join(LIVE)}",
+    f"policy.FIELD=value, read on every call: the number of denoising steps (num_inference_steps, num_steps), "
+    f"{', '.join(LIVE)}, and what the policy's family names",
     "lossy",
     SETTING,
     _make,

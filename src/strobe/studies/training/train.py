@@ -32,6 +32,7 @@ from strobe.results.training import Rank, Training
 from strobe.subjects import loader, policies
 from strobe.subjects import training_loop as loop
 from strobe.subjects.dataset_faults import broken_table, broken_video, require_shared_memory
+from strobe.subjects.families.registry import registered
 from strobe.subjects.subject import ITERATION
 from strobe.subjects.train_config import lent
 from strobe.timeline import Timeline, section
@@ -419,6 +420,6 @@ def _info(watch: loop.Watch) -> SubjectInfo:
         kind=config.type,
         source="random weights" if path is None else Path(str(path)).name,
         inputs=f"the dataset {watch.config.dataset.repo_id}, {frames}",
-        anatomy=config.type if loop.registered(config.type) is not None else "modules",
+        anatomy=config.type if registered(config.type) is not None else "modules",
         **policies.count(policy),
     )

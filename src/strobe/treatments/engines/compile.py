@@ -136,7 +136,7 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
         return found
     if not isinstance(subject, PolicySubject):
         return ()
-    hooks = subject.anatomy.hooks(subject.policy, training=False)
+    hooks = subject.family.hooks(subject.policy, training=False)
     owner, name = target(subject.module, path)
     return tuple(dict.fromkeys(hook.name for hook in hooks if hook.owner is owner and hook.attribute == name))
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects.anatomies.rtc import STEP
+from strobe.subjects.families.rtc_parts import STEP
 from strobe.subjects.subject import Subject
 from strobe.timeline import section
 from strobe.treatments.patch import Patches, put

@@ -15,7 +15,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.flow.places import SMOLVLA, Flow, deriving, flow_of, only, worth
+from strobe.treatments.flow.places import Flow, deriving, flow_of, only, worth
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
@@ -77,7 +77,7 @@ class MasksOnce:
             return call
 
         patches.wrap(flow.model, "denoise_step", stepping)
-        if flow.kind != SMOLVLA:  # which turns its queries and keys by a function of its own
+        if flow.sampling.layers == "modules":  # others turn queries and keys by a function of their own
             patches.wrap(flow.expert.rotary_emb, "forward", turning)
 
         def undo() -> None:
@@ -94,19 +94,10 @@ class MasksOnce:
         built = self._built
         if built is None or built.prefix is not prefix_pad_masks:
             built = self._built = _build(flow, prefix_pad_masks, pads, order)
-        told: dict[str, Any] = {"past_key_values": past_key_values, "use_cache": False}
-        if flow.kind == SMOLVLA:
-            told["use_cache"] = config.use_cache
-        else:
-            flow.expert.config._attn_implementation = "eager"  # as LeRobot sets it in every step
-            told["past_key_values"] = flow.module_of(model).clone_past_key_values(past_key_values)
-            told["adarms_cond"] = [None, *condition]
-        outputs, _ = flow.joint.forward(
-            attention_mask=built.attention, position_ids=built.positions, inputs_embeds=[None, embedded], **told
+        suffix = flow.sampling.suffix_pass(
+            model, past_key_values, embedded, built.attention, built.positions, condition
         )
-        if flow.kind == SMOLVLA and past_key_values is not None:
-            past_key_values.crop(prefix_pad_masks.shape[1])
-        return model.action_out_proj(outputs[1][:, -config.chunk_size :].to(dtype=torch.float32))
+        return model.action_out_proj(suffix[:, -config.chunk_size :].to(dtype=torch.float32))
 
     def _try(self, theirs: Tensor, ours: Tensor) -> None:
         if not torch.equal(theirs.nan_to_num(), ours.nan_to_num()):
@@ -122,9 +113,7 @@ def _build(flow: Flow, prefix: Tensor, pads: Tensor, order: Tensor) -> _Built:
     before = prefix[:, None, :].expand(batch, suffix, prefix.shape[1])
     attention = torch.cat([before, module.make_att_2d_masks(pads, order)], dim=2)
     positions = torch.sum(prefix, dim=-1)[:, None] + torch.cumsum(pads, dim=1) - 1
-    if flow.kind != SMOLVLA:
-        attention = module.prepare_attention_masks_4d(attention)
-    return _Built(prefix, attention, positions)
+    return _Built(prefix, flow.sampling.attention_mask(flow.model, attention), positions)
 
 
 ENTRY = Entry(

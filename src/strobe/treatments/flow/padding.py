@@ -16,7 +16,7 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import SMOLVLA, deriving, flow_of, one_value, worth
+from strobe.treatments.flow.places import deriving, flow_of, one_value, worth
 from strobe.treatments.parts import PREFIX, VISION
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
@@ -41,8 +41,6 @@ class TrimmedPadding:
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
         patches, model = Patches(), flow.model
-        entry = "_get_action_chunk" if flow.kind == SMOLVLA else "predict_action_chunk"
-        images = "prepare_images" if flow.kind == SMOLVLA else "_preprocess_images"
 
         def trimming(chunk: Any) -> Any:
             def call(batch: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -59,8 +57,8 @@ class TrimmedPadding:
 
             return call
 
-        patches.wrap(flow.policy, entry, trimming)
-        patches.wrap(flow.policy, images, choosing)
+        patches.wrap(flow.policy, flow.sampling.chunk, trimming)
+        patches.wrap(flow.policy, flow.sampling.images, choosing)
         return patches.undo
 
     def trimmed(self, batch: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where the flow policies (pi0, pi0.5, SmolVLA) keep what their treatments change.
+"""Where flow policies (such as pi0.5 and SmolVLA) keep what their treatments change.
 
 They share one way of inference (`sample_actions`): `embed_prefix` turns images and words into tokens, a pass over them
 fills the key-value cache, and `denoise_step` runs over it, from t = 1 to t = 0. Treatments are for that way alone:
@@ -10,37 +10,37 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import nn
 
 from strobe.errors import UserError
-from strobe.subjects.anatomies import pi, smolvla
+from strobe.subjects.families import family as families
+from strobe.subjects.families.registry import steps_of, types_with
+from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.treatments.parts import is_flow
 from strobe.treatments.treatment import Spec, Treatment
-
-SMOLVLA = "smolvla"
-
-_STEP = ("prefix_pad_masks", "past_key_values", "x_t", "timestep")
-STEP_ARGUMENTS = {"pi0": ("state", *_STEP), "pi05": _STEP, SMOLVLA: _STEP}
 
 
 @dataclass(frozen=True)
 class Flow:
     """A flow policy's modules: ``joint`` holds both transformers, whose layers are ``language`` and ``expert``'s."""
 
-    kind: str
+    sampling: families.Flow
     policy: Any
     model: Any
     joint: Any
     language: Any
     expert: Any
+    steps: int  # denoising steps of a chunk
 
     def step_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``denoise_step`` was called with, by name."""
-        return {**dict(zip(STEP_ARGUMENTS[self.kind], args, strict=False)), **kwargs}
+        """Return what ``denoise_step`` was called with, by name."""
+        names = list(signature(type(self.model).denoise_step).parameters)[1:]  # without self
+        return {**dict(zip(names, args, strict=False)), **kwargs}
 
     def module_of(self, model: Any) -> Any:
         """The module of LeRobot that defines ``model``'s class, with the functions that it calls."""
@@ -48,16 +48,14 @@ class Flow:
 
 
 def flow_of(subject: Subject) -> Flow:
-    """``subject``'s modules. Raises UserError if it is no pi0, pi0.5 or SmolVLA."""
-    if not is_flow(subject):
-        raise UserError(f"{subject.info.name}: this is for pi0, pi0.5 and SmolVLA")
-    kind, module = subject.info.kind, subject.module
-    if kind == SMOLVLA:
-        joint: Any = module.get_submodule(smolvla.JOINT)
-        return Flow(kind, module, module.model, joint, joint.get_vlm_model().text_model, joint.lm_expert)
-    joint = module.get_submodule(pi.JOINT)
-    language, expert = module.get_submodule(pi.LANGUAGE), module.get_submodule(pi.EXPERT)
-    return Flow(kind, module, module.model, joint, language, expert)
+    """Return ``subject``'s modules. Raises UserError if its family's record says of no flow."""
+    sampling = subject.family.flow if isinstance(subject, PolicySubject) else None
+    if sampling is None:
+        raise UserError(f"{subject.info.name}: this is for {', '.join(types_with(lambda family: family.flow))}")
+    module: Any = subject.module
+    joint, language, expert = map(module.get_submodule, (sampling.joint, sampling.language, sampling.expert))
+    steps = steps_of(module.config)
+    return Flow(sampling, module, module.model, joint, language, expert, steps or 0)
 
 
 def worth(*specs: Spec) -> Callable[[Subject], list[Spec]]:

@@ -8,6 +8,7 @@ each step overwrites.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import SMOLVLA, Flow, deriving, flow_of, only, worth
+from strobe.treatments.flow.places import deriving, flow_of, only, worth
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
@@ -98,10 +99,9 @@ class StaticPrefixCache:
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
         patches, crossed = Patches(), self._crossed
-        if flow.kind == SMOLVLA:
-            _cross_once(flow, patches, crossed)
-        else:
-            patches.wrap(flow.module_of(flow.model), "clone_past_key_values", _sparing)
+        _once(flow.sampling.repeated(flow.model), patches, crossed)
+        if flow.sampling.clone:
+            patches.wrap(flow.module_of(flow.model), flow.sampling.clone, _sparing)
 
         def around(forward: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -124,8 +124,8 @@ class StaticPrefixCache:
         return undo
 
 
-def _cross_once(flow: Flow, patches: Patches, kept: dict[int, Tensor]) -> None:
-    """SmolVLA's cross-attention: what a layer makes of the prefix's keys and values is the same in all steps."""
+def _once(projections: Sequence[Any], patches: Patches, kept: dict[int, Tensor]) -> None:
+    """Keep what ``projections`` make of the prefix's keys and values: it is the same in all steps."""
 
     def keeping(index: int) -> Any:
         def around(forward: Any) -> Any:
@@ -140,14 +140,8 @@ def _cross_once(flow: Flow, patches: Patches, kept: dict[int, Tensor]) -> None:
 
         return around
 
-    if "cross" not in flow.joint.attention_mode:
-        return
-    every, apart = flow.joint.self_attn_every_n_layers, flow.joint.num_vlm_layers // flow.joint.num_expert_layers
-    for position, layer in enumerate(flow.expert.layers):
-        if every > 0 and (position * apart) % every == 0:
-            continue  # a self-attention layer: its keys are the step's own
-        for number, projection in enumerate((layer.self_attn.k_proj, layer.self_attn.v_proj)):
-            patches.wrap(projection, "forward", keeping(2 * position + number))
+    for index, projection in enumerate(projections):
+        patches.wrap(projection, "forward", keeping(index))
 
 
 def _sparing(clone: Any) -> Any:

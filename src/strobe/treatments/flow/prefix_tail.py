@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import SMOLVLA, Flow, deriving, flow_of, only, worth
+from strobe.treatments.flow.places import Flow, deriving, flow_of, only, worth
 from strobe.treatments.parts import PREFIX
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
@@ -32,14 +32,14 @@ class SkippedTail:
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
         patches = Patches()
-        if flow.kind == SMOLVLA:
-            _smolvla(flow, patches, self._skipping)
+        if flow.sampling.layers == "methods":
+            _of_methods(flow, patches, self._skipping)
         else:
-            _pi(flow, patches)
+            _of_modules(flow, patches)
         return patches.undo
 
 
-def _pi(flow: Flow, patches: Patches) -> None:
+def _of_modules(flow: Flow, patches: Patches) -> None:
     # At inference the layer runs as a module when the prefix fills the cache, and then only.
     last = flow.language.layers[-1]
     rotate = flow.module_of(flow.model).modeling_gemma.apply_rotary_pos_emb
@@ -70,7 +70,7 @@ def _pi(flow: Flow, patches: Patches) -> None:
     patches.wrap(last, "forward", around)
 
 
-def _smolvla(flow: Flow, patches: Patches, skipping: list[bool]) -> None:
+def _of_methods(flow: Flow, patches: Patches, skipping: list[bool]) -> None:
     # The layers are no modules of their own here: attention is a method of the whole, and what follows is called apart.
     last = flow.joint.num_vlm_layers - 1
     layer = flow.language.layers[last]

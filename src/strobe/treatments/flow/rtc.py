@@ -14,6 +14,7 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import Tensor
 
 from strobe.errors import UserError
+from strobe.subjects.families.registry import types_with
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import Effect, Undo, policy_of
@@ -103,7 +104,7 @@ def require(subject: Subject) -> None:
     if not supports(subject):
         raise UserError(
             f"policy type '{subject.info.kind}' has no Real-Time Chunking: only flow policies do "
-            "(pi0, pi05, smolvla); compare something else with --compile or --variant"
+            f"({', '.join(types_with(lambda family: family.rtc))}); compare something else with --compile or --variant"
         )
 
 

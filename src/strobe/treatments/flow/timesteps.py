@@ -56,7 +56,7 @@ class PrecomputedTimesteps:
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
         norms = _adaptive(flow)
-        steps = flow.policy.config.num_steps if flow.kind == "smolvla" else flow.policy.config.num_inference_steps
+        steps = flow.steps
         made_of = [flow.model.action_in_proj, *(norm.dense for norm in norms)]
         made_of += [getattr(flow.model, name) for name in ("time_mlp_in", "time_mlp_out") if hasattr(flow.model, name)]
         seen = (steps, flow.model.action_in_proj.weight.device, weights_seen(*made_of))
@@ -128,7 +128,7 @@ def _table(flow: Flow, norms: list[Any], steps: int) -> _Table:
     times = [
         torch.tensor(1.0 + step * (-1.0 / steps), dtype=torch.float32, device=device)[None] for step in range(steps)
     ]
-    width = flow.joint.expert_hidden_size if flow.kind == "smolvla" else model.action_in_proj.out_features
+    width = model.action_in_proj.out_features
     periods = {"min_period": model.config.min_period, "max_period": model.config.max_period}
     sinusoidal = flow.module_of(model).create_sinusoidal_pos_embedding
     embeddings = [sinusoidal(time, width, device=time.device, **periods) for time in times]

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from strobe.errors import UserError
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
@@ -212,12 +211,8 @@ def _eager_function(module: nn.Module) -> Callable[..., Any] | None:
 
 
 def _made_eager(subject: Subject, path: str) -> bool:
-    # LeRobot sets both transformers of pi0 and pi0.5 to eager in every pass; until the first one the config says sdpa.
-    return (
-        isinstance(subject, PolicySubject)
-        and subject.anatomy.name == "pi"
-        and any(step in ("language_model", "gemma_expert") for step in path.split("."))
-    )
+    # LeRobot may set it to eager in every pass; until the first one the config says sdpa.
+    return not subject.family.eager.isdisjoint(path.split("."))
 
 
 def _same(module: nn.Module, eager: Callable[..., Any]) -> bool:
@@ -244,10 +239,10 @@ def _same(module: nn.Module, eager: Callable[..., Any]) -> bool:
     return True
 
 
-# --- SmolVLA: a method
+# --- a method, as SmolVLA has
 
 
-def _of_smolvla(subject: Subject, masks: _Masks) -> Iterator[_Place]:
+def _of_methods(subject: Subject, masks: _Masks) -> Iterator[_Place]:
     for path, module in subject.module.named_modules():
         if not (hasattr(module, "eager_attention_forward") and hasattr(module, "get_attention_interface")):
             continue
@@ -270,11 +265,11 @@ def _of_smolvla(subject: Subject, masks: _Masks) -> Iterator[_Place]:
         yield _Place(both, module, "eager_attention_forward", attention)
 
 
-# --- ACT: torch's own module
+# --- torch's own module
 
 
-def _of_act(subject: Subject) -> Iterator[_Place]:
-    if not isinstance(subject, PolicySubject) or subject.anatomy.name != "act":
+def _of_torch(subject: Subject) -> Iterator[_Place]:
+    if not subject.family.unread_weights:
         return
     for path, module in subject.module.named_modules():
         if isinstance(module, nn.MultiheadAttention):
@@ -293,8 +288,8 @@ def _without_weights(inner: Callable[..., Any], module: nn.MultiheadAttention) -
 
 def _places(subject: Subject, masks: _Masks) -> Iterator[_Place]:
     yield from _of_transformers(subject, masks)
-    yield from _of_smolvla(subject, masks)
-    yield from _of_act(subject)
+    yield from _of_methods(subject, masks)
+    yield from _of_torch(subject)
 
 
 def _make(spec: Spec) -> FusedAttention:

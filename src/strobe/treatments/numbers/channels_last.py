@@ -18,12 +18,6 @@ from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo, switch
 
 LAST = torch.channels_last
-# Where the anatomies' parts that see have their convolutions.
-PARTS = {
-    "backbone": ("model.backbone",),
-    "image projection": ("model.encoder_img_feat_input_proj",),
-    "image encoder": ("diffusion.rgb_encoder",),
-}
 
 
 @dataclass
@@ -122,8 +116,8 @@ def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
     """The image parts, where they hold all of the convolutions."""
     modules, weights = dict(subject.module.named_modules()), set(map(id, _convolutions(subject.module)))
     found: list[str] = []
-    for name, paths in PARTS.items():
-        inside = {id(weight) for path in paths if path in modules for weight in _convolutions(modules[path])}
+    for name, path in subject.family.seeing.items():
+        inside = {id(weight) for weight in _convolutions(modules[path])} if path in modules else set[int]()
         found += [name] if inside else []
         weights -= inside
     return () if weights else tuple(found)

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from strobe.errors import UserError, nearest
-from strobe.subjects.anatomies import pi, smolvla
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import layered
 from strobe.treatments.numbers import casts
@@ -31,12 +30,6 @@ from strobe.treatments.treatment import DTYPE, Effect, Entry, Spec, Undo
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ALIASES = {"float32": "fp32", "tfloat32": "tf32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 
-# Parts whose weights are one module, and where it is: what is worth lowering alone.
-PARTS = {
-    "vision tower": (pi.VISION, smolvla.VISION),
-    "backbone": ("model.backbone",),
-    "image encoder": ("diffusion.rgb_encoder",),
-}
 _WORTH = 0.05  # of a part's weights that are wider: less are kept so on purpose (norms), and are no time
 # What a subject is entered by.
 _ENTRIES = ("forward", "predict_action_chunk")
@@ -266,7 +259,7 @@ def _make(spec: Spec) -> Precision:
 def _candidates(subject: Subject) -> list[Spec]:
     """What the device has arithmetic for: the part that sees alone, and the whole, where they are not lower already."""
     modules = dict(subject.module.named_modules())
-    places = [path for paths in PARTS.values() for path in paths if path in modules] + [""]
+    places = [path for path in _seeing(subject).values() if path in modules] + [""]
     found: list[Spec] = []
     for name in _fast(subject.device):
         for path in places:
@@ -287,8 +280,13 @@ def _fast(device: torch.device) -> tuple[str, ...]:
     return ("fp16",)
 
 
-def _parts(_: Subject, spec: Spec) -> tuple[str, ...]:
-    return tuple(name for name, paths in PARTS.items() if spec.get("precision.part") in paths)
+def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
+    return tuple(name for name, path in _seeing(subject).items() if spec.get("precision.part") == path)
+
+
+def _seeing(subject: Subject) -> dict[str, str]:
+    """The costliest part that sees, with the path of its module: it is worth lowering alone."""
+    return dict(list(subject.family.seeing.items())[:1])
 
 
 ENTRY = Entry(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
-from strobe.subjects.anatomy import Anatomy, blocks, register
+from strobe.subjects.families.family import Family, Tiny, blocks
 from strobe.timeline.probe import Probe
 
 
@@ -42,4 +42,26 @@ def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
     ]
 
 
-register(Anatomy("act", ("act",), probes, training=training, compiled=(("model", "forward"),)))
+TINY = Tiny(
+    {
+        "dim_model": 64,
+        "dim_feedforward": 128,
+        "n_encoder_layers": 2,
+        "n_vae_encoder_layers": 2,
+        "latent_dim": 8,
+    }
+)
+
+FAMILY = Family(
+    "act",
+    ("act",),
+    probes,
+    training=training,
+    compiled=(("model", "forward"),),
+    costly=("model.backbone", "model.encoder", "model.decoder"),
+    seeing={"backbone": "model.backbone", "image projection": "model.encoder_img_feat_input_proj"},
+    whole=("model", "forward"),
+    unread_weights=True,
+    tiny=TINY,
+    any_image_size=True,
+)

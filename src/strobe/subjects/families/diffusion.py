@@ -7,7 +7,7 @@ from typing import Any
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
-from strobe.subjects.anatomy import Anatomy, register
+from strobe.subjects.families.family import Family, Tiny
 from strobe.timeline.probe import Probe
 
 
@@ -39,4 +39,24 @@ def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
     return [Probe.method("diffusion.noise_scheduler", "step", "scheduler step")]
 
 
-register(Anatomy("diffusion", ("diffusion",), probes, inference=inference, compiled=(("diffusion.unet", "forward"),)))
+FAMILY = Family(
+    "diffusion",
+    ("diffusion",),
+    probes,
+    inference=inference,
+    compiled=(("diffusion.unet", "forward"),),
+    costly=("diffusion.unet", "diffusion.rgb_encoder"),
+    seeing={"image encoder": "diffusion.rgb_encoder"},
+    steps="num_inference_steps",
+    every_step="num_train_timesteps",
+    whole=("diffusion", "generate_actions"),
+    tiny=Tiny(
+        {
+            "down_dims": (32, 64, 128),
+            "diffusion_step_embed_dim": 32,
+            "spatial_softmax_num_keypoints": 8,
+        },
+        defaults={"num_inference_steps": 10},
+    ),
+    any_image_size=True,
+)

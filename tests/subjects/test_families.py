@@ -7,7 +7,8 @@ import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import nn
 
-from strobe.subjects.anatomy import along_modules, anatomy_of
+from strobe.subjects.families.modules import along_modules
+from strobe.subjects.families.registry import family_of
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import ITERATION
@@ -131,7 +132,7 @@ def test_an_anatomy_that_does_not_fit_fails_with_the_probes_name():
     subject.policy.model.trunk = subject.policy.model.backbone
     del subject.policy.model.backbone
     with pytest.raises(ProbeError, match=r"^probe 'backbone' does not fit lerobot's ACTPolicy"):
-        anatomy_of(subject.policy).hooks(subject.policy, training=False)
+        family_of(subject.policy).hooks(subject.policy, training=False)
 
 
 def test_containers_are_looked_through_in_a_generic_cut():
@@ -150,6 +151,6 @@ def test_containers_are_looked_through_in_a_generic_cut():
             return sum(head(self.model.trunk(x)) for head in self.model.heads.values())
 
     policy = Policy()
-    with Attached(anatomy_of(policy).hooks(policy, training=False)), Timeline() as timeline:
+    with Attached(family_of(policy).hooks(policy, training=False)), Timeline() as timeline:
         policy(torch.ones(1, 2))
     assert [s.name for s in timeline.sections()] == ["trunk", "heads.left", "trunk", "heads.right"]

@@ -1,4 +1,4 @@
-"""The policy's parts in Strobe's words; imported by Strobe only, through the entry point ``strobe.anatomies``."""
+"""The policy in Strobe's words; imported by Strobe only, through the entry point ``strobe.families``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
-from strobe.subjects.anatomy import Anatomy, blocks
+from strobe.subjects.families.family import Family, Tiny, blocks
 from strobe.timeline.probe import Probe
 
 
@@ -38,6 +38,23 @@ def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
     return [Probe.module("model.vae_encoder", "VAE encoder"), blocks("model.vae_encoder.layers", "layer")]
 
 
-ANATOMY = Anatomy(
-    "act_relative_rtc", ("act_relative_rtc",), probes, training=training, compiled=(("model", "forward"),)
+FAMILY = Family(
+    "act_relative_rtc",
+    ("act_relative_rtc",),
+    probes,
+    training=training,
+    compiled=(("model", "forward"),),
+    costly=("model.backbone", "model.encoder", "model.decoder"),
+    seeing={"backbone": "model.backbone", "image projection": "model.image_projection"},
+    live=("delay_training", "prefix_attention"),
+    tiny=Tiny(
+        {
+            "dim_model": 64,
+            "dim_feedforward": 128,
+            "n_encoder_layers": 2,
+            "n_vae_encoder_layers": 2,
+            "latent_dim": 8,
+        }
+    ),
+    any_image_size=True,
 )

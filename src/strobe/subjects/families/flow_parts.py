@@ -11,6 +11,8 @@ from typing import Any
 
 from strobe.timeline.probe import Probe
 
+VISION, PREFIX, STEP, EXPERT = "vision tower", "prefix KV cache", "denoise step", "action expert"
+
 
 def _prefix_only(*_: Any, inputs_embeds: Sequence[Any], **__: Any) -> bool:
     return inputs_embeds[1] is None
@@ -28,7 +30,7 @@ def embeddings(joint: str, resize: str) -> list[Probe]:
     """Images and words to tokens. ``joint``: path of the module that holds both transformers."""
     return [
         Probe.method("", resize, "image resize"),
-        Probe.method(joint, "embed_image", "vision tower"),
+        Probe.method(joint, "embed_image", VISION),
         Probe.method(joint, "embed_language_tokens", "language embedding"),
         Probe.method("model", "embed_suffix", "suffix embedding"),
         Probe.module("model.action_out_proj", "action head"),
@@ -38,9 +40,9 @@ def embeddings(joint: str, resize: str) -> list[Probe]:
 def sampling(joint: str) -> list[Probe]:
     """Inference: the prefix pass, and the denoising steps with the action expert in them."""
     return [
-        Probe.method(joint, "forward", "prefix KV cache", when=_prefix_only),
-        Probe.method("model", "denoise_step", "denoise step"),
-        Probe.method(joint, "forward", "action expert", when=_suffix_only),
+        Probe.method(joint, "forward", PREFIX, when=_prefix_only),
+        Probe.method("model", "denoise_step", STEP),
+        Probe.method(joint, "forward", EXPERT, when=_suffix_only),
     ]
 
 

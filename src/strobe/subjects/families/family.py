@@ -1,0 +1,193 @@
+"""The record of a family: all that Strobe knows of one kind of policy or backbone stands in one of these.
+
+A new family is one file with one record. Everything else asks the record; nothing else knows a family's name. Another
+package offers its record under the entry-point group ``strobe.families``, with the policy's type as the entry's name.
+A type without a record is cut along its modules, and gets the treatments that look at modules alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from strobe.timeline.probe import Hook, Probe, hooks_of
+
+Probes = Callable[[Any], Sequence[Probe]]
+Method = tuple[str, str]  # path of an object under the policy, name of its method
+
+
+def no_probes(_: Any) -> Sequence[Probe]:
+    """Return no probes."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """How a family is shrunk to a tiny policy of the same architecture.
+
+    Args:
+        fields: values for fields of the config. Lengths that decide how often a part runs (chunk, denoising steps) are
+            left alone.
+        defaults: values for fields that the config leaves at None.
+        building: config → a context in which the policy is built, where the config knows no size that small.
+    """
+
+    fields: Mapping[str, Any]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    building: Callable[[Any], AbstractContextManager[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class HubNeed:
+    """Something that LeRobot fetches from the Hub by ``from_pretrained`` while it makes a policy, and its stand-in.
+
+    Args:
+        name: the repository on the Hub.
+        what: the word for it in notes, e.g. 'tokenizer'.
+        module: the module of LeRobot that asks for it, and ``attribute``, the class that it asks there.
+        make: whether the policy is tiny → the stand-in.
+    """
+
+    name: str
+    what: str
+    module: str
+    attribute: str
+    make: Callable[[bool], Any]
+
+    @property
+    def site(self) -> tuple[str, str]:
+        """Module and attribute."""
+        return self.module, self.attribute
+
+
+@dataclass(frozen=True)
+class Flow:
+    """How a flow policy of LeRobot samples: a prefix pass fills a key-value cache, denoising steps read it.
+
+    ``policy.model`` has ``embed_prefix``, ``embed_suffix``, ``denoise_step``, ``action_in_proj``, ``action_out_proj``;
+    the module at ``joint`` runs both transformers on ``inputs_embeds=[prefix, suffix]``, one of which may be None.
+
+    Args:
+        joint: path of the module that holds both transformers.
+        language, expert: paths of the two.
+        chunk: the policy's method that is given a chunk's batch, and ``images`` the one that prepares its images:
+            batch → images, masks of the cameras that are there.
+        suffix_pass: what a denoising step does between its embedding and its head: ``(model, cache, embedded,
+            attention, positions, condition)`` → hidden states of the suffix (B, suffix, width). ``condition`` is what
+            ``embed_suffix`` returned beyond embedding, padding and order.
+        attention_mask: boolean mask (B, suffix, prefix + suffix) → the one that the transformers are given.
+        clone: the function of the model's module that copies the cache in every step; '' where steps share it.
+        layers: whether a transformer's layers run as modules, or through methods of the joint module.
+        repeated: model → projections (modules of one tensor) of the prefix's keys and values that every step repeats.
+    """
+
+    joint: str
+    language: str
+    expert: str
+    chunk: str
+    images: str
+    suffix_pass: Callable[..., Any]
+    attention_mask: Callable[[Any, Any], Any]
+    clone: str = ""
+    layers: Literal["modules", "methods"] = "modules"
+    repeated: Callable[[Any], Sequence[Any]] = lambda _: ()
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """What `subjects.models` and `ModelSubject` ask about a backbone of transformers.
+
+    Args:
+        sizes: ``--model.size`` → fields of the config.
+        usual: the size that is taken where none is named.
+        frames: frames of a clip where none are named; None for the config's own.
+        predictor: the option that leaves the predictor out when it is true; '' for a backbone without one.
+        preprocessing: the model → its own preprocessing (frames → pixels) and the probes on its steps.
+        resized: module, side in pixels, side of a patch → (owner, attribute, value) for each thing that holds the
+            image's size; None where the size is built in.
+    """
+
+    sizes: Mapping[str, Mapping[str, Any]]
+    usual: str
+    frames: int | None = None
+    predictor: str = ""
+    preprocessing: Callable[[Any], tuple[Callable[[Any], Any], list[Hook]]] | None = None
+    resized: Callable[[Any, int, int], list[tuple[Any, str, Any]]] | None = None
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of policies or backbones.
+
+    Args:
+        name: shown with the result.
+        types: LeRobot policy types (``--policy.type``) or transformers model types (``--model.type``) it is for.
+        probes: policy or model → probes, for every phase; None to cut it along its modules. Level 1 is the default cut,
+            2 the blocks, 3 the inside of blocks; a backbone has its blocks at level 1.
+        training: further probes for the training phases, where the forward pass takes another way.
+        inference: further probes for inference alone.
+        compiled: what ``--compile`` compiles.
+        costly: paths of the modules that its time goes to, the usually costliest first.
+        seeing: part → path of its module, for the parts that see; the costliest first.
+        working: a step of a module's path → the parts in which that module works, where parts are methods.
+        steps: the field of the config that holds the number of denoising steps, read on every call; '' for none.
+        every_step: the field that holds the number where ``steps`` is None.
+        live: further fields of the config that are read on every call.
+        flow: how it samples, for a flow policy with a prefix cache.
+        whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
+        embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
+        eager: steps of the paths of modules whose attention LeRobot makes eager on every call.
+        unread_weights: whether torch's own attention modules compute attention weights that nobody reads.
+        tiny: how it is shrunk.
+        hub: what it needs from the Hub, and what stands in.
+        fills_cameras: whether it stands an empty image in for a camera that is not there, so that one camera is enough.
+        any_image_size: whether its images go through a convolutional net alone, which takes any size.
+        image_size: the field of the config with the size, (height, width), that its vision tower is built for.
+        rtc: whether LeRobot's Real-Time Chunking can guide it.
+        mps_known: whether the RTC profiling toolkit's times on Apple silicon are of it.
+        backbone: what is asked of a backbone of transformers.
+    """
+
+    name: str
+    types: tuple[str, ...]
+    probes: Probes | None = None
+    training: Probes = no_probes
+    inference: Probes = no_probes
+    compiled: tuple[Method, ...] = ()
+    costly: tuple[str, ...] = ()
+    seeing: Mapping[str, str] = field(default_factory=dict)
+    working: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    steps: str = ""
+    every_step: str = ""
+    live: tuple[str, ...] = ()
+    flow: Flow | None = None
+    whole: Method | None = None
+    embedding: tuple[str, str, str] | None = None
+    eager: frozenset[str] = frozenset()
+    unread_weights: bool = False
+    tiny: Tiny | None = None
+    hub: tuple[HubNeed, ...] = ()
+    fills_cameras: bool = False
+    any_image_size: bool = False
+    image_size: str = ""
+    rtc: bool = False
+    mps_known: bool = False
+    backbone: Backbone | None = None
+
+    def hooks(self, module: Any, *, training: bool, depth: int = 1) -> list[Hook]:
+        """Where to attach, down to ``depth`` levels.
+
+        Raises:
+            ProbeError: the probes do not fit the installed LeRobot or transformers; the message starts with the
+                probe's name.
+        """
+        phase = self.training if training else self.inference
+        every = self.probes(module) if self.probes is not None else ()
+        return hooks_of([probe for probe in (*every, *phase(module)) if probe.level <= depth], module)
+
+
+def blocks(path: str, name: str, level: int = 2) -> Probe:
+    """Each child of the container at ``path``, as '<name> <index>'."""
+    return Probe.module(f"{path}.*", f"{name} {{}}", level=level)

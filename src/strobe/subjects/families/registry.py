@@ -1,0 +1,95 @@
+"""Which family a type belongs to: Strobe's own records, and those that installed packages bring."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from strobe.subjects.families import act, diffusion, pi, pi0_fast, smolvla, vjepa2
+from strobe.subjects.families.family import Family, HubNeed
+from strobe.subjects.families.modules import along_modules
+
+GROUPS = ("strobe.families", "strobe.anatomies")  # the second is what the first was called before
+
+_OWN = (act.FAMILY, diffusion.FAMILY, pi.FAMILY, pi0_fast.FAMILY, smolvla.FAMILY, vjepa2.FAMILY)
+_registry: dict[str, Family] = {kind: family for family in _OWN for kind in family.types}
+
+
+def register(family: Family) -> Family:
+    """Make ``family`` the one for its types; the last one registered for a type wins."""
+    for kind in family.types:
+        _registry[kind] = family
+    return family
+
+
+def registered(kind: str) -> Family | None:
+    """Return the record for this type, Strobe's own or an installed package's; None where there is none.
+
+    A package whose record cannot be loaded costs a warning and its record, not the run.
+    """
+    if kind not in _registry and (entry := _offered().pop(kind, None)) is not None:
+        try:
+            register(entry.load())
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            warnings.warn(f"the family '{kind}' that '{entry.value}' offers cannot be loaded: {text}", stacklevel=2)
+    return _registry.get(kind)
+
+
+def family_of(policy: Any, kind: str | None = None) -> Family:
+    """Return the record for this policy's type; where there is none, or it names no parts, cut along its modules.
+
+    ``kind``: its type; None to read it from the policy's config.
+    """
+    family = registered(kind if kind is not None else policy.config.type)
+    if family is None:
+        return along_modules(policy)
+    if family.probes is None:
+        return replace(family, name="modules", probes=along_modules(policy).probes)
+    return family
+
+
+def types_with(has: Callable[[Family], Any]) -> list[str]:
+    """Return the types whose record ``has`` something, in order, for messages that name them."""
+    for kind in list(_offered()):
+        registered(kind)
+    return sorted(kind for kind, family in _registry.items() if has(family))
+
+
+def hub_needs() -> list[HubNeed]:
+    """Return what all known families need from the Hub."""
+    return list(dict.fromkeys(need for family in _registry.values() for need in family.hub))
+
+
+def steps_field(config: Any) -> str:
+    """Return the field of ``config`` with the number of denoising steps; '' where it has none.
+
+    A type without a record is taken to name it as one of the known families does.
+    """
+    return _named(config, lambda family: family.steps)
+
+
+def steps_of(config: Any) -> int | None:
+    """Return the number of denoising steps that ``config`` asks for; None where the policy has none."""
+    steps = getattr(config, steps_field(config), None)
+    if steps is None:
+        steps = getattr(config, _named(config, lambda family: family.every_step), None)
+    return steps if isinstance(steps, int) else None
+
+
+def _named(config: Any, field: Callable[[Family], str]) -> str:
+    family = registered(getattr(config, "type", ""))
+    if family is not None:
+        return field(family)
+    names = dict.fromkeys(field(known) for known in _registry.values())
+    return next((name for name in names if name and hasattr(config, name)), "")
+
+
+@cache
+def _offered() -> dict[str, EntryPoint]:
+    """Return type → the entry point that brings its record, of all installed packages."""
+    return {entry.name: entry for group in reversed(GROUPS) for entry in entry_points(group=group)}

@@ -1,0 +1,69 @@
+"""Tokenizers that stand in for those on the Hub: real ones, with vocabularies of the same size."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+TINY_VOCABULARY = 512
+# Where LeRobot's processors ask for a tokenizer: module and attribute.
+TOKENIZERS = ("lerobot.processor.tokenizer_processor", "AutoTokenizer")
+
+_IMAGE_TOKENS = ("<fake_token_around_image>", "<global-img>", "<image>")
+_PHRASES = (
+    "pick up the red cube and place it in the box, then put the bowl on the plate",
+    "push the T-shaped block onto the green target; open the top drawer and close it",
+    "grasp the handle, turn the tap, press the button, insert the peg, fold the towel, stack the blocks",
+    "Task: move the left arm to the right, State: -1 0 127 255;\nAction: User: Assistant:",
+)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The facts of a tokenizer that matter to LeRobot.
+
+    Args:
+        size: tokens in its vocabulary.
+        special: the names of special tokens (``pad_token`` …) with their texts.
+        begins: whether every text begins with the ``bos_token``.
+    """
+
+    size: int
+    special: tuple[tuple[str, str], ...]
+    begins: bool = False
+
+
+@cache
+def tokenizer(vocabulary: Vocabulary, tiny: bool = False) -> Any:
+    """Return a fast tokenizer that stands in for the one with ``vocabulary``: byte-level BPE over words of robot tasks.
+
+    Digits are split one by one and unknown words fall back to bytes, as in the real ones; ids lie below the
+    real vocabulary's size (below TINY_VOCABULARY if ``tiny``), which ``len`` returns.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    size, special = TINY_VOCABULARY if tiny else vocabulary.size, dict(vocabulary.special)
+    reserved = [*special.values(), *_IMAGE_TOKENS]
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, initial_alphabet=alphabet, special_tokens=reserved, show_progress=False
+    )
+    bpe.train_from_iterator(_PHRASES, trainer)
+    learned = json.loads(bpe.to_str())["model"]
+    ids = learned["vocab"] | {f"<unused{i}>": i for i in range(len(learned["vocab"]), size)}
+    bpe.model = models.BPE(vocab=ids, merges=[tuple(pair) for pair in learned["merges"]])
+    bpe.decoder = decoders.ByteLevel()
+    if vocabulary.begins:
+        bos = special["bos_token"]
+        bpe.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, ids[bos])])
+    fast = PreTrainedTokenizerFast(tokenizer_object=bpe, **special)
+    fast.fake_image_token_id = ids["<fake_token_around_image>"]
+    fast.global_image_token_id = ids["<global-img>"]
+    return fast

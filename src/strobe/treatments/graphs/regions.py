@@ -1,0 +1,192 @@
+"""Captures of a subject's regions: a region is recorded once for inputs of one kind, and replayed on others."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from strobe.errors import UserError
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Subject
+from strobe.timeline import section
+from strobe.timeline.sections import CAPTURED as UNSEEN
+from strobe.timeline.sections import note_unseen, recording
+from strobe.treatments.graphs.host import Changed, Host
+from strobe.treatments.graphs.structure import Structure
+from strobe.treatments.patch import patched
+
+_WARMUPS = 3  # runs before a capture: libraries set themselves up, allocators grow
+_KEPT = 8  # captures of one region that are kept, each with a memory pool of its own
+
+Run = Callable[[], Any]
+
+
+class Capture(Protocol):
+    """How work on a device is recorded."""
+
+    def require(self, subject: Subject, what: str) -> None:
+        """Raises UserError where it cannot be."""
+        ...
+
+    def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, Any]:
+        """Warm up, record ``run``; what replays it, and what it returned, which every replay writes anew."""
+        ...
+
+
+class Cuda:
+    """``torch.cuda.graph``, with a memory pool for each capture."""
+
+    def require(self, subject: Subject, what: str) -> None:
+        if subject.device.type != "cuda":
+            raise UserError(f"graph={what} is a CUDA graph: {subject.info.name} is on {subject.device.type}")
+
+    def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, Any]:
+        with torch.cuda.device(device):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(_WARMUPS):
+                    warm()
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            # Other threads (loaders, recorders) may use the device meanwhile.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                made = run()
+        return graph.replay, made
+
+
+class Regions:
+    """Captures of a subject's regions, each for inputs of one kind under one state of the subject."""
+
+    def __init__(self, what: str, subject: PolicySubject, capture: Capture) -> None:
+        self.what = what
+        self.ran = 0
+        self._subject = subject
+        self._capture = capture
+        self._kept: dict[str, OrderedDict[Hashable, _Region]] = {}
+        self._weights: list[Tensor] = []
+        self._state: Hashable = None
+        self._holding: list[Any] = []
+
+    def look(self) -> None:
+        """Take note of the subject's state: its settings, and what other treatments have put there."""
+        module = self._subject.module
+        self._weights = [*module.parameters(), *module.buffers()]
+        self._holding, others = patched(module)
+        processor: Any = getattr(module, "rtc_processor", None)
+        guidance = None if processor is None else (str(processor.rtc_config), "denoise_step" in vars(processor))
+        self._state = (others, _settings(module), guidance)
+
+    def run(self, label: str, call: Callable[[Any], Any], given: Any, *settings: Hashable) -> Any:
+        """``call(given)``, from a graph. Raises UserError where it cannot be captured."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():  # training; the whole sampling is compiled
+            return call(given)
+        self.ran += 1
+        parts = Structure(given, f"graph={self.what}: the {label}")
+        device = self._subject.device
+        if any(tensor.device.type != device.type for tensor in parts.tensors):
+            raise UserError(f"graph={self.what}: the {label} is given a tensor that is not on {device}")
+        addresses = tuple([weight.data_ptr() for weight in self._weights])
+        key = (parts.key, settings, self._state, addresses)
+        kept = self._kept.setdefault(label, OrderedDict())
+        if key not in kept:
+            kept[key] = self._build(label, call, parts)
+            if len(kept) > _KEPT:
+                kept.popitem(last=False)
+        kept.move_to_end(key)
+        with section(label):
+            return kept[key].replay(parts.tensors)
+
+    def watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """``call``, the whole sampling; raises UserError if no region was met in it."""
+
+        def sampling(*args: Any, **kwargs: Any) -> Any:
+            before = self.ran
+            made = call(*args, **kwargs)
+            if self.ran == before and not torch.is_grad_enabled():
+                raise UserError(
+                    f"graph={self.what}: another treatment computes this part in its own way; leave one out"
+                )
+            return made
+
+        return sampling
+
+    def _build(self, label: str, call: Callable[[Any], Any], parts: Structure) -> _Region:
+        device = self._subject.device
+        inputs = [tensor.detach().clone() for tensor in parts.tensors]
+        host = Host(device)
+
+        def warm() -> Any:
+            with host.warming():
+                return call(parts.rebuilt(inputs))
+
+        def run() -> Any:
+            with host.capturing():
+                return call(parts.rebuilt(inputs))
+
+        random = _random_state(device)
+        try:
+            with recording(_unseen):
+                replay, made = self._capture.record(warm, run, device)
+        except (RuntimeError, Changed) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            text = " ".join(str(error).split())
+            raise UserError(f"graph={self.what}: the {label} cannot be captured: {text[:200]}") from error
+        finally:
+            _set_random_state(device, random)
+        outputs = Structure(made, f"graph={self.what}: what the {label} returns")
+        return _Region(replay, host, inputs, outputs, [*self._holding, call])
+
+
+@dataclass
+class _Region:
+    """A capture, with the places that it reads from and writes to."""
+
+    graph: Run
+    host: Host
+    inputs: list[Tensor]
+    outputs: Structure
+    holding: list[Any]  # the key is made of their addresses
+
+    def replay(self, tensors: Sequence[Tensor]) -> Any:
+        """Run on ``tensors``; what comes back is the caller's own."""
+        if tensors:
+            torch._foreach_copy_(self.inputs, list(tensors))
+        self.host.draw()
+        self.graph()
+        return self.outputs.rebuilt([tensor.clone() for tensor in self.outputs.tensors])
+
+
+def _settings(module: nn.Module) -> Hashable:
+    """Plain values that the policy and the modules below it read as they run, and its config's."""
+    owners = [getattr(module, "config", None), module, *module.children()]
+    return tuple(
+        (where, name, value if not is_dataclass(value) else str(value))
+        for where, owner in enumerate(owners)
+        if owner is not None
+        for name, value in vars(owner).items()
+        if isinstance(value, bool | int | float | str | Enum) or is_dataclass(value)
+    )
+
+
+def _unseen(name: str) -> Any:
+    note_unseen(name, UNSEEN)
+    return nullcontext()
+
+
+def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+def _set_random_state(device: torch.device, state: tuple[Tensor, Tensor | None]) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state(state[1], device)
