@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.results.subject import SubjectInfo
+from strobe.subjects.families.family import Family
 from strobe.subjects.subject import ITERATION, Facts, Phase
 from strobe.timeline import section
 from strobe.timeline.probe import Hook
@@ -62,6 +63,7 @@ class Sleeper:
         self.notes: list[str] = []
         self.device = torch.device("cpu")
         self.compiled: Sequence[tuple[str, str]] = ()
+        self.family = Family("modules", ())
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
         def run(index: int) -> Tensor:

@@ -12,6 +12,7 @@ from transformers import SiglipVisionConfig, SiglipVisionModel
 from transformers.models.gemma.modeling_gemma import eager_attention_forward
 
 from strobe.errors import UserError
+from strobe.subjects.families.family import Family
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import catalogue
@@ -55,6 +56,7 @@ class Bare:
         self.module = module
         self.device = torch.device("cpu")
         self.info = type("Info", (), {"name": "bare", "kind": "bare"})
+        self.family = Family("modules", ())
 
 
 @pytest.mark.parametrize(("heads", "shared"), [(4, 4), (8, 1), (6, 3)])

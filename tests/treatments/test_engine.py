@@ -19,6 +19,7 @@ from strobe.errors import UserError
 from strobe.measure.sampling import Budget
 from strobe.studies.compare import agree, compare
 from strobe.studies.measuring import Options
+from strobe.subjects.families.family import Family
 from strobe.subjects.loading import load_subject
 from strobe.timeline.probe import Hook
 from strobe.treatments import catalogue
@@ -76,6 +77,7 @@ class Small:
     rows: int = 5
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     info: Any = field(default_factory=lambda: SimpleNamespace(name="small", kind="small"))
+    family: Family = field(default_factory=lambda: Family("modules", ()))
 
     def call(self, phase: Any, batch_size: int = 1) -> Any:
         def run(index: int) -> Tensor:

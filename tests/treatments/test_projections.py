@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import VJEPA2Config, VJEPA2Model
 
 from strobe.errors import UserError
+from strobe.subjects.families.family import Family
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached, Hook
@@ -69,6 +70,7 @@ class Bare:
         self.module = module
         self.device = torch.device("cpu")
         self.info = type("Info", (), {"name": "bare", "kind": "bare"})
+        self.family = Family("modules", ())
 
 
 def products(run: Any) -> int:

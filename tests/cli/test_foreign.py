@@ -1,0 +1,93 @@
+"""Somebody else's policy, with a record and a treatment of its own, through every command: one file each is enough.
+
+The package is tests/support/foreign; nothing in Strobe knows its names. Its parts take their time by a clock of the
+test's own.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.sleeper import Clock
+
+from strobe.cli.main import main
+from strobe.results import store
+from strobe.subjects import policies
+from strobe.subjects.families import registry
+from strobe.treatments import catalogue
+
+FOREIGN = Path(__file__).parents[1] / "support" / "foreign"
+SUBJECT = ["--policy.type=small_flow", "--policy.size=tiny", "--device=cpu", "--skip_counting"]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The package is installed, and its encoder takes 4 ms a step, its velocity 1 ms."""
+    monkeypatch.syspath_prepend(str(FOREIGN))
+    for cached in (policies._register_plugins, registry._offered, catalogue.entries):
+        cached.cache_clear()
+    policies.known_types()
+    from lerobot_policy_small_flow import modeling_small_flow as modeling
+
+    clock = Clock().wind(monkeypatch)
+    for part, ms in ((modeling.Encoder, 4.0), (modeling.Velocity, 1.0)):
+
+        def slowly(self, *args, plain=part.forward, ms=ms):
+            clock.sleep(ms / 1e3)
+            return plain(self, *args)
+
+        monkeypatch.setattr(part, "forward", slowly)
+    return clock
+
+
+def ran(command: str, folder: Path, *flags: str) -> tuple[int, Path]:
+    code = main([command, *SUBJECT, f"--output_dir={folder}", *flags])
+    (run,) = folder.iterdir()
+    return code, run
+
+
+def test_its_parts_have_the_names_of_its_record(clock: Clock, tmp_path: Path) -> None:
+    code, run = ran("breakdown", tmp_path, "--iterations=6", "--phases=[inference, training forward]")
+    assert code == 0
+    result = store.load(run)
+    assert result.subject.anatomy == "small flow"
+    inference, training = result.measurements
+    assert inference.facts["denoising steps"] == 8
+    parts = {"/".join(part.path): part for part in inference.components}
+    assert parts["policy/denoise step/context"].summary.median == pytest.approx(32, rel=0.1)
+    assert parts["policy/denoise step/velocity"].summary.median == pytest.approx(8, rel=0.1)
+    assert {"context", "velocity"} <= {part.path[-1] for part in training.components}
+    assert "denoise step" not in {part.path[-1] for part in training.components}
+
+
+def test_its_treatment_and_its_steps_are_compared(clock: Clock, tmp_path: Path) -> None:
+    variants = ["--variant=once: context=once", "--variant=half: policy.euler_steps=4"]
+    code, run = ran("compare", tmp_path, "--iterations=10", *variants)
+    assert code == 0
+    once, half = store.load(run).comparisons
+    assert (once.verdict.kind, half.verdict.kind) == ("faster", "faster")
+    assert once.verdict.ratio == pytest.approx(12 / 40, rel=0.1)
+    assert once.agreement is not None
+    assert once.agreement.largest_error == 0
+    assert half.agreement is not None
+    assert half.agreement.largest_error > 0
+
+
+def test_a_ladder_finds_its_treatment_and_a_recipe_keeps_it(clock: Clock, tmp_path: Path) -> None:
+    code, run = ran("optimize", tmp_path / "ladder", "--target-hz=1000", "--only=context", "--iterations=10")
+    assert code == 0
+    ladder = json.loads((run / "result.json").read_text())["ladder"]
+    assert [rung["treatment"] for rung in ladder["rungs"]] == ["", "context=once"]
+    code, run = ran("compare", tmp_path / "again", "--iterations=10", f"--recipe={run / 'recipe.yaml'}")
+    assert code == 0
+    (comparison,) = store.load(run).comparisons
+    assert comparison.verdict.kind == "faster"
+
+
+def test_its_record_has_what_the_shared_parts_ask(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *SUBJECT, "--variant=a: padding=trimmed", "--iterations=3"]) == 2
+    assert "small_flow" in capsys.readouterr().err
+    assert main(["breakdown", "--policy.type=small_flow", "--policy.euler_step=3"]) == 2
+    assert "--policy.euler_steps" in capsys.readouterr().err

@@ -1,0 +1,19 @@
+"""What Strobe knows of the small flow policy, through the entry point ``strobe.families``."""
+
+from __future__ import annotations
+
+from strobe.subjects.families.family import Family, Tiny
+from strobe.timeline.probe import Probe
+
+FAMILY = Family(
+    "small flow",
+    ("small_flow",),
+    probes=lambda _: [
+        Probe.module("encoder", "context"),
+        Probe.module("velocity", "velocity"),
+    ],
+    inference=lambda _: [Probe.method("", "denoise_step", "denoise step")],
+    costly=("encoder", "velocity"),
+    steps="euler_steps",
+    tiny=Tiny({"width": 16}),
+)
