@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,14 @@ EXACT = [
     {"masks": "once"},
 ]
 Saved = dict[str, tuple[Path, PolicySubject]]
+# A robot's program: loads a policy with a recipe, and prints what of the lab that brought in.
+ROBOT = """
+import sys
+from strobe.deploy import load_policy
+load_policy(sys.argv[1], sys.argv[2], device="cpu")
+lab = ("strobe.cli", "strobe.sweeps", "strobe.studies", "strobe.report", "strobe.advice", "plotly", "statsmodels")
+print(*(name for name in lab if name in sys.modules), sep=",")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +98,16 @@ def test_lerobots_own_calls_work_on_the_treated_policy(kind: str, saved: Saved, 
     if kind != "diffusion":  # whose chunks are made from its queues
         chunk = policy.predict_action_chunk(preprocessor(observation(subject)))
         assert chunk.dtype == torch.float32
+
+
+def test_a_robots_process_loads_nothing_of_the_lab(saved: Saved, tmp_path: Path) -> None:
+    dump(recipe("act", {"precision": "bf16"}), tmp_path / "fast.yaml")
+    ran = subprocess.run(
+        [sys.executable, "-c", ROBOT, saved["act"][0], tmp_path / "fast.yaml"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == ""
 
 
 def test_without_a_recipe_it_is_lerobots_policy(saved: Saved) -> None:

@@ -26,9 +26,9 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
 from strobe.errors import UserError, nearest
+from strobe.measure.agreement import agree, in_words
 from strobe.results.comparison import Agreement
 from strobe.results.recipe import Recipe
-from strobe.studies.compare import agree
 from strobe.subjects import inputs, policies
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import recipe as recipes
@@ -64,7 +64,7 @@ def load_policy(
 ) -> Loaded:
     """Load a LeRobot checkpoint (a folder or a Hub id), and put ``recipe`` on it for good.
 
-    Versions other than the recipe's are told as a warning.
+    Where versions differ from the recipe's, it warns.
 
     Args:
         device: 'cpu', 'cuda', 'cuda:1', 'mps'; None for the checkpoint's own.
@@ -157,7 +157,7 @@ def _put(
         guard = recipes.guard_of(recipe)
         if not guard.holds(agreement):
             raise UserError(
-                f"{name}: not the policy that the recipe promises: {told(agreement)} on a synthetic observation, "
+                f"{name}: not the policy that the recipe promises: {in_words(agreement)} on a synthetic observation, "
                 f"and it demands {guard}; with check=False it is loaded all the same"
             )
     except BaseException:
@@ -181,9 +181,3 @@ def _agreement(before: Tensor, after: Tensor, name: str) -> Agreement:
             f"{name}: chunks of {tuple(after.shape)} actions, and the untouched policy's {tuple(before.shape)}"
         )
     return agree([before], [after])
-
-
-def told(agreement: Agreement) -> str:
-    """An agreement in words."""
-    figures = f"cosine {agreement.cosine:.6f}, largest difference {agreement.largest_error:.4g} in the action's units"
-    return f"{figures} ({agreement.note})" if agreement.note else figures

@@ -66,7 +66,7 @@ def profile_method(name: str | Callable[..., Any] | None = None) -> Any:
 
 
 def get_profiling_stats() -> dict[str, dict[str, float]]:
-    """What was recorded so far, by section name.
+    """Summarise what was recorded so far, by section name.
 
     Returns:
         name → ``count`` (calls), ``mean``, ``std``, ``min``, ``max``, ``median``, ``p95`` (milliseconds, population

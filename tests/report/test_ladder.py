@@ -8,7 +8,7 @@ from support.example_runs import MACHINE, SUBJECT, judge, measurement
 
 from strobe.advice import advise
 from strobe.measure.budget import needs
-from strobe.measure.common_parts import cut
+from strobe.measure.common_parts import common_parts
 from strobe.measure.episodes import judge as judge_episodes
 from strobe.report import console, html, ladder, markdown
 from strobe.report.outline import outline
@@ -24,7 +24,7 @@ VISION = "precision=bf16, precision.part=model.paligemma_with_expert.paligemma.m
 
 
 def rung(name: str, treatment: str, m: Measurement, **more) -> Rung:
-    return Rung(name=name, treatment=treatment, parts=cut([m])[0], **more)
+    return Rung(name=name, treatment=treatment, parts=common_parts([m])[0], **more)
 
 
 def climbed(target_hz: float = 8.0, **more) -> Result:

@@ -1,39 +1,16 @@
-"""Agreement of actions, and variants of one subject."""
+"""Variants of one subject."""
 
 from __future__ import annotations
 
 import pytest
-import torch
 
 from strobe.errors import UserError
 from strobe.measure.sampling import Budget
-from strobe.studies.compare import agree, compare
+from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
 from strobe.subjects.loading import load_subject
 from strobe.treatments.settings import Settings
 from strobe.treatments.treatment import Variant
-
-
-def test_equal_actions_agree_fully():
-    chunks = [torch.randn(1, 5, 2) for _ in range(3)]
-    seen = agree(chunks, [chunk.clone() for chunk in chunks])
-    assert seen.cosine == pytest.approx(1)
-    assert seen.largest_error == seen.mean_error == 0
-    assert seen.observations == 3
-
-
-def test_errors_are_in_the_actions_own_units():
-    a = [torch.zeros(1, 2, 2) + 1]
-    b = [torch.tensor([[[1.0, 1.0], [1.0, 3.0]]])]
-    seen = agree(a, b)
-    assert seen.largest_error == 2
-    assert seen.mean_error == 0.5
-    assert seen.cosine == pytest.approx(6 / (2 * 12**0.5))
-
-
-def test_chunks_that_do_not_pair_are_refused():
-    with pytest.raises(ValueError, match="as many"):
-        agree([torch.zeros(1)], [])
 
 
 def test_a_comparison_needs_two_names():

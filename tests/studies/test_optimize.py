@@ -11,16 +11,18 @@ import torch
 from support.sleeper import HEAD_MS, Clock, Planted, Sleeper, entry
 
 from strobe.errors import UserError
+from strobe.measure.agreement import agree
 from strobe.measure.guard import Guard
 from strobe.measure.sampling import Budget
 from strobe.results import store
 from strobe.results.comparison import Agreement
 from strobe.studies.budget import budget
 from strobe.studies.measuring import Options
-from strobe.studies.optimize import climb as study
+from strobe.studies.optimize import limits
+from strobe.studies.optimize.aim import Aim, Climbing, SilentClimb
 from strobe.studies.optimize.candidates import Choice, together
-from strobe.studies.optimize.climb import Aim, optimize
 from strobe.studies.optimize.ladder import AS_IT_IS, recipe_of
+from strobe.studies.optimize.optimize import optimize
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import COMPILED
 
@@ -32,7 +34,7 @@ TIDY = Planted("tidy", lambda _: {"head": 0.0})
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    monkeypatch.setattr(study, "TRY_S", (0.2, 0.4))
+    monkeypatch.setattr(limits, "TRY_S", (0.2, 0.4))
     return Clock().wind(monkeypatch)
 
 
@@ -44,7 +46,7 @@ def plant(monkeypatch: pytest.MonkeyPatch):
     return planted
 
 
-class Lines(study.SilentClimb):
+class Lines(SilentClimb):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
@@ -57,7 +59,7 @@ def climb(clock):
     return functools.partial(climbed, clock)
 
 
-def climbed(clock, hz: float = 1000.0, iterations: int = 10, reporter: study.Climbing | None = None, **aim):
+def climbed(clock, hz: float = 1000.0, iterations: int = 10, reporter: Climbing | None = None, **aim):
     options = Options(Budget(iterations=iterations, seconds=10.0), batch_size=1, counted=False)
     result, _ = optimize(Sleeper(clock), Aim(target_hz=hz, **{"time_limit": 30.0, **aim}), options, reporter=reporter)
     return result
@@ -257,7 +259,7 @@ def test_ctrl_c_in_a_try_keeps_what_was_climbed(plant, climb):
 
 
 def test_ctrl_c_in_the_closing_run_keeps_the_tries(plant, climb):
-    class Press(study.SilentClimb):
+    class Press(SilentClimb):
         pressed = False
 
         def stage(self, what: str) -> None:
@@ -301,9 +303,9 @@ def test_a_start_is_on_from_the_first_rung_and_must_hold_the_guard(plant, climb)
 
 
 def test_a_rung_that_breaks_the_guard_on_more_observations_is_not_chosen(plant, climb):
-    late = Planted("late", lambda _: {"head": 0.0}, lambda chunk, index, _: -chunk if index > study.GUARDED else chunk)
+    late = Planted("late", lambda _: {"head": 0.0}, lambda chunk, index, _: -chunk if index > limits.GUARDED else chunk)
     plant(entry(SKIP, "vision"), entry(late, "head"))
-    result = climb(iterations=study.GUARDED + 10)
+    result = climb(iterations=limits.GUARDED + 10)
     assert outcomes(result) == {"skip=true": "kept", "late=true": "kept"}
     assert [rung.guarded for rung in result.ladder.rungs] == [True, True, False]
     assert result.ladder.chosen == "rung 1"
@@ -372,7 +374,5 @@ def test_a_guard_says_which_limit_is_overstepped():
 
 
 def test_no_figure_vouches_for_numbers_that_are_not_finite():
-    from strobe.studies.compare import agree
-
     broken = agree([torch.zeros(1, 2, 2)], [torch.full((1, 2, 2), float("nan"))])
     assert "infinite or not a number" in Guard.parse("largest_error<=1").broken(broken)

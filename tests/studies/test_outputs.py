@@ -1,11 +1,9 @@
-"""What is kept of the outputs, and how they are compared."""
+"""Outputs that are kept."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from strobe.studies.compare import agree
 from strobe.studies.measuring import Outputs
 
 
@@ -38,14 +36,3 @@ def test_a_round_that_was_not_finished_is_left_out():
     for name in ("a", "b", "a"):
         outputs.add(name, torch.zeros(2))
     assert {name: len(kept) for name, kept in outputs.aligned(0).items()} == {"a": 1, "b": 1}
-
-
-def test_overflow_has_no_cosine():
-    same = agree([torch.ones(4)], [torch.tensor([1.0, 1.0, float("inf"), float("nan")])])
-    assert same.cosine == same.largest_error == 0
-    assert same.note.startswith("2 numbers of 4 are infinite or not a number")
-
-
-def test_unequal_shapes_do_not_pair():
-    with pytest.raises(ValueError, match="unequal"):
-        agree([torch.zeros(2)], [torch.zeros(3)])

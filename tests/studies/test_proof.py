@@ -16,7 +16,7 @@ from strobe.results.ladder import Ladder, Rung
 from strobe.results.machine import Machine
 from strobe.results.subject import SubjectInfo
 from strobe.studies.episodes import CandidateFailed, Episodes
-from strobe.studies.optimize.climb import SilentClimb
+from strobe.studies.optimize.aim import SilentClimb
 from strobe.studies.optimize.ladder import AS_IT_IS
 from strobe.studies.optimize.proof import prove, started
 from strobe.subjects.loading import load_subject

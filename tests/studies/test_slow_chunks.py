@@ -10,10 +10,11 @@ from support.sleeper import Clock, Planted, Sleeper, entry
 
 from strobe.measure.sampling import Budget
 from strobe.studies.measuring import Options
-from strobe.studies.optimize import climb as study
+from strobe.studies.optimize import limits
+from strobe.studies.optimize.aim import Aim, Climbing
 from strobe.studies.optimize.candidates import Candidate, groups
-from strobe.studies.optimize.climb import Aim, optimize
 from strobe.studies.optimize.ladder import AS_IT_IS, recipe_of
+from strobe.studies.optimize.optimize import optimize
 from strobe.treatments import catalogue
 
 SKIP = Planted("skip", lambda _: {"vision": 1.0})
@@ -23,12 +24,12 @@ HALF = Planted("half", lambda now: {"vision": now.ms["vision"] / 2}, effect="rou
 
 @pytest.fixture
 def climb(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(study, "TRY_S", (0.02, 0.04))
+    monkeypatch.setattr(limits, "TRY_S", (0.02, 0.04))
     clock = Clock().wind(monkeypatch)
     return functools.partial(climbed, monkeypatch, clock)
 
 
-def climbed(monkeypatch, clock, *entries, hz: float = 1000.0, reporter: study.Climbing | None = None, **aim):
+def climbed(monkeypatch, clock, *entries, hz: float = 1000.0, reporter: Climbing | None = None, **aim):
     monkeypatch.setattr(catalogue, "ENTRIES", entries)
     options = Options(Budget(iterations=10, seconds=10.0), batch_size=1, counted=False)
     # A chunk takes 12 ms: a try of one candidate 0.3 s.

@@ -1,7 +1,7 @@
 """A subject that sleeps instead of computing, and treatments planted in the catalogue that change how long.
 
 It sleeps by a clock of its own, which nothing else on the machine can hold up: `Clock.wind` makes it the one that
-sections and studies read.
+sections, the sampler and studies read.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from strobe.measure.sampling import collect
 from strobe.results.subject import SubjectInfo
 from strobe.subjects.families.family import Family
 from strobe.subjects.subject import ITERATION, Facts, Phase
@@ -39,6 +40,10 @@ class Clock:
     def wind(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
         monkeypatch.setattr("strobe.timeline.timeline.host_ns", lambda: round(self.now * 1e9))
+        # The sampler's budget is counted by a default that was bound when the function was made.
+        monkeypatch.setitem(collect.__kwdefaults__, "clock", lambda: self.now)
+        # A climb collects garbage after each refusal: with torch and LeRobot loaded, a third of a second for nothing.
+        monkeypatch.setattr("strobe.studies.optimize.runs.gc.collect", lambda: 0)
         return self
 
 

@@ -142,7 +142,7 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
 
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Answer:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt where nothing was measured."""
-    from strobe.studies.optimize.climb import optimize
+    from strobe.studies.optimize.optimize import optimize
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
     aim = aim_of(config)
@@ -162,8 +162,8 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Answer:
 def aim_of(config: OptimizeConfig) -> Any:
     """Where to climb to and by what, from the flags. Raises UserError."""
     from strobe.measure.guard import Guard
+    from strobe.studies.optimize.aim import Aim
     from strobe.studies.optimize.candidates import Choice
-    from strobe.studies.optimize.climb import Aim
     from strobe.treatments import catalogue
 
     own = []

@@ -1,4 +1,4 @@
-"""Several measurements of one subject cut into the same few parts, to be told beside each other."""
+"""The few parts that several measurements of one subject have in common, to be shown beside each other."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from strobe.results.measurement import Component, Measurement
 
 Path = tuple[str, ...]
 
-WHOLES = ("policy", "model")  # parts that are told by what is in them
+WHOLES = ("policy", "model")  # parts that are shown by what is in them
 NEARLY_ALL = 0.9  # so is a part that holds this much of the whole in one call; a backbone's is opened at any share
 
 
-def cut(measurements: Sequence[Measurement]) -> list[dict[str, float]]:
+def common_parts(measurements: Sequence[Measurement]) -> list[dict[str, float]]:
     """Part → milliseconds per iteration (medians) of each measurement; numbered parts of one kind are taken together.
 
-    Which parts are opened is decided by the first measurement. What has nothing in it that could be timed (compiled
-    code) is told as it is.
+    The first measurement decides which parts are opened. A part with nothing in it that could be timed (compiled code)
+    stays whole.
     """
     if not measurements:
         return []

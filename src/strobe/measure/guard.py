@@ -47,11 +47,11 @@ class Guard:
         return ", ".join(f"{name}{FIGURES[name]}{limit:.12g}" for name, limit in self.limits)
 
     def holds(self, agreement: Agreement) -> bool:
-        """Whether all limits are kept."""
+        """Return whether all limits are kept."""
         return not self.broken(agreement)
 
     def broken(self, agreement: Agreement) -> str:
-        """Which limit is overstepped, in words; '' where all hold."""
+        """Return the limit that is broken, in words; '' where all hold."""
         if NOT_FINITE in agreement.note:  # errors are taken over what is finite, and would vouch for the rest
             return agreement.note.split(",")[0] if "numbers" in agreement.note else NOT_FINITE
         for name, limit in self.limits:
@@ -75,10 +75,10 @@ class Guard:
         return dict(self.limits).get(DROP)
 
     def lost(self, episodes: PairedEpisodes) -> str:
-        """What in paired episodes speaks against the candidate, in words; '' where nothing does.
+        """Return why paired episodes refuse the candidate, in words; '' where they do not.
 
-        That it is shown to do worse always does. With a limit on `success_drop` so does a larger loss that the episodes
-        do not exclude: it is the far end of the interval that is held against it.
+        They do where they show that it does worse; and with a limit on `success_drop`, where they do not exclude a
+        larger loss, that is where the far end of the interval is beyond the limit.
         """
         if episodes.kind == "worse":
             return f"it does worse in {episodes.environment}"

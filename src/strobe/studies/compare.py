@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from strobe.errors import UserError
+from strobe.measure.agreement import add_note, agree
 from strobe.measure.verdicts import difference_interval, paired_verdict
 from strobe.results.answer import Result
-from strobe.results.comparison import NOT_FINITE, Agreement, Comparison
+from strobe.results.comparison import Agreement, Comparison
 from strobe.results.measurement import Measurement
 from strobe.studies.breakdown import begin
 from strobe.studies.gradients import gradients
@@ -83,8 +82,7 @@ def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> 
     if baseline.phase == "inference":
         agreement = _agreement(baseline, candidate, measured)
         if candidate.facts.get("rtc.enabled") != baseline.facts.get("rtc.enabled"):
-            rtc = "RTC changes the actions on purpose: it guides them towards the previous chunk"
-            agreement.note = _notes(agreement.note, rtc)
+            add_note(agreement, "RTC changes the actions on purpose: it guides them towards the previous chunk")
     return Comparison(
         baseline=baseline.name,
         candidate=candidate.name,
@@ -100,53 +98,13 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
     shapes = measured.outputs.shapes
     if shapes[before] == shapes[after] or not measured.pooled[after]:
         agreement = agree(measured.actions[before], measured.actions[after])
-        agreement.note = _notes(agreement.note, measured.outputs.note)
+        add_note(agreement, measured.outputs.note)
         return agreement
     # One by one they cannot be compared: a token is another piece of another picture.
     agreement = agree(measured.pooled[before], measured.pooled[after])
     tokens = " against ".join(f"{m.facts.get('tokens', 0):,}" for m in (candidate, baseline))
-    agreement.note = _notes(
-        agreement.note, f"{after}: {tokens} tokens a clip, so what is compared is each clip's mean over its tokens"
-    )
+    add_note(agreement, f"{after}: {tokens} tokens a clip, so what is compared is each clip's mean over its tokens")
     return agreement
-
-
-def agree(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> Agreement:
-    """Compare action chunks of equal shape, pair by pair, in the action's own units.
-
-    Raises:
-        ValueError: no pairs, or pairs of unequal shape.
-    """
-    if not baseline or len(baseline) != len(candidate):
-        raise ValueError(f"need as many candidate chunks as baseline chunks, got {len(baseline)} and {len(candidate)}")
-    product = left = right = largest = total = 0.0
-    compared = broken = 0
-    for a, b in zip(baseline, candidate, strict=True):
-        if a.shape != b.shape:
-            raise ValueError(f"chunks of unequal shape: {tuple(a.shape)} and {tuple(b.shape)}")
-        a, b = a.double().flatten(), b.double().flatten()
-        finite = a.isfinite() & b.isfinite()
-        if not finite.all():
-            broken += int((~finite).sum())
-            a, b = a[finite], b[finite]
-        error = (a - b).abs()
-        product, left, right = product + float(a @ b), left + float(a @ a), right + float(b @ b)
-        largest, total = max(largest, float(error.max()) if error.numel() else 0.0), total + float(error.sum())
-        compared += error.numel()
-    lengths = (left * right) ** 0.5
-    # Numbers that are none have no direction: no cosine of the rest may vouch for them.
-    cosine = product / lengths if lengths > 0 and not broken else 0.0
-    return Agreement(
-        cosine=min(max(cosine, -1.0), 1.0),
-        largest_error=largest,
-        mean_error=total / max(compared, 1),
-        observations=len(baseline),
-        note=f"{broken:,} numbers of {compared + broken:,} are {NOT_FINITE}" if broken else "",
-    )
-
-
-def _notes(*notes: str) -> str:
-    return "; ".join(note for note in notes if note)
 
 
 def _pairs(measurements: Sequence[Measurement]) -> list[tuple[Measurement, Measurement]]:

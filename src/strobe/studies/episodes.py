@@ -17,7 +17,7 @@ from strobe.treatments.treatment import Variant
 
 
 class Watching(Protocol):
-    """Where it says how far it is."""
+    """Where it reports how far it is."""
 
     def progress(self, progress: Progress) -> None: ...
 
@@ -26,12 +26,12 @@ class Watching(Protocol):
 
 
 class CandidateFailed(Exception):
-    """An episode that failed with the candidate, and not with the baseline."""
+    """An episode failed with the candidate, and not with the baseline."""
 
 
 @dataclass
 class Episodes:
-    """A baseline's episodes, which each candidate is held against.
+    """A baseline's episodes, with which each candidate's are compared.
 
     Args:
         env: LeRobot's ``EnvConfig``.
@@ -59,7 +59,7 @@ class Episodes:
 
     @property
     def environment(self) -> str:
-        """The simulator in words: 'PushT-v0', 'metaworld drawer-close-v3', 'libero_spatial (10 tasks)'."""
+        """Name of the simulator: 'PushT-v0', 'metaworld drawer-close-v3', 'libero_spatial (10 tasks)'."""
         kind, task = self.env.type, self.env.task
         name = kind if not task else task if kind in task.lower() else f"{kind} {task}"
         return name if len(self.tasks) == 1 else f"{name} ({len(self.tasks)} tasks)"
@@ -74,7 +74,7 @@ class Episodes:
             CandidateFailed: an episode fails with the candidate.
             UserError: one fails with the baseline, or the simulator does not start alike from the same seed.
         """
-        # One of its own: a simulator may go through a list of starts, and must be as far as the baseline's was.
+        # A second simulator: one may go through a list of starts, and the candidate must get the same ones.
         other = Simulator(self.env, self.subject)
         pairs: list[EpisodePair] = []
         interrupted, begun = False, time.perf_counter()
@@ -85,7 +85,7 @@ class Episodes:
                 took = time.perf_counter() - begun
                 left = took / len(pairs) * (self.planned - len(pairs))
                 watching.progress(Progress(len(pairs), self.planned, took, left, "pairs of episodes"))
-                watching.said(f"pair {len(pairs)} of {self.planned}: {_told(pair)}")
+                watching.said(f"pair {len(pairs)} of {self.planned}: {_in_words(pair)}")
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -133,7 +133,7 @@ class Episodes:
             undo()
 
 
-def _told(pair: EpisodePair) -> str:
+def _in_words(pair: EpisodePair) -> str:
     sides = [
         f"{'success' if side.success else 'failure'}, reward {side.reward:.4g}"
         for side in (pair.baseline, pair.candidate)

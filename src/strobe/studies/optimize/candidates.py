@@ -1,4 +1,4 @@
-"""What `strobe optimize` may try next: the catalogue's candidates and the user's own, in the order of trying."""
+"""Candidates of `strobe optimize`: the catalogue's and the user's own, in the order of trying."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from strobe.treatments import catalogue
 from strobe.treatments.treatment import CAPTURED, COMPILED, Effect, Entry, Spec
 
 EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "lossy")
-# Seconds that a first call may take, by rank: torch.compile takes 20 to 60 s on two cores, more if they are busy.
-BUILDS = {COMPILED: 60.0, CAPTURED: 5.0}
+# torch.compile takes 20 to 60 s on two cores, more if they are busy.
+COMPILING_S, CAPTURING_S = 60.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Candidate:
 
     @property
     def build_s(self) -> float:
-        """What its first call may take, roughly, in seconds."""
-        return next((seconds for rank, seconds in BUILDS.items() if self.rank // 10 == rank // 10), 0.0)
+        """Seconds that its first call may take, roughly; 0 for what is not built."""
+        return _build_s(self.rank)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Choice:
 
 
 def candidates(subject: Subject, choice: Choice) -> list[Candidate]:
-    """What could be tried on ``subject`` as it is now, with what is put on; the user's own first."""
+    """Return the candidates for ``subject`` as it is now, with what is put on; the user's own first."""
     offered = list(choice.own)
     for entry in filter(choice.allows, catalogue.ENTRIES):
         try:
@@ -70,19 +70,19 @@ def candidates(subject: Subject, choice: Choice) -> list[Candidate]:
 
 
 def in_order(found: Iterable[Candidate], now: Measurement) -> list[Candidate]:
-    """Those for the part that costs most first; exact before rounding before lossy; at the end what builds long."""
+    """Sort: those for the costliest part first; exact before rounding before lossy; what takes long to build last."""
     most = max(shares(now).values(), default=0.0)
 
-    def place(candidate: Candidate) -> tuple[float, ...]:
+    def order(candidate: Candidate) -> tuple[float, ...]:
         # What speeds up the whole speeds up its costliest part, but comes after what is for that part alone.
         cost = largest(candidate, now)[1] if candidate.parts else most
         return candidate.build_s, -cost, not candidate.parts, EFFECTS.index(candidate.effect), candidate.rank
 
-    return sorted(found, key=place)
+    return sorted(found, key=order)
 
 
 def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
-    """Those of ``effect`` that are quick to build, to be tried at once: lossy ones each alone, the others as one.
+    """Group those of ``effect`` that are quick to build: each lossy one is a group of its own, the others are one.
 
     Of a treatment that is offered in several forms those for the whole are taken, else one for each part.
     """
@@ -91,7 +91,7 @@ def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
         return quick
     first: dict[tuple[str, str], Candidate] = {}
     for candidate in quick:
-        first.setdefault(place(candidate.specs[0]), candidate)
+        first.setdefault(slot_of(candidate.specs[0]), candidate)
     wholes = {key for key, part in first if not part}
     chosen = [candidate for (key, part), candidate in first.items() if not part or key not in wholes]
     if not chosen:
@@ -105,39 +105,44 @@ def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
 
 
 def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
-    """The costliest part that ``candidate`` speeds up with its share; ('', 1) for the whole."""
+    """Return the costliest part that ``candidate`` speeds up, with its share; ('', 1) for the whole."""
     shares = [(share(now, part), part) for part in candidate.parts]
     if not shares:
         return "", 1.0
-    # Compiled code has no parts to be seen: what is in it is told by its name alone.
+    # Compiled code shows no parts inside it: only its own name is found.
     found, part = max(shares, key=lambda one: one[0])
     return part, found
 
 
 def strongest(effects: Iterable[Effect]) -> Effect:
-    """The one that may change most."""
-    told = set(effects)
-    return "lossy" if "lossy" in told else "rounding" if "rounding" in told else "exact"
+    """Return the one that may change the actions most; exact where there is none."""
+    found = set(effects)
+    return "lossy" if "lossy" in found else "rounding" if "rounding" in found else "exact"
 
 
 def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
-    """``specs`` with ``added``, which take the place of those that say something else about the same thing."""
-    slots = [place(spec) for spec in added]
-    return (*(spec for spec in specs if place(spec) not in slots), *added)
+    """Return ``specs`` with ``added``, which replace those in the same slots."""
+    slots = [slot_of(spec) for spec in added]
+    return (*(spec for spec in specs if slot_of(spec) not in slots), *added)
 
 
-def place(spec: Spec) -> tuple[str, str]:
-    """What ``spec`` is about: its key, and the part where it names one. There is one of a kind in a place."""
+def slot_of(spec: Spec) -> tuple[str, str]:
+    """Return the key of ``spec``, and the part where it names one: one treatment of a kind can be there at a time."""
     key = next(iter(spec))
     return key, str(spec.get(f"{key}.part", ""))
 
 
 def _candidate(subject: Subject, specs: Sequence[Spec]) -> Candidate:
     entries = [catalogue.entry_of(next(iter(spec))) for spec in specs]
-    told = [tuple(entry.parts(subject, spec)) for entry, spec in zip(entries, specs, strict=True)]
+    each = [tuple(entry.parts(subject, spec)) for entry, spec in zip(entries, specs, strict=True)]
     return Candidate(
         specs=tuple(specs),
-        parts=tuple(dict.fromkeys(part for parts in told for part in parts)) if all(told) else (),
+        parts=tuple(dict.fromkeys(part for parts in each for part in parts)) if all(each) else (),
         effect=strongest(entry.effect for entry in entries),
         rank=max(entry.rank for entry in entries),
     )
+
+
+def _build_s(rank: int) -> float:
+    """Return the seconds for building a treatment of ``rank``: the one place that knows which ranks are built."""
+    return {COMPILED // 10: COMPILING_S, CAPTURED // 10: CAPTURING_S}.get(rank // 10, 0.0)

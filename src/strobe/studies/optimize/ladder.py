@@ -1,4 +1,4 @@
-"""What a climb ends in: rungs, each set against the one before and the policy as it is, a ladder and a recipe."""
+"""A climb's answer: rungs, each set against the one before and the policy as it is, a ladder and a recipe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from strobe.measure import budget as budgets
-from strobe.measure.common_parts import cut
+from strobe.measure.common_parts import common_parts
 from strobe.measure.guard import Guard
 from strobe.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.results import recipe
@@ -47,7 +47,7 @@ class Step:
 
 
 def compared(measured: Measured) -> list[Comparison]:
-    """Each rung against the first and against the one before it."""
+    """Compare each rung with the first and with the one before it."""
     first, *others = measured.measurements
     found = []
     for index, one in enumerate(others):
@@ -58,7 +58,7 @@ def compared(measured: Measured) -> list[Comparison]:
 
 
 def compared_by_tries(steps: Sequence[Step]) -> list[Comparison]:
-    """What is known of the rungs without a run of all of them."""
+    """Compare the rungs by their own tries, where no run of all of them was made."""
     found: list[Comparison] = []
     for index, step in enumerate(steps[1:], start=1):
         first, before = steps[0], steps[index - 1]
@@ -99,7 +99,7 @@ def ladder_of(
     interleaved: bool,
     refused: Mapping[str, str] = NOTHING,
 ) -> Ladder:
-    """The ladder of a result whose measurements and comparisons are those of ``steps``.
+    """Make the ladder of a result whose measurements and comparisons are those of ``steps``.
 
     Args:
         target_hz: control loops per second.
@@ -109,7 +109,7 @@ def ladder_of(
     """
     target_ms = 1e3 / target_hz
     rungs: list[Rung] = []
-    for step, measurement, parts in zip(steps, result.measurements, cut(result.measurements), strict=True):
+    for step, measurement, parts in zip(steps, result.measurements, common_parts(result.measurements), strict=True):
         seen = agreement_of(result, measurement.name)
         against = refused.get(measurement.name, "")
         if seen is not None and (broken := guard.broken(seen)):
@@ -164,7 +164,7 @@ def _played(judged: PairedEpisodes) -> recipe.Episodes:
 
 
 def recipe_of(result: Result) -> Recipe | None:
-    """What a recipe holds of the ladder's chosen rung; None where that is no faster than the policy as it is."""
+    """Return the recipe of the ladder's chosen rung; None where that is no faster than the policy as it is."""
     ladder = result.ladder
     if ladder is None or ladder.chosen == AS_IT_IS:
         return None

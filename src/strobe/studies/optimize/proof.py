@@ -18,13 +18,13 @@ from strobe.treatments.treatment import Treatment, Variant, policy_of
 
 
 class Proving(Watching, Protocol):
-    """Where it says what it is doing, how far it is, and what came of it."""
+    """Where the proof reports its progress and its outcome."""
 
     def stage(self, what: str) -> None: ...
 
 
 def started(subject: Subject, env: Any, count: int, guard: Guard, base: Sequence[Treatment] = ()) -> Episodes:
-    """The simulator of LeRobot's ``EnvConfig``, ready for ``count`` pairs per task.
+    """Start the simulator of LeRobot's ``EnvConfig`` for ``count`` pairs per task.
 
     Raises:
         UserError: it cannot be started, ``subject`` is no policy, or the pairs are too few for what the guard demands.
@@ -55,7 +55,7 @@ def prove(
 
     Args:
         variants: of the ladder's rungs.
-        climbed: the ladder, ``refused`` being told: rung → what the episodes have against it.
+        climbed: makes the ladder again, given ``refused``: rung → what the episodes have against it.
     """
     refused: dict[str, str] = {}
     if result.ladder is not None and result.ladder.chosen == AS_IT_IS:

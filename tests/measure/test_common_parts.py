@@ -1,8 +1,8 @@
-"""Several measurements cut into the same parts."""
+"""The parts that several measurements have in common."""
 
 from __future__ import annotations
 
-from strobe.measure.common_parts import cut, share, shares
+from strobe.measure.common_parts import common_parts, share, shares
 from strobe.measure.statistics import summarise
 from strobe.results.data import Samples
 from strobe.results.measurement import Component, Measurement
@@ -26,20 +26,20 @@ POLICY = {"preprocessing": (2, 1), "policy": (97, 1), "policy/vision": (30, 2), 
           "policy/denoise step/expert": (55, 10), "policy/other": (7, 1), "other": (1, 1)}  # fmt: skip
 
 
-def test_a_policy_is_told_by_what_is_in_it():
-    assert cut([measured(POLICY)]) == [{"preprocessing": 2, "vision": 30, "denoise step": 60}]
+def test_a_policy_is_shown_by_what_is_in_it():
+    assert common_parts([measured(POLICY)]) == [{"preprocessing": 2, "vision": 30, "denoise step": 60}]
 
 
 def test_a_backbones_blocks_are_taken_together():
     model = {"model": (98, 1), "model/encoder": (96, 1), "model/encoder/patch embedding": (6, 1),
              "model/encoder/block 0": (40, 1), "model/encoder/block 1": (50, 1)}  # fmt: skip
-    assert cut([measured(model)]) == [{"patch embedding": 6, "blocks": 90}]
+    assert common_parts([measured(model)]) == [{"patch embedding": 6, "blocks": 90}]
     assert shares(measured(model))["blocks"] == 0.9
 
 
-def test_what_cannot_be_seen_into_is_told_as_it_is():
+def test_what_cannot_be_seen_into_stays_whole():
     compiled = {"preprocessing": (2, 1), "policy": (40, 1), "other": (1, 1)}
-    assert cut([measured(POLICY), measured(compiled, 43)])[1] == {"preprocessing": 2, "policy": 40}
+    assert common_parts([measured(POLICY), measured(compiled, 43)])[1] == {"preprocessing": 2, "policy": 40}
 
 
 def test_a_share_is_that_of_the_name_wherever_it_is():

@@ -1,0 +1,25 @@
+"""How much a climb measures, and how long that may take.
+
+Read as ``limits.TRY_S`` where they are used, so that a test can shorten them all in one place.
+"""
+
+from __future__ import annotations
+
+PAIRS = 8  # with which a verdict reaches its 99 %
+ROUNDS = 10  # of a try or of the closing run, at the least
+GUARDED = 16  # observations with noise of their own that a try is guarded on, at most
+FIRST = 2  # of them before it is timed, so that what is wrong costs little
+SLOWER = 1.05  # times what was before, at first sight: too slow for the closing run
+TRIES = 3  # that must fit into the time limit, at the policy's first speed, for candidates to be tried one by one
+TRY_S = (2.0, 8.0)  # the least and the most that a try is sampled for, unless its rounds take longer
+CLOSING_SHARE = 0.15  # of the time limit, kept for the closing run
+
+
+def default_limit(device: str) -> float:
+    """Return the seconds for a climb: 80 on a CPU, 300 elsewhere, where compiling pays."""
+    return 80.0 if device == "cpu" else 300.0
+
+
+def try_s(chunk_s: float) -> float:
+    """Return the seconds that a try takes at the least, where a chunk takes ``chunk_s``."""
+    return (2 * (ROUNDS + 1) + FIRST + 1) * chunk_s

@@ -1,0 +1,102 @@
+"""One by one: each candidate is judged in a run of its own, in alternation with the highest rung."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from strobe.measure.sampling import Budget
+from strobe.results.comparison import Comparison
+from strobe.studies.measuring import Measured
+from strobe.studies.optimize import limits
+from strobe.studies.optimize.candidates import Candidate
+from strobe.studies.optimize.climb import Climb
+from strobe.studies.optimize.runs import build_seconds, verdict_of
+from strobe.studies.optimize.tries import Judged, Trial, attempt, outcome_of, speedup
+from strobe.treatments.treatment import Variant
+
+
+@dataclass
+class OneByOne:
+    """A strategy: keeps what its own run shows to be faster, within the guard."""
+
+    so_far: Climb
+    closing_rounds = limits.ROUNDS + 1  # of which the first is warm-up
+
+    def measure_start(self, variants: Sequence[Variant], chunk_s: float) -> Measured:
+        rounds_s = (limits.ROUNDS + 1) * chunk_s * len(variants)
+        return self.so_far.runs.sample(variants, max(limits.TRY_S[0], rounds_s))
+
+    def climb(self) -> str:
+        so_far = self.so_far
+        while not so_far.reached():
+            left = so_far.left_to_try()
+            if not left:
+                return "nothing was left to try"
+            # What is quick may still fit where what comes first does not.
+            seconds = so_far.time_to_try(self.closing_rounds)
+            fitting = next((candidate for candidate in left if self._needed_s(candidate) <= seconds), None)
+            if fitting is None:
+                return self._out_of_time(left)
+            quick = sum(1 for candidate in left if not candidate.build_s)
+            attempt(so_far, fitting, partial(self._judge, sharing=quick))
+        return so_far.end_at_target()
+
+    def closing_budget(self, asked: Budget, seconds: float) -> Budget:
+        return replace(asked, seconds=seconds)
+
+    def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
+        """Each rung was judged in its own try: nothing is taken off."""
+
+    def _needed_s(self, candidate: Candidate) -> float:
+        """Seconds that a try takes at the least."""
+        return candidate.build_s + limits.try_s(self.so_far.top.ms / 1e3)
+
+    def _out_of_time(self, left: Sequence[Candidate]) -> str:
+        seconds = max(self.so_far.time_to_try(self.closing_rounds), 0.0)
+        self.so_far.leave(f"{seconds:.0f} s were left", left, with_build=True)
+        which = ", all of which take long to build" if all(candidate.build_s for candidate in left) else ""
+        return f"the time limit of {self.so_far.limit_s:.0f} s was reached with {len(left)} left to try{which}"
+
+    def _judge(self, trial: Trial, sharing: int) -> Judged:
+        """Check the guard on a few observations, then time the trial against the highest rung.
+
+        ``sharing``: how many candidates that are quick to build share the time that is left.
+        """
+        so_far, before = self.so_far, self.so_far.top
+        guard, runs, name = so_far.aim.guard, so_far.runs, trial.variant.name
+        first_s, call_s = None, before.ms / 1e3
+        if not trial.candidate.build_s:  # compiled code has the probes in it: a call without them would build it twice
+            checked = runs.check(trial.variant, guard)
+            first_s, call_s = checked.first_s, checked.call_s
+            if broken := guard.broken(checked.agreement):
+                return Judged(
+                    "guard",
+                    f"guard: {broken}",
+                    detail=f" ({checked.agreement.observations} observations)",
+                    agreement=checked.agreement,
+                    build_s=max(first_s - call_s, 0.0),
+                )
+        least, most = limits.TRY_S
+        seconds = min(max(so_far.time_to_try(self.closing_rounds) / max(sharing, 1), least), most)
+        rounds_s = (limits.ROUNDS + 1) * (before.ms / 1e3 + call_s)
+        measured = runs.sample([before.variant, trial.variant], max(seconds, rounds_s))
+        if measured.interrupted:
+            raise KeyboardInterrupt
+        verdict = verdict_of(measured, before.variant.name, name)
+        agreement = runs.agreement(measured, name)
+        outcome, reason = outcome_of(verdict, guard.broken(agreement))
+        figures = {
+            "kept": f"{speedup(verdict)}, cosine {agreement.cosine:.6f}",
+            "guard": speedup(verdict),
+        }
+        return Judged(
+            outcome,
+            reason,
+            figures=figures.get(outcome, ""),
+            measurement=measured.measurements[-1],
+            verdict=verdict,
+            agreement=agreement,
+            build_s=build_seconds(measured, name, first_s),
+        )

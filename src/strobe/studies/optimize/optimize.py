@@ -1,0 +1,148 @@
+"""Optimize: climb from the policy as it is to a target rate, one treatment at a time, each shown and guarded.
+
+At every rung the candidates for the part that costs most are tried first; where a chunk takes so long that few could be
+tried, all of one effect are put on together. Treatments interact, so none is judged alone: a try runs with all that was
+kept before it, and all that is on together must hold the guard against the untouched policy, on the same observations
+with the same noise. One interleaved run of all rungs gives the ladder's figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from functools import partial
+
+from strobe.errors import UserError
+from strobe.results.answer import Result
+from strobe.results.measurement import Measurement
+from strobe.studies.breakdown import begin
+from strobe.studies.compare import SEVERAL_COPIES
+from strobe.studies.episodes import Episodes
+from strobe.studies.measuring import Measured, Options
+from strobe.studies.optimize import limits
+from strobe.studies.optimize.aim import Aim, Climbing, SilentClimb
+from strobe.studies.optimize.by_effect import ByEffect
+from strobe.studies.optimize.candidates import Candidate, strongest
+from strobe.studies.optimize.climb import Climb
+from strobe.studies.optimize.closing import closing_run, enough
+from strobe.studies.optimize.ladder import AS_IT_IS, Step, compared, compared_by_tries, ladder_of
+from strobe.studies.optimize.one_by_one import OneByOne
+from strobe.studies.optimize.proof import prove, started
+from strobe.studies.optimize.runs import Runs, build_seconds, verdict_of
+from strobe.studies.optimize.strategy import Strategy
+from strobe.studies.optimize.tries import milliseconds, speedup
+from strobe.subjects.subject import Subject
+from strobe.timeline import Section
+from strobe.treatments.treatment import Treatment, Variant
+
+NOT_INTERLEAVED = (
+    "the climb was interrupted before its closing run: a rung's figures are from its own try, in alternation with the "
+    "rung before it, and it is set against the policy as it is across two runs"
+)
+
+
+def optimize(
+    subject: Subject,
+    aim: Aim,
+    options: Options,
+    base: Sequence[Treatment] = (),
+    reporter: Climbing | None = None,
+) -> tuple[Result, list[Section]]:
+    """Climb, then measure all rungs in one interleaved run; Ctrl-C keeps what was climbed.
+
+    Args:
+        options: its budget is the closing run's.
+        base: treatments of the untouched policy itself (Real-Time Chunking), on in everything that is measured.
+
+    Returns:
+        The result, without findings, and the sections of the closing run.
+
+    Raises:
+        UserError: the start does not apply, or breaks the guard; the simulator cannot be started, or the episodes are
+            too few for what the guard demands of them.
+        KeyboardInterrupt: before the policy as it is was measured.
+    """
+    reporter = reporter or SilentClimb()
+    limit_s = aim.time_limit or limits.default_limit(subject.device.type)
+    climb = Climb(aim, Runs(subject, options, tuple(base), reporter), reporter, limit_s)
+    if not aim.episodes:
+        return _climb_and_close(climb, None)
+    # First, before anything is measured that a simulator's fault could cost.
+    reporter.stage(f"starting {aim.env.type}")
+    with closing(started(subject, aim.env, aim.episodes, aim.guard, base)) as episodes:
+        return _climb_and_close(climb, episodes)
+
+
+def _climb_and_close(climb: Climb, episodes: Episodes | None) -> tuple[Result, list[Section]]:
+    aim, runs, reporter = climb.aim, climb.runs, climb.reporter
+    title = f"{runs.subject.info.name}: a ladder to {aim.target_hz:g} Hz"
+    result = begin(runs.subject, "optimize", title, runs.options, reporter)
+    strategy, interrupted = _start(climb)
+    result.status, ended = "interrupted", "interrupted"
+    measured: Measured | None = None
+    with suppress(KeyboardInterrupt):
+        if not interrupted:
+            ended = strategy.climb()
+            measured = closing_run(climb, strategy, result.machine.ceiling)
+            result.status = "interrupted" if measured.interrupted else "complete"
+    if measured is not None and not enough(measured, len(climb.steps)):
+        measured = None
+    if measured is not None:
+        comparisons = compared(measured)
+        strategy.judge_closing(comparisons)
+        kept = {step.variant.name for step in climb.steps}
+        result.measurements = [one for one in measured.measurements if one.name in kept]
+        result.comparisons = [one for one in comparisons if {one.baseline, one.candidate} <= kept]
+    else:
+        result.measurements = [step.measurement for step in climb.steps]
+        result.comparisons = compared_by_tries(climb.steps)
+        result.notes += [NOT_INTERLEAVED] if len(climb.steps) > 1 else []
+    if runs.options.counted and len(climb.steps) > 1:
+        result.notes.append(SEVERAL_COPIES)
+    interleaved = measured is not None
+    ladder = partial(
+        ladder_of, result, climb.steps, climb.tries, aim.target_hz, aim.guard, ended=ended, interleaved=interleaved
+    )
+    result.ladder = ladder()
+    if episodes is not None and result.status == "complete":
+        prove(result, [step.variant for step in climb.steps], episodes, aim.guard, ladder, reporter)
+    return result, measured.sections if measured is not None else []
+
+
+def _start(climb: Climb) -> tuple[Strategy, bool]:
+    """Measure the policy as it is, with what was asked to start with, and choose how to go on.
+
+    Returns the strategy, and whether Ctrl-C ended the measurement.
+    """
+    runs, start = climb.runs, climb.aim.start
+    climb.reporter.stage("the policy as it is")
+    untouched = Variant(AS_IT_IS, runs.base)
+    _, chunk_s = runs.once(untouched)
+    if limits.TRIES * limits.try_s(chunk_s) > climb.limit_s / 2:  # the very first is slower than the others
+        chunk_s = min(chunk_s, runs.once(untouched)[1])
+    one_by_one = limits.TRIES * limits.try_s(chunk_s) <= climb.limit_s
+    strategy: Strategy = OneByOne(climb) if one_by_one else ByEffect(climb)
+    variants = [untouched, *([runs.variant(1, start)] if start else [])]
+    measured = strategy.measure_start(variants, chunk_s)
+    if measured.interrupted and len(measured.measurements) < len(variants):
+        raise KeyboardInterrupt
+    runs.reference = measured.outputs.first(AS_IT_IS)
+    first, *others = measured.measurements
+    climb.steps.append(Step(untouched, (), first))
+    climb.reporter.said(f"as it is: {milliseconds(climb.top.ms)} ({1e3 / climb.top.ms:.1f} Hz)")
+    for taken in others:
+        _add_start(climb, variants[1], taken, measured)
+    return strategy, measured.interrupted
+
+
+def _add_start(climb: Climb, variant: Variant, taken: Measurement, measured: Measured) -> None:
+    """Add the rung of the treatments that were asked for from the start."""
+    aim = climb.aim
+    agreement = climb.runs.agreement(measured, variant.name)
+    if broken := aim.guard.broken(agreement):
+        raise UserError(f"--start does not hold the guard by itself: {broken}; change --guard or --start")
+    verdict = verdict_of(measured, AS_IT_IS, variant.name)
+    candidate = Candidate(aim.start, (), strongest(treatment.effect for treatment in variant.treatments), 0)
+    build_s = build_seconds(measured, variant.name)
+    climb.steps.append(Step(variant, aim.start, taken, candidate, "", build_s, verdict, agreement))
+    climb.reporter.said(f"rung 1, asked for: {candidate.text}: {speedup(verdict)}, cosine {agreement.cosine:.6f}")

@@ -1,0 +1,148 @@
+"""Running variants of one subject for a climb: once, on a few observations, or in alternation."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from strobe.measure.agreement import agree
+from strobe.measure.guard import Guard
+from strobe.measure.sampling import Budget, Progress
+from strobe.measure.verdicts import paired_verdict
+from strobe.results.comparison import Agreement, Verdict
+from strobe.results.machine import Ceiling
+from strobe.studies.measuring import Measured, Options, Outputs, Reporter, measure
+from strobe.studies.optimize import limits
+from strobe.subjects.subject import Subject
+from strobe.treatments import catalogue
+from strobe.treatments.treatment import Spec, Treatment, Variant
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A few calls of a variant: the agreement of their chunks, and what the first two calls took.
+
+    ``first_s`` includes putting the variant on.
+    """
+
+    agreement: Agreement
+    first_s: float
+    call_s: float
+
+
+class Runs:
+    """Puts variants on ``subject`` and runs them; their chunks are compared with the untouched policy's.
+
+    Args:
+        base: treatments of the untouched policy itself, on in every variant.
+    """
+
+    def __init__(self, subject: Subject, options: Options, base: tuple[Treatment, ...], reporter: Reporter) -> None:
+        self.subject, self.options, self.base = subject, options, base
+        self.reference: list[Tensor] = []  # chunks of the untouched policy, by the index of observation and noise
+        self._reporter = reporter
+        self._call = subject.call("inference", options.batch_size)
+        self._made: dict[tuple[str, ...], Treatment] = {}
+
+    def variant(self, number: int, specs: Sequence[Spec]) -> Variant:
+        """Make a variant of ``specs``; treatments that begin like an earlier variant's are shared with it.
+
+        So a converted copy of the weights, or what was compiled, is there once. What is put on before a treatment is
+        the same for all who share it, and it need not know what comes after it.
+
+        Raises:
+            UserError: a spec means nothing.
+        """
+        treatments, began = list(self.base), ()
+        for spec in catalogue.ordered(specs):
+            began = (*began, catalogue.told(spec))
+            if began not in self._made:
+                self._made[began] = catalogue.make(spec)
+            treatments.append(self._made[began])
+        return Variant(f"rung {number}", tuple(treatments))
+
+    def release(self, kept: Iterable[Variant]) -> None:
+        """Let go of the treatments that none of ``kept`` uses: each may hold a copy of the weights."""
+        used = {id(treatment) for variant in kept for treatment in variant.treatments}
+        self._made = {began: treatment for began, treatment in self._made.items() if id(treatment) in used}
+        gc.collect()
+
+    def once(self, variant: Variant, index: int = 0) -> tuple[Tensor, float]:
+        """Run ``variant`` on observation ``index``. Return its chunk, and seconds with putting it on."""
+        begun = time.perf_counter()
+        undo = variant.apply(self.subject)
+        try:
+            chunk = self._call(index)
+        finally:
+            undo()
+        return chunk, time.perf_counter() - begun
+
+    def check(self, variant: Variant, guard: Guard) -> Checked:
+        """Run ``variant`` on a few observations; on more where the guard does not hold, so that this is no chance."""
+        outputs, took = Outputs([variant.name]), []
+        for index in range(min(limits.GUARDED, len(self.reference))):
+            chunk, seconds = self.once(variant, index)
+            outputs.add(variant.name, chunk)
+            took.append(seconds)
+            if index + 1 == limits.FIRST and guard.holds(self._agreement(outputs.first(variant.name))):
+                break
+        return Checked(self._agreement(outputs.first(variant.name)), took[0], took[min(1, len(took) - 1)])
+
+    def first_sight(self, variants: Sequence[Variant]) -> Measured:
+        """Run the fewest rounds that show parts and outputs; the closing run judges what they take."""
+        return self._measure(variants, self._uncounted(Budget(iterations=limits.FIRST - 1, seconds=1.0)))
+
+    def sample(self, variants: Sequence[Variant], seconds: float) -> Measured:
+        """Run ``variants`` in alternation for ``seconds``, or less where their ratio is known sooner."""
+        return self._measure(
+            variants, self._uncounted(Budget(seconds=seconds, min_iterations=limits.ROUNDS, precision=0.01))
+        )
+
+    def close(self, variants: Sequence[Variant], budget: Budget, ceiling: Ceiling | None) -> Measured:
+        """Run ``variants`` in alternation, and count their FLOP and memory where that was asked for."""
+        return self._measure(variants, replace(self.options, budget=budget), ceiling)
+
+    def agreement(self, measured: Measured, name: str) -> Agreement:
+        """Compare the chunks of ``name`` with the untouched policy's on the observations that both saw."""
+        return self._agreement(measured.outputs.first(name))
+
+    def _agreement(self, outputs: Sequence[Tensor]) -> Agreement:
+        count = min(len(outputs), len(self.reference), limits.GUARDED)
+        return agree(self.reference[:count], outputs[:count])
+
+    def _uncounted(self, budget: Budget) -> Options:
+        return replace(self.options, budget=budget, counted=False)
+
+    def _measure(self, variants: Sequence[Variant], options: Options, ceiling: Ceiling | None = None) -> Measured:
+        return measure(self.subject, "inference", variants, options, ceiling, _ProgressOnly(self._reporter))
+
+
+@dataclass
+class _ProgressOnly:
+    """Passes on how far a measurement is, and not its stages: the climb names those itself."""
+
+    reporter: Reporter
+
+    def stage(self, what: str) -> None: ...
+
+    def progress(self, progress: Progress) -> None:
+        self.reporter.progress(progress)
+
+
+def verdict_of(measured: Measured, before: str, after: str) -> Verdict:
+    """Judge the variant ``after`` against ``before``, both of one alternating run."""
+    samples = measured.collected.samples
+    return paired_verdict(samples[before].values, samples[after].values, baseline_name=before, candidate_name=after)
+
+
+def build_seconds(measured: Measured, name: str, first_s: float | None = None) -> float:
+    """Return the seconds of putting ``name`` on with its first call, beyond what a call takes.
+
+    ``first_s``: of that first call, where it was made before this run.
+    """
+    median = measured.collected.samples[name].summary.median
+    return max((measured.first_s.get(name, 0.0) if first_s is None else first_s) - median / 1e3, 0.0)

@@ -1,0 +1,115 @@
+"""One try: a candidate on top of what was kept is run, judged, recorded, and reported in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from strobe.errors import UserError
+from strobe.results.comparison import Agreement, Verdict
+from strobe.results.ladder import Outcome
+from strobe.results.measurement import Measurement
+from strobe.studies.optimize.candidates import Candidate, largest, together
+from strobe.studies.optimize.climb import Climb
+from strobe.studies.optimize.ladder import Step
+from strobe.treatments.treatment import Spec, Variant
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate with all that was kept before it, ready to be run.
+
+    Args:
+        part: the costliest part that the candidate speeds up; '' for the whole.
+    """
+
+    candidate: Candidate
+    part: str
+    specs: tuple[Spec, ...]
+    variant: Variant
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The judgement on a trial.
+
+    Args:
+        reason: why it is not kept.
+        detail: what the printed line adds to the reason.
+        figures: time and agreement for the printed line.
+        measurement: of the trial; a kept one has it.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    detail: str = ""
+    figures: str = ""
+    measurement: Measurement | None = None
+    verdict: Verdict | None = None
+    agreement: Agreement | None = None
+    build_s: float | None = None
+
+
+def attempt(climb: Climb, candidate: Candidate, judge: Callable[[Trial], Judged]) -> bool:
+    """Try ``candidate`` on top of what was kept, and keep it if ``judge`` says so. Return whether it was kept.
+
+    One that does not apply, or fails, is recorded like any other: it must not cost the ladder.
+    """
+    before, number = climb.top, len(climb.steps)
+    climb.begin_try(candidate)
+    part, share = largest(candidate, before.measurement)
+    where = (
+        f" on {part} ({100 * share:.0f} % of {milliseconds(before.ms)})"
+        if part
+        else f" on the whole ({milliseconds(before.ms)})"
+    )
+    head = f"rung {number}: {candidate.text}{where}"
+    climb.reporter.doing(f"{head}{', building it first' if candidate.build_s else ''}")
+    specs = together(before.specs, candidate.specs)
+    try:
+        trial = Trial(candidate, part, specs, climb.runs.variant(number, specs))
+        judged = judge(trial)
+    except UserError as error:
+        trial, judged = None, Judged("does not apply", str(error))
+    except Exception as error:
+        words = " ".join(str(error).split())[:200]
+        trial, judged = None, Judged("failed", f"{type(error).__name__}: {words}")
+    climb.record(candidate, judged.outcome, judged.reason, judged.verdict, judged.agreement, judged.build_s)
+    if trial is not None and judged.measurement is not None and judged.outcome == "kept":
+        climb.steps.append(
+            Step(
+                trial.variant, specs, judged.measurement, candidate, part,
+                judged.build_s, judged.verdict, judged.agreement,
+            )
+        )  # fmt: skip
+        climb.reporter.said(f"{head}: {judged.figures} → kept")
+        return True
+    climb.runs.release(step.variant for step in climb.steps)
+    why = f"{judged.reason}{judged.detail}"
+    if judged.outcome in ("does not apply", "failed"):
+        why = f"{judged.outcome}: {why}"
+    climb.reporter.said(f"{head}: {f'{judged.figures} → ' if judged.figures else ''}not kept, {why}")
+    return False
+
+
+def outcome_of(verdict: Verdict, broken: str) -> tuple[Outcome, str]:
+    """Return the outcome of a try with its reason: kept if it is faster and breaks no limit of the guard."""
+    low, high = verdict.interval.low, verdict.interval.high
+    if verdict.kind == "faster":
+        return ("guard", f"guard: {broken}") if broken else ("kept", "")
+    if verdict.kind == "slower":
+        return "slower", f"slower: {verdict.ratio:.2f}× the time [{low:.2f}, {high:.2f}]"
+    said = "no difference shown" if verdict.kind == "no difference shown" else "too noisy to say"
+    return verdict.kind, f"{said} (seen {speedup(verdict)})"
+
+
+def speedup(verdict: Verdict) -> str:
+    """Return how many times as fast, with the interval, in words."""
+    low, high = 1 / verdict.interval.high, 1 / verdict.interval.low
+    word = "faster" if verdict.kind == "faster" else "as fast"
+    return f"{1 / verdict.ratio:.2f}× {word} [{low:.2f}, {high:.2f}]"
+
+
+def milliseconds(value: float) -> str:
+    """Return ``value`` with its unit, in as many figures as it takes."""
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"

@@ -1,0 +1,51 @@
+"""How far actions differ, and what an agreement says of numbers that are none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from strobe.measure.agreement import add_note, agree, in_words
+
+
+def test_equal_actions_agree_fully():
+    chunks = [torch.randn(1, 5, 2) for _ in range(3)]
+    seen = agree(chunks, [chunk.clone() for chunk in chunks])
+    assert seen.cosine == pytest.approx(1)
+    assert seen.largest_error == seen.mean_error == 0
+    assert seen.observations == 3
+
+
+def test_errors_are_in_the_actions_own_units():
+    a = [torch.zeros(1, 2, 2) + 1]
+    b = [torch.tensor([[[1.0, 1.0], [1.0, 3.0]]])]
+    seen = agree(a, b)
+    assert seen.largest_error == 2
+    assert seen.mean_error == 0.5
+    assert seen.cosine == pytest.approx(6 / (2 * 12**0.5))
+
+
+def test_chunks_that_do_not_pair_are_refused():
+    with pytest.raises(ValueError, match="as many"):
+        agree([torch.zeros(1)], [])
+
+
+def test_overflow_has_no_cosine():
+    same = agree([torch.ones(4)], [torch.tensor([1.0, 1.0, float("inf"), float("nan")])])
+    assert same.cosine == same.largest_error == 0
+    assert same.note.startswith("2 numbers of 4 are infinite or not a number")
+
+
+def test_unequal_shapes_do_not_pair():
+    with pytest.raises(ValueError, match="unequal"):
+        agree([torch.zeros(2)], [torch.zeros(3)])
+
+
+def test_notes_are_added_one_after_the_other():
+    seen = agree([torch.ones(2)], [torch.ones(2)])
+    add_note(seen, "")
+    assert seen.note == ""
+    add_note(seen, "drawn at random")
+    add_note(seen, "guided")
+    assert seen.note == "drawn at random; guided"
+    assert in_words(seen) == ("cosine 1.000000, largest difference 0 in the action's units (drawn at random; guided)")
