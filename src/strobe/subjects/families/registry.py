@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pkgutil import iter_modules
 from typing import Any
 
-from strobe.subjects.families import act, diffusion, pi, pi0_fast, smolvla, vjepa2
+from strobe.subjects import families
 from strobe.subjects.families.family import Family, HubNeed
 from strobe.subjects.families.modules import along_modules
 
 GROUPS = ("strobe.families", "strobe.anatomies")  # the second is what the first was called before
 
-_OWN = (act.FAMILY, diffusion.FAMILY, pi.FAMILY, pi0_fast.FAMILY, smolvla.FAMILY, vjepa2.FAMILY)
-_registry: dict[str, Family] = {kind: family for family in _OWN for kind in family.types}
+
+def _own() -> Iterator[Family]:
+    """Yield the records of this folder: whatever its files call ``FAMILY``."""
+    for found in iter_modules(families.__path__):
+        if found.name != "registry":
+            family = getattr(import_module(f"{families.__name__}.{found.name}"), "FAMILY", None)
+            if family is not None:
+                yield family
+
+
+_registry: dict[str, Family] = {kind: family for family in _own() for kind in family.types}
 
 
 def register(family: Family) -> Family:
