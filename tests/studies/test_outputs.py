@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from strobe.studies.compare import agree
-from strobe.studies.measuring import Outputs
+from strobe.studies.outputs import Outputs
 
 
 def test_small_outputs_are_kept_whole_and_without_the_warm_up():

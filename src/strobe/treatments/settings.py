@@ -8,20 +8,42 @@ from typing import Any
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.errors import UserError, nearest
-from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import SETTING, Effect, Entry, Spec, Undo, policy_of
+from strobe.subjects.subject import Phase, Subject
+from strobe.treatments.treatment import (
+    ANY_PHASE,
+    FOR_INFERENCE,
+    FOR_TRAINING,
+    SETTING,
+    Effect,
+    Entry,
+    Spec,
+    Treatment,
+    Undo,
+    policy_of,
+)
 
 # Read at every call, so that a change needs no second copy of the weights. Others shape the weights or are read once.
 LIVE = ("num_inference_steps", "num_steps", "n_action_steps", "use_amp", "delay_training", "prefix_attention")
+# The phases of those that are not read in all of them.
+_PHASES = {
+    "num_inference_steps": FOR_INFERENCE,
+    "num_steps": FOR_INFERENCE,
+    "n_action_steps": FOR_INFERENCE,
+    "delay_training": FOR_TRAINING,
+}
 
 
 @dataclass
-class Settings:
+class Settings(Treatment):
     """``policy.<field> = value`` for fields in ``LIVE``."""
 
     values: dict[str, Any]
     effect: Effect = "lossy"
     _checked: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.key = f"policy.{next(iter(self.values), '')}"
+        self.phases = frozenset[Phase]().union(*(_PHASES.get(name, ANY_PHASE) for name in self.values))
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {f"policy.{name}": value for name, value in self.values.items()}
