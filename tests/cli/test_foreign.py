@@ -26,7 +26,7 @@ SUBJECT = ["--policy.type=small_flow", "--policy.size=tiny", "--device=cpu", "--
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The package is installed, and its encoder takes 4 ms a step, its velocity 1 ms."""
     monkeypatch.syspath_prepend(str(FOREIGN))
-    for cached in (policies._register_plugins, registry._offered, catalogue.entries):
+    for cached in (policies._register_plugins, registry._offered, catalogue._brought):
         cached.cache_clear()
     policies.known_types()
     from lerobot_policy_small_flow import modeling_small_flow as modeling

@@ -22,7 +22,7 @@ from strobe.subjects.families.family import Family
 from strobe.subjects.subject import ITERATION, Facts, Phase
 from strobe.timeline import section
 from strobe.timeline.probe import Hook
-from strobe.treatments.treatment import STRUCTURE, Entry
+from strobe.treatments.treatment import STRUCTURE, Entry, Treatment
 
 VISION_MS, HEAD_MS = 8.0, 4.0
 
@@ -89,7 +89,7 @@ class Sleeper:
 
 
 @dataclass
-class Planted:
+class Planted(Treatment):
     """What a planted treatment does: ``ms`` to the parts' times, ``change`` to a chunk (given what else is on)."""
 
     name: str

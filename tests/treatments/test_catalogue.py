@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
+from strobe.cli.main import main
 from strobe.errors import UserError
+from strobe.results.recipe import Recipe, dump
+from strobe.studies.optimize.candidates import Choice, candidates
+from strobe.studies.variants import parse_variant
 from strobe.treatments import catalogue
+from strobe.treatments.recipe import rungs_of
+from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, switch
 
 DOCS = Path(__file__).parents[2] / "docs" / "treatments.md"
 
@@ -64,3 +74,76 @@ def test_what_is_told_is_read_back_and_the_order_is_no_matter(specs):
     ranks = [catalogue.entry_of(next(iter(spec))).rank for spec in catalogue.ordered(specs)]
     assert ranks == sorted(ranks)
     assert next(iter(catalogue.ordered(specs)[-1])) == "compile"
+
+
+class Halved(Treatment):
+    """Another package's treatment: nothing but what every treatment needs."""
+
+    effect = "lossy"
+
+    def facts(self) -> dict[str, Any]:
+        return {"halved": True}
+
+    def apply(self, subject: Any) -> Any:
+        subject.halved = True
+        return lambda: setattr(subject, "halved", False)
+
+
+def halved(key: str) -> Entry:
+    candidates = [{key: True}]
+    return Entry(key, "everything by halves", "lossy", STRUCTURE, switch(key, Halved), candidates=lambda _: candidates)
+
+
+ONE = halved("halved")
+SEVERAL = (halved("thirds"), halved("halved"))  # one of them is there already
+SHADOWS = (halved("precision"), halved("policy.x"), halved("rtc.x"), halved("fifths"))
+NO_ENTRY = "halved"
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch):
+    def install(*names: str) -> None:
+        points = [EntryPoint(name, f"{__name__}:{name}", "strobe.treatments") for name in names]
+        asked: list[str] = []
+        monkeypatch.setattr(catalogue, "entry_points", lambda group: asked.append(group) or points)
+        catalogue._brought.cache_clear()
+        catalogue.entries()
+        catalogue.entries()
+        assert asked == ["strobe.treatments"], "packages are asked once"
+
+    yield install
+    catalogue._brought.cache_clear()
+
+
+def test_another_package_brings_a_treatment(installed, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    installed("ONE")
+    assert catalogue.entries() == (*catalogue.ENTRIES, ONE)
+    subject: Any = SimpleNamespace(info=SimpleNamespace(kind="act"), module=nn.Linear(1, 1))
+    (treatment,) = parse_variant("a: halved=true", 4).variant().treatments
+    undo = treatment.apply(subject)
+    assert subject.halved
+    undo()
+    assert not subject.halved
+    with pytest.raises(UserError, match="did you mean 'halved'"):
+        catalogue.parse("halfed=true")
+    found = candidates(subject, Choice(effects=("lossy",), only=("halved",)))
+    assert [candidate.text for candidate in found] == ["halved=true"]
+    path = tmp_path / "x.yaml"
+    dump(Recipe(policy="act", treatments=[{"halved": True}]), path)
+    (rung,) = rungs_of(subject, path)
+    assert rung.facts() == {"recipe": "x.yaml", "halved": True}
+    assert main(["compare", "--help"]) == 0
+    assert "\n  halved (lossy)\n      everything by halves\n" in capsys.readouterr().out
+
+
+def test_what_another_package_brings_wrongly_costs_a_warning_each(installed):
+    with pytest.warns(UserWarning, match="left out") as caught:
+        installed("ONE", "MISSING", "SEVERAL", "SHADOWS", "NO_ENTRY")
+    assert [entry.key for entry in catalogue.entries()[len(catalogue.ENTRIES) :]] == ["halved", "thirds", "fifths"]
+    told = [str(warning.message) for warning in caught]
+    assert [one.split(":")[1].split(" ")[0] for one in told] == [
+        "MISSING", "SEVERAL", "SHADOWS", "SHADOWS", "SHADOWS", "NO_ENTRY",
+    ]  # fmt: skip
+    assert [one.rsplit("'")[1] for one in told[1:5]] == ["halved", "precision", "policy", "rtc"]
+    assert "TypeError: an Entry or a tuple of them, not str" in told[-1]
+    assert not any("\n" in one for one in told)

@@ -25,7 +25,7 @@ from strobe.treatments.numbers.mixed_precision import MixedPrecision
 from strobe.treatments.training.accumulate import Accumulate
 from strobe.treatments.training.levers import LEVERS, lever, parse, worth_trying
 from strobe.treatments.training.optimizer_form import OptimizerForm
-from strobe.treatments.treatment import Effect, Undo, Variant
+from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
 
 POLICIES = ("act", "diffusion", "smolvla")
 ON_A_CPU = ("amp", "channels_last", "fused", "accumulate=2")
@@ -250,7 +250,7 @@ def test_gradients_are_compared_on_the_same_weights_and_seed():
 
 
 def test_a_broken_lever_is_seen_in_the_gradient():
-    class Reversed:
+    class Reversed(Treatment):
         effect: Effect = "lossy"
 
         def facts(self) -> dict[str, Any]:

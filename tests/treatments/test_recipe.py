@@ -20,6 +20,7 @@ from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments.flow.rtc import RealTimeChunking, switch
 from strobe.treatments.recipe import (
     PACKAGES,
+    RecipeTreatment,
     apply_recipe,
     differences,
     guard_of,
@@ -27,7 +28,7 @@ from strobe.treatments.recipe import (
     treatments_of,
     with_specs,
 )
-from strobe.treatments.treatment import Variant
+from strobe.treatments.treatment import Treatment, Variant
 
 
 @cache
@@ -211,6 +212,7 @@ def test_a_guard_that_is_none_is_told(text: str, words: str) -> None:
         ({"treatments": [{"precision": "bf16"}, {"presicion": "bf16"}]}, "treatments.2: no treatment 'presicion'"),
         ({"treatments": [{"precision": "bf16", "precision.prat": "x"}]}, "treatments.1: 'precision.prat' is no option"),
         ({"treatments": [{"amp": "bf16"}]}, "treatments.1: 'amp' is of training, and a recipe is for inference"),
+        ({"treatments": [{"fused": True}]}, "treatments.1: 'fused' is of training, and a recipe is for inference"),
         ({"treatments": [{"channels_last": 1}]}, "treatments.1: channels_last=1: channels_last takes no value"),
         ({"treatments": [{"precision": "bf16"}], "guard": "good"}, "guard: 'good': write FIGURE"),
     ],
@@ -222,3 +224,30 @@ def test_a_file_with_what_is_not_known_is_refused_with_its_field(fields: Any, wo
         load(path)
     assert str(caught.value).startswith(f"{path}: {words}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_rung_has_the_traits_of_the_treatment_in_it() -> None:
+    class Everything(Treatment):
+        effect = "lossy"
+        key = "everything"
+        phases = frozenset({"inference"})
+        because = "it is"
+        builds = "captured"
+        dtypes = ("int8",)
+        copies_weights = changes_input = guided = True
+        micro_batches = 3
+
+        def facts(self) -> dict[str, Any]:
+            return {}
+
+        def apply(self, subject: Any) -> Any:
+            return lambda: None
+
+    inner = Everything()
+    rung = RecipeTreatment(inner, 0, "rung 1", "x.yaml")
+    for trait in Treatment.__annotations__:
+        if trait != "effect":
+            assert getattr(inner, trait) != getattr(Treatment, trait), f"this test must set {trait}"
+        assert getattr(rung, trait) == getattr(inner, trait)
+    inner.effect = "exact"  # as a precision finds when it is put on
+    assert rung.effect == "exact"

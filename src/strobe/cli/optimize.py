@@ -175,7 +175,7 @@ def aim_of(config: OptimizeConfig) -> Any:
         guard = Guard.parse(config.guard)
     except UserError as error:
         raise UserError(f"--guard={error}") from None
-    keys = [entry.key for entry in catalogue.ENTRIES]
+    keys = [entry.key for entry in catalogue.entries()]
     return Aim(
         target_hz=config.target_hz,
         guard=guard,

@@ -15,7 +15,6 @@ from strobe.studies.gradients import gradients
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Phase, Subject
-from strobe.treatments.numbers.precision import DTYPES
 from strobe.treatments.treatment import Variant
 
 SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held side by side"
@@ -31,7 +30,7 @@ def compare(
     """Judge every variant against the first one, on the same observations with the same noise.
 
     Raises:
-        UserError: fewer than two variants, two of one name, or a treatment that does not apply.
+        UserError: fewer than two variants, two of one name, or a treatment that does not apply or is not for ``phase``.
     """
     names = [variant.name for variant in variants]
     if len(names) < 2:
@@ -40,20 +39,20 @@ def compare(
         )
     if len(set(names)) < len(names):
         raise UserError(f"two variants have the same name: {', '.join(names)}")
+    for variant in variants:
+        variant.require(phase)
     reporter = reporter or Silent()
     title = f"{subject.info.name}: {' against '.join(names)}"
-    told = [str(variant.facts()["precision"]) for variant in variants if "precision" in variant.facts()]
-    precisions = [name for names in told for name in names.split(", ")]
-    dtypes = [str(DTYPES[name]).removeprefix("torch.") for name in precisions]
+    dtypes = [dtype for variant in variants for dtype in variant.weight_dtypes]
     result = begin(subject, "compare", title, options, reporter, dtypes)
-    if precisions and options.counted:
+    if dtypes and options.counted:
         result.notes.append(SEVERAL_COPIES)
     measured = measure(subject, phase, variants, options, result.machine.ceiling, reporter)
     result.measurements = measured.measurements
     result.status = "interrupted" if measured.interrupted else "complete"
     result.comparisons = [
         judge(baseline, candidate, measured)
-        for baseline, candidate in _pairs(measured.measurements)
+        for baseline, candidate in _pairs(measured)
         if len(candidate.samples.values) > 1
     ]
     if phase != "inference" and result.status == "complete" and isinstance(subject, PolicySubject):
@@ -81,7 +80,7 @@ def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> 
     agreement = None
     if baseline.phase == "inference":
         agreement = _agreement(baseline, candidate, measured)
-        if candidate.facts.get("rtc.enabled") != baseline.facts.get("rtc.enabled"):
+        if measured.variants[candidate.name].guided != measured.variants[baseline.name].guided:
             add_note(agreement, "RTC changes the actions on purpose: it guides them towards the previous chunk")
     return Comparison(
         baseline=baseline.name,
@@ -107,11 +106,16 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
     return agreement
 
 
-def _pairs(measurements: Sequence[Measurement]) -> list[tuple[Measurement, Measurement]]:
+def _pairs(measured: Measured) -> list[tuple[Measurement, Measurement]]:
     # All against the first; and where RTC and compilation are crossed, the compiled pair against each other as well,
     # as are RTC's two ways to compute its guidance.
-    pairs = [(measurements[0], candidate) for candidate in measurements[1:]] if measurements else []
-    compiled = [measurement for measurement in measurements[1:] if measurement.facts.get("compiled")]
-    guided = [m for m in measurements[1:] if m.facts.get("rtc.enabled") and not m.facts.get("compiled")]
-    alike = [group for group in (compiled, guided) if len(group) > 1]
-    return pairs + [(group[0], candidate) for group in alike for candidate in group[1:]]
+    baseline, *others = measured.measurements
+    compiled, guided = list[Measurement](), list[Measurement]()
+    for candidate in others:
+        variant = measured.variants[candidate.name]
+        if "compiled" in variant.builds:
+            compiled.append(candidate)
+        elif variant.guided:
+            guided.append(candidate)
+    pairs = [(baseline, candidate) for candidate in others]
+    return pairs + [(group[0], candidate) for group in (compiled, guided) for candidate in group[1:]]

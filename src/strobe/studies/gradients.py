@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from strobe.measure.memory import available_bytes
@@ -43,24 +44,35 @@ def gradients(
     found = {}
     try:
         reporter.stage(f"comparing the gradients of {', '.join(variant.name for variant in variants)}")
-        reference_loss, reference = _loss_and_gradient(subject, baseline, raw, keep=True)
+        of_baseline = _loss_and_gradient(subject, baseline, raw, keep=True)
+        reference = of_baseline.gradient
         _loss_and_gradient(subject, baseline, raw, OTHER_SEED)
         seeds = _difference(reference, _held(subject.policy))
         for variant in candidates:
-            loss, _ = _loss_and_gradient(subject, variant, raw)
-            agreement = _agreement(reference_loss, loss, _difference(reference, _held(subject.policy)), seeds)
+            passed = _loss_and_gradient(subject, variant, raw)
+            difference = _difference(reference, _held(subject.policy))
+            agreement = _agreement(of_baseline.loss, passed.loss, difference, seeds)
             agreement.own_noise = _draws_otherwise(variant) != _draws_otherwise(baseline)
             if agreement.own_noise and seeds.cosine < 1 - 1e-9:
                 agreement.note = OWN_NOISE
             if not agreement.cosine and agreement.error is None:
                 agreement.note = NOT_FINITE
-            if variant.facts().get("amp") == "fp16":
+            if passed.autocast is torch.float16:
                 _loss_and_gradient(subject, variant, raw, scale=1.0)
                 agreement.underflow, agreement.overflow = _lost(reference, _held(subject.policy))
             found[variant.name] = agreement
     finally:
         subject.policy.zero_grad()
     return found, ""
+
+
+@dataclass
+class _Passed:
+    """A forward and a backward pass of a variant: ``autocast`` is the dtype that the variant casts to."""
+
+    loss: float
+    gradient: Gradient
+    autocast: torch.dtype | None
 
 
 def _loss_and_gradient(
@@ -71,7 +83,7 @@ def _loss_and_gradient(
     *,
     keep: bool = False,
     scale: float | None = None,
-) -> tuple[float, Gradient]:
+) -> _Passed:
     """The loss, with the gradient in the parameters, and a copy of it on the host if it is to be kept.
 
     A variant in float16 gets the largest scale of its loss at which the gradient is finite, which is where a GradScaler
@@ -79,6 +91,7 @@ def _loss_and_gradient(
     """
     undo = variant.apply(subject)
     try:
+        autocast = subject.training.autocast
         scaled = scale if scale is not None else LARGEST_SCALE if subject.training.scaler is not None else 1.0
         while True:
             loss = float(subject.gradient(raw, index, scaled))
@@ -87,7 +100,8 @@ def _loss_and_gradient(
             scaled /= 2
     finally:
         undo()
-    return loss, [None if g is None else g.cpu().clone() for g in _held(subject.policy)] if keep else []
+    kept = [None if g is None else g.cpu().clone() for g in _held(subject.policy)] if keep else []
+    return _Passed(loss, kept, autocast)
 
 
 def _held(policy: nn.Module) -> Gradient:
@@ -151,6 +165,5 @@ def _agreement(before: float, after: float, difference: _Difference, seeds: _Dif
     )
 
 
-def _draws_otherwise(variant: Variant) -> tuple[object, object]:
-    facts = variant.facts()
-    return facts.get("micro-batches"), facts.get("compiled")
+def _draws_otherwise(variant: Variant) -> tuple[int, bool]:
+    return variant.micro_batches, "compiled" in variant.builds

@@ -83,6 +83,10 @@ class Timeline:
         """Open a section on this timeline, whichever is in force."""
         return self._opener(name)
 
+    def now_ns(self) -> int:
+        """This moment on the clock that sections read, in nanoseconds."""
+        return host_ns()
+
     def mark(self) -> Mark:
         """This moment, for `between`."""
         if self.serialised:

@@ -1,11 +1,15 @@
 """Every treatment that can be written down: in ``--variant``, in a recipe, and by ``strobe optimize``.
 
-A treatment is a file with an `Entry` at its end, and a line here.
+A treatment is a file with an `Entry` at its end, and a line here. Other packages bring theirs through the entry-point
+group ``strobe.treatments``: what it names is an `Entry`, or a tuple of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any
 
 import yaml
@@ -45,12 +49,56 @@ ENTRIES: tuple[Entry, ...] = (
 )
 
 
+# What `--variant` reads before it asks here.
+_TAKEN = ("recipe", "rtc")
+
+
+def entries() -> tuple[Entry, ...]:
+    """All entries: those of this package, then those that other packages bring."""
+    return (*ENTRIES, *_brought())
+
+
+@cache
+def _brought() -> tuple[Entry, ...]:
+    """The entries of other packages. One that cannot be had costs a warning, and nothing else."""
+    taken = {*_TAKEN, *(_root(entry.key) for entry in ENTRIES)}
+    found: list[Entry] = []
+    for point in entry_points(group="strobe.treatments"):
+        try:
+            brought = list(_entries_in(point.load()))
+        except Exception as error:
+            _warn(point.value, f"{type(error).__name__}: {error}")
+            continue
+        for entry in brought:
+            if _root(entry.key) in taken:
+                _warn(point.value, f"there is a treatment '{_root(entry.key)}' already")
+                continue
+            taken.add(_root(entry.key))
+            found.append(entry)
+    return tuple(found)
+
+
+def _entries_in(loaded: Any) -> Iterator[Entry]:
+    for entry in loaded if isinstance(loaded, list | tuple) else (loaded,):
+        if not isinstance(entry, Entry):
+            raise TypeError(f"an Entry or a tuple of them, not {type(entry).__name__}")
+        yield entry
+
+
+def _root(key: str) -> str:
+    return key.split(".")[0]
+
+
+def _warn(source: str, why: str) -> None:
+    warnings.warn(f"the treatment of {source} is left out: {' '.join(why.split())}", stacklevel=2)
+
+
 def entry_of(key: str) -> Entry:
     """The entry that ``key`` begins. Raises UserError."""
-    for entry in ENTRIES:
+    for entry in entries():
         if key == entry.key or (entry.key.endswith(".") and key.startswith(entry.key) and key != entry.key):
             return entry
-    known = [entry.key for entry in ENTRIES]
+    known = [entry.key for entry in entries()]
     raise UserError(f"no treatment '{key}': {nearest(key, known, many=len(known))}")
 
 
@@ -117,5 +165,4 @@ def _belongs(key: str, entry: Entry) -> bool:
 
 
 def _owner(key: str) -> str | None:
-    owners: Sequence[Entry] = [entry for entry in ENTRIES if not entry.key.endswith(".") and _belongs(key, entry)]
-    return owners[0].key if owners else None
+    return next((entry.key for entry in entries() if not entry.key.endswith(".") and _belongs(key, entry)), None)

@@ -20,17 +20,20 @@ from strobe.subjects.model_subject import ModelSubject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.timeline.sections import recording, section
-from strobe.treatments.treatment import SETTING, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import FOR_INFERENCE, SETTING, Effect, Entry, Spec, Treatment, Undo
 
 Facts = dict[str, str | int | float | bool | None]
 
 
 @dataclass
-class FewerFrames:
+class FewerFrames(Treatment):
     """``count`` frames of each clip of a video backbone: the last one of each of as many equal stretches."""
 
     count: int
     effect: Effect = field(default="lossy", init=False)
+    key = "frames"
+    phases = FOR_INFERENCE
+    changes_input = True
 
     def facts(self) -> Facts:
         return {"frames": self.count}
@@ -59,7 +62,7 @@ def evenly(length: int, count: int) -> tuple[int, ...]:
 
 
 @dataclass
-class OtherImages:
+class OtherImages(Treatment):
     """Images of another size: ``height`` × ``width``, or with ``height`` alone that many pixels on the shorter side.
 
     A backbone's clips are squares, so there ``height`` is the side. A policy's cameras keep their shape. What a policy
@@ -71,6 +74,9 @@ class OtherImages:
     effect: Effect = field(default="lossy", init=False)
     _scaled: list[_Scaled] | None = field(default=None, init=False, repr=False)
     _keys: tuple[str, ...] = field(default=(), init=False, repr=False)
+    key = "images"
+    phases = FOR_INFERENCE
+    changes_input = True
 
     def facts(self) -> Facts:
         return {"images": str(self.height) if self.width is None else f"{self.height}x{self.width}"}

@@ -1,5 +1,8 @@
 """Put a recipe on a subject: its treatments in the order in which they belong, each known by its rung in the file."""
 
+# pyright: reportIncompatibleVariableOverride=false
+# A rung's traits are properties, since they are those of the treatment in it at that moment.
+
 from __future__ import annotations
 
 import contextlib
@@ -12,10 +15,10 @@ from strobe.measure.guard import DEFAULT, Guard
 from strobe.measure.machine import versions
 from strobe.results import recipe as files
 from strobe.results.recipe import Recipe
-from strobe.subjects.subject import Subject
+from strobe.subjects.subject import Facts, Phase, Subject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
-from strobe.treatments.treatment import TRAINING, Effect, Spec, Treatment, Undo, Variant
+from strobe.treatments.treatment import Builds, Effect, Spec, Treatment, Undo, Variant
 
 PACKAGES = ("strobe", "lerobot", "transformers", "torch")
 
@@ -48,7 +51,7 @@ def guard_of(recipe: Recipe) -> Guard:
 
 
 @dataclass(frozen=True)
-class RecipeTreatment:
+class RecipeTreatment(Treatment):
     """A treatment of a recipe; what goes wrong with it is told with its number and with what is written there."""
 
     treatment: Treatment
@@ -60,7 +63,43 @@ class RecipeTreatment:
     def effect(self) -> Effect:
         return self.treatment.effect
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
+    @property
+    def key(self) -> str:
+        return self.treatment.key
+
+    @property
+    def phases(self) -> frozenset[Phase]:
+        return self.treatment.phases
+
+    @property
+    def because(self) -> str:
+        return self.treatment.because
+
+    @property
+    def builds(self) -> Builds:
+        return self.treatment.builds
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return self.treatment.dtypes
+
+    @property
+    def copies_weights(self) -> bool:
+        return self.treatment.copies_weights
+
+    @property
+    def changes_input(self) -> bool:
+        return self.treatment.changes_input
+
+    @property
+    def guided(self) -> bool:
+        return self.treatment.guided
+
+    @property
+    def micro_batches(self) -> int:
+        return self.treatment.micro_batches
+
+    def facts(self) -> Facts:
         return {"recipe": self.recipe, **self.treatment.facts()}
 
     def apply(self, subject: Subject) -> Undo:
@@ -89,6 +128,15 @@ def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment
             treatment = _made(spec)
         rungs.append(RecipeTreatment(treatment, catalogue.rank_of(spec), label, name))
     return tuple(sorted(rungs, key=lambda rung: rung.rank))
+
+
+def rungs_of(subject: Subject, path: Path | None) -> tuple[RecipeTreatment, ...]:
+    """The treatments of the recipe at ``path``, made anew; none for None. Raises UserError for another type's."""
+    if path is None:
+        return ()
+    recipe = load(path)
+    require_kind(subject.info.kind, recipe, path.name)
+    return treatments_of(recipe, path.name)
 
 
 def with_specs(rungs: Sequence[RecipeTreatment], specs: Sequence[Spec]) -> tuple[Treatment, ...]:
@@ -127,7 +175,7 @@ def differences(recipe: Recipe, name: str = "recipe") -> list[str]:
 
 def _made(spec: Spec) -> Treatment:
     treatment = catalogue.make(spec)
-    if catalogue.rank_of(spec) == TRAINING:
+    if "inference" not in treatment.phases:
         raise UserError(f"'{next(iter(spec))}' is of training, and a recipe is for inference")
     if isinstance(treatment, ClosedFormGuidance):  # a robot's program turns RTC on once it has loaded the policy
         treatment.awaited = True

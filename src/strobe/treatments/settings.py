@@ -8,21 +8,36 @@ from typing import Any
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.errors import UserError, nearest
-from strobe.subjects.families.registry import registered, steps_field, steps_of
-from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import SETTING, Effect, Entry, Spec, Undo, policy_of
+from strobe.subjects.families.registry import known_families, registered, steps_field, steps_of
+from strobe.subjects.subject import Phase, Subject
+from strobe.treatments.treatment import (
+    ANY_PHASE,
+    FOR_INFERENCE,
+    FOR_TRAINING,
+    SETTING,
+    Effect,
+    Entry,
+    Spec,
+    Treatment,
+    Undo,
+    policy_of,
+)
 
 # Read at every call, so that a change needs no second copy of the weights. Others shape the weights or are read once.
 LIVE = ("n_action_steps", "use_amp")  # of every family; its record names the steps and others
 
 
 @dataclass
-class Settings:
+class Settings(Treatment):
     """``policy.<field> = value`` for fields in ``LIVE``."""
 
     values: dict[str, Any]
     effect: Effect = "lossy"
     _checked: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.key = f"policy.{next(iter(self.values), '')}"
+        self.phases = frozenset[Phase]().union(*map(_phases, self.values))
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {f"policy.{name}": value for name, value in self.values.items()}
@@ -86,7 +101,15 @@ def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
 
 def _live(config: Any) -> tuple[str, ...]:
     family = registered(config.type)
-    return family.live if family is not None else ()
+    return (*family.live, *family.live_in_training) if family is not None else ()
+
+
+def _phases(name: str) -> frozenset[Phase]:
+    """The phases that read the setting ``name``, whichever family has it."""
+    families = known_families()
+    if name == "n_action_steps" or any(name == family.steps for family in families):
+        return FOR_INFERENCE
+    return FOR_TRAINING if any(name in family.live_in_training for family in families) else ANY_PHASE
 
 
 ENTRY = Entry(

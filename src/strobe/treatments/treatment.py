@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from strobe.errors import UserError
 from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.subjects.subject import Facts, Phase, Subject
 
 
 def policy_of(subject: Subject) -> PolicySubject:
@@ -20,24 +21,55 @@ def policy_of(subject: Subject) -> PolicySubject:
 
 
 Effect = Literal["exact", "rounding", "lossy"]
+# How the first call makes what later ones run: torch.compile, an engine built for a part, a graph captured; "" where
+# it makes nothing.
+Builds = Literal["", "compiled", "built", "captured"]
 Undo = Callable[[], None]
 
+PHASES: tuple[Phase, ...] = ("inference", "training forward", "training step")
+ANY_PHASE: frozenset[Phase] = frozenset(PHASES)
+FOR_INFERENCE: frozenset[Phase] = frozenset({"inference"})
+FOR_TRAINING: frozenset[Phase] = ANY_PHASE - FOR_INFERENCE
 
-class Treatment(Protocol):
-    """A change that can be put on a subject and taken off again, many times over, cheaply."""
 
-    @property
-    def effect(self) -> Effect:
-        """What it does to the actions: nothing, rounding only, or more than that."""
-        ...
+class Treatment(ABC):
+    """A change that can be put on a subject and taken off again, many times over, cheaply.
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        """What to record beside the numbers."""
-        ...
+    A subclass needs ``effect``, `facts` and `apply`. The other members are its traits: what studies decide by. They
+    have defaults, and may be set on the class or on the object.
 
+    Attributes:
+        effect: the most it does to the actions: nothing, rounding, or more than that.
+        key: how it is written in ``--variant`` and in a recipe, for messages; the class's name where it is "".
+        phases: those in which it changes what runs.
+        because: why it is not for the other phases, in words, where that is not plain.
+        builds: how the first call makes what later ones run. That takes long, and hides what is inside.
+        dtypes: torch's names of the dtypes that it computes in, and 'tf32' for that mode of float32; none where it
+            keeps to the subject's own.
+        copies_weights: whether it holds a copy of the weights in ``dtypes`` beside the subject's own.
+        changes_input: whether the subject is given less or other data, so that its outputs answer another question.
+        guided: whether the actions are guided towards a previous chunk, and differ on purpose.
+        micro_batches: into how many parts it cuts a training batch.
+    """
+
+    effect: Effect
+    key: str = ""
+    phases: frozenset[Phase] = ANY_PHASE
+    because: str = ""
+    builds: Builds = ""
+    dtypes: tuple[str, ...] = ()
+    copies_weights: bool = False
+    changes_input: bool = False
+    guided: bool = False
+    micro_batches: int = 1
+
+    @abstractmethod
+    def facts(self) -> Facts:
+        """What to show beside the numbers. Nothing is decided by it."""
+
+    @abstractmethod
     def apply(self, subject: Subject) -> Undo:
         """Change ``subject`` and return what undoes it. Raises UserError where it does not apply."""
-        ...
 
 
 # A treatment as it is written down, in `--variant` and in a recipe: its key with a value, then its options, such as
@@ -111,7 +143,7 @@ class Variant:
             raise
         return stack.close
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
+    def facts(self) -> Facts:
         """All treatments' facts; what they say of different parts is in one text, of the same the last one counts."""
         found: dict[str, dict[object, str | int | float | bool | None]] = {}
         for facts in (treatment.facts() for treatment in self.treatments):
@@ -122,10 +154,59 @@ class Variant:
         return {key: values[0] if len(values) == 1 else ", ".join(map(str, values)) for key, values in several.items()}
 
     @property
-    def built(self) -> bool:
-        """Whether the first call builds what later ones run: it takes long, and hides what is inside.
+    def phases(self) -> frozenset[Phase]:
+        """The phases that all its treatments are for."""
+        return ANY_PHASE.intersection(*(treatment.phases for treatment in self.treatments))
 
-        A treatment says so by a fact, ``compiled`` or ``captured``.
+    @property
+    def builds(self) -> tuple[Builds, ...]:
+        """How its first call makes what later ones run, each way once; empty where it makes nothing."""
+        return tuple(dict.fromkeys(treatment.builds for treatment in self.treatments if treatment.builds))
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes that its treatments compute in, each once."""
+        return tuple(dict.fromkeys(dtype for treatment in self.treatments for dtype in treatment.dtypes))
+
+    @property
+    def weight_dtypes(self) -> tuple[str, ...]:
+        """The dtypes in which its treatments hold copies of the weights, each once."""
+        holding = (treatment.dtypes for treatment in self.treatments if treatment.copies_weights)
+        return tuple(dict.fromkeys(dtype for dtypes in holding for dtype in dtypes))
+
+    @property
+    def changes_input(self) -> bool:
+        """Whether the subject is given other data than as it is."""
+        return any(treatment.changes_input for treatment in self.treatments)
+
+    @property
+    def guided(self) -> bool:
+        """Whether its actions are guided towards a previous chunk."""
+        return any(treatment.guided for treatment in self.treatments)
+
+    @property
+    def micro_batches(self) -> int:
+        """Into how many parts a training batch is cut; the treatment put on last decides."""
+        return next((t.micro_batches for t in reversed(self.treatments) if t.micro_batches > 1), 1)
+
+    def require(self, phase: Phase, flag: str = "--phase") -> None:
+        """Raises UserError if a treatment is not for ``phase``, where it would measure nothing.
+
+        Args:
+            flag: the flag that asked for ``phase``, for the message.
         """
-        facts = self.facts()
-        return bool(facts.get("compiled") or facts.get("captured") or facts.get("engine"))
+        for treatment in self.treatments:
+            if phase not in treatment.phases:
+                raise UserError(f"'{self.name}': {_misplaced(treatment, phase, flag)}")
+
+
+def _misplaced(treatment: Treatment, phase: Phase, flag: str) -> str:
+    fits = [one for one in PHASES if one in treatment.phases]
+    of = "training" if set(fits) == FOR_TRAINING else " and ".join(fits)
+    if phase == "inference":
+        way_out = f"add --phase='{fits[-1]}'"
+    else:
+        training = [one for one in fits if one in FOR_TRAINING]
+        way_out = f"compare '{training[0]}'" if training else f"leave out {flag}"
+    because = f" ({treatment.because})" if treatment.because else ""
+    return f"{treatment.key or type(treatment).__name__} is of {of}{because}: {way_out}"

@@ -46,7 +46,8 @@ FAMILY = Family(
     compiled=(("model", "forward"),),
     costly=("model.backbone", "model.encoder", "model.decoder"),
     seeing={"backbone": "model.backbone", "image projection": "model.image_projection"},
-    live=("delay_training", "prefix_attention"),
+    live=("prefix_attention",),
+    live_in_training=("delay_training",),
     tiny=Tiny(
         {
             "dim_model": 64,

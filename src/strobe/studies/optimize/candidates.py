@@ -60,7 +60,7 @@ class Choice:
 def candidates(subject: Subject, choice: Choice) -> list[Candidate]:
     """Return the candidates for ``subject`` as it is now, with what is put on; the user's own first."""
     offered = list(choice.own)
-    for entry in filter(choice.allows, catalogue.ENTRIES):
+    for entry in filter(choice.allows, catalogue.entries()):
         try:
             offered += [(spec,) for spec in entry.candidates(subject)]
         except UserError:

@@ -117,7 +117,7 @@ class Backbone:
     resized: Callable[[Any, int, int], list[tuple[Any, str, Any]]] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Family:
     """One family of policies or backbones.
 
@@ -134,7 +134,8 @@ class Family:
         working: a step of a module's path → the parts in which that module works, where parts are methods.
         steps: the field of the config that holds the number of denoising steps, read on every call; '' for none.
         every_step: the field that holds the number where ``steps`` is None.
-        live: further fields of the config that are read on every call.
+        live: further fields of the config that are read on every call, and ``live_in_training`` those that only the
+            training phases read.
         flow: how it samples, for a flow policy with a prefix cache.
         whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
@@ -162,6 +163,7 @@ class Family:
     steps: str = ""
     every_step: str = ""
     live: tuple[str, ...] = ()
+    live_in_training: tuple[str, ...] = ()
     flow: Flow | None = None
     whole: Method | None = None
     embedding: tuple[str, str, str] | None = None

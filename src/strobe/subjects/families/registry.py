@@ -66,14 +66,20 @@ def family_of(policy: Any, kind: str | None = None) -> Family:
 
 def types_with(has: Callable[[Family], Any]) -> list[str]:
     """Return the types whose record ``has`` something, in order, for messages that name them."""
+    known_families()
+    return sorted(kind for kind, family in _registry.items() if has(family))
+
+
+def known_families() -> list[Family]:
+    """Return all records: Strobe's own, and those of installed packages."""
     for kind in list(_offered()):
         registered(kind)
-    return sorted(kind for kind, family in _registry.items() if has(family))
+    return list(dict.fromkeys(_registry.values()))
 
 
 def hub_needs() -> list[HubNeed]:
     """Return what all known families need from the Hub."""
-    return list(dict.fromkeys(need for family in _registry.values() for need in family.hub))
+    return [need for family in known_families() for need in family.hub]
 
 
 def steps_field(config: Any) -> str:

@@ -21,7 +21,7 @@ from strobe.timeline.layers import peeled, within
 from strobe.treatments.graphs.host import aside
 from strobe.treatments.parts import is_flow, parts_of
 from strobe.treatments.patch import Patches, identity
-from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Treatment, Undo
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -35,7 +35,7 @@ _FLOW_PARTS = (
 
 
 @dataclass
-class Compile:
+class Compile(Treatment):
     """Compile the methods that the anatomy names, else the whole forward pass; compiled once, at the first call.
 
     ``part``: the path of a method or of a module (its forward pass), to compile that alone.
@@ -47,6 +47,8 @@ class Compile:
     # What was compiled of which function; the function is kept, as its key is made of addresses.
     _compiled: dict[Hashable, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False)
     _flag: str = field(default="", init=False, repr=False)
+    key = "compile"
+    builds = "compiled"
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         facts: dict[str, str | int | float | bool | None] = {"compiled": True, "compile mode": self.mode}

@@ -29,10 +29,10 @@ from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
 from strobe.timeline.sections import note_unseen, recording, section
 from strobe.treatments.engines.backends import ENGINES, Engine, Run
-from strobe.treatments.numbers.precision import Precision, name_of
+from strobe.treatments.numbers.precision import DTYPES, Precision, name_of
 from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
 from strobe.treatments.patch import put
-from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import COMPILED, FOR_INFERENCE, Effect, Entry, Spec, Treatment, Undo
 
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
 SHAPES = 4  # that one part is built for, each an engine of its own
@@ -43,7 +43,7 @@ _CONSTANTS = (type(None), bool, int, float, str, torch.dtype)
 
 
 @dataclass
-class PartInEngine:
+class PartInEngine(Treatment):
     """The module at the path ``part`` in an engine.
 
     Args:
@@ -58,6 +58,9 @@ class PartInEngine:
     _built: dict[Any, _Built] = field(default_factory=dict, init=False, repr=False)
     _weights: Any = field(default=None, init=False, repr=False)
     _names: list[str] = field(default_factory=list, init=False, repr=False)
+    key = "engine"
+    phases = FOR_INFERENCE
+    builds = "built"
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -66,6 +69,7 @@ class PartInEngine:
             raise UserError("engine: say which part, such as engine.part=model.backbone")
         if self.precision:
             self.precision = name_of(self.precision)
+            self.dtypes = (str(DTYPES[self.precision]).removeprefix("torch."),)
         self._engine: Engine = ENGINES[self.engine]()
 
     def facts(self) -> dict[str, str | int | float | bool | None]:

@@ -16,15 +16,17 @@ from strobe.subjects.subject import Subject
 from strobe.treatments.flow.places import deriving, flow_of, only
 from strobe.treatments.parts import VISION, is_flow
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
 
 
 @dataclass
-class BatchedCameras:
+class BatchedCameras(Treatment):
     """Images of one shape are embedded together, before the prefix is put together from them."""
 
     effect: Effect = "exact"
     _ready: list[Tensor] = field(default_factory=list, init=False, repr=False)
+    key = "cameras"
+    phases = FOR_INFERENCE
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"cameras": "batched"}

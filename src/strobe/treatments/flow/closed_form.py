@@ -21,11 +21,11 @@ from strobe.subjects.families.rtc_parts import STEP
 from strobe.subjects.subject import Subject
 from strobe.timeline import section
 from strobe.treatments.patch import Patches, put
-from strobe.treatments.treatment import GUIDANCE, Effect, Entry, Spec, Undo, policy_of
+from strobe.treatments.treatment import FOR_INFERENCE, GUIDANCE, Effect, Entry, Spec, Treatment, Undo, policy_of
 
 
 @dataclass
-class ClosedFormGuidance:
+class ClosedFormGuidance(Treatment):
     """RTC's correction in closed form; applies where RTC is on.
 
     Args:
@@ -36,6 +36,8 @@ class ClosedFormGuidance:
     awaited: bool = False
     effect: Effect = "exact"
     _tried: bool = field(default=False, init=False, repr=False)
+    key = "guidance"
+    phases = FOR_INFERENCE
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"rtc.guidance": "closed form"}

@@ -18,7 +18,7 @@ from strobe.timeline import section
 from strobe.treatments.flow.places import Flow, deriving, flow_of, only, worth
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
+from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
 
 
 @dataclass
@@ -32,7 +32,7 @@ class _Built:
 
 
 @dataclass
-class MasksOnce:
+class MasksOnce(Treatment):
     """A denoising step as LeRobot 0.6.1 does it, with what is the same in all steps kept from the first one.
 
     The first step of all is done both ways; raises UserError unless all bits are equal.
@@ -42,6 +42,8 @@ class MasksOnce:
     _built: _Built | None = field(default=None, init=False, repr=False)
     _tried: bool = field(default=False, init=False, repr=False)
     _flow: Flow | None = field(default=None, init=False, repr=False)
+    key = "masks"
+    phases = FOR_INFERENCE
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"masks": "once"}

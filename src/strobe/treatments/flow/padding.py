@@ -19,14 +19,14 @@ from strobe.subjects.subject import Subject
 from strobe.treatments.flow.places import deriving, flow_of, one_value, worth
 from strobe.treatments.parts import PREFIX, VISION
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
 
 # Few lengths of the prompt: compiled code and captured graphs are made for one, and kernels like even sizes.
 MULTIPLE = 16
 
 
 @dataclass
-class TrimmedPadding:
+class TrimmedPadding(Treatment):
     """The prompt is cut to the tokens that any sample of the batch uses, rounded up to ``multiple`` of them.
 
     Done before the model is entered, so that what is compiled or captured sees tensors of the shorter shape.
@@ -34,6 +34,8 @@ class TrimmedPadding:
 
     multiple: int = MULTIPLE
     effect: Effect = "exact"
+    key = "padding"
+    phases = FOR_INFERENCE
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"padding": "trimmed"}

@@ -20,7 +20,7 @@ from strobe.subjects.subject import Subject
 from strobe.treatments.flow.places import deriving, flow_of, only, worth
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
+from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
 
 
 class PrefixCache(DynamicCache):
@@ -86,12 +86,14 @@ def _shape(prefix: Tensor, suffix: Tensor) -> tuple[tuple[int, ...], torch.dtype
 
 
 @dataclass
-class StaticPrefixCache:
+class StaticPrefixCache(Treatment):
     """The prefix's keys and values are laid down once a chunk; no clone, no joining, no projecting in a step."""
 
     effect: Effect = "exact"
     _cache: PrefixCache = field(default_factory=PrefixCache, init=False, repr=False)
     _crossed: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
+    key = "prefix_cache"
+    phases = FOR_INFERENCE
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"prefix_cache": "static"}

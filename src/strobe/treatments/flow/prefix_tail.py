@@ -16,15 +16,17 @@ from strobe.subjects.subject import Subject
 from strobe.treatments.flow.places import Flow, deriving, flow_of, only, worth
 from strobe.treatments.parts import PREFIX
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
+from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
 
 
 @dataclass
-class SkippedTail:
+class SkippedTail(Treatment):
     """The last layer of the prefix pass stops once its keys and values, (B, heads, L, width), are in the cache."""
 
     effect: Effect = "exact"
     _skipping: list[bool] = field(default_factory=lambda: [False], init=False, repr=False)
+    key = "prefix_tail"
+    phases = FOR_INFERENCE
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"prefix_tail": "skipped"}

@@ -17,19 +17,22 @@ from strobe.errors import UserError
 from strobe.subjects.families.registry import types_with
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import Effect, Undo, policy_of
+from strobe.treatments.treatment import FOR_INFERENCE, Effect, Treatment, Undo, policy_of
 
 _PREVIOUS_SEED = 1_000_003  # the previous chunk has noise of its own
 
 
 @dataclass
-class RealTimeChunking:
+class RealTimeChunking(Treatment):
     """RTC with ``config``; ``inference_delay`` in control ticks."""
 
     config: RTCConfig
     inference_delay: int
     effect: Effect = "lossy"
     _left_over: Tensor | None = field(default=None, init=False, repr=False)
+    key = "rtc"
+    phases = FOR_INFERENCE
+    guided = True
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {
@@ -77,10 +80,12 @@ class RealTimeChunking:
 
 
 @dataclass
-class WithoutRealTimeChunking:
+class WithoutRealTimeChunking(Treatment):
     """RTC off, also where the checkpoint's own config has it on."""
 
     effect: Effect = "lossy"
+    key = "rtc"
+    phases = FOR_INFERENCE
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"rtc.enabled": False}

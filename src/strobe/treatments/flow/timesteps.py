@@ -19,7 +19,7 @@ from strobe.subjects.subject import Subject
 from strobe.treatments.flow.places import Flow, deriving, flow_of, only, weights_seen, worth
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Undo
+from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
 
 
 @dataclass
@@ -41,7 +41,7 @@ class _Table:
 
 
 @dataclass
-class PrecomputedTimesteps:
+class PrecomputedTimesteps(Treatment):
     """Timestep embeddings and the modulation of adaptive norms, for as many steps as the policy's config has."""
 
     effect: Effect = "exact"
@@ -49,6 +49,8 @@ class PrecomputedTimesteps:
     _seen: Any = field(default=None, init=False, repr=False)
     _index: Tensor | None = field(default=None, init=False, repr=False)
     _now: list[Tensor] = field(default_factory=list, init=False, repr=False)
+    key = "timesteps"
+    phases = FOR_INFERENCE
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"timesteps": "precomputed"}

@@ -24,13 +24,13 @@ from strobe.treatments.graphs.calls import always, chunk, loop, prefix
 from strobe.treatments.graphs.regions import Capture, Cuda, Regions
 from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import CAPTURED, Effect, Entry, Spec, Undo, policy_of
+from strobe.treatments.treatment import CAPTURED, FOR_INFERENCE, Effect, Entry, Spec, Treatment, Undo, policy_of
 
 VALUES = ("prefix", "loop", "chunk")
 
 
 @dataclass
-class CudaGraph:
+class CudaGraph(Treatment):
     """``what``: prefix (embedding and KV cache), loop (all denoising steps), or chunk (the policy's whole sampling)."""
 
     what: str
@@ -38,6 +38,9 @@ class CudaGraph:
     effect: Effect = "exact"
     _regions: Regions | None = field(default=None, init=False, repr=False)
     _module: nn.Module | None = field(default=None, init=False, repr=False)
+    key = "graph"
+    phases = FOR_INFERENCE
+    builds = "captured"
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"captured": True, f"graph.{self.what}": True}

@@ -25,7 +25,7 @@ from strobe.errors import UserError
 from strobe.subjects.subject import Subject
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Treatment, Undo
 
 # The name by which transformers' attention finds ours. It is added to what is registered there, and changes nothing for
 # a model that does not ask for it.
@@ -36,13 +36,14 @@ _CLOSE = 1e-4  # between two ways to compute attention over small random numbers
 
 
 @dataclass
-class FusedAttention:
+class FusedAttention(Treatment):
     """Attention through torch's fused kernels, for every attention that is eager when it runs."""
 
     effect: Effect = "rounding"
     _places: list[_Place] | None = field(default=None, init=False, repr=False)
     _module: nn.Module | None = field(default=None, init=False, repr=False)
     _masks: _Masks = field(default_factory=lambda: _Masks(), init=False, repr=False)
+    key = "attention"
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"attention": "sdpa"}

@@ -23,7 +23,7 @@ from strobe.subjects.subject import Subject
 from strobe.timeline.layers import Layer, peeled, within
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Treatment, Undo
 
 # The names of projections that get the same input, as models call them.
 TOGETHER = (
@@ -39,7 +39,7 @@ Call = Callable[[Tensor], Tensor]
 
 
 @dataclass
-class FusedProjections:
+class FusedProjections(Treatment):
     """Each group's weights stacked in one tensor, which is kept for as long as the treatment lives.
 
     The price is a second copy of these weights. They could be views of the stack only if their own storage were given
@@ -50,6 +50,7 @@ class FusedProjections:
     effect: Effect = "rounding"
     _groups: list[_Group] = field(default_factory=list, init=False, repr=False)
     _module: nn.Module | None = field(default=None, init=False, repr=False)
+    key = "projections"
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"projections": "fused"}

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from strobe.errors import UserError
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo, switch
+from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Treatment, Undo, switch
 
 LAST = torch.channels_last
 
 
 @dataclass
-class ChannelsLast:
+class ChannelsLast(Treatment):
     """``.data`` of convolution weights, and of what the optimizer keeps beside them, in another memory format.
 
     Both formats are kept, so that captured graphs find the weights where they left them. What a step changed in one is
@@ -30,6 +30,7 @@ class ChannelsLast:
 
     effect: Effect = "rounding"  # sums are taken in another order
     _pairs: dict[int, _Pair] = field(default_factory=dict, init=False, repr=False)
+    key = "channels_last"
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"channels_last": True}

@@ -10,24 +10,28 @@ import torch
 from strobe.errors import UserError, nearest
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import TRAINING, Effect, Entry, Spec, Undo, policy_of
+from strobe.treatments.treatment import FOR_TRAINING, TRAINING, Effect, Entry, Spec, Treatment, Undo, policy_of
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 AUTO = "auto"
 
 
 @dataclass
-class MixedPrecision:
+class MixedPrecision(Treatment):
     """Autocast to ``dtype``: bf16, fp16 (with a loss scaler), or auto for what ``policy.use_amp`` is on the device."""
 
     dtype: str = AUTO
     effect: Effect = "rounding"
     _used: str | None = field(default=None, init=False, repr=False)
     _flag: str = field(default="", init=False, repr=False)
+    key = "amp"
+    phases = FOR_TRAINING
 
     def __post_init__(self) -> None:
         if self.dtype not in (*DTYPES, AUTO):
             raise UserError(f"amp={self.dtype}: {nearest(self.dtype, (*DTYPES, AUTO))}")
+        if self.dtype != AUTO:  # else the device decides, when it is put on
+            self.dtypes = (str(DTYPES[self.dtype]).removeprefix("torch."),)
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         facts: dict[str, str | int | float | bool | None] = {"amp": self._used or self.dtype}
@@ -39,6 +43,7 @@ class MixedPrecision:
             device = owner.device.type
             own = torch.get_autocast_dtype(device)
             self._used = self.dtype if self.dtype != AUTO else next(n for n, dtype in DTYPES.items() if dtype is own)
+            self.dtypes = (str(DTYPES[self._used]).removeprefix("torch."),)
             self._flag = _flag(owner, DTYPES[self._used])
         training = owner.training
         before, training.autocast = training.autocast, DTYPES[self._used]

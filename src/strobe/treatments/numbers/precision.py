@@ -25,7 +25,7 @@ from strobe.treatments.numbers import casts
 from strobe.treatments.numbers.tf32 import set_tensor_float
 from strobe.treatments.parts import part_of
 from strobe.treatments.patch import put
-from strobe.treatments.treatment import DTYPE, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import ANY_PHASE, DTYPE, Effect, Entry, Spec, Treatment, Undo
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ALIASES = {"float32": "fp32", "tfloat32": "tf32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
@@ -53,7 +53,7 @@ def sensible(device: str) -> tuple[str, ...]:
 
 
 @dataclass
-class Precision:
+class Precision(Treatment):
     """Weights in ``dtype``, of the whole subject or of the module at the path ``part``; what they meet is cast.
 
     What leaves a part goes back to the dtype that most of its weights had, what leaves the whole to float32.
@@ -66,9 +66,14 @@ class Precision:
     _wraps: list[_Wrap] = field(default_factory=list, init=False, repr=False)
     _border: casts.Border = field(default_factory=lambda: casts.Border(torch.float32), init=False, repr=False)
     _prepared: bool = field(default=False, init=False, repr=False)
+    key = "precision"
+    phases = ANY_PHASE - {"training step"}
+    because = "a training step would train each precision's copy of the weights"
+    copies_weights = True
 
     def __post_init__(self) -> None:
         self.dtype = name_of(self.dtype)
+        self.dtypes = (str(DTYPES[self.dtype]).removeprefix("torch."), *(["tf32"] if self.dtype == "tf32" else []))
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         facts: dict[str, str | int | float | bool | None] = {"precision": self.dtype}

@@ -28,7 +28,7 @@ from strobe.subjects.subject import Subject
 from strobe.timeline.sections import recording
 from strobe.treatments.parts import dominant, part_of, parts_of
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import QUANTISED, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import FOR_INFERENCE, QUANTISED, Effect, Entry, Spec, Treatment, Undo
 
 FORMS = {"int8": ("weights", "dynamic"), "fp8": ("weights", "dynamic", "static")}
 
@@ -52,7 +52,7 @@ CALIBRATED = 8  # observations that 'static' measures its scales on
 
 
 @dataclass
-class Quantised:
+class Quantised(Treatment):
     """Linear layers in 8 bits, of the whole or of the module at the path ``part``.
 
     Args:
@@ -72,10 +72,13 @@ class Quantised:
     _layers: list[_Layer] = field(default_factory=list, init=False, repr=False)
     _left: list[str] = field(default_factory=list, init=False, repr=False)
     _prepared: bool = field(default=False, init=False, repr=False)
+    phases = FOR_INFERENCE
+    copies_weights = True
 
     def __post_init__(self) -> None:
         if self.form not in FORMS[self.kind]:
             raise UserError(f"{self.kind}={self.form}: {nearest(self.form, FORMS[self.kind])}")
+        self.key, self.dtypes = self.kind, ("int8" if self.kind == "int8" else "float8_e4m3fn",)
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         facts: dict[str, str | int | float | bool | None] = {self.kind: self.form}

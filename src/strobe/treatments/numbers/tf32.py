@@ -8,14 +8,16 @@ import torch
 
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import DTYPE, Effect, Entry, Spec, Undo, switch
+from strobe.treatments.treatment import DTYPE, Effect, Entry, Spec, Treatment, Undo, switch
 
 
 @dataclass
-class TensorFloat32:
+class TensorFloat32(Treatment):
     """TF32 for matrix products and convolutions, as ``lerobot-train`` always has it (torch: convolutions only)."""
 
     effect: Effect = "rounding"
+    key = "tf32"
+    dtypes = ("tf32",)
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"tf32": True}

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import TRAINING, Effect, Entry, Spec, Undo, policy_of
+from strobe.treatments.treatment import FOR_TRAINING, TRAINING, Effect, Entry, Spec, Treatment, Undo, policy_of
 
 
 @dataclass
-class Accumulate:
+class Accumulate(Treatment):
     """``micro_batches`` parts of the batch, one after the other; each draws noise of its own."""
 
     micro_batches: int
     effect: Effect = "rounding"
+    key = "accumulate"
+    phases = FOR_TRAINING
 
     def __post_init__(self) -> None:
         if isinstance(self.micro_batches, bool) or not isinstance(self.micro_batches, int) or self.micro_batches < 2:

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import TRAINING, Effect, Entry, Undo, policy_of, switch
+from strobe.treatments.treatment import TRAINING, Effect, Entry, Treatment, Undo, policy_of, switch
 
 # torch's own words: 'fused' is one kernel, 'foreach' one per operator over all weights, 'forloop' neither.
 FORMS = ("fused", "foreach", "forloop")
 
 
 @dataclass
-class OptimizerForm:
+class OptimizerForm(Treatment):
     """The policy's optimizer with ``form``; its moments are shared by all variants, only their counters move.
 
     torch reads the form from the parameter groups at every step, so it is exchanged there. A fused step on CUDA counts
@@ -27,10 +27,12 @@ class OptimizerForm:
     form: str = "fused"
     effect: Effect = "rounding"
     _checked: bool = field(default=False, init=False, repr=False)
+    phases = frozenset({"training step"})
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
             raise UserError(f"optimizer={self.form}: {nearest(self.form, FORMS)}")
+        self.key = self.form
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"optimizer": self.form}

@@ -8,14 +8,16 @@ from typing import Any
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Undo
+from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
 
 
 @dataclass
-class ContextOnce:
+class ContextOnce(Treatment):
     """The encoder runs in the first step of a chunk; the other steps find what it gave."""
 
     effect: Effect = "exact"
+    key = "context"
+    phases = FOR_INFERENCE
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"context": "once"}

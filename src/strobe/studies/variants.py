@@ -1,0 +1,245 @@
+"""Compose the variants of a comparison, from what is asked for to treatments that can be put on.
+
+A variant is written down as a `Draft`: specs and the file of a recipe. It is made for a subject only once that is
+loaded, since a recipe's treatments are for one type, and 'auto' depends on the device. All that can be said against it
+before is said by `check`, which loads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+import yaml
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+
+from strobe.errors import UserError, nearest
+from strobe.subjects.subject import Phase, Subject
+from strobe.treatments import catalogue
+from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
+from strobe.treatments.numbers.precision import name_of, sensible
+from strobe.treatments.recipe import RecipeTreatment, rungs_of, with_specs
+from strobe.treatments.training import levers
+from strobe.treatments.treatment import Spec, Treatment, Variant
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A variant before its treatments are made.
+
+    Args:
+        name: of the variant.
+        first: treatments that are made already, put on before all others.
+        specs: of treatments that are put on by their ranks.
+        recipe: a file, whose treatments join those of ``specs``.
+    """
+
+    name: str
+    first: tuple[Treatment, ...] = ()
+    specs: tuple[Spec, ...] = ()
+    recipe: Path | None = None
+
+    def variant(self, rungs: Sequence[RecipeTreatment] = ()) -> Variant:
+        """The variant with ``rungs``, in the order in which all of it is put on. Raises UserError."""
+        return Variant(self.name, (*self.first, *with_specs(rungs, self.specs)))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The variants that a comparison is to have.
+
+    Args:
+        phase: in which they are compared.
+        drafts: variants that are written out.
+        levers: variants of a training step, such as 'amp,fused,amp+fused', or 'auto' for those that the subject has.
+        precision: variants in these precisions, the first one the baseline, or 'auto'; '' for none.
+        compile_mode: every variant is also compiled, in this mode of torch.compile; '' for none.
+        closed_form: RTC is also compared with its guidance in closed form.
+        rtc: Real-Time Chunking as it is configured; None where nothing is said of it.
+        inference_delay: of RTC, in control ticks.
+        recipe: a file whose treatments are on every variant; by itself it is compared with the subject as it is.
+        batch_size: samples in a training batch.
+    """
+
+    phase: Phase = "inference"
+    drafts: tuple[Draft, ...] = ()
+    levers: str = ""
+    precision: str = ""
+    compile_mode: str = ""
+    closed_form: bool = False
+    rtc: RTCConfig | None = None
+    inference_delay: int = 4
+    recipe: Path | None = None
+    batch_size: int = 8
+
+    @property
+    def without_rtc(self) -> bool:
+        """Whether RTC is to be off."""
+        return self.rtc is not None and not self.rtc.enabled
+
+
+@dataclass(frozen=True)
+class Composed:
+    """The variants of a comparison, the baseline first.
+
+    Args:
+        variants: ready to be put on.
+        left_out: levers that 'auto' did not take, each with the reason.
+        recipes: the files that they carry, each once.
+    """
+
+    variants: list[Variant]
+    left_out: list[str] = field(default_factory=list)
+    recipes: list[Path] = field(default_factory=list)
+
+
+def parse_variant(text: str, inference_delay: int) -> Draft:
+    """``'NAME: key=value, key=value'`` as a draft. Raises UserError.
+
+    Keys are ``rtc.FIELD``, ``recipe``, and those of the catalogue. ``inference_delay`` is RTC's, in control ticks.
+    """
+    name, colon, body = text.partition(":")
+    pairs = [pair.strip() for pair in body.split(",") if pair.strip()]
+    if not colon or not name.strip() or not pairs:
+        raise UserError(f"--variant '{text}': write 'NAME: key=value, key=value', e.g. '5 steps: policy.num_steps=5'")
+    guided = [pair for pair in pairs if pair.startswith("rtc.")]
+    named = [pair for pair in pairs if pair.partition("=")[0].strip() == "recipe"]
+    others = [pair for pair in pairs if pair not in guided and pair not in named]
+    if len(named) > 1:
+        raise UserError(f"--variant '{text}': one recipe, not {len(named)}")
+    try:
+        specs = tuple(catalogue.parse(", ".join(others)))
+        rtc = (RealTimeChunking(_rtc_config(guided), inference_delay),) if guided else ()
+        draft = Draft(name.strip(), rtc, specs, Path(named[0].partition("=")[2].strip()) if named else None)
+        draft.variant()
+    except UserError as error:
+        raise UserError(f"--variant '{text}': {error}") from None
+    return draft
+
+
+def precisions(text: str, device: str) -> tuple[str, ...]:
+    """Names of the precisions in ``'fp32,bf16'``; for 'auto' those that make sense on ``device``. Raises UserError."""
+    text = text.strip()
+    if text.lower() in ("", AUTO):
+        return sensible(device) if text else ()
+    if text.replace(".", "", 1).isdecimal():
+        raise UserError(
+            f"--precision={text}: fp32, tf32, bf16, fp16 or auto; the width to stop at is --interval={text}"
+        )
+    names = tuple(name_of(part) for part in text.split(","))
+    if len(set(names)) < len(names):
+        raise UserError(f"--precision={text}: each precision once")
+    return names
+
+
+def check(wanted: Wanted) -> None:
+    """Raises UserError for a variant that would measure nothing in the phase, or needs another batch size."""
+    if wanted.levers:
+        _check_levers(wanted)
+    flag = "--levers" if wanted.levers else "--phase"
+    drafts = [*_levers(wanted), *_in_precisions(wanted, "cpu"), *wanted.drafts]
+    if wanted.rtc is not None and wanted.rtc.enabled:
+        drafts.append(Draft("--rtc", (RealTimeChunking(wanted.rtc, wanted.inference_delay),)))
+    for variant in (draft.variant() for draft in drafts):
+        variant.require(wanted.phase, flag)
+        count, size = variant.micro_batches, wanted.batch_size
+        if size % count:
+            raise UserError(f"'{variant.name}': a batch of {size} cannot be cut into {count}: change --batch_size")
+
+
+def compose(subject: Subject, wanted: Wanted) -> Composed:
+    """The variants that are ``wanted`` of ``subject``. Raises UserError where it does not have what they need."""
+    drafts, left_out = [*_levers(wanted), *wanted.drafts], list[str]()
+    if wanted.levers == AUTO:
+        found, left_out = levers.worth_trying(subject, wanted.batch_size)
+        drafts = [*(Draft(variant.name, variant.treatments) for variant in found), *drafts]
+    if wanted.rtc is not None:
+        require(subject)
+    against_recipe = _against_recipe(wanted, drafts)
+    drafts = _with_baseline(subject, wanted, drafts)
+    if wanted.compile_mode:
+        compiled: Spec = {"compile": wanted.compile_mode}
+        drafts += [replace(draft, name=f"{draft.name}, compiled", specs=(*draft.specs, compiled)) for draft in drafts]
+    # Every variant has rungs of its own: a treatment may build on what was put on before it.
+    paths = [[path for path in (wanted.recipe, draft.recipe) if path is not None] for draft in drafts]
+    variants = [
+        draft.variant([rung for path in carried for rung in rungs_of(subject, path)])
+        for draft, carried in zip(drafts, paths, strict=True)
+    ]
+    if against_recipe:
+        variants.insert(0, Variant("as it is"))
+    return Composed(variants, left_out, list(dict.fromkeys(path for carried in paths for path in carried)))
+
+
+def _against_recipe(wanted: Wanted, drafts: Sequence[Draft]) -> bool:
+    """Whether the recipe by itself is compared with the subject as it is."""
+    alone = not drafts and not wanted.closed_form and (wanted.rtc is None or wanted.without_rtc)
+    return wanted.recipe is not None and alone
+
+
+def _with_baseline(subject: Subject, wanted: Wanted, drafts: list[Draft]) -> list[Draft]:
+    """``drafts`` with the baseline that they are compared with before them, or the comparison that goes without any."""
+    untouched = Draft("recipe" if wanted.recipe else "as it is")
+    if in_precisions := _in_precisions(wanted, str(subject.device)):
+        if len(in_precisions) == 1:
+            in_precisions.insert(0, replace(untouched, first=in_precisions[0].first))
+        return [*in_precisions, *drafts]
+    if _against_recipe(wanted, drafts):
+        return [untouched]
+    asked = wanted.rtc is not None or not wanted.compile_mode
+    if wanted.phase == "inference" and not drafts and not wanted.without_rtc and (asked or supports(subject)):
+        return _of_rtc(subject, wanted)
+    if wanted.closed_form:
+        raise UserError(
+            "--closed_form is about RTC's guidance in inference: leave out --variant and --rtc.enabled=false"
+        )
+    return [untouched, *drafts]
+
+
+def _of_rtc(subject: Subject, wanted: Wanted) -> list[Draft]:
+    require(subject)
+    rtc = RealTimeChunking(wanted.rtc or RTCConfig(), wanted.inference_delay)
+    drafts = [Draft("without RTC", (WithoutRealTimeChunking(),)), Draft("with RTC", (rtc,))]
+    if wanted.closed_form:
+        drafts.append(Draft("RTC in closed form", (rtc,), ({"guidance": "closed form"},)))
+    return drafts
+
+
+def _in_precisions(wanted: Wanted, device: str) -> list[Draft]:
+    """A draft for each precision, all with or all without RTC where it is asked for."""
+    guided: tuple[Treatment, ...] = ()
+    if wanted.rtc is not None and wanted.phase == "inference":
+        off = wanted.without_rtc
+        guided = (WithoutRealTimeChunking() if off else RealTimeChunking(wanted.rtc, wanted.inference_delay),)
+    return [Draft(name, guided, ({"precision": name},)) for name in precisions(wanted.precision, device)]
+
+
+def _levers(wanted: Wanted) -> list[Draft]:
+    """A draft for each of the levers, but for 'auto', which needs the subject. Raises UserError."""
+    if wanted.levers in ("", AUTO):
+        return []
+    return [Draft(variant.name, variant.treatments) for variant in levers.parse(wanted.levers)]
+
+
+def _check_levers(wanted: Wanted) -> None:
+    if wanted.phase != "training step":
+        raise UserError(f"--levers are pulled in a training step, not in '{wanted.phase}': leave out --phase")
+    if wanted.precision or wanted.closed_form or wanted.recipe or wanted.rtc is not None:
+        raise UserError("--levers are about training: leave out --precision, --recipe, --closed_form and --rtc")
+
+
+def _rtc_config(pairs: Sequence[str]) -> RTCConfig:
+    """``'rtc.FIELD=value'`` texts as LeRobot's config. Raises UserError."""
+    values = {
+        key.strip().removeprefix("rtc."): yaml.safe_load(raw) for key, _, raw in (p.partition("=") for p in pairs)
+    }
+    known = [item.name for item in fields(RTCConfig)]
+    if wrong := [name for name in values if name not in known]:
+        raise UserError(f"no setting 'rtc.{wrong[0]}': {nearest(wrong[0], known)}")
+    try:
+        return RTCConfig(**values)
+    except (TypeError, ValueError) as error:
+        raise UserError(" ".join(str(error).split())) from None

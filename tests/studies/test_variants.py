@@ -1,0 +1,187 @@
+"""Variants are composed from what is asked for; a treatment in a phase that it is not for is told in a line."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from support.sleeper import Clock, Sleeper
+
+from strobe.cli import compare as command
+from strobe.errors import UserError
+from strobe.measure.sampling import Budget
+from strobe.results.recipe import Recipe, dump
+from strobe.studies.compare import compare
+from strobe.studies.measuring import Options, measure
+from strobe.studies.variants import Wanted, check, compose, parse_variant
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Phase
+from strobe.treatments import catalogue
+from strobe.treatments.training.optimizer_form import OptimizerForm
+from strobe.treatments.treatment import Treatment, Variant
+
+
+@cache
+def subject(kind: str = "act") -> PolicySubject:
+    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+
+
+def names(kind: str, **wanted: Any) -> list[str]:
+    return [variant.name for variant in compose(subject(kind), Wanted(**wanted)).variants]
+
+
+def drafts(*texts: str) -> tuple[Any, ...]:
+    return tuple(parse_variant(text, 4) for text in texts)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "fast.yaml"
+    dump(Recipe(policy="act", treatments=[{"channels_last": True}]), path)
+    return path
+
+
+def test_what_is_asked_for_has_a_baseline_before_it(recipe: Path) -> None:
+    five = drafts("five: policy.n_action_steps=5")
+    assert names("act", drafts=five) == ["as it is", "five"]
+    assert names("act", drafts=five, compile_mode="default") == [
+        "as it is", "five", "as it is, compiled", "five, compiled",
+    ]  # fmt: skip
+    assert names("act", precision="bf16") == ["as it is", "bf16"]
+    assert names("act", precision="fp32, bf16", drafts=five) == ["fp32", "bf16", "five"]
+    assert names("act", recipe=recipe) == ["as it is", "recipe"]
+    assert names("act", recipe=recipe, drafts=five) == ["recipe", "five"]
+    assert names("act", phase="training step", levers="amp,fused") == ["as it is", "amp", "fused"]
+    assert names("smolvla") == ["without RTC", "with RTC"]
+    assert names("smolvla", closed_form=True) == ["without RTC", "with RTC", "RTC in closed form"]
+    assert names("smolvla", rtc=RTCConfig(enabled=False), drafts=five) == ["as it is", "five"]
+
+
+def test_every_variant_has_its_own_treatments_in_the_order_of_their_ranks(recipe: Path) -> None:
+    other = drafts(f"both: compile=default, precision=bf16, rtc.execution_horizon=6, recipe={recipe}")
+    composed = compose(subject(), Wanted(drafts=other, recipe=recipe))
+    assert composed.recipes == [recipe]
+    baseline, both = composed.variants
+    assert [treatment.key for treatment in baseline.treatments] == ["channels_last"]
+    assert [treatment.key for treatment in both.treatments] == [
+        "rtc", "precision", "channels_last", "channels_last", "compile",
+    ]  # fmt: skip
+    assert not set(map(id, baseline.treatments)) & set(map(id, both.treatments))
+
+
+def test_levers_of_their_own_choice_say_what_they_left_out() -> None:
+    composed = compose(subject(), Wanted(phase="training step", levers="auto", batch_size=6))
+    assert [variant.name for variant in composed.variants][:2] == ["as it is", "amp"]
+    assert [why.split(":")[0] for why in composed.left_out] == ["tf32", "accumulate=4"]
+
+
+# Every treatment, written down, with the phases that it is refused in and what the message says of it.
+STEP: Phase = "training step"
+FORWARD: Phase = "training forward"
+INFERENCE: Phase = "inference"
+INFERENCE_ONLY = (
+    "policy.num_inference_steps=5", "policy.num_steps=5", "policy.n_action_steps=5", "frames=4", "images=64",
+    "int8=dynamic", "fp8=dynamic", "padding=trimmed", "cameras=batched", "prefix_tail=skipped", "prefix_cache=static",
+    "timesteps=precomputed", "masks=once", "guidance=closed form", "engine=openvino, engine.part=model.backbone",
+    "graph=loop", "rtc.execution_horizon=6",
+)  # fmt: skip
+REFUSED: dict[str, dict[str, str]] = {
+    text: dict.fromkeys((FORWARD, STEP), "is of inference: leave out --phase") for text in INFERENCE_ONLY
+}
+REFUSED |= {text: {INFERENCE: "is of training: add --phase='training step'"} for text in ("amp=bf16", "accumulate=4")}
+REFUSED |= {
+    f"{form}=true": {
+        INFERENCE: "is of training step: add --phase='training step'",
+        FORWARD: "is of training step: compare 'training step'",
+    }
+    for form in ("fused", "foreach", "forloop")
+}
+REFUSED |= {
+    "policy.delay_training=packed": {INFERENCE: "is of training: add --phase='training step'"},
+    "precision=bf16": {
+        STEP: "is of inference and training forward (a training step would train each precision's copy of the "
+        "weights): compare 'training forward'"
+    },
+}
+ANYWHERE = (
+    "tf32=true", "channels_last=true", "projections=fused", "attention=sdpa", "compile=default",
+    "policy.use_amp=true", "policy.prefix_attention=one_way",
+    "policy.delay_training=packed, policy.num_inference_steps=5",
+)  # fmt: skip
+REFUSED |= {text: {} for text in ANYWHERE}
+
+
+def test_the_table_of_phases_has_every_treatment() -> None:
+    listed = {catalogue.entry_of(text.split("=")[0]).key for text in REFUSED if not text.startswith("rtc.")}
+    assert listed == {entry.key for entry in catalogue.ENTRIES}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_treatment_is_refused_in_the_phases_it_is_not_for(text: str) -> None:
+    key = text.split(".")[0] if text.startswith("rtc.") else text.split("=")[0]
+    for phase in (INFERENCE, FORWARD, STEP):
+        wanted = Wanted(phase=phase, drafts=drafts(f"a: {text}"))
+        if phase not in REFUSED[text]:
+            check(wanted)
+            continue
+        with pytest.raises(UserError) as caught:
+            check(wanted)
+        assert str(caught.value) == f"'a': {key} {REFUSED[text][phase]}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--phase=training step", "--variant", "a: graph=loop"], "'a': graph is of inference: leave out --phase"),
+        (["--levers=amp", "--variant", "a: padding=trimmed"], "'a': padding is of inference: leave out --levers"),
+        (["--rtc.execution_horizon=6", "--phase=training forward"], "'--rtc': rtc is of inference: leave out --phase"),
+        (["--precision=auto", "--phase=training step"], "'fp32': precision is of inference and training forward"),
+        (["--levers=amp", "--phase=inference"], "--levers are pulled in a training step, not in 'inference'"),
+        (["--levers=auto", "--precision=bf16"], "--levers are about training"),
+        (["--levers=accumulate=3"], "'accumulate=3': a batch of 8 cannot be cut into 3: change --batch_size"),
+    ],
+)
+def test_flags_are_held_against_the_phase_too(flags: list[str], words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        command.read(["--policy.type=pi05", *flags])
+    assert str(caught.value).startswith(words)
+
+
+class Foreign(Treatment):
+    effect = "exact"
+
+    def facts(self) -> dict[str, Any]:
+        return {"micro-batches": 3, "compiled": True, "captured": True, "precision": "bf16, made up"}
+
+    def apply(self, subject: Any) -> Any:
+        return lambda: None
+
+
+def test_facts_are_for_showing_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    variant = Variant("foreign", (Foreign(),))
+    assert (variant.builds, variant.dtypes, variant.weight_dtypes, variant.micro_batches) == ((), (), (), 1)
+    sleeper: Any = Sleeper(Clock().wind(monkeypatch))
+    variants = [Variant("as it is"), variant, Variant("again", (Foreign(),))]
+    result, _ = compare(sleeper, variants, INFERENCE, Options(Budget(iterations=3), counted=False))
+    foreign = result.measurement("foreign")
+    assert foreign.facts["compiled"] is True
+    assert "build s" not in foreign.facts
+    assert [comparison.baseline for comparison in result.comparisons] == ["as it is"] * 2
+
+
+def test_the_python_api_is_held_against_the_phase_too() -> None:
+    class OfInference(Foreign):
+        phases = frozenset({"inference"})
+
+    wrong = [Variant("a"), Variant("b", (OfInference(),))]
+    options = Options(Budget(iterations=2))
+    with pytest.raises(UserError, match=r"^'b': OfInference is of inference: leave out --phase$"):
+        compare(subject(), wrong, STEP, options)
+    with pytest.raises(UserError, match=r"^'fused': fused is of training step: add --phase='training step'$"):
+        measure(subject(), INFERENCE, [Variant("fused", (OptimizerForm("fused"),))], options)
+    with pytest.raises(UserError, match="cannot be cut into 3"):
+        check(Wanted(phase=STEP, drafts=drafts("a: accumulate=3")))
