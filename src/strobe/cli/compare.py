@@ -45,25 +45,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
-from strobe.cli.common import (
-    Answer,
-    RTCConfig,
-    RunConfig,
-    SubjectFlags,
-    check_phases,
-    check_recipe,
-    latest,
-    load_subject,
-    options_of,
-    read_flags,
-    recipe_notes,
-    run_study,
-    rungs_of,
-)
+from strobe.cli.flags import RunConfig, SubjectFlags, check_phases, check_recipe, read_flags
+from strobe.cli.keep import latest
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.cli.profilers import Profilers
+from strobe.cli.study import Answer, run_study
+from strobe.cli.subject import load_subject, options_of, recipe_notes, rungs_of
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
 
