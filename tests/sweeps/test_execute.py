@@ -132,7 +132,7 @@ def test_a_cell_that_cannot_write_its_files_is_told_and_leaves_no_trace(tmp_path
 
 
 def test_a_disk_that_is_full_where_the_sweep_writes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""What stands between a policy's latency and a target rate?
+"""strobe budget: what stands between a policy's latency and a target rate?
 
 Shows latencies by part for each number of denoising steps, the line a + b × steps with its interval, what each part
 would have to fall to for the target, what could be tried on it, and what asynchronous execution (Real-Time Chunking)

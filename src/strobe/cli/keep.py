@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -26,9 +26,11 @@ from strobe.report import html
 from strobe.results import store
 from strobe.results.answer import Result
 from strobe.results.dataloader import Dataloader
+from strobe.results.finding import Finding
 from strobe.results.sweep import Sweep
-from strobe.timeline.timeline import Section
-from strobe.timeline.trace import chrome_trace
+
+if TYPE_CHECKING:  # the timeline brings torch, and what is kept may have none
+    from strobe.timeline.timeline import Section
 
 Keepable = Result | Sweep | Dataloader
 
@@ -61,16 +63,16 @@ def complete(
     answer.duration_s = round(time.monotonic() - started, 3)
     answer.command = ["strobe", *argv]
     answer.config = config
-    if thresholds is not None and isinstance(answer, Result):
-        answer.findings = advise(answer, thresholds)
-    elif thresholds is not None and isinstance(answer, Dataloader):
-        answer.findings = advise_loading(answer, thresholds)
+    if thresholds is not None:
+        answer.findings = _findings(answer, thresholds)
 
 
 def trace_of(
     answer: Result, sections: Sequence[Section], profiled: list[dict[str, Any]] | None = None
 ) -> dict[str, Any]:
     """The trace of a completed answer, from its sections and torch.profiler's events."""
+    from strobe.timeline.trace import chrome_trace
+
     return chrome_trace(sections, profiled=profiled, metadata={"command": shlex.join(answer.command)})
 
 
@@ -84,7 +86,7 @@ def latest(sections: Sequence[Section], root: str) -> list[Section]:
 
 
 def keep(
-    answer: Result | Dataloader,
+    answer: Keepable,
     root: Path,
     trace: dict[str, Any] | None = None,
     files: Mapping[str, bytes] | None = None,
@@ -97,22 +99,38 @@ def keep(
     Raises:
         NotKeptError: the folder, or its page, could not be written.
     """
-    folder = root
     try:
         show(answer)
     finally:  # a reader that is gone (`| head`) must not cost the run
-        folder = _new_folder(answer, root)
-        try:
-            _save(answer, folder, trace, files)
-        except NotKeptError:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        _write_page(answer, folder)
+        folder = write_run(answer, root, trace, files)
     print(f"\nreport   {folder / store.REPORT}")
     if trace is not None:
         print(f"trace    {folder / store.TRACE}  (open in ui.perfetto.dev)")
     for name in files or {}:
         print(_line(folder / name))
+    return folder
+
+
+def write_run(
+    answer: Keepable,
+    root: Path,
+    trace: dict[str, Any] | None = None,
+    files: Mapping[str, bytes] | None = None,
+) -> Path:
+    """Write an answer, its page and its files into a new folder below ``root``. Returns the folder.
+
+    Raises:
+        NotKeptError: the data could not be written whole, and no folder is left; or the page alone could not.
+    """
+    folder = root
+    try:
+        folder = store.new_run(root, answer.study, _about(answer))
+        store.save(answer, folder, trace, files)
+    except OSError as error:
+        if folder != root:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise _not_kept(answer, folder, error) from None
+    _write_page(answer, folder)
     return folder
 
 
@@ -125,7 +143,10 @@ def keep_sweep(sweep: Sweep, root: Path) -> None:
     try:
         show(sweep)
     finally:
-        _save(sweep, root, flag="--sweep_dir")
+        try:
+            store.save(sweep, root)
+        except OSError as error:
+            raise _not_kept(sweep, root, error) from None
         _write_page(sweep, root)
     print(f"\nreport   {root / store.REPORT}\ncells    {root / 'cells'}")
 
@@ -138,31 +159,31 @@ def show(answer: Any) -> None:
     console_report.render(answer, console)
 
 
-def _save(
-    answer: Keepable,
-    folder: Path,
-    trace: dict[str, Any] | None = None,
-    files: Mapping[str, bytes] | None = None,
-    *,
-    flag: str = "--output_dir",
-) -> None:
-    """Write an answer's data into ``folder``, without a page.
+def _findings(answer: Keepable, thresholds: Thresholds) -> list[Finding]:
+    if isinstance(answer, Dataloader):
+        return advise_loading(answer, thresholds)
+    return advise(answer, thresholds) if isinstance(answer, Result) else answer.findings
 
-    Args:
-        flag: the command's flag that names another place.
 
-    Raises:
-        NotKeptError: it could not be written.
-    """
-    try:
-        store.save(answer, folder, trace, files)
-    except OSError as error:
-        raise _not_kept(folder, error, flag) from None
+def _page(answer: Keepable) -> str:
+    return html.render(answer)
+
+
+def _about(answer: Keepable) -> str:
+    """The name of the answer's subject, for its folder."""
+    if isinstance(answer, Result):
+        return answer.subject.name
+    return answer.policy if isinstance(answer, Dataloader) else answer.of
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """A config as JSON data."""
+    return json.loads(json.dumps(dataclasses.asdict(config), default=str))
 
 
 def _write_page(answer: Keepable, folder: Path) -> None:
     """Write the page of an answer that is kept in ``folder``. Raises NotKeptError."""
-    page = html.render(answer).encode()
+    page = _page(answer).encode()
     try:
         store.replace(folder / store.REPORT, page)
     except OSError as error:
@@ -173,22 +194,10 @@ def _write_page(answer: Keepable, folder: Path) -> None:
         ) from None
 
 
-def plain(config: Any) -> dict[str, Any]:
-    """A config as JSON data."""
-    return json.loads(json.dumps(dataclasses.asdict(config), default=str))
-
-
-def _new_folder(answer: Result | Dataloader, root: Path) -> Path:
-    name = answer.policy if isinstance(answer, Dataloader) else answer.subject.name
-    try:
-        return store.new_run(root, answer.study, name)
-    except OSError as error:
-        raise _not_kept(root, error, "--output_dir") from None
-
-
-def _not_kept(folder: Path, error: OSError, flag: str) -> NotKeptError:
+def _not_kept(answer: Keepable, folder: Path, error: OSError) -> NotKeptError:
+    what, flag = ("sweep", "--sweep_dir") if isinstance(answer, Sweep) else ("run", "--output_dir")
     free = "free some or " if _is_full(error) else ""
-    return NotKeptError(f"cannot keep the run in {folder}: {in_words(error)}; {free}name another folder with {flag}")
+    return NotKeptError(f"cannot keep the {what} in {folder}: {in_words(error)}; {free}name another folder with {flag}")
 
 
 def _is_full(error: OSError) -> bool:

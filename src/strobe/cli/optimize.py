@@ -150,7 +150,7 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Answer:
 
 
 def aim_of(config: OptimizeConfig) -> Any:
-    """Where to climb to and by what, from the flags. Raises UserError."""
+    """The target, the guard and the candidates of a climb, from the flags. Raises UserError."""
     from strobe.measure.guard import Guard
     from strobe.studies.optimize.candidates import Choice
     from strobe.studies.optimize.climb import Aim

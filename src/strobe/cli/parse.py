@@ -32,7 +32,7 @@ MODEL_NAMES = ("--model.path", "--model.type", "--model.size")
 
 @dataclass
 class PolicyFlags:
-    """The ``--policy.*`` flags: which policy, and what to override in its config (``--chunk_size=50`` …)."""
+    """The ``--policy.*`` flags: the policy's name, and overrides of its config's fields (``--chunk_size=50`` …)."""
 
     path: str | None = None
     type: str | None = None
@@ -42,7 +42,7 @@ class PolicyFlags:
 
 @dataclass
 class ModelFlags:
-    """The ``--model.*`` flags: which backbone of transformers, on what, and what to override in its config."""
+    """The ``--model.*`` flags: the backbone's name, its clips, and overrides of its config's fields."""
 
     path: str | None = None
     type: str | None = None
@@ -127,15 +127,13 @@ def require_subject(flags: PolicyFlags | ModelFlags) -> None:
     if flags.path or flags.type:
         return
     model = isinstance(flags, ModelFlags)
+    prefix, offered = ("--model.", MODEL_NAMES) if model else ("--policy.", POLICY_NAMES)
     for override in flags.overrides:
         name = override.removeprefix("--").partition("=")[0]
-        if model or not _is_policy_field(name):
-            prefix = "--model." if model else "--policy."
-            offered = MODEL_NAMES if model else POLICY_NAMES
-            # Of the names alone: the prefix that they share would make every two alike.
-            close = difflib.get_close_matches(name, [flag.removeprefix(prefix) for flag in offered], n=1, cutoff=0.6)
-            if close:
-                raise UserError(f"unknown flag {prefix}{name}: did you mean {prefix}{close[0]}?")
+        # Without the prefix, which would make any two flags alike.
+        close = difflib.get_close_matches(name, [flag.removeprefix(prefix) for flag in offered], n=1, cutoff=0.6)
+        if close and (model or not _is_policy_field(name)):
+            raise UserError(f"unknown flag {prefix}{name}: did you mean {prefix}{close[0]}?")
     if model:
         raise UserError("which model? --model.type=vjepa2 for random weights, or --model.path=FOLDER_OR_HUB_ID")
     raise UserError(
@@ -157,7 +155,7 @@ def _is_policy_field(name: str) -> bool:
 
 
 def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Strobe's flags, and what stands after ``--`` for LeRobot (None where there is no ``--``)."""
+    """Split into Strobe's flags and LeRobot's, which stand after ``--`` (None where there is no ``--``)."""
     arguments = list(argv)
     if "--" not in arguments:
         return arguments, None

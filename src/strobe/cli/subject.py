@@ -59,7 +59,7 @@ def load_subject(flags: SubjectFlags, config: RunConfig, live: Live) -> Subject:
 
 
 def options_of(config: RunConfig) -> Options:
-    """How to measure, from the flags."""
+    """The options of measuring, from the flags."""
     seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
     budget = Budget(iterations=config.iterations, seconds=seconds, precision=config.interval)
     return Options(

@@ -69,7 +69,7 @@ class Outcome(Data):
 
 
 def outcome_of(folder: Path) -> Outcome | None:
-    """What became of the execution in ``folder``; None where it has not ended."""
+    """The outcome of the execution in ``folder``; None where it has not ended, or could not be kept."""
     try:
         return Outcome.model_validate_json((folder / OUTCOME).read_bytes())
     except (OSError, ValidationError):
@@ -98,7 +98,7 @@ def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = 
     shutil.rmtree(job.folder, ignore_errors=True)
     try:
         job.folder.mkdir(parents=True)
-        (job.folder / LOG).touch()
+        (job.folder / LOG).write_bytes(b"\n" * 4096)  # a disk that is full is found before the cell has run, not after
     except OSError as error:
         return unkept(in_words(error))
     command = [sys.executable, "-m", job.module, str(job.folder.absolute()), job.study, *job.argv]
