@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support import any_loader
@@ -15,7 +16,7 @@ from support import example_runs as runs
 from support import example_sweeps as sweeps
 
 from strobe.advice import Thresholds
-from strobe.cli import breakdown
+from strobe.cli import breakdown, dataloader, train
 from strobe.cli import keep as keeping
 from strobe.cli.main import main
 from strobe.cli.study import Answer
@@ -184,3 +185,39 @@ def test_on_a_disk_that_is_really_full(small_disk: Path):
     with pytest.raises(NotKeptError, match="cannot keep the run in"):
         keeping.keep(runs.act(), small_disk, TRACE, {"profile.prof": os.urandom(2**20)})
     assert list(small_disk.iterdir()) == [folder]
+
+
+def test_the_search_for_a_loader_ends_like_the_other_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(dataloader, "search", lambda *_: any_loader.starved(findings=[]))
+    argv = ["dataloader", f"--output_dir={tmp_path}", "--", "--dataset.repo_id=me/data"]
+    assert main(argv) == 0
+    (folder,) = tmp_path.iterdir()
+    kept = store.load_answer(folder)
+    assert kept.command == ["strobe", *argv]
+    assert kept.config["lerobot-train"] == ["--dataset.repo_id=me/data"]
+    assert kept.findings
+    assert capsys.readouterr().out.endswith(f"\nreport   {folder / store.REPORT}\n")
+    full(monkeypatch, store.RESULT)
+    assert main(argv) == 2
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_training_ends_like_the_other_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    trained = SimpleNamespace(result=runs.act(status="failed"), sections=[])
+    monkeypatch.setattr("strobe.studies.training.train.train", lambda *_: trained)
+    config = train.TrainConfig(output_dir=tmp_path)
+    assert train.watch(config, ["--steps=2"], ["train", "--", "--steps=2"]) == 1
+    (folder,) = tmp_path.iterdir()
+    kept = store.load(folder)
+    assert kept.command == ["strobe", "train", "--", "--steps=2"]
+    assert kept.config["lerobot-train"] == ["--steps=2"]
+    assert kept.config["train"]["record_steps"] == 1000
+    assert f"trace    {folder / store.TRACE}" in capsys.readouterr().out
+    full(monkeypatch, store.RESULT)
+    with pytest.raises(NotKeptError):
+        train.watch(config, ["--steps=2"], ["train", "--", "--steps=2"])
+    assert "Image backbone takes" in capsys.readouterr().out
