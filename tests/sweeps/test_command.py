@@ -184,14 +184,18 @@ def test_a_cell_says_by_its_exit_code_that_it_could_not_write(
     assert outcome_of(tmp_path) is not None
     assert store.load(tmp_path).command[:2] == ["strobe", "breakdown"]
 
-    def refuse(path: Path, content: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    write, lacking = store.replace, [store.RESULT]
 
-    monkeypatch.setattr(store, "replace", refuse)
+    def replace(path: Path, content: bytes) -> None:
+        if path.name in lacking:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, content)
+
+    monkeypatch.setattr(store, "replace", replace)
     with pytest.raises(SystemExit, match=str(NOT_KEPT)):
         cell.main()
     assert capsys.readouterr().err.splitlines()[-1] == "no space left on device"
-    monkeypatch.setattr(cell, "keep", lambda *_: None)  # there is room for all but the outcome
+    lacking[:] = ["outcome.json"]
     with pytest.raises(SystemExit, match=str(NOT_KEPT)):
         cell.main()
 
