@@ -19,8 +19,9 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.cli import breakdown, common, sweep
+from strobe.cli import breakdown, sweep
 from strobe.cli.live import Live
+from strobe.cli.study import finish as finish_study
 from strobe.report import html
 from strobe.results import store
 from strobe.sweeps.answer import answer
@@ -40,7 +41,7 @@ def keeping(root: Path, repeats: int) -> float:
     for number in range(repeats):
         folder = root / f"kept-{number}"
         start = time.perf_counter()
-        trace = common.finish(found, FLAGS, time.monotonic())
+        trace = finish_study(found, FLAGS, time.monotonic())
         store.save(found.result, folder, trace)
         write_outcome(folder, Outcome(status="done", started=found.result.started, duration_s=0))
         took.append(time.perf_counter() - start)
@@ -66,7 +67,8 @@ def main() -> None:
         kept = keeping(root, 10)
 
         start = time.perf_counter()
-        assert sweep.launch(study, config, cells, invalid, root)
+        complete, _ = sweep.launch(study, config, cells, invalid, root)
+        assert complete
         whole = time.perf_counter() - start
         order = sorted((folder_of(root, cell, 1) for cell in cells), key=lambda folder: _outcome(folder).started)
         # From the cell's last write but one (its result) to the start of the next cell's process.

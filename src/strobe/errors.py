@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from importlib import metadata
 
 
 class UserError(Exception):
     """Something the user can put right. The command line prints it as one line and exits with code 2."""
+
+
+class NotKeptError(UserError):
+    """An answer that was shown, or was to be shown, and could not be written: a full disk, a folder of another user."""
+
+
+def in_words(error: OSError) -> str:
+    """The system's reason for refusing, such as 'no space left on device'."""
+    return os.strerror(error.errno).lower() if error.errno else str(error)
 
 
 def nearest(name: str, valid: Iterable[str], *, many: int = 12) -> str:

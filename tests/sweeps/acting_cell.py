@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from strobe.cli.cell import attempt, end_with
-from strobe.sweeps.execute import DRIVER, Outcome, write_outcome
+from strobe.sweeps.execute import DRIVER, NOT_KEPT, Outcome, write_outcome
 
 
 def log(file: str, event: str, name: str) -> None:
@@ -33,6 +33,10 @@ def main() -> None:
     if act == "exit":
         print("it went wrong", flush=True)
         os._exit(3)
+    if act == "full disk":
+        (folder / "trace.json.gz").write_text("begun")
+        print("no space left on device", flush=True)
+        os._exit(NOT_KEPT)
     if act == "segfault":
         os.kill(os.getpid(), signal.SIGSEGV)
     if act == "oom-killer":

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from support import example_runs as runs
 
+from strobe.cli import breakdown, cell
 from strobe.cli import sweep as command
+from strobe.cli.main import main
+from strobe.cli.parse import PolicyFlags
+from strobe.cli.study import Answer
 from strobe.errors import UserError
 from strobe.results import store
 from strobe.results.sweep import Sweep
+from strobe.sweeps.cluster import _bring_home
+from strobe.sweeps.execute import NOT_KEPT, Job, Outcome, outcome_of
 
+NOW = datetime.now(UTC)
 TINY = ["--policy.type=act", "--policy.size=tiny", "--iterations=2", "--skip_counting", "--threads=1"]
 
 
@@ -115,3 +126,90 @@ def test_a_file_s_own_settings_are_checked(tmp_path: Path) -> None:
     file.write_text("study: breakdown\nflags: {policy.type: act}\ngrid: {batch_size: [1]}\nsweep: {repeat: 2}\n")
     with pytest.raises(UserError, match="'sweep' has no 'repeat': did you mean 'repeats'"):
         command.run([f"--file={file}"])
+
+
+def test_runs_that_cannot_be_kept_are_rows_with_their_reason_and_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[str] = []
+
+    def launcher(_: object, jobs: list[Job], live: object) -> Iterator[tuple[Job, Outcome]]:
+        for job in jobs:
+            started.append(job.label)
+            lost = Outcome(status="crashed", reason="not kept: no space left on device", started=NOW, duration_s=1)
+            yield job, lost
+
+    monkeypatch.setattr(command, "_launcher", launcher)
+    root = tmp_path / "sweep"
+    asked = ["sweep", "breakdown", *TINY, "--grid=batch_size=1,2", f"--sweep_dir={root}"]
+    assert main(asked) == 2
+    out, err = capsys.readouterr()
+    assert out.count("not kept: no space left on device") >= 2
+    assert err.splitlines()[-1] == (
+        f"strobe: 2 of 2 runs are not in {root} (not kept: no space left on device): make room, then give the same "
+        "command again"
+    )
+    answer = store.load_answer(root)
+    assert isinstance(answer, Sweep)
+    assert [(cell.status, cell.reason) for cell in answer.cells] == [
+        ("crashed", "not kept: no space left on device")
+    ] * 2
+    assert main(asked) == 2
+    assert sorted(started) == ["batch_size=1"] * 2 + ["batch_size=2"] * 2
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot use .*file/sweep: not a directory; name another folder"):
+        command.run(["breakdown", *TINY, "--grid=batch_size=1,2", f"--sweep_dir={tmp_path}/file/sweep"])
+
+
+def test_a_cell_says_by_its_exit_code_that_it_could_not_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def study(*_: object) -> Answer:
+        _, config = breakdown.read(TINY)
+        return Answer(runs.act(), PolicyFlags(type="act"), config)
+
+    def ends(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(breakdown, "study", study)
+    monkeypatch.setattr(cell, "end_with", lambda _: None)
+    monkeypatch.setattr(cell, "die_first", lambda: None)
+    monkeypatch.setattr(cell.os, "_exit", ends)
+    monkeypatch.setattr(sys, "argv", ["cell", str(tmp_path), "breakdown", *TINY])
+    with pytest.raises(SystemExit, match="0"):
+        cell.main()
+    assert outcome_of(tmp_path) is not None
+    assert store.load(tmp_path).command[:2] == ["strobe", "breakdown"]
+
+    write, lacking = store.replace, [store.RESULT]
+
+    def replace(path: Path, content: bytes) -> None:
+        if path.name in lacking:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, content)
+
+    monkeypatch.setattr(store, "replace", replace)
+    with pytest.raises(SystemExit, match=str(NOT_KEPT)):
+        cell.main()
+    assert capsys.readouterr().err.splitlines()[-1] == "no space left on device"
+    lacking[:] = ["outcome.json"]
+    with pytest.raises(SystemExit, match=str(NOT_KEPT)):
+        cell.main()
+
+
+def test_files_from_another_node_that_have_no_room_here_leave_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = Outcome(status="done", started=NOW, duration_s=1, node="there")
+    files = {"result.json": b"{}", "outcome.json": b"{}"}
+    assert _bring_home(tmp_path / "cell", done, files) == done
+    assert outcome_of(tmp_path / "cell") == done
+    assert _bring_home(tmp_path / "other", done, {}) == done, "what could not be kept there has no files"
+    assert not (tmp_path / "other").exists()
+    monkeypatch.setattr(store, "replace", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "")))
+    lost = _bring_home(tmp_path / "cell", done, files)
+    assert (lost.status, lost.reason, lost.node) == ("crashed", "not kept: no space left on device", "there")
+    assert not (tmp_path / "cell").exists()

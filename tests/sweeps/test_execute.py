@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -121,3 +122,26 @@ def test_killed_three_times_a_sweep_loses_no_cell_and_runs_none_twice(tmp_path: 
     for _, event in times:
         running = running + 1 if event == "begin" else max(0, running - 1)
     assert running <= 3  # those that were killed and never ended
+
+
+def test_a_cell_that_cannot_write_its_files_is_told_and_leaves_no_trace(tmp_path: Path) -> None:
+    outcome = execute(job(tmp_path, "full disk"), node="here")
+    assert (outcome.status, outcome.reason) == ("crashed", "not kept: no space left on device")
+    assert outcome.node == "here"
+    assert not (tmp_path / "cell").exists(), "a folder that is there counts as run"
+
+
+def test_a_disk_that_is_full_where_the_sweep_writes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("strobe.sweeps.execute.write_outcome", refuse)
+        assert execute(job(tmp_path)).reason == "not kept: no space left on device"
+        assert not (tmp_path / "cell").exists()
+    (tmp_path / "log").unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "mkdir", refuse)
+        assert execute(job(tmp_path)).reason == "not kept: no space left on device"
+    assert not (tmp_path / "log").exists(), "a cell that has no folder need not run"
+    assert execute(job(tmp_path)).status == "done"

@@ -1,8 +1,10 @@
-"""argparse for the commands that take runs rather than LeRobot's flags."""
+"""argparse for the commands that take runs rather than LeRobot's flags, and the types of their flags."""
 
 from __future__ import annotations
 
 import argparse
+import math
+from pathlib import Path
 from typing import NoReturn
 
 from strobe.errors import UserError
@@ -21,3 +23,42 @@ class Arguments(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; `{self.prog} --help` lists the flags")
+
+
+def page_flag(parser: argparse.ArgumentParser) -> None:
+    """``--output`` of the commands whose answer is not kept in a run's folder."""
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="also write a page there: .html, or .md for Markdown"
+    )
+
+
+def levels(text: str) -> int:
+    """A depth of trees, from 1 up."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of levels, such as 2")
+    return int(text)
+
+
+def percent(text: str) -> float:
+    """A percentage of zero or more; the sign may be there."""
+    value = _number(text.removesuffix("%"))
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage, such as 5")
+    return value
+
+
+def rate(text: str) -> float:
+    """A rate above zero, in Hz."""
+    value = _number(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a rate in Hz, such as 20")
+    return value
+
+
+def _number(text: str) -> float:
+    """A finite number; NaN for anything else, which no comparison lets through."""
+    try:
+        value = float(text)
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) else math.nan

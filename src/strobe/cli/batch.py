@@ -21,12 +21,13 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from strobe.cli.bounds import above, at_least, between
 from strobe.cli.live import CellsLive
 from strobe.cli.parse import help_text, pairs, parse
-from strobe.cli.sweep import keep_sweep, locked, name_of
+from strobe.cli.sweep import locked, name_of
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
 from strobe.measure.verdicts import unpaired_verdict
@@ -53,13 +54,13 @@ DID_NOT = ("out of memory", "timed out")
 @dataclass
 class BatchConfig:
     # The largest size to try.
-    largest: int = 1024
+    largest: int = field(default=1024, metadata=at_least(1))
     # Stop once the gap to a size that does not fit is below this fraction of the size that does.
-    within: float = 0.05
+    within: float = field(default=0.05, metadata=between(0, 1))
     # Resident memory that a size may take, in GiB (default: 90 % of what is free when the search starts).
-    memory_gib: float | None = None
+    memory_gib: float | None = field(default=None, metadata=above(0))
     # Seconds that a size may take; one that takes longer counts as one that does not fit.
-    timeout: float = 600.0
+    timeout: float = field(default=600.0, metadata=at_least(1))
     # Try again what did not fit.
     retry: bool = False
     # The search's folder (default: runs/sweep_batch_POLICY).
@@ -78,16 +79,14 @@ def run(argv: Sequence[str]) -> int:
     started = time.monotonic()
     root = config.sweep_dir or Path("runs") / name_of("batch", [_cell(flags, 1)])
     with locked(root):
-        from strobe.cli.common import plain
+        from strobe.cli.keep import complete, keep_sweep, plain
 
-        search, foretold, complete = look(config, flags, root)
+        search, foretold, ended = look(config, flags, root)
         sweep = answer(config, flags, search, foretold, root)
-        sweep.status = "complete" if complete else "interrupted"
-        sweep.command = ["strobe", "batch", *argv]
-        sweep.config = {"batch": plain(config), "flags": flags}
-        sweep.duration_s = round(time.monotonic() - started, 3)
+        sweep.status = "complete" if ended else "interrupted"
+        complete(sweep, ["batch", *argv], started, {"batch": plain(config), "flags": flags})
         keep_sweep(sweep, root)
-    if not complete:
+    if not ended:
         print(f"stopped before the answer; go on with the same command:\n  {shlex.join(sweep.command)}")
         return 130
     return 0
@@ -96,7 +95,7 @@ def run(argv: Sequence[str]) -> int:
 def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
     """The search's flags, and the breakdown's. Raises UserError."""
     from strobe.cli import breakdown
-    from strobe.cli.common import check_values
+    from strobe.cli.flags import check_values
 
     own, rest = [], []
     for name, value in pairs(argv):
@@ -107,13 +106,6 @@ def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
     for flag, why in REFUSED.items():
         if flag in named:
             raise UserError(f"{flag} is not for this: {why}")
-    for name, value, least in (("largest", config.largest, 1), ("timeout", config.timeout, 1)):
-        if value < least:
-            raise UserError(f"--{name}={value}: must be at least {least}")
-    if not 0 < config.within < 1:
-        raise UserError(f"--within={config.within}: a fraction between 0 and 1")
-    if config.memory_gib is not None and not config.memory_gib > 0:
-        raise UserError(f"--memory_gib={config.memory_gib}: must be above 0")
     flags = [*rest, PHASE, *([] if {"--seconds", "--iterations"} & named else [SECONDS])]
     checked, _ = breakdown.read(flags)
     check_values(checked)
@@ -221,7 +213,8 @@ def _tell(search: Search, size: int, outcome: Outcome, folder: Path) -> None:
         search.told(size, False)
         return
     if outcome.status != "done":
-        raise UserError(f"batch_size={size}: {outcome.status}: {outcome.reason} (see {folder})")
+        log = f" (see {folder})" if folder.is_dir() else ""  # one that could not be kept has no folder
+        raise UserError(f"batch_size={size}: {outcome.status}: {outcome.reason}{log}")
     result = store.load(folder)
     memory = result.measurements[0].memory if result.measurements else None
     if memory is not None and memory.peak_device is not None and result.machine.device_memory_bytes:

@@ -24,22 +24,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from strobe.cli.common import (
-    Answer,
-    RunConfig,
-    SubjectFlags,
-    check_phases,
-    check_recipe,
-    latest,
-    load_subject,
-    options_of,
-    read_flags,
-    recipe_notes,
-    run_study,
-    rungs_of,
-)
+from strobe.cli.flags import RunConfig, SubjectFlags, check_phases, check_recipe, read_flags
+from strobe.cli.keep import latest
 from strobe.cli.live import Live
 from strobe.cli.profilers import Profilers
+from strobe.cli.study import Studied, run_study
+from strobe.cli.subject import load_subject, options_of, recipe_notes
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
 
@@ -68,10 +58,11 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
     return flags, config
 
 
-def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Answer:
+def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     """Load the subject and measure it. Raises UserError, and KeyboardInterrupt where nothing was measured."""
     from strobe.studies.breakdown import breakdown
     from strobe.treatments.flow.rtc import RealTimeChunking, require
+    from strobe.treatments.recipe import rungs_of
     from strobe.treatments.treatment import Treatment, Variant
 
     subject = load_subject(flags, config, live)
@@ -87,4 +78,4 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Answer:
     result.notes += recipe_notes(config.recipe)
     sections = [section for one in measured for section in latest(one.sections, ITERATION)]
     first = Variant(config.phases[0], treatments if config.phases[0] == "inference" else ())
-    return profilers.look(Answer(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
+    return profilers.look(Studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]

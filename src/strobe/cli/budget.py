@@ -1,4 +1,4 @@
-"""What stands between a policy's latency and a target rate?
+"""strobe budget: what stands between a policy's latency and a target rate?
 
 Shows latencies by part for each number of denoising steps, the line a + b × steps with its interval, what each part
 would have to fall to for the target, what could be tried on it, and what asynchronous execution (Real-Time Chunking)
@@ -16,28 +16,15 @@ Examples:
 
 from __future__ import annotations
 
-import argparse
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from strobe.cli.arguments import Arguments
-from strobe.cli.report import page_flag, page_shape, write
+from strobe.cli.arguments import Arguments, page_flag, rate
+from strobe.cli.report import page_shape, write
 from strobe.report import console
 from strobe.studies.budget import budget
-
-
-def rate(text: str) -> float:
-    """A rate above zero."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a rate in Hz, such as 20")
-    return value
 
 
 def run(argv: Sequence[str]) -> int:

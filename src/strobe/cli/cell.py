@@ -1,6 +1,6 @@
 """One cell of a sweep, in a process of its own: ``python -m strobe.cli.cell FOLDER STUDY FLAGS…``.
 
-Not a command for users. It runs the study and keeps its result in FOLDER, then says how it ended in ``outcome.json``.
+Not a command for users. It runs the study and keeps its result in FOLDER, then writes how it ended to ``outcome.json``.
 It ends when the process that started it ends, so that a sweep that was killed leaves nothing running.
 """
 
@@ -15,37 +15,46 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-from strobe.errors import UserError
+from strobe.errors import NotKeptError, UserError, in_words
 from strobe.measure.lifetime import end_with
 from strobe.results import store
 from strobe.results.sweep import Status
-from strobe.sweeps.execute import DRIVER, Outcome, write_outcome
+from strobe.sweeps.execute import DRIVER, NOT_KEPT, Outcome, write_outcome
 
 # How allocators say that there is no more: CUDA's and MPS's as torch passes them on, the CPU's, oneDNN's.
 NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
 
 
 def main() -> int:
-    """Run the cell; returns the exit code, 0 whatever the outcome if it could be written."""
+    """Run the cell; ends the process with 0 whatever the outcome if it could be written, else with NOT_KEPT."""
     folder, study, argv = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     end_with(int(os.environ.get(DRIVER, "0")))
     die_first()
     started, clock = datetime.now(UTC), time.monotonic()
-    status, reason = attempt(folder, study, argv)
-    if status != "done":
-        print(f"{status}: {reason}", file=sys.stderr)
-    duration = round(time.monotonic() - clock, 3)
-    write_outcome(folder, Outcome(status=status, reason=reason, started=started, duration_s=duration))
+    code = 0
+    try:
+        status, reason = attempt(folder, study, argv)
+        if status != "done":
+            print(f"{status}: {reason}", file=sys.stderr)
+        duration = round(time.monotonic() - clock, 3)
+        write_outcome(folder, Outcome(status=status, reason=reason, started=started, duration_s=duration))
+    except (NotKeptError, OSError) as error:
+        code = NOT_KEPT
+        with contextlib.suppress(OSError):  # the log may be on the same full disk
+            print(in_words(error) if isinstance(error, OSError) else error, file=sys.stderr)
     # Threads, CUDA contexts and worker pools can hang in their own clean-up; everything that counts is written.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(code)
 
 
 def attempt(folder: Path, study: str, argv: list[str]) -> tuple[Status, str]:
-    """Run the study and keep its result. Returns what became of it."""
+    """Run the study and keep its result. Returns how it ended, and why; NotKeptError where it cannot be written."""
     try:
         keep(folder, study, argv)
+    except NotKeptError:
+        raise
     except UserError as error:
         return "invalid", str(error)
     except MemoryError:
@@ -60,9 +69,12 @@ def attempt(folder: Path, study: str, argv: list[str]) -> tuple[Status, str]:
 
 
 def keep(folder: Path, study: str, argv: list[str]) -> None:
-    """Run the study as its command does, and keep result and trace, but no page: the sweep's report has the numbers."""
-    from strobe.cli.common import finish
+    """Run the study as its command does, and keep result and trace, but no page: the sweep's report has the numbers.
+
+    Raises NotKeptError where they cannot be written; and whatever the study raises.
+    """
     from strobe.cli.live import Live
+    from strobe.cli.study import finish
 
     command = importlib.import_module(f"strobe.cli.{study}")
     flags, config = command.read(argv)
@@ -70,7 +82,10 @@ def keep(folder: Path, study: str, argv: list[str]) -> None:
     with Live() as live:
         answer = command.study(flags, config, live)
     trace = finish(answer, [study, *argv], started)
-    store.save(answer.result, folder, trace, answer.files)
+    try:
+        store.save(answer.result, folder, trace, answer.files)
+    except OSError as error:
+        raise NotKeptError(in_words(error)) from None
 
 
 def die_first() -> None:

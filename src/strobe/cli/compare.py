@@ -43,22 +43,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from strobe.cli.common import (
-    Answer,
-    RunConfig,
-    SubjectFlags,
-    check_phases,
-    check_recipe,
-    latest,
-    load_subject,
-    options_of,
-    read_flags,
-    recipe_notes,
-    run_study,
-)
+from strobe.cli.flags import RunConfig, SubjectFlags, check_phases, check_recipe, read_flags
+from strobe.cli.keep import latest
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.cli.profilers import Profilers
+from strobe.cli.study import Studied, run_study
+from strobe.cli.subject import load_subject, options_of, recipe_notes
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
 
@@ -113,7 +104,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     return flags, config
 
 
-def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
+def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt where nothing was measured."""
     from strobe.studies.compare import compare
     from strobe.studies.variants import compose
@@ -126,7 +117,7 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Answer:
     result, measured = compare(subject, composed.variants, wanted.phase, options, live)
     result.notes += [f"left out: {reason}" for reason in composed.left_out]
     result.notes += [note for path in composed.recipes for note in recipe_notes(path)]
-    answer = Answer(result, flags, config, latest(measured.sections, ITERATION))
+    answer = Studied(result, flags, config, latest(measured.sections, ITERATION))
     return profilers.look(answer, wanted.phase, composed.variants[0], live)
 
 

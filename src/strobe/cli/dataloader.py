@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.advice import Thresholds
+from strobe.cli.bounds import above, at_least
 from strobe.cli.parse import help_text, parse, refuse_recipe, split_lerobot
 from strobe.errors import UserError
 
@@ -48,7 +49,7 @@ class DataloaderConfig:
     # Further batch sizes to search a loader for, e.g. 16,32.
     batch_sizes: str | None = None
     # Seconds that a candidate is measured at most; in the first rung a sixteenth of that.
-    seconds: float = 12.0
+    seconds: float = field(default=12.0, metadata=above(0, finite=True))
     # Leave out how the chosen loader starts by fork, forkserver and spawn, and what a new epoch costs.
     skip_start_up: bool = False
     # Leave out what lerobot-train has no flag for: threads in the workers, transforms, pinned memory.
@@ -56,7 +57,7 @@ class DataloaderConfig:
     # Write a sample of the episodes in other encodings and load them with the chosen settings.
     encodings: bool = False
     # Episodes in that sample.
-    encoding_episodes: int = 2
+    encoding_episodes: int = field(default=2, metadata=at_least(1))
     # Where run folders go.
     output_dir: Path = Path("runs")
     # Limits at which findings fire, e.g. --thresholds.start_up_steps=200
@@ -74,22 +75,15 @@ def run(argv: Sequence[str]) -> int:
     options = options_of(config)
     if theirs is None:
         raise UserError("lerobot-train's flags come after --: strobe dataloader -- --dataset.repo_id=… --policy.type=…")
-    from strobe.cli.common import plain, show
+    from strobe.cli.keep import complete, keep, plain
     from strobe.cli.live import Live
-    from strobe.report import html
-    from strobe.results import store
 
     started = time.monotonic()
     with Live() as live:
         answer = search(config, options, theirs, live)
-    answer.duration_s = round(time.monotonic() - started, 3)
-    answer.command = ["strobe", "dataloader", *argv]
-    answer.config = {"dataloader": plain(config), "lerobot-train": list(theirs)}
-    folder = store.new_run(config.output_dir, "dataloader", answer.policy)
-    store.save(answer, folder)
-    store.replace(folder / store.REPORT, html.render(answer).encode())
-    show(answer)
-    print(f"\nreport   {folder / store.REPORT}")
+    asked = {"dataloader": plain(config), "lerobot-train": list(theirs)}
+    complete(answer, ["dataloader", *argv], started, asked, config.thresholds)
+    keep(answer, config.output_dir)
     return 0 if answer.status == "complete" else 130
 
 
@@ -101,7 +95,6 @@ def search(config: DataloaderConfig, options: Options, theirs: Sequence[str], li
     loading.warm_up()  # imports in the background, while the policy is built here
     import torch
 
-    from strobe.advice.dataloader import advise_loading
     from strobe.measure import machine
     from strobe.studies.dataloader import search as dataloader
     from strobe.studies.dataloader.needs import StepNeeds, device_of
@@ -130,12 +123,11 @@ def search(config: DataloaderConfig, options: Options, theirs: Sequence[str], li
         train, options, machine.describe(device), need, live, pin_memory=device.type == "cuda", more=more
     )
     answer.notes += [note for note in steps.notes if note not in answer.notes]
-    answer.findings = advise_loading(answer, config.thresholds)
     return answer
 
 
 def options_of(config: DataloaderConfig) -> Options:
-    """What to search, from the flags. Raises UserError."""
+    """The candidates and times of the search, from the flags. Raises UserError."""
     from strobe.studies.dataloader.search import Options
 
     needed: float | None = None
@@ -146,10 +138,6 @@ def options_of(config: DataloaderConfig) -> Options:
             needed = math.nan
         if not needed > 0:
             raise UserError(f"--needed={config.needed}: samples per second, such as 120, or max")
-    if not (math.isfinite(config.seconds) and config.seconds > 0):
-        raise UserError(f"--seconds={config.seconds}: must be above 0")
-    if config.encoding_episodes < 1:
-        raise UserError(f"--encoding_episodes={config.encoding_episodes}: must be at least 1")
     return Options(
         needed=needed,
         batch_sizes=_numbers("batch_sizes", config.batch_sizes, 1) or (),

@@ -11,29 +11,16 @@ Examples:
 
 from __future__ import annotations
 
-import argparse
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from strobe.cli.arguments import Arguments
-from strobe.cli.report import page_flag, page_shape, write
+from strobe.cli.arguments import Arguments, page_flag, percent
+from strobe.cli.report import page_shape, write
 from strobe.report import console
 from strobe.results import store
 from strobe.studies.diff import diff, regressed
-
-
-def percent(text: str) -> float:
-    """A percentage of zero or more."""
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage, such as 5")
-    return value
 
 
 def run(argv: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ Commands:
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -18,7 +19,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError, in_words, nearest
 
 # torch.profiler's library complains about every machine without a GPU, on stderr, past Python.
 os.environ.setdefault("KINETO_LOG_LEVEL", "5")
@@ -44,7 +45,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. Returns its exit code: 0, 1 (a gate failed), 2 (wrong input), 130 (interrupted)."""
+    """Run a command. Returns its exit code: 0, 1 (a gate failed), 2 (wrong input, a full disk), 130 (interrupted)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if threading.current_thread() is threading.main_thread():
         # What ends a job on a cluster is Ctrl-C by another name: what was measured is kept all the same.
@@ -62,6 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `strobe … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"strobe: {in_words(error)}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        return 2
 
 
 def _run(arguments: list[str]) -> int:

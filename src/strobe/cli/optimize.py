@@ -37,18 +37,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.cli.common import (
-    Answer,
-    RunConfig,
-    SubjectFlags,
-    latest,
-    load_subject,
-    options_of,
-    read_flags,
-    run_study,
-)
+from strobe.cli.bounds import above, at_least
+from strobe.cli.flags import RunConfig, SubjectFlags, read_flags
+from strobe.cli.keep import latest
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, take_repeated
+from strobe.cli.study import Studied, run_study
+from strobe.cli.subject import load_subject, options_of
 from strobe.errors import UserError, nearest
 from strobe.results import recipe
 from strobe.results.answer import Result
@@ -60,13 +55,13 @@ RECIPE = "recipe.yaml"
 @dataclass
 class EpisodeFlags:
     # Paired episodes per task in the simulator of --env.*, one at a time, from --seed on; 0 for none.
-    n_episodes: int = 0
+    n_episodes: int = field(default=0, metadata=at_least(0))
 
 
 @dataclass
 class OptimizeConfig(RunConfig):
     # Chunks per second to climb to: a chunk must be ready within 1/target s.
-    target_hz: float = 20.0
+    target_hz: float = field(default=20.0, metadata=above(0, finite=True))
     # What the actions must keep to, against the untouched policy's: cosine>=0.999, largest_error<=0.01,
     # mean_error<=0.005 (errors in the action's own units), separated by commas; all must hold. With paired
     # episodes also success_drop<=0.1: they must show that the success rate falls by no more than 0.1.
@@ -78,7 +73,7 @@ class OptimizeConfig(RunConfig):
     all: bool = False
     # Seconds for climbing and the closing run together; by default 80 on a CPU and 300 elsewhere. Where three tries of
     # 25 chunks do not fit, treatments of one effect are tried together. The closing run takes its rounds in any case.
-    time_limit: float | None = None
+    time_limit: float | None = field(default=None, metadata=above(0, finite=True))
     # Also try these effects: lossy.
     allow: str = ""
     # Which effects to try: exact,rounding,lossy (default: exact,rounding).
@@ -110,9 +105,6 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
     texts, rest = take_repeated(argv, "--candidate")
     flags, config = read_flags(OptimizeConfig, rest, extra=["--candidate"])
     config.candidate = texts
-    for name, value in (("target_hz", config.target_hz), ("time_limit", config.time_limit)):
-        if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"--{name}={value}: must be above 0")
     closer = {"operators": config.operators, "python_profile": config.python_profile}
     for name, asked in (closer | {"memory_snapshot": config.memory_snapshot}).items():
         if asked:
@@ -126,8 +118,6 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
 def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
     """Raises UserError for paired episodes that cannot be played, or a guard that lacks them."""
     guard, count = aim_of(config).guard, config.eval.n_episodes
-    if count < 0:
-        raise UserError(f"--eval.n_episodes={count}: must be 0 or more")
     if not count:
         if guard.success_drop is not None:
             raise UserError(f"--guard={config.guard}: success_drop is seen in episodes: add --eval.n_episodes=50")
@@ -140,7 +130,7 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
         raise UserError("--eval.n_episodes plays chunk after chunk, as lerobot-eval does; leave out --rtc.* for it")
 
 
-def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Answer:
+def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt where nothing was measured."""
     from strobe.studies.optimize.optimize import optimize
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
@@ -156,11 +146,11 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Answer:
     options.batch_size = config.batch_size or 1
     result, sections = optimize(subject, aim, options, base, live)
     written = Recipes(config.recipe_out)
-    return Answer(result, flags, config, latest(sections, ITERATION), made_of=written)
+    return Studied(result, flags, config, latest(sections, ITERATION), made_of=written)
 
 
 def aim_of(config: OptimizeConfig) -> Any:
-    """Where to climb to and by what, from the flags. Raises UserError."""
+    """The target, the guard and the candidates of a climb, from the flags. Raises UserError."""
     from strobe.measure.guard import Guard
     from strobe.studies.optimize.aim import Aim
     from strobe.studies.optimize.candidates import Choice

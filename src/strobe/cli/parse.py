@@ -2,7 +2,8 @@
 
 draccus parses; this module takes out what draccus does not know (``--policy.path``, which LeRobot handles before it
 too, ``--policy.size``, ``--model.*``, repeated ``--variant``), checks every flag against the known ones so that a
-misspelt one is answered with the nearest, and turns whatever goes wrong into one line.
+misspelt one is answered with the nearest, checks numbers against their bounds (`bounds`), and turns whatever goes
+wrong into one line.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ from typing import Any, Literal
 import draccus
 from draccus.argparsing import ArgumentParser
 
+from strobe.cli.bounds import at_least, bound_of, check_bounds
 from strobe.errors import UserError, nearest
+
+# The flags that name a subject; they are taken out before draccus sees the rest.
+POLICY_NAMES = ("--policy.path", "--policy.type", "--policy.size")
+MODEL_NAMES = ("--model.path", "--model.type", "--model.size")
 
 
 @dataclass
 class PolicyFlags:
-    """The ``--policy.*`` flags: which policy, and what to override in its config (``--chunk_size=50`` …)."""
+    """The ``--policy.*`` flags: the policy's name, and overrides of its config's fields (``--chunk_size=50`` …)."""
 
     path: str | None = None
     type: str | None = None
@@ -36,13 +42,13 @@ class PolicyFlags:
 
 @dataclass
 class ModelFlags:
-    """The ``--model.*`` flags: which backbone of transformers, on what, and what to override in its config."""
+    """The ``--model.*`` flags: the backbone's name, its clips, and overrides of its config's fields."""
 
     path: str | None = None
     type: str | None = None
     size: str | None = None
-    img_size: int | None = None
-    num_frames: int | None = None
+    img_size: int | None = field(default=None, metadata=at_least(1))
+    num_frames: int | None = field(default=None, metadata=at_least(1))
     dtype: str | None = None
     predictor: bool = False
     overrides: list[str] = field(default_factory=list)
@@ -51,8 +57,10 @@ class ModelFlags:
 def split_subject(argv: Sequence[str]) -> tuple[PolicyFlags | ModelFlags, list[str]]:
     """Take the ``--policy.*`` or ``--model.*`` flags out of ``argv``; ``--x 1`` and ``--x=1`` are the same.
 
+    Nothing need be named: `require_subject` asks for that, once the other flags are checked.
+
     Raises:
-        UserError: nothing named, a policy and a model, two of one, an unknown size, a flag without a value.
+        UserError: a policy and a model, two of one, an unknown size, a flag without a value.
     """
     policy: list[tuple[str, str]] = []
     model: list[tuple[str, str]] = []
@@ -87,11 +95,6 @@ def _policy_flags(given: Iterable[tuple[str, str]]) -> PolicyFlags:
             flags.overrides.append(f"--{setting}={value}")
     if flags.path and flags.type:
         raise UserError("--policy.path and --policy.type exclude each other: a checkpoint knows its type")
-    if not flags.path and not flags.type:
-        raise UserError(
-            "which policy? --policy.path=FOLDER_OR_HUB_ID, or --policy.type=act for random weights; "
-            "or a backbone: --model.type=vjepa2"
-        )
     if flags.size not in ("full", "tiny"):
         raise UserError(f"--policy.size={flags.size}: 'full' or 'tiny'")
     return flags
@@ -103,9 +106,10 @@ def _model_flags(given: Iterable[tuple[str, str]]) -> ModelFlags:
         if setting in ("path", "type", "size", "dtype"):
             setattr(flags, setting, value)
         elif setting in ("img_size", "num_frames"):
-            if not value.isdecimal() or int(value) < 1:
-                raise UserError(f"--model.{setting}={value}: must be a whole number, at least 1")
-            setattr(flags, setting, int(value))
+            try:
+                setattr(flags, setting, int(value))
+            except ValueError:
+                raise UserError(f"--model.{setting}={value}: must be a whole number") from None
         elif setting == "predictor":
             if value.lower() not in ("true", "false"):
                 raise UserError(f"--model.predictor={value}: true or false")
@@ -114,13 +118,44 @@ def _model_flags(given: Iterable[tuple[str, str]]) -> ModelFlags:
             flags.overrides.append(f"--{setting}={value}")
     if flags.path and flags.type:
         raise UserError("--model.path and --model.type exclude each other: a model's folder knows its type")
-    if not flags.path and not flags.type:
-        raise UserError("which model? --model.type=vjepa2 for random weights, or --model.path=FOLDER_OR_HUB_ID")
+    check_bounds(flags, "model.")
     return flags
 
 
+def require_subject(flags: PolicyFlags | ModelFlags) -> None:
+    """Raises UserError where no policy or model is named, with the flag that a misspelt one resembles."""
+    if flags.path or flags.type:
+        return
+    model = isinstance(flags, ModelFlags)
+    prefix, offered = ("--model.", MODEL_NAMES) if model else ("--policy.", POLICY_NAMES)
+    for override in flags.overrides:
+        name = override.removeprefix("--").partition("=")[0]
+        # Without the prefix, which would make any two flags alike.
+        close = difflib.get_close_matches(name, [flag.removeprefix(prefix) for flag in offered], n=1, cutoff=0.6)
+        if close and (model or not _is_policy_field(name)):
+            raise UserError(f"unknown flag {prefix}{name}: did you mean {prefix}{close[0]}?")
+    if model:
+        raise UserError("which model? --model.type=vjepa2 for random weights, or --model.path=FOLDER_OR_HUB_ID")
+    raise UserError(
+        "which policy? --policy.path=FOLDER_OR_HUB_ID, or --policy.type=act for random weights; "
+        "or a backbone: --model.type=vjepa2"
+    )
+
+
+def _is_policy_field(name: str) -> bool:
+    """Whether some policy's config has a field ``name``, such as pi05's dtype, which resembles 'type'."""
+    from lerobot.configs.policies import PreTrainedConfig
+
+    from strobe.subjects.policies import known_types
+
+    return any(
+        name in {item.name for item in dataclasses.fields(PreTrainedConfig.get_choice_class(kind))}  # type: ignore[arg-type]
+        for kind in known_types()
+    )
+
+
 def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Strobe's flags, and what stands after ``--`` for LeRobot (None where there is no ``--``)."""
+    """Split into Strobe's flags and LeRobot's, which stand after ``--`` (None where there is no ``--``)."""
     arguments = list(argv)
     if "--" not in arguments:
         return arguments, None
@@ -177,7 +212,8 @@ def parse[C](config_class: type[C], argv: Sequence[str], *, extra: Iterable[str]
         extra: flags that were taken out before, offered when a misspelt one resembles them.
 
     Raises:
-        UserError: an unknown flag (with the nearest known one), a value of the wrong kind, a flag that is missing.
+        UserError: an unknown flag (with the nearest known one), a value of the wrong kind or outside its bound, a
+            flag that is missing.
     """
     arguments = []
     kinds = {f"--{item.name}": str(item.type) for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
@@ -189,7 +225,7 @@ def parse[C](config_class: type[C], argv: Sequence[str], *, extra: Iterable[str]
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors), _quiet_logging():
-            return draccus.parse(config_class, args=arguments)  # type: ignore[return-value]
+            config: C = draccus.parse(config_class, args=arguments)  # type: ignore[assignment]
     except SystemExit:
         lines = [line for line in errors.getvalue().splitlines() if "error:" in line]
         raise UserError(lines[-1].split("error:", 1)[1].strip() if lines else "wrong arguments") from None
@@ -197,6 +233,8 @@ def parse[C](config_class: type[C], argv: Sequence[str], *, extra: Iterable[str]
         raise
     except Exception as error:  # draccus and the configs' own checks raise many kinds, all of them the user's input
         raise UserError(one_line(error)) from None
+    check_bounds(config)
+    return config
 
 
 def check_flags(config_class: Any, names: Iterable[str], *, prefix: str = "", extra: Iterable[str] = ()) -> None:
@@ -220,7 +258,7 @@ def _options(config_class: Any) -> frozenset[str]:
 
 
 def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
-    """A command's docstring, then its own flags with their comments and defaults."""
+    """A command's docstring, then its own flags with their defaults, bounds and comments."""
     from draccus.wrappers.docstring import get_attribute_docstring
 
     lines = [doc.strip(), "", "Flags:"]
@@ -236,7 +274,9 @@ def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
         else:
             default = None
         plain = isinstance(default, str | int | float | bool | Path | list) and default not in ("", [])
-        lines.append(f"  --{item.name}{f' (default: {_shown(default)})' if plain else ''}")
+        bound = bound_of(item)
+        said_of = [f"default: {_shown(default)}"] * plain + [str(bound)] * (bound is not None)
+        lines.append(f"  --{item.name}{f' ({"; ".join(said_of)})' if said_of else ''}")
         lines += [f"      {line}" for line in said.splitlines() if line.strip()]
     return "\n".join(lines)
 

@@ -3,45 +3,23 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strobe.cli.flags import RunConfig
+from strobe.cli.live import Live
 from strobe.cli.parse import one_line
-from strobe.errors import UserError, nearest
+from strobe.cli.study import Studied
 
 if TYPE_CHECKING:
-    from strobe.cli.common import Answer, RunConfig
-    from strobe.cli.live import Live
     from strobe.studies.measuring import Options
     from strobe.subjects.subject import Phase, Subject
     from strobe.treatments.treatment import Variant
 
 SNAPSHOT = "memory_snapshot.pickle"
 
-# How each file is opened.
-VIEWERS = {
-    "_profile.json": "chrome://tracing, ui.perfetto.dev",
-    ".prof": "python -m pstats, snakeviz",
-    ".html": "a browser",
-    ".pickle": "pytorch.org/memory_viz",
-}
-
-
-def check_profilers(config: RunConfig) -> None:
-    """Raises UserError, before anything heavy is loaded."""
-    from strobe.studies.profilers.python_profile import TOOLS, require_tool
-
-    tool = config.python_profile
-    if tool is not None:
-        if tool not in TOOLS:
-            raise UserError(f"--python_profile={tool}: {nearest(tool, TOOLS)}")
-        require_tool(tool)
-    if config.profile_functions is not None and tool != "line":
-        raise UserError("--profile_functions names what --python_profile=line times")
-
 
 class Profilers:
-    """What the flags ask for, checked against the subject before it is measured. Raises UserError."""
+    """The profilers that the flags ask for, checked against the subject before it is measured. Raises UserError."""
 
     def __init__(self, subject: Subject, config: RunConfig, options: Options) -> None:
         from strobe.studies.profilers.operators import require_allocator
@@ -53,8 +31,8 @@ class Profilers:
         names = [name.strip() for name in (config.profile_functions or "").split(",") if name.strip()]
         self.functions = functions_of(subject, names) if config.python_profile == "line" else []
 
-    def look(self, answer: Answer, phase: Phase, variant: Variant, live: Live) -> Answer:
-        """Add to ``answer`` what the profilers see of its first measurement; Ctrl-C keeps what is there."""
+    def look(self, answer: Studied, phase: Phase, variant: Variant, live: Live) -> Studied:
+        """Add the profiles of the first measurement to ``answer``; Ctrl-C keeps those that are there."""
         result = answer.result
         if result.status != "complete":
             return answer
@@ -67,7 +45,7 @@ class Profilers:
             result.notes.append(f"the profilers failed: {type(error).__name__}: {one_line(error)}")
         return answer
 
-    def _look(self, answer: Answer, phase: Phase, variant: Variant, live: Live) -> None:
+    def _look(self, answer: Studied, phase: Phase, variant: Variant, live: Live) -> None:
         from strobe.studies.profilers.operators import memory_snapshot, operators_of
         from strobe.studies.profilers.python_profile import python_profile
 
@@ -98,16 +76,6 @@ class Profilers:
         if config.memory_snapshot:
             live.stage("recording allocations")
             answer.files[SNAPSHOT] = memory_snapshot(self.subject, phase, variant, self.options)
-
-
-def told(folder: Path, files: dict[str, bytes]) -> list[str]:
-    """A line for each file: where it is, and what opens it."""
-    lines = []
-    for name in files:
-        viewer = next((how for ending, how in VIEWERS.items() if name.endswith(ending)), None)
-        kind = "recipe " if name.endswith(".yaml") else "profile"
-        lines.append(f"{kind}  {folder / name}{f'  (open in {viewer})' if viewer else ''}")
-    return lines
 
 
 def _file_name(subject: str) -> str:

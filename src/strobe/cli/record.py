@@ -21,9 +21,10 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from strobe.cli.bounds import at_least
 from strobe.cli.parse import help_text, parse
 from strobe.errors import UserError, nearest
 
@@ -43,11 +44,11 @@ class RecordConfig:
     # (default: corner2,topview). Each becomes observation.images.<camera>.
     cameras: str | None = None
     # Episodes to record.
-    episodes: int = 3
+    episodes: int = field(default=3, metadata=at_least(1))
     # Frames in an episode (default: 40 of pusht, 80 of metaworld).
-    frames: int | None = None
+    frames: int | None = field(default=None, metadata=at_least(1))
     # Frames per second (default: 10 of pusht, 80 of metaworld).
-    fps: int | None = None
+    fps: int | None = field(default=None, metadata=at_least(1))
     # Height and width of the image in pixels, such as 96 (both) or 480x640 (metaworld).
     image: str = "480"
     # Seed of the episodes.
@@ -89,8 +90,6 @@ def record(config: RecordConfig) -> Path:
         raise UserError("--task and --cameras are MetaWorld's: add --env=metaworld")
     length, fps = config.length(), _DEFAULTS[config.env][1] if config.fps is None else config.fps
     height, width = _size(config.image)
-    if min(config.episodes, length, fps, height, width) < 1:
-        raise UserError("--episodes, --frames, --fps and --image must be at least 1")
     if config.root is None:
         raise UserError("where to? --root=FOLDER")
     with Progress(console=Console(stderr=True), transient=True) as bar:
@@ -106,7 +105,7 @@ def record(config: RecordConfig) -> Path:
 
 def _size(text: str) -> tuple[int, int]:
     height, _, width = text.lower().partition("x")
-    if not (height.isdecimal() and (width or height).isdecimal()):
+    if not (height.isdecimal() and (width or height).isdecimal() and int(height) * int(width or height) > 0):
         raise UserError(f"--image={text}: pixels, such as 96 or 480x640")
     return int(height), int(width or height)
 

@@ -10,25 +10,17 @@ Examples:
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from strobe.cli.arguments import Arguments
-from strobe.errors import UserError
+from strobe.cli.arguments import Arguments, levels
+from strobe.errors import UserError, in_words
 from strobe.report import console, html, markdown
 from strobe.report.document import Answer
 from strobe.results import store
-
-
-def levels(text: str) -> int:
-    """A depth of trees, from 1 up."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of levels, such as 2")
-    return int(text)
 
 
 def write(path: Path, text: str) -> None:
@@ -36,18 +28,11 @@ def write(path: Path, text: str) -> None:
     try:
         store.replace(path, text.encode())
     except OSError as error:
-        raise UserError(f"cannot write {path}: {os.strerror(error.errno or 0).lower()}") from None
-
-
-def page_flag(parser: argparse.ArgumentParser) -> None:
-    """``--output`` of the commands whose answer is not kept in a run's folder."""
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="also write a page there: .html, or .md for Markdown"
-    )
+        raise UserError(f"cannot write {path}: {in_words(error)}") from None
 
 
 def page_shape(path: Path | None) -> Callable[[Answer], str] | None:
-    """What renders a page of this name; None without one. Raises UserError for another ending."""
+    """The renderer for a page of this name; None without one. Raises UserError for another ending."""
     if path is None:
         return None
     shapes: dict[str, Callable[[Answer], str]] = {".html": html.render, ".htm": html.render, ".md": markdown.render}

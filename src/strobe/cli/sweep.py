@@ -40,13 +40,13 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.table import Table
 
+from strobe.cli.bounds import above, at_least
 from strobe.cli.live import CellsLive
 from strobe.cli.parse import help_text, pairs, parse
-from strobe.errors import UserError, nearest
+from strobe.errors import NotKeptError, UserError, in_words, nearest
 from strobe.measure.memory import available_bytes
-from strobe.results.sweep import Sweep
 from strobe.sweeps import grid
-from strobe.sweeps.execute import Job, Limits, Outcome
+from strobe.sweeps.execute import Job, Limits, Outcome, outcome_of
 from strobe.sweeps.grid import Cell, subject_of
 
 STUDIES = ("breakdown", "compare")  # command modules that have `read` and `study`
@@ -66,15 +66,15 @@ class SweepConfig:
     # The grid from a YAML file.
     file: Path | None = None
     # Times that every cell is run, each in a process of its own.
-    repeats: int = 1
+    repeats: int = field(default=1, metadata=at_least(1))
     # Name the best cell, e.g. 'throughput where memory_gib<8'; may be repeated.
     best: list[str] = field(default_factory=list)
     # List the cells and the time they will take, run nothing.
     dry_run: bool = False
     # Seconds that a cell may take.
-    timeout: float = 1800.0
+    timeout: float = field(default=1800.0, metadata=above(0))
     # Resident memory that a cell may take, in GiB (default: 90 % of what is free when the sweep starts).
-    memory_gib: float | None = None
+    memory_gib: float | None = field(default=None, metadata=above(0))
     # Run cells again that failed, crashed or were stopped by a limit.
     retry: bool = False
     # Run all cells again.
@@ -115,17 +115,21 @@ def run(argv: Sequence[str]) -> int:
         dry_run(study, config, cells, invalid, root)
         return 0
     with locked(root):
-        from strobe.cli.common import plain
+        from strobe.cli.keep import complete, keep_sweep, plain
         from strobe.sweeps.answer import answer
 
-        complete = launch(study, config, cells, invalid, root)
-        sweep = answer(study, cells, config.repeats, invalid, root, wishes)
-        sweep.status = "complete" if complete else "interrupted"
-        sweep.command = ["strobe", "sweep", *argv]
-        sweep.config = {"sweep": plain(config), "flags": list(cells[0].argv[: -len(cells[0].settings)])}
-        sweep.duration_s = round(time.monotonic() - started, 3)
+        ended, unkept = launch(study, config, cells, invalid, root)
+        sweep = answer(study, cells, config.repeats, invalid, root, wishes, unkept)
+        sweep.status = "complete" if ended else "interrupted"
+        asked = {"sweep": plain(config), "flags": list(cells[0].argv[: -len(cells[0].settings)])}
+        complete(sweep, ["sweep", *argv], started, asked)
         keep_sweep(sweep, root)
-    if not complete:
+    if unkept:
+        count, why = sum(len(cell.runs) for cell in sweep.cells), next(iter(unkept.values())).reason
+        raise NotKeptError(
+            f"{len(unkept)} of {count} runs are not in {root} ({why}): make room, then give the same command again"
+        )
+    if not ended:
         left = sum(run.status == "not run" for cell in sweep.cells for run in cell.runs)
         print(f"stopped with {left} runs left; go on with the same command:\n  {shlex.join(sweep.command)}")
         return 130
@@ -133,7 +137,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
-    """The study, the sweep's flags, and the cells. Raises UserError."""
+    """Read the study's name, the sweep's flags, and the cells. Raises UserError."""
     named, rest = (argv[0], argv[1:]) if not argv[0].startswith("--") else (None, argv)
     own, of_study = _split(rest)
     document: dict[str, Any] = {"study": None, "flags": [], "grid": {}, "cells": [], "sweep": []}
@@ -170,7 +174,7 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
 
 def refused(study: str, cells: Sequence[Cell]) -> dict[str, str]:
     """Cell key → why its flags are refused, found without running anything."""
-    from strobe.cli.common import check_values
+    from strobe.cli.flags import check_values
 
     command = importlib.import_module(f"strobe.cli.{study}")
     found = {}
@@ -183,14 +187,21 @@ def refused(study: str, cells: Sequence[Cell]) -> dict[str, str]:
     return found
 
 
-def launch(study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path) -> bool:
-    """Run what has not ended yet. Returns False where Ctrl-C stopped it."""
+def launch(
+    study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path
+) -> tuple[bool, dict[tuple[str, int], Outcome]]:
+    """Run the cells that have not ended yet.
+
+    Returns:
+        False where Ctrl-C stopped it; and the outcomes of runs that could not be kept, by cell key and repeat.
+    """
     from strobe.sweeps.table import ended, folder_of
 
     gib = config.memory_gib
     allowed = int(gib * 2**30) if gib is not None else int(0.9 * available_bytes())
     limits = Limits(config.timeout, allowed)
     jobs, known = [], []
+    unkept: dict[tuple[str, int], Outcome] = {}
     for cell, repeat in grid.in_blocks([c for c in cells if c.key not in invalid], config.repeats, config.order_seed):
         outcome = None if config.fresh else ended(root, cell, repeat)
         if outcome is not None and (outcome.status == "done" or not config.retry):
@@ -202,9 +213,11 @@ def launch(study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict
         try:
             for job, outcome in _launcher(config, jobs, live):
                 live.ended(job, outcome)
+                if outcome_of(job.folder) is None:
+                    unkept[job.key, job.repeat] = outcome
         except KeyboardInterrupt:
-            return False
-    return True
+            return False, unkept
+    return True, unkept
 
 
 def dry_run(study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path) -> None:
@@ -250,27 +263,17 @@ def _launcher(config: SweepConfig, jobs: Sequence[Job], live: CellsLive) -> Iter
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Make the sweep's folder and have it alone. Raises UserError where another sweep has it."""
-    root.mkdir(parents=True, exist_ok=True)
+    """Make the sweep's folder and have it alone. Raises UserError where another sweep has it, or it cannot be made."""
     lock = FileLock(root / ".lock", timeout=0)
     try:
+        root.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
         raise UserError(f"another sweep is running in {root}: wait for it, or name another --sweep_dir") from None
+    except OSError as error:
+        raise UserError(f"cannot use {root}: {in_words(error)}; name another folder with --sweep_dir") from None
     with lock:
         yield
-
-
-def keep_sweep(sweep: Sweep, root: Path) -> None:
-    """Write the sweep's answer and its report, and show it."""
-    from strobe.cli.common import show
-    from strobe.report import html
-    from strobe.results import store
-
-    store.save(sweep, root)
-    store.replace(root / store.REPORT, html.render(sweep).encode())
-    show(sweep)
-    print(f"\nreport   {root / store.REPORT}\ncells    {root / 'cells'}")
 
 
 def _wishes(config: SweepConfig, cells: Sequence[Cell]) -> list[Any]:
@@ -294,11 +297,6 @@ def _split(argv: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]
 def _check(config: SweepConfig) -> None:
     if config.launcher not in ("local", "ray"):
         raise UserError(f"--launcher={config.launcher}: {nearest(config.launcher, ('local', 'ray'))}")
-    if config.repeats < 1:
-        raise UserError(f"--repeats={config.repeats}: must be at least 1")
-    for name, value in (("timeout", config.timeout), ("memory_gib", config.memory_gib)):
-        if value is not None and not value > 0:
-            raise UserError(f"--{name}={value}: must be above 0")
     if config.ray.address is not None and config.launcher != "ray":
         raise UserError("--ray.address needs --launcher=ray")
 

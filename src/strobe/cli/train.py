@@ -22,7 +22,6 @@ A hundred steps say most of it. With --python_profile the profiler slows every s
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.advice.thresholds import Thresholds
+from strobe.cli.bounds import at_least
 from strobe.cli.parse import help_text, parse, refuse_recipe, split_lerobot
 from strobe.errors import UserError, nearest
 
@@ -40,11 +40,11 @@ TOOLS = ("cprofile", "pyinstrument")
 @dataclass
 class TrainConfig:
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
-    depth: int = 1
+    depth: int = field(default=1, metadata=at_least(1))
     # Steps that are recorded; after them the run goes on without Strobe.
-    record_steps: int = 1000
+    record_steps: int = field(default=1000, metadata=at_least(2))
     # Steps of the training that is planned, for its hours (default: lerobot-train's own default).
-    planned_steps: int = 100_000
+    planned_steps: int = field(default=100_000, metadata=at_least(1))
     # Synchronise the device around every part: true host time per part, nothing overlaps, a slower whole.
     serialised: bool = False
     # Run the training under a profiler of Python: cprofile or pyinstrument. It does not see the workers.
@@ -108,20 +108,14 @@ def _keep(
     started: float,
     files: dict[str, bytes],
 ) -> None:
-    from strobe.advice import advise
-    from strobe.cli.common import keep_run, latest, plain
+    from strobe.cli.keep import complete, keep, latest, plain, trace_of
     from strobe.subjects.subject import ITERATION
-    from strobe.timeline.trace import chrome_trace
 
-    result = trained.result
-    result.duration_s = round(time.monotonic() - started, 3)
-    result.command = ["strobe", *argv]
-    result.config = {"train": plain(config), "lerobot-train": list(theirs)}
-    result.findings = advise(result, config.thresholds)
-    trace = chrome_trace(latest(trained.sections, ITERATION), metadata={"command": shlex.join(result.command)})
+    asked = {"train": plain(config), "lerobot-train": list(theirs)}
+    complete(trained.result, argv, started, asked, config.thresholds)
     sys.stderr.flush()
     print()
-    keep_run(result, config.output_dir, trace, files)
+    keep(trained.result, config.output_dir, trace_of(trained.result, latest(trained.sections, ITERATION)), files)
 
 
 class _Profiler:
@@ -158,8 +152,5 @@ class _Profiler:
 
 
 def _check(config: TrainConfig) -> None:
-    for name, least in (("depth", 1), ("record_steps", 2), ("planned_steps", 1)):
-        if getattr(config, name) < least:
-            raise UserError(f"--{name}={getattr(config, name)}: must be at least {least}")
     if config.python_profile is not None and config.python_profile not in TOOLS:
         raise UserError(f"--python_profile={config.python_profile}: {nearest(config.python_profile, TOOLS)}")

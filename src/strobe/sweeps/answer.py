@@ -11,6 +11,7 @@ from strobe.results.machine import Machine
 from strobe.results.sweep import Best, Cell, Sweep
 from strobe.sweeps import grid
 from strobe.sweeps.best import Wish, best
+from strobe.sweeps.execute import Outcome
 from strobe.sweeps.scaling import scalings
 from strobe.sweeps.table import Found, collect, common_findings, tabulate, unlike
 
@@ -22,9 +23,15 @@ def answer(
     invalid: Mapping[str, str],
     root: Path,
     wishes: Sequence[Wish] = (),
+    unkept: Mapping[tuple[str, int], Outcome] | None = None,
 ) -> Sweep:
-    """Everything that the cells under ``root`` say so far; those that have not run are rows as well."""
+    """Everything that the cells under ``root`` say so far; those that have not run are rows as well.
+
+    Args:
+        unkept: outcomes of runs that left no folder, by cell key and repeat.
+    """
     found = collect(root, cells, repeats)
+    found |= {place: (outcome, None) for place, outcome in (unkept or {}).items()}
     rows, machines = tabulate(cells, repeats, found, invalid)
     axes = grid.axes_of(cells)
     sweep = Sweep(

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_words
 from strobe.measure.memory import available_bytes
 from strobe.results import store
 from strobe.sweeps.execute import LOG, OUTCOME, Job, Limits, Outcome, execute, write_outcome
@@ -104,7 +104,8 @@ class _Runner:
         with tempfile.TemporaryDirectory(prefix="strobe-cell-", ignore_cleanup_errors=True) as folder:
             here = dataclasses.replace(job, folder=Path(folder) / "cell", limits=limits)
             outcome = execute(here, node=node)
-            return outcome, {file.name: file.read_bytes() for file in here.folder.iterdir() if file.is_file()}
+            left = here.folder.iterdir() if here.folder.is_dir() else ()  # no folder: it could not be kept
+            return outcome, {file.name: file.read_bytes() for file in left if file.is_file()}
 
 
 class _Fleet:
@@ -208,9 +209,7 @@ def _run(ray: Any, fleet: _Fleet, jobs: Sequence[Job], watch: Watch) -> Iterator
             else:
                 worker.ready = True
                 if job is not None:
-                    outcome, files = answer
-                    _bring_home(job.folder, outcome, files)
-                    ended = job, outcome
+                    ended = job, _bring_home(job.folder, *answer)
         for worker in fleet.free()[: len(waiting)]:  # before the caller takes its time over what has ended
             job = waiting.popleft()
             watch.began(job, worker.node)
@@ -263,14 +262,24 @@ def _line(error: Exception) -> str:
     return (lines[-1] if lines else type(error).__name__)[:300]
 
 
-def _bring_home(folder: Path, outcome: Outcome, files: dict[str, bytes]) -> None:
-    """Write a cell's files; the outcome last, since a folder that has one is finished."""
+def _bring_home(folder: Path, outcome: Outcome, files: dict[str, bytes]) -> Outcome:
+    """Write a cell's files; the outcome last, since a folder that has one is finished.
+
+    Returns the outcome. Where the files could not be kept, there or here, it says so and there is no folder.
+    """
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for name, content in files.items():
-        if name != OUTCOME:
-            store.replace(folder / name, content)
-    write_outcome(folder, outcome)
+    if OUTCOME not in files:
+        return outcome
+    try:
+        folder.mkdir(parents=True)
+        for name, content in files.items():
+            if name != OUTCOME:
+                store.replace(folder / name, content)
+        write_outcome(folder, outcome)
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        return outcome.model_copy(update={"status": "crashed", "reason": f"not kept: {in_words(error)}"})
+    return outcome
 
 
 def _given_up(job: Job, losses: list[str], worker: _Worker) -> Outcome:
@@ -281,8 +290,7 @@ def _given_up(job: Job, losses: list[str], worker: _Worker) -> Outcome:
         duration_s=round((datetime.now(UTC) - worker.since).total_seconds(), 3),
         node=worker.node,
     )
-    _bring_home(job.folder, outcome, {LOG: "\n".join(losses).encode()})
-    return outcome
+    return _bring_home(job.folder, outcome, {LOG: "\n".join(losses).encode(), OUTCOME: b""})
 
 
 def _devices(node: dict[str, Any]) -> list[dict[str, float]]:

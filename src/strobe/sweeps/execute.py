@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
+from strobe.errors import in_words
 from strobe.results import store
 from strobe.results.data import Data, Finite
 from strobe.results.sweep import Status
@@ -29,6 +30,7 @@ from strobe.results.sweep import Status
 OUTCOME = "outcome.json"
 LOG = "log.txt"
 CELL = "strobe.cli.cell"
+NOT_KEPT = 74  # exit code of a cell that could not write its files
 DRIVER = "STROBE_SWEEP_DRIVER"  # the process whose death ends the cell, for the cell to watch
 _LOOK_EVERY_S = 0.25
 
@@ -57,7 +59,7 @@ class Job:
 
 
 class Outcome(Data):
-    """What became of one execution."""
+    """How one execution ended."""
 
     status: Status
     reason: str = ""
@@ -67,7 +69,7 @@ class Outcome(Data):
 
 
 def outcome_of(folder: Path) -> Outcome | None:
-    """What became of the execution in ``folder``; None where it has not ended."""
+    """The outcome of the execution in ``folder``; None where it has not ended, or could not be kept."""
     try:
         return Outcome.model_validate_json((folder / OUTCOME).read_bytes())
     except (OSError, ValidationError):
@@ -82,11 +84,23 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
 def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = "") -> Outcome:
     """Run ``job`` to its end. ``look`` is told, a few times a second, the last thing that the cell said.
 
-    An exception from ``look``, or Ctrl-C, ends the cell; one that had no outcome yet leaves no trace.
+    An exception from ``look``, or Ctrl-C, ends the cell; one that had no outcome yet leaves no trace. Nor does one
+    whose files cannot be written, as on a full disk: the outcome that is returned says so, and the folder is gone, so
+    that the same sweep runs it again.
     """
-    shutil.rmtree(job.folder, ignore_errors=True)
-    job.folder.mkdir(parents=True)
     started, clock = datetime.now(UTC), time.monotonic()
+
+    def unkept(why: str) -> Outcome:
+        shutil.rmtree(job.folder, ignore_errors=True)
+        duration = round(time.monotonic() - clock, 3)
+        return Outcome(status="crashed", reason=f"not kept: {why}", started=started, duration_s=duration, node=node)
+
+    shutil.rmtree(job.folder, ignore_errors=True)
+    try:
+        job.folder.mkdir(parents=True)
+        (job.folder / LOG).write_bytes(b"\n" * 4096)  # a disk that is full is found before the cell has run, not after
+    except OSError as error:
+        return unkept(in_words(error))
     command = [sys.executable, "-m", job.module, str(job.folder.absolute()), job.study, *job.argv]
     environment = {**os.environ, **job.environment, DRIVER: str(os.getpid())}
     stopped: tuple[Status, str] | None = None
@@ -113,12 +127,17 @@ def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = 
             raise
         _kill(process)
     found = outcome_of(job.folder)
+    if found is None and process.returncode == NOT_KEPT:
+        return unkept(last_line(job.folder / LOG)[:300] or "its files could not be written")
     duration = round(time.monotonic() - clock, 3)
     if found is None or stopped is not None:
         status, reason = stopped or _died(process.returncode, job.folder / LOG)
         found = Outcome(status=status, reason=reason, started=started, duration_s=duration)
     found = found.model_copy(update={"started": started, "duration_s": duration, "node": node})
-    write_outcome(job.folder, found)
+    try:
+        write_outcome(job.folder, found)
+    except OSError as error:
+        return unkept(in_words(error))
     return found
 
 

@@ -1,0 +1,216 @@
+"""The flags that the measuring commands share: RunConfig, its reading, and its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lerobot.configs.default import DatasetConfig
+from lerobot.envs.configs import EnvConfig
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+
+from strobe.advice import Thresholds
+from strobe.cli.bounds import above, at_least
+from strobe.cli.parse import (
+    MODEL_NAMES,
+    POLICY_NAMES,
+    ModelFlags,
+    PolicyFlags,
+    check_flags,
+    parse,
+    policy_type,
+    require_subject,
+    split_subject,
+)
+from strobe.errors import UserError, nearest
+
+SubjectFlags = PolicyFlags | ModelFlags
+DTYPES = ("float32", "bfloat16", "float16")  # a model's
+
+
+@dataclass
+class InputFlags:
+    # A video file, decoded as LeRobot decodes; decoding is part of what is measured.
+    video: Path | None = None
+
+
+@dataclass
+class RunConfig:
+    # Frames of a LeRobotDataset as inputs: --dataset.root=FOLDER (or --dataset.repo_id=ID from the Hub or its cache).
+    dataset: DatasetConfig | None = None
+    # Observations of an environment as inputs: --env.type=pusht, metaworld, libero …
+    env: EnvConfig | None = None
+    # Clips of a video file as inputs of a model, decoded in every iteration: --input.video=FILE
+    input: InputFlags = field(default_factory=InputFlags)
+    # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
+    rename_map: dict[str, str] = field(default_factory=dict)
+    # Real-Time Chunking, as in lerobot-rollout: --rtc.execution_horizon=20, --rtc.max_guidance_weight=10 …
+    rtc: RTCConfig | None = None
+    # RTC: control ticks from the observation to the first action of the chunk that is executed.
+    inference_delay: int = field(default=4, metadata=at_least(0))
+    # A file of treatments to put on the policy or model in inference, as written by hand or by `strobe optimize`.
+    recipe: Path | None = None
+    # How many times each thing is run; by default, until its interval is narrow enough (see --interval).
+    iterations: int | None = field(default=None, metadata=at_least(1))
+    # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit).
+    seconds: float | None = field(default=None, metadata=above(0))
+    # Stop once the 95 % interval's half-width is below this fraction of the median.
+    interval: float = field(default=0.01, metadata=above(0))
+    # 1: the anatomy's parts; 2: their blocks and the processors' steps; 3: the inside of blocks. A model's blocks are
+    # its parts, so there 2 is the inside of blocks.
+    depth: int = field(default=1, metadata=at_least(1))
+    # Samples in a training batch (default: 8; a policy's inference is always one observation), or a model's clips at
+    # once (default: 1).
+    batch_size: int | None = field(default=None, metadata=at_least(1))
+    # Height and width of synthetic cameras' images, before any preprocessing, e.g. 240x320 (default: 480x640).
+    image_size: str | None = None
+    # Number of synthetic cameras (default: 2).
+    cameras: int | None = field(default=None, metadata=at_least(1))
+    # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
+    device: str | None = None
+    # torch's threads on the CPU; by default as torch chooses.
+    threads: int | None = field(default=None, metadata=at_least(1))
+    # Seed of weights, inputs and noise.
+    seed: int = 0
+    # Synchronise the device around every part: true host time per part, nothing overlaps, a slower whole.
+    serialised: bool = False
+    # Leave out the pass that counts FLOP and memory, and the measuring of this machine's ceiling.
+    skip_counting: bool = False
+    # One more iteration under torch.profiler: top operators and kernels, gaps, and all of them in the trace.
+    operators: bool = False
+    # Leave out what --operators asks for.
+    skip_detailed: bool = False
+    # More iterations under a profiler of Python: cprofile, pyinstrument or line (line_profiler).
+    python_profile: str | None = None
+    # What --python_profile=line times: module:function, module:Class.method or module:Class, separated by commas
+    # (default: the methods of the policy's own classes).
+    profile_functions: str | None = None
+    # Keep every allocation of one more iteration with its stack, for pytorch.org/memory_viz (CUDA only).
+    memory_snapshot: bool = False
+    # Where run folders go.
+    output_dir: Path = Path("runs")
+    # Limits at which findings fire, e.g. --thresholds.backbone_dominates=0.7
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+    @property
+    def plays(self) -> bool:
+        """Whether --env is where episodes are played: then the inputs may come from --dataset all the same."""
+        return False
+
+
+def read_flags[C: RunConfig](
+    config_class: type[C], argv: Sequence[str], extra: Sequence[str] = ()
+) -> tuple[SubjectFlags, C]:
+    """Parse a measuring command's flags. Raises UserError, before anything heavy is loaded."""
+    flags, rest = split_subject(argv)
+    names = [argument.split("=", 1)[0] for argument in rest]
+    if "--dataset.root" in names and "--dataset.repo_id" not in names:
+        root = next(argument.split("=", 1)[1] for argument in rest if argument.startswith("--dataset.root="))
+        rest.append(f"--dataset.repo_id=local/{Path(root).name}")
+    config = parse(config_class, rest, extra=[*extra, *POLICY_NAMES, *MODEL_NAMES])
+    require_subject(flags)
+    if isinstance(flags, ModelFlags):
+        _check_model(flags, config)
+    else:
+        _check_policy(flags, config)
+    if config.dataset is not None and config.env is not None and not config.plays:
+        raise UserError("inputs come from --dataset or from --env, not both")
+    if config.image_size is not None:
+        size_of(config.image_size)
+    if (config.image_size or config.cameras) and (config.dataset or config.env):
+        raise UserError("--image_size and --cameras shape synthetic inputs; a dataset or an environment has its own")
+    if config.batch_size is None and isinstance(flags, ModelFlags):
+        config.batch_size = 1
+    _check_profilers(config)
+    return flags, config
+
+
+def _check_policy(flags: PolicyFlags, config: RunConfig) -> None:
+    """Raises UserError for what is no policy, a field that its config does not have, or a model's input."""
+    if config.input.video is not None:
+        raise UserError("--input.video is for models (--model.type, --model.path); a policy takes --dataset or --env")
+    if flags.type is not None:
+        from lerobot.configs.policies import PreTrainedConfig
+
+        known = PreTrainedConfig.get_choice_class(policy_type(flags.type))
+        check_flags(known, [o.split("=", 1)[0] for o in flags.overrides], prefix="policy.", extra=POLICY_NAMES)
+    if config.device is not None and not any(o.startswith("--device=") for o in flags.overrides):
+        flags.overrides.append(f"--device={config.device}")
+
+
+def _check_model(flags: ModelFlags, config: RunConfig) -> None:
+    """Raises UserError for flags that mean nothing to a backbone, or that its config refuses."""
+    unfit = {"env": config.env, "rtc": config.rtc, "rename_map": config.rename_map, "cameras": config.cameras}
+    for name, value in unfit.items():
+        if value:
+            raise UserError(f"--{name} is for policies; a model takes clips: --input.video, --dataset, or synthetic")
+    if config.input.video is not None and config.dataset is not None:
+        raise UserError("clips come from --input.video or from --dataset, not both")
+    if config.input.video is not None and config.image_size is not None:
+        raise UserError("--image_size shapes synthetic frames; a video has its own")
+    if flags.dtype is not None and flags.dtype not in DTYPES:
+        raise UserError(f"--model.dtype={flags.dtype}: {nearest(flags.dtype, DTYPES)}")
+    if flags.type is not None:
+        check_values(flags)
+
+
+def _check_profilers(config: RunConfig) -> None:
+    """Raises UserError for a profiler that is unknown or not installed, or functions that nothing times."""
+    from strobe.studies.profilers.python_profile import TOOLS, require_tool
+
+    tool = config.python_profile
+    if tool is not None:
+        if tool not in TOOLS:
+            raise UserError(f"--python_profile={tool}: {nearest(tool, TOOLS)}")
+        require_tool(tool)
+    if config.profile_functions is not None and tool != "line":
+        raise UserError("--profile_functions names what --python_profile=line times")
+
+
+def check_phases(flags: SubjectFlags, phases: Sequence[str]) -> None:
+    """Raises UserError where a model is to be trained: it has no loss of its own."""
+    for phase in phases:
+        if isinstance(flags, ModelFlags) and phase != "inference":
+            raise UserError(f"a model without a policy has no loss: inference only, not '{phase}'")
+
+
+def check_recipe(flags: SubjectFlags, path: Path | None, phases: Sequence[str]) -> None:
+    """Raises UserError for a recipe that cannot be read, is for another type, or is to be trained with."""
+    if path is None:
+        return
+    from strobe.treatments.recipe import load, require_kind
+
+    for phase in phases:
+        if phase != "inference":
+            raise UserError(f"a recipe is about inference, not '{phase}': leave out {path.name}, or that phase")
+    recipe = load(path)
+    if flags.type is not None:
+        require_kind(flags.type, recipe, path.name)
+
+
+def check_values(flags: SubjectFlags) -> None:
+    """Build the subject's config, which checks the values of its overrides. Raises UserError."""
+    from strobe.subjects import models, policies
+
+    if isinstance(flags, ModelFlags):
+        models.config_of(
+            path=flags.path,
+            kind=flags.type,
+            size=flags.size,
+            img_size=flags.img_size,
+            num_frames=flags.num_frames,
+            overrides=flags.overrides,
+        )
+    elif flags.type is not None:
+        policies.config_from_type(flags.type, flags.overrides)
+    else:
+        policies.config_from_path(flags.path or "", flags.overrides)
+
+
+def size_of(text: str) -> tuple[int, int]:
+    """Height and width in pixels from ``'240x320'``. Raises UserError."""
+    height, times, width = text.lower().partition("x")
+    if not (times and height.isdecimal() and width.isdecimal() and int(height) > 0 and int(width) > 0):
+        raise UserError(f"--image_size={text}: write HEIGHTxWIDTH, such as 240x320")
+    return int(height), int(width)

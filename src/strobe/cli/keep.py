@@ -1,0 +1,211 @@
+"""Keep a finished answer: complete it, show it, write its folder, say where it is.
+
+Every command that keeps a run ends here. The answer goes to the screen before anything is written, so a full disk
+costs the folder and not the answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import shlex
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from strobe.advice import Thresholds, advise
+from strobe.advice.dataloader import advise_loading
+from strobe.errors import NotKeptError, in_words
+from strobe.report import console as console_report
+from strobe.report import html
+from strobe.results import store
+from strobe.results.answer import Result
+from strobe.results.dataloader import Dataloader
+from strobe.results.finding import Finding
+from strobe.results.sweep import Sweep
+
+if TYPE_CHECKING:  # the timeline brings torch, and what is kept may have none
+    from strobe.timeline.timeline import Section
+
+Keepable = Result | Sweep | Dataloader
+
+TRACED = 20  # iterations of each variant that go into the trace
+
+# The end of a file's name → what opens it.
+VIEWERS = {
+    "_profile.json": "chrome://tracing, ui.perfetto.dev",
+    ".prof": "python -m pstats, snakeviz",
+    ".html": "a browser",
+    ".pickle": "pytorch.org/memory_viz",
+}
+
+
+def complete(
+    answer: Keepable,
+    argv: Sequence[str],
+    started: float,
+    config: dict[str, Any],
+    thresholds: Thresholds | None = None,
+) -> None:
+    """Write into ``answer`` how it came about, and draw its findings.
+
+    Args:
+        argv: the command and its flags, without 'strobe'.
+        started: `time.monotonic` at the command's start, in seconds.
+        config: the command's config as JSON data.
+        thresholds: None where the study has drawn its findings itself.
+    """
+    answer.duration_s = round(time.monotonic() - started, 3)
+    answer.command = ["strobe", *argv]
+    answer.config = config
+    if thresholds is not None:
+        answer.findings = _findings(answer, thresholds)
+
+
+def trace_of(
+    answer: Result, sections: Sequence[Section], profiled: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """The trace of a completed answer, from its sections and torch.profiler's events."""
+    from strobe.timeline.trace import chrome_trace
+
+    return chrome_trace(sections, profiled=profiled, metadata={"command": shlex.join(answer.command)})
+
+
+def latest(sections: Sequence[Section], root: str) -> list[Section]:
+    """The sections of the last ``TRACED`` top-level ``root`` sections, so that a trace stays small enough to open."""
+    starts = [section.start_ns for section in sections if section.path == (root,)]
+    if len(starts) <= TRACED:
+        return list(sections)
+    begin = sorted(starts)[-TRACED]
+    return [section for section in sections if section.start_ns >= begin]
+
+
+def keep(
+    answer: Keepable,
+    root: Path,
+    trace: dict[str, Any] | None = None,
+    files: Mapping[str, bytes] | None = None,
+) -> Path:
+    """Show a completed answer and keep it in a new folder below ``root``. Returns the folder.
+
+    Args:
+        files: name → content of what else belongs into the folder.
+
+    Raises:
+        NotKeptError: the folder, or its page, could not be written.
+    """
+    try:
+        show(answer)
+    finally:  # a reader that is gone (`| head`) must not cost the run
+        folder = write_run(answer, root, trace, files)
+    print(f"\nreport   {folder / store.REPORT}")
+    if trace is not None:
+        print(f"trace    {folder / store.TRACE}  (open in ui.perfetto.dev)")
+    for name in files or {}:
+        print(_line(folder / name))
+    return folder
+
+
+def write_run(
+    answer: Keepable,
+    root: Path,
+    trace: dict[str, Any] | None = None,
+    files: Mapping[str, bytes] | None = None,
+) -> Path:
+    """Write an answer, its page and its files into a new folder below ``root``. Returns the folder.
+
+    Raises:
+        NotKeptError: the data could not be written whole, and no folder is left; or the page alone could not.
+    """
+    folder = root
+    try:
+        folder = store.new_run(root, answer.study, _about(answer))
+        store.save(answer, folder, trace, files)
+    except OSError as error:
+        if folder != root:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise _not_kept(answer, folder, error) from None
+    _write_page(answer, folder)
+    return folder
+
+
+def keep_sweep(sweep: Sweep, root: Path) -> None:
+    """Show a completed sweep and keep it in ``root``, beside its cells.
+
+    Raises:
+        NotKeptError: the answer, or its page, could not be written. What was there before stays.
+    """
+    try:
+        show(sweep)
+    finally:
+        try:
+            store.save(sweep, root)
+        except OSError as error:
+            raise _not_kept(sweep, root, error) from None
+        _write_page(sweep, root)
+    print(f"\nreport   {root / store.REPORT}\ncells    {root / 'cells'}")
+
+
+def show(answer: Any) -> None:
+    """Print an answer, or whatever else the console's report renders."""
+    console = Console()
+    if not console.is_terminal:  # a file has no width, and tables read better at this one than at rich's 80
+        console = Console(width=120)
+    console_report.render(answer, console)
+
+
+def _findings(answer: Keepable, thresholds: Thresholds) -> list[Finding]:
+    if isinstance(answer, Dataloader):
+        return advise_loading(answer, thresholds)
+    return advise(answer, thresholds) if isinstance(answer, Result) else answer.findings
+
+
+def _page(answer: Keepable) -> str:
+    return html.render(answer)
+
+
+def _about(answer: Keepable) -> str:
+    """The name of the answer's subject, for its folder."""
+    if isinstance(answer, Result):
+        return answer.subject.name
+    return answer.policy if isinstance(answer, Dataloader) else answer.of
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """A config as JSON data."""
+    return json.loads(json.dumps(dataclasses.asdict(config), default=str))
+
+
+def _write_page(answer: Keepable, folder: Path) -> None:
+    """Write the page of an answer that is kept in ``folder``. Raises NotKeptError."""
+    page = _page(answer).encode()
+    try:
+        store.replace(folder / store.REPORT, page)
+    except OSError as error:
+        free = "free some, then " if _is_full(error) else ""
+        raise NotKeptError(
+            f"cannot write {folder / store.REPORT}: {in_words(error)}; the numbers are kept: "
+            f"{free}`strobe report {folder}` writes the page"
+        ) from None
+
+
+def _not_kept(answer: Keepable, folder: Path, error: OSError) -> NotKeptError:
+    what, flag = ("sweep", "--sweep_dir") if isinstance(answer, Sweep) else ("run", "--output_dir")
+    free = "free some or " if _is_full(error) else ""
+    return NotKeptError(f"cannot keep the {what} in {folder}: {in_words(error)}; {free}name another folder with {flag}")
+
+
+def _is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _line(file: Path) -> str:
+    """The closing line for a file of a run: where it is, and what opens it."""
+    viewer = next((how for ending, how in VIEWERS.items() if file.name.endswith(ending)), None)
+    kind = "recipe " if file.suffix == ".yaml" else "profile"
+    return f"{kind}  {file}{f'  (open in {viewer})' if viewer else ''}"

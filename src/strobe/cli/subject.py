@@ -1,0 +1,78 @@
+"""From flags to what is measured and how: the policy or model with its inputs, its recipe, the options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from strobe.cli.flags import RunConfig, SubjectFlags, size_of
+from strobe.cli.live import Live
+from strobe.cli.parse import ModelFlags
+from strobe.measure.sampling import Budget
+from strobe.studies.measuring import Options
+from strobe.subjects.subject import Subject
+
+NO_LIMIT_S = 1e9
+
+
+def load_subject(flags: SubjectFlags, config: RunConfig, live: Live) -> Subject:
+    """Build or load the policy or the model, with inputs. Raises UserError."""
+    import torch
+
+    from strobe.subjects import loading
+
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    live.stage(f"loading {flags.path or flags.type}")
+    image_size = size_of(config.image_size) if config.image_size else None
+    if isinstance(flags, ModelFlags):
+        return loading.load_model(
+            path=flags.path,
+            kind=flags.type,
+            size=flags.size,
+            img_size=flags.img_size,
+            num_frames=flags.num_frames,
+            dtype=flags.dtype,
+            predictor=flags.predictor,
+            overrides=flags.overrides,
+            device=config.device,
+            video=config.input.video,
+            dataset=config.dataset,
+            image_size=image_size,
+            seed=config.seed,
+        )
+    return loading.load_subject(
+        path=flags.path,
+        policy_type=flags.type,
+        size=flags.size,
+        overrides=flags.overrides,
+        dataset=config.dataset,
+        env=config.env,
+        image_size=image_size,
+        cameras=config.cameras,
+        seed=config.seed,
+        rename=config.rename_map or None,
+    )
+
+
+def options_of(config: RunConfig) -> Options:
+    """The options of measuring, from the flags."""
+    seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
+    budget = Budget(iterations=config.iterations, seconds=seconds, precision=config.interval)
+    return Options(
+        budget=budget,
+        depth=config.depth,
+        batch_size=config.batch_size or 8,
+        serialised=config.serialised,
+        counted=not config.skip_counting,
+    )
+
+
+def recipe_notes(path: Path | None) -> list[str]:
+    """Notes on the recipe at ``path``: its treatments, and versions that differ from those it was made with."""
+    if path is None:
+        return []
+    from strobe.treatments.catalogue import told
+    from strobe.treatments.recipe import differences, load
+
+    recipe = load(path)
+    return [f"recipe {path.name}: {'; '.join(map(told, recipe.treatments))}", *differences(recipe, path.name)]

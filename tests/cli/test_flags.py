@@ -1,0 +1,145 @@
+"""Flags: their bounds, wherever they are declared, and the nearest one for a misspelt one."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import strobe.cli
+from strobe.cli.batch import BatchConfig
+from strobe.cli.bounds import above, at_least, between, check_bounds
+from strobe.cli.breakdown import BreakdownConfig, read
+from strobe.cli.dataloader import DataloaderConfig
+from strobe.cli.optimize import OptimizeConfig
+from strobe.cli.parse import help_text, parse, split_subject
+from strobe.cli.record import RecordConfig
+from strobe.cli.sweep import SweepConfig
+from strobe.cli.train import TrainConfig
+from strobe.errors import UserError
+
+
+@dataclass
+class Inner:
+    # How often.
+    times: int = field(default=0, metadata=at_least(0))
+
+
+@dataclass
+class Config:
+    # How deep it goes.
+    depth: int = field(default=1, metadata=at_least(1))
+    # How long it takes.
+    seconds: float | None = field(default=None, metadata=above(0))
+    # How fast it is.
+    rate: float = field(default=5.0, metadata=above(0, finite=True))
+    # Which part of it.
+    within: float = field(default=0.1, metadata=between(0, 1))
+    # Anything.
+    seed: int = 0
+    inner: Inner = field(default_factory=Inner)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("--depth=0", "--depth=0: must be at least 1"),
+        ("--seconds=0", "--seconds=0.0: must be above 0"),
+        ("--seconds=.nan", "--seconds=nan: must be above 0"),
+        ("--rate=-2", "--rate=-2.0: must be above 0"),
+        ("--rate=.inf", "--rate=inf: must be a finite number"),
+        ("--within=1", "--within=1.0: must be between 0 and 1"),
+        ("--inner.times=-1", "--inner.times=-1: must be 0 or more"),
+    ],
+)
+def test_a_number_outside_its_bound_is_refused(argv: str, says: str):
+    with pytest.raises(UserError) as told:
+        parse(Config, [argv])
+    assert str(told.value) == says
+
+
+def test_numbers_within_their_bounds_pass():
+    config = parse(Config, ["--depth=1", "--seconds=.inf", "--within=0.5", "--seed=-3", "--inner.times=0"])
+    assert (config.depth, config.seconds, config.within, config.seed) == (1, float("inf"), 0.5, -3)
+    check_bounds(Config())
+
+
+def test_help_shows_default_bound_and_comment():
+    lines = help_text("Doc.", Config).splitlines()
+    assert lines[lines.index("  --depth (default: 1; at least 1)") + 1] == "      How deep it goes."
+    assert lines[lines.index("  --seconds (above 0)") + 1] == "      How long it takes."
+    assert "  --within (default: 0.1; between 0 and 1)" in lines
+    assert "  --seed (default: 0)" in lines
+
+
+@pytest.mark.parametrize(
+    ("config", "argv"),
+    [
+        *[(BreakdownConfig, f"--{name}=0") for name in ("iterations", "depth", "batch_size", "threads", "cameras")],
+        *[(BreakdownConfig, argv) for argv in ("--inference_delay=-1", "--seconds=0", "--interval=0")],
+        *[
+            (OptimizeConfig, argv)
+            for argv in ("--target_hz=0", "--time_limit=.inf", "--eval.n_episodes=-1", "--depth=0")
+        ],
+        *[(TrainConfig, argv) for argv in ("--depth=0", "--record_steps=1", "--planned_steps=0")],
+        *[(DataloaderConfig, argv) for argv in ("--seconds=0", "--encoding_episodes=0")],
+        *[(SweepConfig, argv) for argv in ("--repeats=0", "--timeout=0", "--memory_gib=0")],
+        *[(BatchConfig, argv) for argv in ("--largest=0", "--within=1", "--timeout=0.5", "--memory_gib=-1")],
+        *[(RecordConfig, argv) for argv in ("--episodes=0", "--frames=0", "--fps=0")],
+    ],
+)
+def test_every_command_s_numbers_have_bounds(config: type, argv: str):
+    with pytest.raises(UserError, match=f"{argv.split('=')[0]}=.*: must be "):
+        parse(config, [argv])
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--policy.typ=act"], "unknown flag --policy.typ: did you mean --policy.type?"),
+        (["--policy.tpye=act"], "unknown flag --policy.tpye: did you mean --policy.type?"),
+        (["--policy.pth=folder"], "unknown flag --policy.pth: did you mean --policy.path?"),
+        (["--polcy.type=act"], "unknown flag --polcy.type: did you mean --policy.type?"),
+        (["--policy-type=act"], "unknown flag --policy_type: did you mean --policy.type?"),
+        (["--model.typ=vjepa2"], "unknown flag --model.typ: did you mean --model.type?"),
+        (["--model.paht=folder"], "unknown flag --model.paht: did you mean --model.path?"),
+        (["--modl.type=vjepa2"], "unknown flag --modl.type: did you mean --model.type?"),
+        (["--iteratons=3"], "unknown flag --iteratons: did you mean --iterations?"),
+        (["--iteratons=3", "--policy.typ=act"], "unknown flag --iteratons: did you mean --iterations?"),
+        (["--policy.type=act", "--policy.siez=tiny"], "unknown flag --policy.siez: did you mean --policy.size?"),
+        # Fields of some policy's config are no misspelt names, and nothing resembles these.
+        (["--policy.dtype=bfloat16"], "which policy?"),
+        (["--policy.chunk_size=50"], "which policy?"),
+        (["--policy.size=tiny"], "which policy?"),
+        (["--iterations=3"], "which policy?"),
+        (["--model.hidden_size=64"], "which model?"),
+        (["--model.num_frames=0"], "--model.num_frames=0: must be at least 1"),
+        (["--model.img_size=large"], "--model.img_size=large: must be a whole number"),
+    ],
+)
+def test_a_misspelt_flag_is_answered_with_the_nearest(argv: list[str], says: str):
+    with pytest.raises(UserError) as told:
+        read(argv)
+    assert str(told.value).startswith(says)
+
+
+def test_a_subject_need_not_be_named_to_be_split():
+    flags, rest = split_subject(["--depth=2"])
+    assert (flags.path, flags.type, rest) == (None, None, ["--depth=2"])
+
+
+def test_no_command_module_imports_in_a_circle():
+    """Imports inside functions and for types count as well."""
+    folder = Path(strobe.cli.__path__[0])
+    files = {f"strobe.cli.{file.stem}": file for file in folder.glob("*.py") if file.stem != "__init__"}
+    imports: dict[str, set[str]] = {}
+    for name, file in files.items():
+        nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+        named = {node.module for node in nodes}
+        named |= {f"strobe.cli.{alias.name}" for node in nodes if node.module == "strobe.cli" for alias in node.names}
+        imports[name] = named & files.keys()
+    assert imports["strobe.cli.breakdown"] >= {"strobe.cli.flags", "strobe.cli.study"}
+    TopologicalSorter(imports).prepare()  # raises CycleError
