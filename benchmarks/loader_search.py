@@ -29,9 +29,9 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="a dataset to load instead of recording one")
     arguments = parser.parse_args()
     seconds = arguments.seconds or (2.0 if arguments.quick else 20.0)
-    from strobe.studies.dataloader import process as loading
+    from strobe.studies.dataloader import process
 
-    loading.warm_up()
+    process.warm_up()
     with tempfile.TemporaryDirectory() as temporary:
         root = arguments.root or recorded(Path(temporary) / "reach", arguments.quick)
         kinds = [arguments.only] if arguments.only else POLICIES
@@ -51,24 +51,18 @@ def recorded(root: Path, quick: bool) -> Path:
 
 def compared(kind: str, root: Path, seconds: float) -> dict[str, float | str]:
     """The search and the grid for one policy, on the same candidates, each from cold workers."""
-    from strobe.studies.dataloader.search import (
-        Bench,
-        Options,
-        candidates,
-        cores_here,
-        facts_of,
-        read_through,
-        searched,
-    )
+    from strobe.studies.dataloader.bench import Bench
+    from strobe.studies.dataloader.candidates import SearchOptions, candidates, cores_here, started_by_fork
+    from strobe.studies.dataloader.dataset import facts_of, fill_page_cache
     from strobe.subjects.train_config import train_config
     from strobe.subjects.train_data import backends_here, settings_of
 
     flags = [f"--dataset.repo_id=local/{root.name}", f"--dataset.root={root}", f"--policy.type={kind}"]
     config = train_config([*flags, "--policy.device=cpu"], measuring=True)
-    own = searched(settings_of(config))
+    own = started_by_fork(settings_of(config))
     facts, _ = facts_of(config, own)
-    read_through(root)
-    choice = candidates(own, backends_here(), cores_here(), Options())
+    fill_page_cache(root)
+    choice = candidates(own, backends_here(), cores_here(), SearchOptions())
 
     began = time.perf_counter()
     with Bench(config, facts, choice, own) as bench:
