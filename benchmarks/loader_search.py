@@ -4,6 +4,10 @@ For Diffusion Policy and ACT over a dataset recorded here (two cameras, 480x640)
 long as the search measures its last ones (the grid), and `strobe dataloader`'s search runs on the same candidates with
 `--needed=max`. The grid's best is the highest of many noisy figures, so it is too good by luck: the judgement rests on
 measuring the recommended loader and the grid's best again, in alternation. Both ways are shown.
+
+The bar on time is for looks that last. To start its workers costs a candidate seconds, the same in both ways; with
+looks no longer than that (--quick), most of either time is starting, whatever the search does. The figure is shown all
+the same, and "judged" in the last line says which figures "holds" speaks of.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from _shared import finish
@@ -18,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 REACHED, TIME = 0.95, 0.35
+JUDGED_FROM_S = 10.0  # for which a candidate is measured, for the bar on time to be judged
 POLICIES = ("diffusion", "act")
 
 
@@ -29,16 +35,26 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="a dataset to load instead of recording one")
     arguments = parser.parse_args()
     seconds = arguments.seconds or (2.0 if arguments.quick else 20.0)
-    from strobe.studies.dataloader import process as loading
+    from strobe.studies.dataloader import process
 
-    loading.warm_up()
+    process.warm_up()
     with tempfile.TemporaryDirectory() as temporary:
         root = arguments.root or recorded(Path(temporary) / "reach", arguments.quick)
         kinds = [arguments.only] if arguments.only else POLICIES
         figures = {kind: compared(kind, root, seconds) for kind in kinds}
     show(figures)
-    holds = all(one["reached"] >= REACHED and one["time"] <= TIME for one in figures.values())
-    finish({"seconds": seconds, "reached_bar": REACHED, "time_bar": TIME, **figures}, holds)
+    judged = {"reached": True, "time": seconds >= JUDGED_FROM_S}
+    if not judged["time"]:
+        say(f"the bar on time is not judged: looks of {seconds:g} s are about as short as starting the workers")
+    bars = {"seconds": seconds, "reached_bar": REACHED, "time_bar": TIME, "judged": judged}
+    finish({**bars, **figures}, holds(figures, judged))
+
+
+def holds(figures: Mapping[str, Mapping[str, float | str]], judged: Mapping[str, bool]) -> bool:
+    """Whether every policy meets the bars, of those that are judged."""
+    reached = all(float(one["reached"]) >= REACHED for one in figures.values())
+    in_time = all(float(one["time"]) <= TIME for one in figures.values())
+    return (reached or not judged["reached"]) and (in_time or not judged["time"])
 
 
 def recorded(root: Path, quick: bool) -> Path:
@@ -51,24 +67,18 @@ def recorded(root: Path, quick: bool) -> Path:
 
 def compared(kind: str, root: Path, seconds: float) -> dict[str, float | str]:
     """The search and the grid for one policy, on the same candidates, each from cold workers."""
-    from strobe.studies.dataloader.search import (
-        Bench,
-        Options,
-        candidates,
-        cores_here,
-        facts_of,
-        read_through,
-        searched,
-    )
+    from strobe.studies.dataloader.bench import Bench
+    from strobe.studies.dataloader.candidates import SearchOptions, candidates, cores_here, started_by_fork
+    from strobe.studies.dataloader.dataset import facts_of, fill_page_cache
     from strobe.subjects.train_config import train_config
     from strobe.subjects.train_data import backends_here, settings_of
 
     flags = [f"--dataset.repo_id=local/{root.name}", f"--dataset.root={root}", f"--policy.type={kind}"]
     config = train_config([*flags, "--policy.device=cpu"], measuring=True)
-    own = searched(settings_of(config))
+    own = started_by_fork(settings_of(config))
     facts, _ = facts_of(config, own)
-    read_through(root)
-    choice = candidates(own, backends_here(), cores_here(), Options())
+    fill_page_cache(root)
+    choice = candidates(own, backends_here(), cores_here(), SearchOptions())
 
     began = time.perf_counter()
     with Bench(config, facts, choice, own) as bench:

@@ -19,7 +19,7 @@ from strobe.advice import Thresholds
 from strobe.cli import breakdown, dataloader, train
 from strobe.cli import keep as keeping
 from strobe.cli.main import main
-from strobe.cli.study import Answer
+from strobe.cli.study import Studied
 from strobe.errors import NotKeptError
 from strobe.results import store
 from strobe.results.answer import Result
@@ -137,7 +137,7 @@ def test_a_sweep_s_earlier_answer_outlives_a_full_disk(
 def test_a_command_on_a_full_disk_ends_with_one_line_and_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(breakdown, "study", lambda flags, config, live: Answer(runs.act(), flags, config))
+    monkeypatch.setattr(breakdown, "study", lambda flags, config, live: Studied(runs.act(), flags, config))
     argv = ["breakdown", "--policy.type=act", f"--output_dir={tmp_path}"]
     assert main(argv) == 0
     (kept,) = tmp_path.iterdir()
@@ -155,7 +155,7 @@ def test_a_command_on_a_full_disk_ends_with_one_line_and_code_2(
 
 
 def test_a_full_disk_anywhere_else_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    def study(*_: object) -> Answer:
+    def study(*_: object) -> Studied:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/frames")
 
     monkeypatch.setattr(breakdown, "study", study)

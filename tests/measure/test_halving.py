@@ -74,6 +74,7 @@ def test_the_search_ends_with_the_first_arm_that_is_good_enough() -> None:
     found = halve(list("abc"), arms.measure, first=1, last=8, enough=lambda arm, known: known.low >= 4)
     assert found.left[0] == "b"
     assert arms.spent["c"] == 0
+    assert found.good_enough
     assert "good enough" in found.reason
 
 
@@ -92,6 +93,7 @@ def test_practically_equal_arms_are_not_told_apart_at_any_cost() -> None:
     assert set(found.left) == {"b", "c"}
     assert max(arms.spent.values()) == 1
     assert "within 3 %" in found.reason
+    assert not found.good_enough
 
 
 def test_nothing_to_search_and_budgets_that_make_no_sense() -> None:

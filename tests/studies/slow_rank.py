@@ -8,11 +8,20 @@ from lerobot.policies.act.modeling_act import ACTEncoder
 
 from strobe.cli.main import main
 
+LEAST_S = 0.6
+
 if os.environ["RANK"] == "1":
     encode = ACTEncoder.forward
+    steps_s = []  # without their pauses
+    pause_ended = None
 
     def slowly(*args, **kwargs):
-        time.sleep(0.6)
+        """Pause for as long as a step takes on this machine: what is slow on an idle one must be so on a busy one."""
+        global pause_ended
+        if pause_ended is not None:
+            steps_s.append(time.perf_counter() - pause_ended)
+        time.sleep(max(LEAST_S, min(steps_s, default=0.0)))
+        pause_ended = time.perf_counter()
         return encode(*args, **kwargs)
 
     ACTEncoder.forward = slowly

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,29 +16,31 @@ import torch
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
+from strobe.measure.sampling import Budget
 from strobe.results.dataloader import Need, Settings
 from strobe.results.machine import Machine
-from strobe.studies.dataloader import process as loading
-from strobe.studies.dataloader import search as dataloader
+from strobe.studies.dataloader import encodings, needs, process, search
+from strobe.studies.dataloader.bench import Bench
+from strobe.studies.dataloader.candidates import SearchOptions, candidates, started_by_fork
+from strobe.studies.dataloader.dataset import facts_of
+from strobe.studies.dataloader.encodings import ImageFormat
+from strobe.studies.dataloader.needs import StepNeeds
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
-from strobe.studies.dataloader.search import Bench, Options, candidates, facts_of, searched, step_ms
+from strobe.studies.dataloader.what_ifs import changes, what_ifs
+from strobe.studies.measuring import Silent
 from strobe.subjects import dataset_faults
 from strobe.subjects.train_config import train_config
 from strobe.subjects.train_data import open_dataset, open_loader, settings_of
 
 pytestmark = pytest.mark.skipif("fork" not in torch.multiprocessing.get_all_start_methods(), reason="needs fork")
-OPTIONS = Options(workers=[0, 1], prefetch=[2], first_s=0.05, last_s=0.1, start_ups=False, what_ifs=False)
-
-
-class Silent:
-    def stage(self, what: str) -> None: ...
+OPTIONS = SearchOptions(workers=[0, 1], prefetch=[2], first_s=0.05, last_s=0.1, start_ups=False, what_ifs=False)
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> TrainPipelineConfig:
     from strobe.subjects.scripted_pusht import record_pusht
 
-    loading.warm_up()
+    process.warm_up()
     root = record_pusht(tmp_path_factory.mktemp("pusht") / "data", episodes=2, frames=20, image=96)
     flags = [
         "--policy.type=diffusion",
@@ -51,7 +54,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> TrainPipelineConfig:
 
 @pytest.fixture(scope="module")
 def own(config: TrainPipelineConfig) -> Settings:
-    return searched(settings_of(config))
+    return started_by_fork(settings_of(config))
 
 
 def machine() -> Machine:
@@ -85,7 +88,7 @@ def test_the_loader_delivers_what_lerobot_train_s_would(config: TrainPipelineCon
 
 
 def test_a_search_names_the_cheapest_loader_that_feeds_the_step(config: TrainPipelineConfig) -> None:
-    answer = dataloader.study(
+    answer = search.study(
         config, OPTIONS, machine(), lambda size: Need(batch_size=size, samples_per_s=1e-3, source="given"), Silent()
     )
     said = answer.recommendations[0]
@@ -104,7 +107,7 @@ def test_a_search_names_the_cheapest_loader_that_feeds_the_step(config: TrainPip
 
 
 def test_asked_for_the_fastest_it_measures_all_and_needs_no_step(config: TrainPipelineConfig) -> None:
-    answer = dataloader.study(config, OPTIONS, machine(), lambda size: None, Silent())
+    answer = search.study(config, OPTIONS, machine(), lambda size: None, Silent())
     assert {row.settings.num_workers for row in answer.rows if row.status == "done"} == {0, 1}
     assert answer.recommendations[0].step_ms_now is None
     assert not answer.recommendations[0].fed
@@ -119,7 +122,7 @@ def test_ctrl_c_keeps_what_was_measured(config: TrainPipelineConfig) -> None:
             if self.looks == 2:
                 raise KeyboardInterrupt
 
-    answer = dataloader.study(config, OPTIONS, machine(), lambda size: None, Impatient())
+    answer = search.study(config, OPTIONS, machine(), lambda size: None, Impatient())
     assert answer.status == "interrupted"
     assert [row.status for row in answer.rows].count("done") == 1
     assert not answer.recommendations
@@ -183,11 +186,11 @@ def test_a_broken_video_is_named_in_one_line(config: TrainPipelineConfig, tmp_pa
     flags = ["--policy.type=diffusion", "--policy.device=cpu"]
     broken = train_config(["--dataset.repo_id=local/pusht", f"--dataset.root={root}", *flags], measuring=True)
     with pytest.raises(UserError, match=r"file-000\.mp4"):
-        facts_of(broken, searched(settings_of(broken)))
+        facts_of(broken, started_by_fork(settings_of(broken)))
 
 
 def test_candidates_hold_the_user_s_own_first_and_no_prefetch_without_workers(own: Settings) -> None:
-    made = candidates(own, ["pyav", "torchcodec"], 2, Options())
+    made = candidates(own, ["pyav", "torchcodec"], 2, SearchOptions())
     assert made[0] == own
     assert len(set(made)) == len(made)
     assert {one.num_workers for one in made} == {0, 1, 2, 4}
@@ -198,10 +201,79 @@ def test_candidates_hold_the_user_s_own_first_and_no_prefetch_without_workers(ow
 
 def test_loading_without_workers_takes_turns_with_the_step(own: Settings) -> None:
     serial = own.model_copy(update={"num_workers": 0})
-    assert step_ms(40, 10, own) == pytest.approx(400)
-    assert step_ms(10, 40, own) == pytest.approx(400)
-    assert step_ms(40, 10, serial) == pytest.approx(500)
-    assert step_ms(40, math.inf, own) is None
+    assert search.step_ms(40, 10, own) == pytest.approx(400)
+    assert search.step_ms(10, 40, own) == pytest.approx(400)
+    assert search.step_ms(40, 10, serial) == pytest.approx(500)
+    assert search.step_ms(40, math.inf, own) is None
+
+
+@pytest.mark.parametrize(("video", "transforms", "update", "names"), [
+    (True, False, {}, ["one decoder thread in each worker", "two torch threads in each worker"]),
+    (True, False, {"video_backend": "torchcodec"}, ["two torch threads in each worker"]),
+    (False, True, {}, ["two torch threads in each worker", "no image transforms in the loader"]),
+    (True, True, {"num_workers": 0, "pin_memory": True},
+     ["no image transforms in the loader", "memory that is not pinned"]),
+    (True, False, {"num_workers": 0}, []),
+])  # fmt: skip
+def test_only_changes_that_can_matter_are_tried(
+    own: Settings, video: bool, transforms: bool, update: dict[str, object], names: list[str]
+) -> None:
+    chosen = own.model_copy(update=update)
+    made = changes(chosen, video=video, transforms=transforms)
+    assert [change.name for change in made] == names
+    assert all(change.settings != chosen for change in made)
+
+
+def test_what_ifs_are_measured_beside_the_chosen_loader(config: TrainPipelineConfig, own: Settings) -> None:
+    facts, _ = facts_of(config, own)
+    with Bench(config, facts, [own], own) as bench:
+        rows = list(what_ifs(bench, own, 0.1, transforms=False, live=Silent()))
+        assert list(bench.rows) == [own], "the search's own rows are left alone"
+        assert list(bench.alive) == [own]
+    assert [(row.name.split()[1], row.status) for row in rows] == [("decoder", "done"), ("torch", "done")]
+    assert all(row.rate is not None and row.beside is not None for row in rows)
+
+
+def test_a_sample_is_written_anew_and_loaded(
+    config: TrainPipelineConfig, own: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formats = (ImageFormat("h264", scale=0.5), ImageFormat("no such codec"), ImageFormat(None))
+    monkeypatch.setattr(encodings, "FORMATS", formats)
+    monkeypatch.setattr(encodings, "TURNS", 1)
+    rows = list(encodings.encodings(config, own, 1, 0.1, Silent()))
+    assert [row.name for row in rows] == ["as it is", *(one.name for one in formats)]
+    assert [row.status for row in rows] == ["done", "done", "failed", "done"]
+    assert "no such codec" in rows[2].reason
+    assert rows[1].psnr_db is not None
+    assert 10 < rows[1].psnr_db < 60, "half the size loses something"
+    assert rows[3].psnr_db is None, "single images lose nothing"
+    assert (rows[3].bytes_per_hour or 0) > (rows[1].bytes_per_hour or 0) > 0
+
+
+@pytest.mark.parametrize(("amp", "cast"), [("true", torch.bfloat16), ("false", None)])
+def test_the_step_is_measured_as_lerobot_train_runs_it_and_the_notes_say_so(
+    config: TrainPipelineConfig, monkeypatch: pytest.MonkeyPatch, amp: str, cast: torch.dtype | None
+) -> None:
+    from lerobot.policies.act.modeling_act import ACTPolicy
+
+    seen, forward = set(), ACTPolicy.forward
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        seen.add(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(ACTPolicy, "forward", watched)
+    monkeypatch.setattr(needs, "BUDGET", Budget(iterations=1))
+    data = ["--dataset.repo_id=local/pusht", f"--dataset.root={config.dataset.root}", f"--policy.use_amp={amp}"]
+    small = ["--policy.dim_model=64", "--policy.n_heads=4", "--policy.pretrained_backbone_weights=null"]
+    flags = [*data, *small, "--policy.type=act", "--policy.device=cpu"]
+    steps = StepNeeds(train_config(flags, measuring=True), Silent())
+    need = steps(2)
+    assert need.step_ms is not None
+    assert need.samples_per_s == pytest.approx(2000 / need.step_ms.summary.median)
+    assert seen == {cast}
+    about = [note for note in steps.notes if "autocast" in note]
+    assert about == (["the step was measured under autocast to bfloat16, as lerobot-train runs it"] if cast else [])
 
 
 def test_the_command_says_what_is_wrong_in_one_line(config: TrainPipelineConfig, tmp_path: Path) -> None:
@@ -219,19 +291,10 @@ def test_the_command_says_what_is_wrong_in_one_line(config: TrainPipelineConfig,
         assert main(["dataloader", *argv]) == 2
 
 
-def test_a_killed_search_leaves_no_process(config: TrainPipelineConfig, tmp_path: Path) -> None:
-    script = (
-        "import sys\nfrom strobe.studies import loading\nfrom strobe.subjects.train_config import train_config\n"
-        "from strobe.subjects.train_data import settings_of\nfrom strobe.studies.dataloader.search import searched\n"
-        "if __name__ == '__main__':\n"
-        "    loading.warm_up()\n    config = train_config(sys.argv[1:], measuring=True)\n"
-        "    process = loading.LoaderProcess(config, searched(settings_of(config)))\n"
-        "    process.start(); process.sample(0.01)\n"
-        "    print(process._process.pid, *process._workers, flush=True); sys.stdin.read()\n"
-    )
-    (tmp_path / "one.py").write_text(script)
+def test_a_killed_search_leaves_no_process(config: TrainPipelineConfig) -> None:
     flags = ["--dataset.repo_id=local/pusht", f"--dataset.root={config.dataset.root}", "--policy.type=act"]
-    command = [sys.executable, str(tmp_path / "one.py"), *flags, "--policy.device=cpu", "--num_workers=1"]
+    script = str(Path(__file__).parent / "waiting_loader.py")
+    command = [sys.executable, script, *flags, "--policy.device=cpu", "--num_workers=1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         family = [psutil.Process(int(pid)) for pid in running.stdout.readline().split()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from strobe.studies.training.train import Options, Trained, train
+from strobe.studies.training.train import Trained, WatchOptions, train
 
 
 def arguments(dataset: Path, output: Path, *more: str, steps: int = 14, workers: int = 2) -> list[str]:
@@ -34,11 +34,11 @@ def arguments(dataset: Path, output: Path, *more: str, steps: int = 14, workers:
     return [f"{name}={value}" for name, value in given.items()]
 
 
-def trained(dataset: Path, output: Path, *more: str, options: Options | None = None, **run: int) -> Trained:
+def trained(dataset: Path, output: Path, *more: str, options: WatchOptions | None = None, **run: int) -> Trained:
     """Train and watch, in this process."""
-    return train(arguments(dataset, output, *more, **run), options or Options())
+    return train(arguments(dataset, output, *more, **run), options or WatchOptions())
 
 
 def rules(findings: Sequence) -> set[str]:
-    """What was found, less what is about the length of the run."""
+    """Rules of the findings, less the one about the length of the run."""
     return {finding.rule for finding in findings} - {"few-samples"}

@@ -19,7 +19,7 @@ from strobe.cli import breakdown, cell
 from strobe.cli import sweep as command
 from strobe.cli.main import main
 from strobe.cli.parse import PolicyFlags
-from strobe.cli.study import Answer
+from strobe.cli.study import Studied
 from strobe.errors import UserError
 from strobe.results import store
 from strobe.results.sweep import Sweep
@@ -167,9 +167,9 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Pat
 def test_a_cell_says_by_its_exit_code_that_it_could_not_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def study(*_: object) -> Answer:
+    def study(*_: object) -> Studied:
         _, config = breakdown.read(TINY)
-        return Answer(runs.act(), PolicyFlags(type="act"), config)
+        return Studied(runs.act(), PolicyFlags(type="act"), config)
 
     def ends(code: int) -> None:
         raise SystemExit(code)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +23,7 @@ from strobe.subjects.families.family import Family
 from strobe.subjects.loading import load_subject
 from strobe.timeline.probe import Hook
 from strobe.treatments import catalogue
-from strobe.treatments.engines import engine
+from strobe.treatments.engines import cache, engine
 from strobe.treatments.engines.engine import PartInEngine
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.numbers.quantise import Quantised
@@ -36,14 +36,14 @@ VISION = "model.paligemma_with_expert.paligemma.model.vision_tower"
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     before = os.environ.get("STROBE_CACHE")
     os.environ["STROBE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-    yield engine.cache()
+    yield cache.folder()
     os.environ.pop("STROBE_CACHE")
     if before is not None:
         os.environ["STROBE_CACHE"] = before
 
 
 class Tower(nn.Module):
-    """What a vision tower of transformers is like: a mask that may be missing, an output of several fields."""
+    """Like a vision tower of transformers: a mask that may be missing, an output of several fields."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ FEW_STEPS = {
 }
 
 
-@cache
+@functools.cache
 def subject_of(kind: str) -> Any:
     overrides = ["--device=cpu", *FEW_STEPS.get(kind, [])]
     return load_subject(policy_type=kind, size="tiny", overrides=overrides, cameras=1)
@@ -192,16 +192,21 @@ def test_a_built_engine_is_taken_from_the_cache_unless_the_weights_are_others(ow
     assert fourth.facts()["engine from cache"] is False
 
 
-def test_an_engine_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+WRONG = {
+    "other numbers": torch.randn_like,
+    "one NaN": lambda value: torch.where(torch.arange(value.numel()).reshape(value.shape) == 3, torch.nan, value),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_an_engine_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     build = engine.ENGINES["openvino"]().__class__.build
 
-    def wrong(self: Any, *args: Any) -> Any:
+    def built(self: Any, *args: Any) -> Any:
         right = build(self, *args)
-        return lambda inputs: [
-            torch.randn_like(value) if value.is_floating_point() else value for value in right(inputs)
-        ]
+        return lambda inputs: [WRONG[wrong](v) if v.is_floating_point() else v for v in right(inputs)]
 
-    monkeypatch.setattr("strobe.treatments.engines.backends.OpenVINO.build", wrong)
+    monkeypatch.setattr("strobe.treatments.engines.backends.OpenVINO.build", built)
     torch.manual_seed(2)
     subject = Small()
     before = state(subject.module)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-_CUT = 3  # as Hyperband's authors advise; with 2 there are more rungs, each of which costs as much as the first
+_FACTOR = 3  # as Hyperband's authors advise; with 2 there are more rungs, each of which costs as much as the first
 
 
 class Estimate(Protocol):
-    """What is known of an arm by now; larger is better. ``low`` and ``high`` are the ends of its interval."""
+    """The estimate of an arm by now; larger is better. ``low`` and ``high`` are the ends of its interval."""
 
     @property
     def value(self) -> float: ...
@@ -28,7 +28,7 @@ class Estimate(Protocol):
 
 
 @dataclass(frozen=True)
-class Rung[Arm]:
+class HalvingRung[Arm]:
     """One round: how much each of ``arms`` had been measured by its end, and which of them went on."""
 
     budget: float
@@ -38,11 +38,16 @@ class Rung[Arm]:
 
 @dataclass
 class Halved[Arm]:
-    """How the search went. ``left``: the arms still in it, best first; empty where every arm failed."""
+    """How the search went.
+
+    ``left``: the arms still in it, best first; empty where every arm failed. ``good_enough``: the first of them was
+    good enough, which ended the search; ``reason`` says in words why it ended.
+    """
 
     left: list[Arm] = field(default_factory=list)
-    rungs: list[Rung[Arm]] = field(default_factory=list)
+    rungs: list[HalvingRung[Arm]] = field(default_factory=list)
     reason: str = ""
+    good_enough: bool = False
 
 
 def halve[Arm: Hashable, E: Estimate](
@@ -63,7 +68,7 @@ def halve[Arm: Hashable, E: Estimate](
         first, last: an arm's budget in the first rung, and the most that one gets; it triples from rung to rung.
         tie: arms whose values and intervals lie within this fraction of the best are practically equal.
         enough: an arm for which this holds ends the search at once.
-        dropped: told of every arm that leaves the search, to free what it holds.
+        dropped: called with every arm that leaves the search, to free what it holds.
 
     Raises:
         ValueError: budgets that are not above 0, or ``last`` below ``first``.
@@ -83,13 +88,13 @@ def halve[Arm: Hashable, E: Estimate](
             known[arm] = estimate
             if enough(arm, estimate):
                 others = [one for one in _ranked(left, known) if one != arm]
-                found.left, found.reason = [arm, *others], "one is good enough"
-                found.rungs.append(Rung(budget, tuple(left), (arm,)))
+                found.left, found.reason, found.good_enough = [arm, *others], "one is good enough", True
+                found.rungs.append(HalvingRung(budget, tuple(left), (arm,)))
                 return found
         ranked = _ranked(left, known)
         # The budget grows as the arms get fewer, so that every rung costs about as much as the first.
         kept = _better(ranked, known)
-        found.rungs.append(Rung(budget, tuple(left), tuple(kept)))
+        found.rungs.append(HalvingRung(budget, tuple(left), tuple(kept)))
         for arm in ranked:
             if arm not in kept:
                 dropped(arm)
@@ -104,7 +109,7 @@ def halve[Arm: Hashable, E: Estimate](
         elif _tied(kept, known, tie):
             found.reason = f"those left are within {100 * tie:g} % of each other"
         else:
-            budget = min(_CUT * budget, last)
+            budget = min(_FACTOR * budget, last)
             continue
         found.left = _ranked(left, known)
         return found
@@ -121,7 +126,7 @@ def _better[Arm: Hashable, E: Estimate](ranked: Sequence[Arm], known: Mapping[Ar
     if not ranked:
         return []
     best = known[ranked[0]]
-    return [arm for arm in ranked[: math.ceil(len(ranked) / _CUT)] if known[arm].high >= best.low]
+    return [arm for arm in ranked[: math.ceil(len(ranked) / _FACTOR)] if known[arm].high >= best.low]
 
 
 def _tied[Arm: Hashable, E: Estimate](arms: Sequence[Arm], known: Mapping[Arm, E], tie: float) -> bool:

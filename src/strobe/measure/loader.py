@@ -1,4 +1,4 @@
-"""What the workers of a DataLoader spent their time on, from the sections that they brought home."""
+"""Time of a DataLoader's workers, by worker and by part of loading, from the sections that they recorded."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _add(
 
 
 def mean_ms(batches: Sequence[Iteration]) -> float:
-    """Of a batch."""
+    """Mean milliseconds to load a batch."""
     return fmean(batch.ms for batch in batches)
 
 

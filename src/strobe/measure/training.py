@@ -1,4 +1,4 @@
-"""What a training's steps waited for, from their sections: shares, stalls, and what the planned training will cost."""
+"""Shares, stalls and rate of a training's steps, from their sections, scaled to the training that is planned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SURE = 0.01  # level of the tests below
 
 @dataclass(frozen=True)
 class Names:
-    """How the sections of a training loop are called; the loop's anatomy knows."""
+    """Names of a training loop's sections, by the role that they play here."""
 
     wait: str
     epoch: str

@@ -1,4 +1,4 @@
-"""What is wrong with a dataset, or with what a loader needs of the machine, in a sentence that names the place."""
+"""Faults of a dataset, and shared memory too small for a loader, in a sentence that names the place."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def broken_table(root: Path) -> str | None:
     return None
 
 
-def broken_video(told: dict[str, Any], root: Path) -> str:
-    """In words, what a loader said of a video that it could not decode; see `loader.attach_loader`."""
-    file = Path(str(told["file"]))
+def broken_video(broken: dict[str, Any], root: Path) -> str:
+    """A sentence on a video that a loader could not decode; ``broken`` is what `loader.attach_loader` reports of it."""
+    file = Path(str(broken["file"]))
     shown = file.relative_to(root) if file.is_relative_to(root) else file
     left_out = "leave the episode out (--dataset.episodes) or record it again"
-    return f"episode {told['episode']} cannot be read: {shown}: {told['reason']}; {left_out}"
+    return f"episode {broken['episode']} cannot be read: {shown}: {broken['reason']}; {left_out}"
 
 
 def shared_free(where: Path = SHARED) -> int | None:

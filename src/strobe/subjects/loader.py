@@ -42,7 +42,7 @@ def attach_loader(report: Report) -> Callable[[], None]:
     """Open sections in whatever reads a dataset in this process. Returns what takes them off again.
 
     Args:
-        report: told ``broken={"episode", "file", "reason"}`` of a video that cannot be decoded.
+        report: called with ``broken={"episode", "file", "reason"}`` of a video that cannot be decoded.
 
     Raises:
         ProbeError: LeRobot or torch have changed.
@@ -61,7 +61,7 @@ def attach_loader(report: Report) -> Callable[[], None]:
 
 
 def worker_main(*args: Any) -> None:
-    """A worker's life: what ``torch.utils.data``'s worker does, in sections."""
+    """Run torch's own loop of a DataLoader's worker, in sections."""
     given = inspect.signature(_torch_loop).bind(*args)
     given.arguments["collate_fn"] = timed(COLLATE)(given.arguments["collate_fn"])
     attach_loader(workers.tell)

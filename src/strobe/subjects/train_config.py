@@ -138,7 +138,7 @@ def _without_writing(arguments: Sequence[str]) -> list[str]:
 
 
 def _unknown_flag(arguments: Sequence[str]) -> str | None:
-    """What to say of the first flag that LeRobot does not have, given the policy, environment, … that are chosen."""
+    """A sentence on the first flag that LeRobot does not have, given the policy, environment, … that are chosen."""
     offered = SuppressingArgumentParser(formatter_class=SimpleHelpFormatter)
     parser._register_scoped_actions(DataclassWrapper(TrainPipelineConfig), offered, arguments)
     known = {option for action in offered._actions for option in action.option_strings}
@@ -152,7 +152,7 @@ def _unknown_flag(arguments: Sequence[str]) -> str | None:
 
 
 def _cause(error: BaseException) -> str | None:
-    """What a config's own check said, which draccus wraps."""
+    """The complaint of a config's own check, which draccus wraps; None without one."""
     inner = error.__context__
     while inner is not None and inner.__cause__ is not None:
         inner = inner.__cause__

@@ -20,7 +20,7 @@ VIDEO_BACKENDS = ("torchcodec", "pyav")
 
 
 def settings_of(config: TrainPipelineConfig, *, pin_memory: bool = False) -> Settings:
-    """What lerobot-train would take of ``config``."""
+    """The settings that lerobot-train would take from ``config``."""
     return Settings(
         num_workers=config.num_workers,
         prefetch_factor=config.prefetch_factor,

@@ -16,11 +16,11 @@ from strobe.errors import UserError
 
 @dataclass
 class Training:
-    """What a training step is made of.
+    """The parts of a training step that treatments can exchange.
 
     ``autocast`` is the dtype of mixed precision (None: what the policy's config asks of ``lerobot-train``),
-    ``micro_batches`` how many parts the batch is cut into before one optimizer step, ``image_format`` the memory format
-    that images are given after preprocessing.
+    ``micro_batches`` how many parts the batch is split into before one optimizer step, ``image_format`` the memory
+    format that images are given after preprocessing.
     """
 
     policy: PreTrainedPolicy
@@ -87,7 +87,9 @@ class Training:
 
 
 def own_autocast(policy: PreTrainedPolicy) -> torch.dtype | None:
-    """What ``lerobot-train`` has accelerate cast to: by ``policy.dtype`` where there is one, else by ``use_amp``.
+    """The dtype that ``lerobot-train`` has accelerate cast to; None for none.
+
+    It goes by ``policy.dtype`` where there is one, else by ``use_amp``.
 
     Source: ``lerobot/scripts/lerobot_train.py``, where the Accelerator is made.
     """
@@ -100,7 +102,7 @@ def own_autocast(policy: PreTrainedPolicy) -> torch.dtype | None:
 
 
 def micro_batches(raw: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
-    """A raw batch cut into ``count`` equal ones. Raises UserError where it cannot be."""
+    """A raw batch split into ``count`` equal ones. Raises UserError where it cannot be."""
     if count == 1:
         return [dict(raw)]
     size = next(len(value) for value in raw.values() if isinstance(value, Tensor) and value.dim())

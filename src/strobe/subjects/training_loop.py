@@ -58,8 +58,8 @@ class Watch:
         depth: levels of the policy's parts, forward and backward.
         most_steps: after so many steps the probes come off and the run goes on by itself.
         serialised: see `Timeline`.
-        progress: told the number of steps done, and of all.
-        used: what the process has used so far, of which the difference over each step is kept in ``uses``.
+        progress: called with the number of steps done, and of all.
+        used: returns the process's use of a resource so far; the difference over each step is kept in ``uses``.
         before_loading: given the DataLoader before its workers start; what it raises ends the run.
     """
 

@@ -1,7 +1,8 @@
-"""What would another encoding of the dataset buy? The same episodes, written anew by LeRobot, read by one loader."""
+"""Would another encoding of the dataset load faster? The same episodes, written anew by LeRobot, read by one loader."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import shutil
@@ -10,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,18 +20,15 @@ from lerobot.configs.train import TrainPipelineConfig
 from strobe.errors import UserError
 from strobe.measure import throughput
 from strobe.results.dataloader import Encoding, Rate, Settings
+from strobe.studies.dataloader.bench import Stages
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
 from strobe.subjects.quiet import muted_encoder, quiet
 
-LOOKS = 2  # at each encoding, in turn with the others
-
-
-class Progress(Protocol):
-    def stage(self, what: str) -> None: ...
+TURNS = 2  # samplings of each encoding, in turn with the others
 
 
 @dataclass(frozen=True)
-class How:
+class ImageFormat:
     """A way to keep images: a codec with its distance between key frames, or single images; ``scale`` of each side."""
 
     codec: str | None
@@ -39,19 +37,19 @@ class How:
 
     @property
     def name(self) -> str:
-        said = "single images (PNG)" if self.codec is None else f"{self.codec}, key frame every {self.key_frames}"
-        return said if self.scale == 1 else f"{said}, {'half' if self.scale == 0.5 else self.scale} size"
+        name = "single images (PNG)" if self.codec is None else f"{self.codec}, key frame every {self.key_frames}"
+        return name if self.scale == 1 else f"{name}, {'half' if self.scale == 0.5 else self.scale} size"
 
 
 # LeRobot's own default first; a longer distance between key frames makes files smaller and random access slower.
-WAYS = (
-    How("libsvtav1"),
-    How("libsvtav1", key_frames=20),
-    How("h264"),
-    How("hevc"),
-    How("h264", key_frames=20),
-    How("h264", scale=0.5),
-    How(None),
+FORMATS = (
+    ImageFormat("libsvtav1"),
+    ImageFormat("libsvtav1", key_frames=20),
+    ImageFormat("h264"),
+    ImageFormat("hevc"),
+    ImageFormat("h264", key_frames=20),
+    ImageFormat("h264", scale=0.5),
+    ImageFormat(None),
 )
 
 
@@ -70,11 +68,14 @@ class _Episodes:
 
 
 def encodings(
-    config: TrainPipelineConfig, chosen: Settings, episodes: int, seconds: float, live: Progress
+    config: TrainPipelineConfig, chosen: Settings, episodes: int, seconds: float, live: Stages
 ) -> Iterator[Encoding]:
-    """Every encoding that this machine's LeRobot can write, with the dataset as it is first.
+    """A row for every encoding that this machine's LeRobot can write, with the dataset as it is first.
 
     The sample is the first ``episodes``; what is written for it is removed, whatever happens.
+
+    Args:
+        seconds: for which each encoding is loaded, in all.
 
     Raises:
         UserError: the sample cannot be decoded.
@@ -85,20 +86,20 @@ def encodings(
         rows: dict[str, Encoding] = {}
         roots: dict[str, Path | None] = {"as it is": None}
         rows["as it is"] = Encoding(name="as it is", status="not run", bytes_per_hour=_own_size(config))
-        for way in WAYS:
-            live.stage(f"encoding: {way.name}")
-            rows[way.name], root = _written(sample, way, Path(folder))
+        for image_format in FORMATS:
+            live.stage(f"encoding: {image_format.name}")
+            rows[image_format.name], root = _written(sample, image_format, Path(folder))
             if root is not None:
-                roots[way.name] = root
-        for _ in range(LOOKS):
+                roots[image_format.name] = root
+        for _ in range(TURNS):
             for name, root in roots.items():
                 if rows[name].status != "failed":
                     live.stage(f"loading: {name}")
-                    _look(rows[name], _reading(config, root, episodes), chosen, seconds / LOOKS)
+                    _sample(rows[name], _reading(config, root, episodes), chosen, seconds / TURNS)
         yield from rows.values()
 
 
-def _look(row: Encoding, config: TrainPipelineConfig, chosen: Settings, seconds: float) -> None:
+def _sample(row: Encoding, config: TrainPipelineConfig, chosen: Settings, seconds: float) -> None:
     try:
         with LoaderProcess(config, chosen) as process:
             process.start()
@@ -120,15 +121,9 @@ def _reading(config: TrainPipelineConfig, root: Path | None, episodes: int) -> T
         changed = dataclasses.replace(
             changed, root=str(root), repo_id=f"local/{root.name}", episodes=None, revision=None
         )
-    return _with_dataset(config, changed)
-
-
-def _with_dataset(config: TrainPipelineConfig, dataset: Any) -> TrainPipelineConfig:
-    import copy
-
-    changed = copy.copy(config)
-    changed.dataset = dataset
-    return changed
+    of_sample = copy.copy(config)
+    of_sample.dataset = changed
+    return of_sample
 
 
 def _decode(config: TrainPipelineConfig, episodes: int) -> _Episodes:
@@ -169,32 +164,32 @@ def _stored(value: torch.Tensor, camera: bool, shape: Any) -> np.ndarray:
     return pixels.permute(1, 2, 0).contiguous().numpy()
 
 
-def _written(sample: _Episodes, way: How, folder: Path) -> tuple[Encoding, Path | None]:
+def _written(sample: _Episodes, image_format: ImageFormat, folder: Path) -> tuple[Encoding, Path | None]:
     from lerobot.configs.video import RGBEncoderConfig
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    row = Encoding(name=way.name, status="not run")
-    root = folder / f"way{abs(hash(way))}"
-    video = way.codec is not None
+    row = Encoding(name=image_format.name, status="not run")
+    root = folder / f"encoding{abs(hash(image_format))}"
+    codec, scale = image_format.codec, image_format.scale
     features = {key: dict(value) for key, value in sample.features.items()}
     for key in sample.cameras:
         height, width, channels = features[key]["shape"]
-        size = (
-            (_even(height * way.scale), _even(width * way.scale), channels)
-            if way.scale != 1
-            else (height, width, channels)
-        )
+        size = (_even(height * scale), _even(width * scale), channels) if scale != 1 else (height, width, channels)
         features[key] = {
-            "dtype": "video" if video else "image",
+            "dtype": "image" if codec is None else "video",
             "shape": size,
             "names": ["height", "width", "channels"],
         }
     began = time.perf_counter()
     try:
         with quiet(), muted_encoder():
-            encoder = RGBEncoderConfig(vcodec=way.codec, g=way.key_frames) if way.codec is not None else None
+            encoder = (
+                RGBEncoderConfig(vcodec=image_format.codec, g=image_format.key_frames)
+                if image_format.codec is not None
+                else None
+            )
             dataset: Any = LeRobotDataset.create(
-                f"local/{root.name}", sample.fps, features, root=root, use_videos=video, rgb_encoder=encoder
+                f"local/{root.name}", sample.fps, features, root=root, use_videos=codec is not None, rgb_encoder=encoder
             )
             for episode in sample.frames:
                 for frame in episode:
@@ -257,6 +252,6 @@ def _own_size(config: TrainPipelineConfig) -> float | None:
 
 
 def _bytes(root: Path) -> int:
-    """What frames take: data and videos, not the images that a writer left."""
+    """Bytes of the frames: data and videos, not the images that a writer left."""
     folders = [root / name for name in ("data", "videos")]
     return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())

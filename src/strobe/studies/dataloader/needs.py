@@ -58,17 +58,19 @@ class StepNeeds:
 
         policy = copy.deepcopy(self._config.policy)
         if policy is None:
-            raise UserError("a reward model's step is not measured here: say what it takes with --needed=RATE or max")
+            raise UserError("a reward model's step is not measured here: give its rate with --needed=RATE or max")
         self._live.stage(f"building {policy.type}")
         fed = inputs.from_dataset(policy, self._config.dataset.root, self._config.dataset.repo_id)
         loaded = policies.load(policy, fed, rename=self._config.rename_map or None)
         self.notes += loaded.notes
-        if getattr(policy, "use_amp", False) or getattr(policy, "dtype", "float32") in ("bfloat16", "float16"):
-            self.notes.append("the step was measured without autocast, under which lerobot-train would run it")
         if self._config.peft is not None:
             self.notes.append("the step was measured without PEFT: all weights were trained")
         if device_of(self._config) == "cpu":
             self.notes.append(
                 "on the CPU the step and the workers share the cores, so together they are slower than either alone"
             )
-        return PolicySubject(loaded, fed)
+        subject = PolicySubject(loaded, fed)
+        if (cast := subject.training.dtype) is not None:
+            name = str(cast).removeprefix("torch.")
+            self.notes.append(f"the step was measured under autocast to {name}, as lerobot-train runs it")
+        return subject

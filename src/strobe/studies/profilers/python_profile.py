@@ -100,7 +100,7 @@ def profiled(run: Callable[[], None], tool: Tool) -> tuple[list[PythonFunction],
 def of_run(
     rows: Sequence[PythonFunction], tool: Tool, measurement: str, iterations: int, iteration_ms: float, files: list[str]
 ) -> PythonProfile:
-    """What ``profiled`` saw of ``iterations``, per iteration and the foremost functions only."""
+    """A profile of ``iterations`` from the rows of `profiled`: per iteration, and the foremost functions only."""
     ours = place(__file__, 0).rpartition(":")[0]
     each = [_per_iteration(row, iterations) for row in rows if not row.where.startswith(f"{ours}:")]
     return PythonProfile(

@@ -1,4 +1,4 @@
-"""What can run a part in torch's place, for the shapes it is built for: OpenVINO on CPUs, TensorRT on NVIDIA's GPUs."""
+"""Engines that run a part in torch's place, for the shapes they are built for: OpenVINO (CPU), TensorRT (NVIDIA)."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class Engine(Protocol):
         ...
 
     def precisions(self) -> tuple[str, ...]:
-        """Those that it has on this machine."""
+        """Precisions that it has on this machine."""
         ...
 
     def exported(self, precision: str) -> str:
-        """The precision that the program is wanted in, for an engine in ``precision``."""
+        """Precision to export the program in, for an engine in ``precision``."""
         ...
 
     def versions(self) -> str:
-        """Of all that an engine in the cache depends on."""
+        """Versions of all that an engine in the cache depends on."""
         ...
 
     def build(self, program: ExportedProgram, inputs: Sequence[Tensor], precision: str, keep: Path) -> Run:
-        """Compile ``program``, and keep what comes of it in the file ``keep``."""
+        """Compile ``program``, and write the engine to the file ``keep``."""
         ...
 
     def load(self, kept: Path, precision: str) -> Run:
-        """What was kept. Raises any exception where it cannot be read."""
+        """Load the engine that `build` kept. Raises any exception where the file cannot be read."""
         ...
 
 

@@ -25,7 +25,7 @@ from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Treatment
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
-# The parts of flow policies that are worth compiling on their own, as far as a policy has them.
+# The parts of flow policies that gain by being compiled on their own, as far as a policy has them.
 _FLOW_PARTS = (
     "model.paligemma_with_expert.paligemma.model.vision_tower",
     "model.paligemma_with_expert.paligemma.model.language_model",

@@ -11,7 +11,6 @@ a second copy of the part's weights. The inside of the part cannot be timed or c
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 import warnings
@@ -23,12 +22,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
 from strobe.timeline.sections import note_unseen, recording, section
+from strobe.treatments.engines import cache
 from strobe.treatments.engines.backends import ENGINES, Engine, Run
+from strobe.treatments.engines.recorded import Call, Flat, Results, as_float32, least_cosine
 from strobe.treatments.numbers.precision import DTYPES, Precision, name_of
 from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
 from strobe.treatments.patch import put
@@ -39,7 +39,6 @@ SHAPES = 4  # that one part is built for, each an engine of its own
 # Cosine between the engine's results and the part's own, on what was recorded.
 LEAST = {"fp32": 0.999, "bf16": 0.99, "fp16": 0.99}
 _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-_CONSTANTS = (type(None), bool, int, float, str, torch.dtype)
 
 
 @dataclass
@@ -92,7 +91,7 @@ class PartInEngine(Treatment):
         # The engine is no torch code: a compiled region around it calls it as it is.
         @torch.compiler.disable
         def forward(*args: Any, **kwargs: Any) -> Any:
-            call = _Call.of(args, kwargs, self.part)
+            call = Call.of(args, kwargs, self.part)
             if call.key not in self._built:
                 self._build(subject, part, inner, call)
             built = self._built[call.key]
@@ -130,14 +129,14 @@ class PartInEngine(Treatment):
         if self.precision not in able:
             raise UserError(f"engine.precision={self.precision}: {self.engine} has {', '.join(able)} here")
 
-    def _record(self, subject: Subject, part: nn.Module) -> _Call:
+    def _record(self, subject: Subject, part: nn.Module) -> Call:
         """One real call of the part."""
-        calls: list[_Call] = []
+        calls: list[Call] = []
         inner = part.forward
 
         def watching(*args: Any, **kwargs: Any) -> Any:
             if not calls:
-                calls.append(_Call.of(args, kwargs, self.part).copied())
+                calls.append(Call.of(args, kwargs, self.part).copied())
             return inner(*args, **kwargs)
 
         undo = put(part, "forward", watching)
@@ -150,7 +149,7 @@ class PartInEngine(Treatment):
             raise UserError(f"'{self.part}' is not called as a module in an inference of {subject.info.name}")
         return calls[0]
 
-    def _build(self, subject: Subject, part: nn.Module, inner: Callable[..., Any], call: _Call) -> None:
+    def _build(self, subject: Subject, part: nn.Module, inner: Callable[..., Any], call: Call) -> None:
         if len(self._built) >= SHAPES:
             raise UserError(f"'{self.part}' is called with more than {SHAPES} shapes, and an engine takes one")
         own = vars(part).get("forward")
@@ -159,19 +158,19 @@ class PartInEngine(Treatment):
         try:
             with _apart():
                 wanted = inner(*call.args, **call.kwargs)
-                template = _Results.of(wanted, self.part)
+                template = Results.of(wanted, self.part)
                 self._built[call.key] = self._compared(subject, part, call, template)
         finally:
             undo()
             assert vars(part).get("forward") is own
         self._built[call.key].seconds = time.perf_counter() - started
 
-    def _compared(self, subject: Subject, part: nn.Module, call: _Call, results: _Results) -> _Built:
-        kept = self._kept(part, call, results)
+    def _compared(self, subject: Subject, part: nn.Module, call: Call, results: Results) -> _Built:
+        kept = cache.file_of(part, call, results, self.engine, self._engine, self.precision)
         if kept.is_file():
             try:
                 built = _Built(self._engine.load(kept, self.precision), call.dtypes, results, cached=True)
-                if _cosine(built.run(call.tensors), results) >= LEAST[self.precision]:
+                if least_cosine(built.run(call.tensors), results) >= LEAST[self.precision]:
                     return built
             except Exception:  # each engine has exceptions of its own for a file that it does not understand
                 pass
@@ -180,7 +179,7 @@ class PartInEngine(Treatment):
         try:
             run = self._made(subject, part, call, results.places, partial)
             built = _Built(run, call.dtypes, results)
-            agreed = _cosine(built.run(call.tensors), results)
+            agreed = least_cosine(built.run(call.tensors), results)
             if agreed < LEAST[self.precision]:
                 raise UserError(
                     f"'{self.part}' in {self.engine} in {self.precision} gives something else than in torch (cosine "
@@ -191,11 +190,11 @@ class PartInEngine(Treatment):
             partial.unlink(missing_ok=True)
         return built
 
-    def _made(self, subject: Subject, part: nn.Module, call: _Call, places: Sequence[int], keep: Path) -> Run:
+    def _made(self, subject: Subject, part: nn.Module, call: Call, places: Sequence[int], keep: Path) -> Run:
         undo = Precision(self._engine.exported(self.precision), self.part).apply(subject)
         try:
-            flat = _Flat(part, call, places).eval()
-            inputs = tuple(_outside(value) for value in call.tensors)
+            flat = Flat(part, call, places).eval()
+            inputs = tuple(as_float32(value) for value in call.tensors)
             program = torch.export.export(flat, inputs, strict=False)
             return self._engine.build(program, inputs, self.precision, keep)
         except Exception as error:
@@ -206,82 +205,6 @@ class PartInEngine(Treatment):
         finally:
             undo()
 
-    def _kept(self, part: nn.Module, call: _Call, results: _Results) -> Path:
-        """Where the engine of these weights, shapes and versions is kept."""
-        digest = hashlib.blake2b(digest_size=16)
-        said = [self.engine, self.precision, self._engine.versions(), _package(part), str(getattr(part, "config", ""))]
-        said += [repr(part), repr(call.key), repr(call.dtypes), repr([tuple(t.shape) for t in results.tensors])]
-        digest.update("\0".join(said).encode())
-        for name, weight in [*part.named_parameters(), *part.named_buffers()]:
-            digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-            digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-        return cache() / f"{digest.hexdigest()}{self._engine.suffix}"
-
-
-def cache() -> Path:
-    """Where engines are kept: below STROBE_CACHE, else in the user's cache directory. It may be deleted at any time."""
-    if own := os.environ.get("STROBE_CACHE"):
-        return Path(own) / "engines"
-    users = os.environ.get("XDG_CACHE_HOME")
-    return (Path(users) if users else Path.home() / ".cache") / "strobe" / "engines"
-
-
-@dataclass
-class _Call:
-    """Arguments of a part's forward, flat: tensors, and all that is no tensor."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    leaves: list[Any]
-    spec: TreeSpec
-    key: Any
-
-    @classmethod
-    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], part: str) -> _Call:
-        leaves, spec = tree_flatten((args, kwargs))
-        _require_known(leaves, part, "takes")
-        # Not the dtypes: what comes in another one is converted.
-        key = (tuple(tuple(leaf.shape) if isinstance(leaf, Tensor) else repr(leaf) for leaf in leaves), repr(spec))
-        return cls(args, kwargs, leaves, spec, key)
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
-
-    @property
-    def dtypes(self) -> list[torch.dtype]:
-        return [tensor.dtype for tensor in self.tensors]
-
-    def copied(self) -> _Call:
-        leaves = [leaf.detach().clone() if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
-        args, kwargs = tree_unflatten(leaves, self.spec)
-        return _Call(args, kwargs, leaves, self.spec, self.key)
-
-
-@dataclass
-class _Results:
-    """What the part returned in torch, as a mould for what the engine returns."""
-
-    leaves: list[Any]
-    spec: TreeSpec
-    places: list[int]  # of the tensors, each once: a last layer's states may be there under two names
-
-    @classmethod
-    def of(cls, value: Any, part: str) -> _Results:
-        leaves, spec = tree_flatten(value)
-        _require_known(leaves, part, "gives")
-        first = {id(leaf): place for place, leaf in reversed([*enumerate(leaves)]) if isinstance(leaf, Tensor)}
-        return cls(leaves, spec, sorted(first.values()))
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [self.leaves[place] for place in self.places]
-
-    def filled(self, tensors: Sequence[Tensor]) -> Any:
-        """``tensors`` in the place of the recorded ones, in their dtypes."""
-        given = {id(own): new.to(own.dtype) for own, new in zip(self.tensors, tensors, strict=True)}
-        return tree_unflatten([given.get(id(leaf), leaf) for leaf in self.leaves], self.spec)
-
 
 @dataclass
 class _Built:
@@ -289,30 +212,14 @@ class _Built:
 
     call: Run
     dtypes: list[torch.dtype]
-    results: _Results
+    results: Results
     cached: bool = False
     seconds: float = 0.0
 
     def run(self, tensors: Sequence[Tensor]) -> Any:
         # By way of the dtype that was recorded: a mask of another kind means another thing.
-        inputs = [_outside(value.to(dtype)) for value, dtype in zip(tensors, self.dtypes, strict=True)]
+        inputs = [as_float32(value.to(dtype)) for value, dtype in zip(tensors, self.dtypes, strict=True)]
         return self.results.filled(self.call(inputs))
-
-
-class _Flat(nn.Module):
-    """The part as a function from tensors to tensors, floating ones as float32, which every engine takes."""
-
-    def __init__(self, part: nn.Module, call: _Call, places: Sequence[int]) -> None:
-        super().__init__()
-        self.part = part
-        self._call, self._places = call, places
-
-    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        given = iter([value.to(dtype) for value, dtype in zip(tensors, self._call.dtypes, strict=True)])
-        leaves = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in self._call.leaves]
-        args, kwargs = tree_unflatten(leaves, self._call.spec)
-        results = tree_flatten(self.part(*args, **kwargs))[0]
-        return tuple(_outside(results[place]) for place in self._places)
 
 
 @contextmanager
@@ -337,38 +244,6 @@ class _sections:
     def __exit__(self, *exception: Any) -> None:
         for one in reversed(self._open):
             one.__exit__(*exception)
-
-
-def _outside(value: Tensor) -> Tensor:
-    return value.float() if value.is_floating_point() else value
-
-
-def _cosine(got: Any, results: _Results) -> float:
-    """The least over the results' tensors; a result of zeros has none and is not asked."""
-    least = 1.0
-    for ours, theirs in zip(_Results.of(got, "").tensors, results.tensors, strict=True):
-        a, b = ours.double().flatten(), theirs.double().flatten()
-        if b.norm() > 0:
-            least = min(least, float(a @ b / (a.norm() * b.norm()).clamp(min=1e-300)))
-    return least if least == least else 0.0
-
-
-def _package(part: nn.Module) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    kind = type(part)
-    package = kind.__module__.split(".")[0]
-    try:
-        return f"{kind.__module__}.{kind.__qualname__} {version(package)}"
-    except PackageNotFoundError:
-        return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _require_known(leaves: Sequence[Any], part: str, does: str) -> None:
-    for leaf in leaves:
-        if not isinstance(leaf, (Tensor, *_CONSTANTS)):
-            kind = type(leaf).__name__
-            raise UserError(f"'{part}' {does} a {kind}, and an engine knows tensors only: take a part without it")
 
 
 def _require_plain(part: nn.Module, path: str) -> None:

@@ -1,0 +1,44 @@
+"""The cache of built engines: a file per engine, named after all that it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from strobe.treatments.engines.backends import Engine
+from strobe.treatments.engines.recorded import Call, Results
+
+
+def folder() -> Path:
+    """The engines' folder, below STROBE_CACHE, else in the user's cache directory. It may be deleted at any time."""
+    if own := os.environ.get("STROBE_CACHE"):
+        return Path(own) / "engines"
+    users = os.environ.get("XDG_CACHE_HOME")
+    return (Path(users) if users else Path.home() / ".cache") / "strobe" / "engines"
+
+
+def file_of(part: nn.Module, call: Call, results: Results, name: str, engine: Engine, precision: str) -> Path:
+    """The file of the engine ``name`` for these weights, shapes and versions, in ``precision``; it need not exist."""
+    digest = hashlib.blake2b(digest_size=16)
+    keys = [name, precision, engine.versions(), _package(part), str(getattr(part, "config", ""))]
+    keys += [repr(part), repr(call.key), repr(call.dtypes), repr([tuple(t.shape) for t in results.tensors])]
+    digest.update("\0".join(keys).encode())
+    for path, weight in [*part.named_parameters(), *part.named_buffers()]:
+        digest.update(f"{path} {tuple(weight.shape)} {weight.dtype}".encode())
+        digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return folder() / f"{digest.hexdigest()}{engine.suffix}"
+
+
+def _package(part: nn.Module) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    kind = type(part)
+    package = kind.__module__.split(".")[0]
+    try:
+        return f"{kind.__module__}.{kind.__qualname__} {version(package)}"
+    except PackageNotFoundError:
+        return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,17 @@
+"""A search that waits: start a loader, let it deliver, print the ids of its process and worker, read stdin."""
+
+import sys
+
+from strobe.studies.dataloader import process
+from strobe.studies.dataloader.candidates import started_by_fork
+from strobe.subjects.train_config import train_config
+from strobe.subjects.train_data import settings_of
+
+if __name__ == "__main__":
+    process.warm_up()
+    config = train_config(sys.argv[1:], measuring=True)
+    loader = process.LoaderProcess(config, started_by_fork(settings_of(config)))
+    loader.start()
+    loader.sample(0.01)
+    print(loader._process.pid, *loader._workers, flush=True)
+    sys.stdin.read()
