@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from support.sleeper import Clock
 from torch.profiler import record_function
 
 from strobe.subjects.model_subject import ModelSubject
+from support.sleeper import Clock
 
 # Milliseconds: of a healthy model the blocks are nearly all.
 DECODE, PREPROCESSING, EMBEDDING, ATTENTION, MLP = 1.0, 2.0, 1.0, 2.0, 3.0
