@@ -29,7 +29,7 @@ if importlib.util.find_spec("ray") is None:  # importorskip would import it befo
     pytest.skip("needs Ray", allow_module_level=True)
 
 GIB = 2**30
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 class Nodes:
@@ -63,7 +63,7 @@ class Nodes:
 def nodes() -> Iterator[Nodes]:
     # Short, since Ray keeps sockets there; its own, so that no 'auto' elsewhere on this machine finds this cluster.
     folder = tempfile.mkdtemp(prefix="ray")
-    paths = [str(Path(strobe.__file__).parents[1]), str(HERE), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(strobe.__file__).parents[1]), str(TESTS), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
         patch.setenv("TMPDIR", folder)  # a cell that is killed with its node leaves its files
@@ -101,7 +101,9 @@ def light(tmp_path: Path) -> Callable[..., Job]:
         argv = (f"--name={name}", *(f"--{key}={value}" for key, value in flags.items()))
         environment = {"LIGHT_LOG": str(tmp_path / "log")}
         limits = Limits(60, memory)
-        return Job(name, 1, "none", argv, name, tmp_path / "cells" / name, limits, environment, module="light_cell")
+        return Job(
+            name, 1, "none", argv, name, tmp_path / "cells" / name, limits, environment, module="support.light_cell"
+        )
 
     return job
 

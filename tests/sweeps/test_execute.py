@@ -16,18 +16,18 @@ import pytest
 
 from strobe.sweeps.execute import Job, Limits, execute, outcome_of
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *sys.path]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *sys.path]))
 
 
 def job(tmp_path: Path, act: str = "", seconds: float = 60, memory: float = 2**40, **flags: object) -> Job:
     argv = [f"--log={tmp_path / 'log'}", "--name=one", f"--act={act}", *(f"--{k}={v}" for k, v in flags.items())]
     limits = Limits(seconds, int(memory))
-    return Job("key", 1, "light", tuple(argv), "one", tmp_path / "cell", limits, module="acting_cell")
+    return Job("key", 1, "light", tuple(argv), "one", tmp_path / "cell", limits, module="support.acting_cell")
 
 
 def alive(tmp_path: Path) -> list[int]:
@@ -87,7 +87,7 @@ def test_an_interrupted_cell_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_killed_three_times_a_sweep_loses_no_cell_and_runs_none_twice(tmp_path: Path) -> None:
     cells, dice = 14, random.Random()
-    command = [sys.executable, str(HERE / "driver.py"), str(tmp_path), str(cells)]
+    command = [sys.executable, "-m", "support.light_sweep", str(tmp_path), str(cells)]
     log = tmp_path / "log"
 
     def ended() -> int:

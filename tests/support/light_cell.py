@@ -1,4 +1,4 @@
-"""A cell that costs nothing: ``python -m light_cell FOLDER STUDY FLAGS…``, as `strobe.cli.cell` is called.
+"""A cell that costs nothing: ``python -m support.light_cell FOLDER STUDY FLAGS…``, as `strobe.cli.cell` is called.
 
 It tells a log that all cells share when it begins and ends, and does what its flags say.
 """
