@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from strobe.errors import UserError
-from strobe.subjects import record, scripted_metaworld
+from strobe.subjects import scripted_metaworld
 from strobe.subjects.record import Scripted, write
 
 # Looked for without importing it: MuJoCo must not be loaded before Strobe has said how it is to render.

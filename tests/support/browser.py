@@ -39,7 +39,7 @@ class Browser:
         reads, self._out = os.pipe()
         self._in, writes = os.pipe()
         command = [str(installed()), *QUIET, f"--user-data-dir={folder / 'profile'}", *flags, "about:blank"]
-        # Chromium reads from descriptor 3 and writes to 4, which pass_fds cannot choose (and dash, as /bin/sh, knows one digit).
+        # Chromium reads from descriptor 3 and writes to 4, which pass_fds cannot choose. Not sh: dash knows one digit.
         self._process = subprocess.Popen(
             ["bash", "-c", f'exec "$@" 3<&{reads} 4>&{writes}', "bash", *command],
             pass_fds=(reads, writes),
