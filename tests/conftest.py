@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import os
 import signal
+import sys
+from collections.abc import Iterator
 
 import pytest
-import torch
+from hypothesis import HealthCheck, settings
+
+# Workers that each use all cores hold each other up. Set before anything imports torch, for all that tests start too.
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
 # A shell that runs pytest in the background lets it, and all that it starts, ignore Ctrl-C, which some tests press.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The time that an example takes says more about what else runs on the machine than about the code.
+settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no deadline")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that need an accelerator are skipped where there is none."""
-    if torch.cuda.is_available():
+    marked = [item for item in items if "gpu" in item.keywords]
+    if not marked:
         return
-    for item in items:
-        if "gpu" in item.keywords:
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _give_memory_back(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each file let go of the models that it kept: a worker runs many, and what is freed can lie scattered."""
+    yield
+    for kept in vars(request.module).values():
+        if hasattr(kept, "cache_clear") and getattr(kept, "__module__", "") == request.module.__name__:
+            kept.cache_clear()
+    if (dynamo := sys.modules.get("torch._dynamo")) is not None:
+        dynamo.reset()
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)

@@ -8,6 +8,7 @@ import pytest
 from support import example_runs as runs
 
 from strobe.errors import UserError
+from strobe.measure.verdicts import unpaired_verdict
 from strobe.report import html, markdown
 from strobe.results.answer import Result
 from strobe.results.difference import Difference
@@ -116,8 +117,7 @@ def test_many_parts_without_a_change_rarely_claim_one():
 
 
 def test_the_real_verdict_fits():
-    statistics = pytest.importorskip("strobe.measure.verdicts")
-    difference = diff(runs.act(), slower(), judge=statistics.unpaired_verdict)
+    difference = diff(runs.act(), slower(), judge=unpaired_verdict)
     assert difference.measurements[0].verdict.kind == "slower"
     same = diff(runs.act(), runs.act())
     assert same.measurements[0].verdict.kind in ("no difference shown", "too noisy")

@@ -197,7 +197,8 @@ def test_one_slow_rank_of_two_is_named(dataset, tmp_path):
     # Processes of their own: gloo, as torchrun starts them.
     theirs = arguments(dataset, tmp_path / "out", steps=FEW, workers=1)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0",
-               "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(Path(__file__).parent / "slow_rank.py"),
+               "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
+               str(Path(__file__).parents[1] / "support" / "slow_rank.py"),
                f"--output_dir={tmp_path / 'runs'}", "--", *theirs]  # fmt: skip
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False

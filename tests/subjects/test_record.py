@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes.util
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from strobe.errors import UserError
-from strobe.subjects import record, scripted_metaworld
+from strobe.subjects import scripted_metaworld
 from strobe.subjects.record import Scripted, write
 
 # Looked for without importing it: MuJoCo must not be loaded before Strobe has said how it is to render.
@@ -165,15 +164,23 @@ def test_an_interruption_before_the_first_episode_leaves_nothing(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+PRESSED = """
+import signal
+from strobe.subjects import record
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    with record._uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        print("written")
+    print("not interrupted")
+except KeyboardInterrupt:
+    print("then interrupted")
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+"""
+
+
 def test_ctrl_c_waits_until_an_episode_is_written() -> None:
-    done = []
-
-    def written_while_pressed() -> None:
-        with record._uninterrupted():
-            signal.raise_signal(signal.SIGINT)
-            done.append(True)
-
-    with pytest.raises(KeyboardInterrupt):
-        written_while_pressed()
-    assert done
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    """In a process of its own, which alone the signal ends if this goes wrong."""
+    done = subprocess.run([sys.executable, "-c", PRESSED], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["written", "then interrupted"], done.stderr
+    assert done.returncode == 0, done.stderr

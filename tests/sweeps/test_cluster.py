@@ -29,7 +29,7 @@ if importlib.util.find_spec("ray") is None:  # importorskip would import it befo
     pytest.skip("needs Ray", allow_module_level=True)
 
 GIB = 2**30
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 class Nodes:
@@ -38,8 +38,9 @@ class Nodes:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        # A node is dead after 3 s of silence; Ray's own 15 to 30 would be most of this file's time.
-        silence = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_timeout_ms": 1000}
+        # A node that is gone is dead after 3 s (Ray's own 15 to 30 would be most of this file's time); one that is slow
+        # to answer on a busy machine is not.
+        silence = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_timeout_ms": 30000}
         config = {**silence, "health_check_failure_threshold": 3}
         head = {"num_cpus": 0, "include_dashboard": False, "_system_config": config}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -63,7 +64,7 @@ class Nodes:
 def nodes() -> Iterator[Nodes]:
     # Short, since Ray keeps sockets there; its own, so that no 'auto' elsewhere on this machine finds this cluster.
     folder = tempfile.mkdtemp(prefix="ray")
-    paths = [str(Path(strobe.__file__).parents[1]), str(HERE), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(strobe.__file__).parents[1]), str(TESTS), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
         patch.setenv("TMPDIR", folder)  # a cell that is killed with its node leaves its files
@@ -100,8 +101,10 @@ def light(tmp_path: Path) -> Callable[..., Job]:
     def job(name: str, memory: int = 4 * GIB, **flags: Any) -> Job:
         argv = (f"--name={name}", *(f"--{key}={value}" for key, value in flags.items()))
         environment = {"LIGHT_LOG": str(tmp_path / "log")}
-        limits = Limits(60, memory)
-        return Job(name, 1, "none", argv, name, tmp_path / "cells" / name, limits, environment, module="light_cell")
+        limits = Limits(300, memory)
+        return Job(
+            name, 1, "none", argv, name, tmp_path / "cells" / name, limits, environment, module="support.light_cell"
+        )
 
     return job
 
@@ -111,7 +114,7 @@ def told(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 20) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = 120) -> Any:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if found := what():
@@ -175,14 +178,16 @@ def test_a_lost_node(
     nodes: Nodes, light: Callable[..., Job], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its cell dies with it and runs elsewhere; a node that joins, of two devices, helps at once."""
-    jobs = [light("first", sleep_once=60), *(light(f"cell{index}", sleep=1.5) for index in range(10))]
+    # All but the first two wait for the node that joins: it helps however long it takes to come.
+    jobs = [light("first", sleep_once=600), light("cell0")]
+    jobs += [light(f"cell{index}", until="three:2") for index in range(1, 6)]
     heard, ended = Heard(), []
 
     for job, outcome in run_on_ray(jobs, heard, nodes.address):
         if not ended:
             begin = wait_for(lambda: [line for line in told(tmp_path) if line["name"] == "first"])[0]
             nodes.kill(begin["node"])
-            wait_for(lambda pid=begin["pid"]: not psutil.pid_exists(pid), 5)
+            wait_for(lambda pid=begin["pid"]: not psutil.pid_exists(pid))
             nodes.add("three", wait=False, num_gpus=2, num_cpus=2)
         ended.append((job.key, outcome.status, outcome.node))
 
@@ -217,7 +222,7 @@ def test_stopping_ends_the_cells(nodes: Nodes, light: Callable[..., Job], tmp_pa
     import ray
 
     running = run_on_ray(
-        [light("quick"), *(light(f"slow{index}", sleep=60) for index in range(3))], Heard(), nodes.address
+        [light("quick"), *(light(f"slow{index}", sleep=600) for index in range(3))], Heard(), nodes.address
     )
     assert next(running)[0].key == "quick"
     begun = wait_for(lambda: [line for line in told(tmp_path) if line["name"].startswith("slow")])
@@ -225,7 +230,7 @@ def test_stopping_ends_the_cells(nodes: Nodes, light: Callable[..., Job], tmp_pa
     running.close()
 
     assert not ray.is_initialized()
-    wait_for(lambda: not any(psutil.pid_exists(line["pid"]) for line in begun), 5)
+    wait_for(lambda: not any(psutil.pid_exists(line["pid"]) for line in begun))
     assert not list((tmp_path / "cells").glob("slow*"))
 
 
@@ -234,14 +239,14 @@ def test_a_node_without_strobe_is_named(nodes: Nodes, light: Callable[..., Job],
     nodes.add("bare", env_vars={"PYTHONPATH": str(tmp_path)})
     try:
         with pytest.raises(UserError, match=r"^node bare cannot run cells: ModuleNotFoundError: .*strobe.*$"):
-            list(run_on_ray([light(f"cell{index}", sleep=5) for index in range(9)], Heard(), nodes.address))
+            list(run_on_ray([light(f"cell{index}", sleep=600) for index in range(3)], Heard(), nodes.address))
     finally:
         nodes.kill("bare")
 
 
 def test_a_real_cell(nodes: Nodes, tmp_path: Path) -> None:
     flags = ("--policy.type=act", "--policy.size=tiny", "--iterations=2", "--skip_counting")
-    job = Job("real", 1, "breakdown", flags, "real", tmp_path / "real", Limits(120, 8 * GIB))
+    job = Job("real", 1, "breakdown", flags, "real", tmp_path / "real", Limits(600, 8 * GIB))
 
     [(_, outcome)] = run_on_ray([job], Heard(), nodes.address)
 
@@ -250,15 +255,16 @@ def test_a_real_cell(nodes: Nodes, tmp_path: Path) -> None:
     assert (job.folder / "trace.json.gz").is_file()
 
 
-def test_no_cluster_is_one_line_at_once(light: Callable[..., Job]) -> None:
-    load_ray()  # its import is not what takes the time here
+def test_no_cluster_is_one_line_at_once(light: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    def tries_for_a_minute(**_: Any) -> None:
+        raise AssertionError("Ray was asked for a cluster that is not there")
+
+    monkeypatch.setattr(load_ray(), "init", tries_for_a_minute)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
-        began = time.monotonic()
         with pytest.raises(UserError, match=r"^no Ray cluster at 127.0.0.1:\d+ \(connection refused\).*$"):
             next(run_on_ray([light("cell")], Heard(), address))
-    assert time.monotonic() - began < 5
     for wrong in ("ray://10.0.0.1:10001", "10.0.0.1"):
         with pytest.raises(UserError, match="write HOST:PORT"):
             next(run_on_ray([light("cell")], Heard(), wrong))

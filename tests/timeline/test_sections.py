@@ -177,16 +177,17 @@ def test_sections_of_loader_workers_come_home(start):
     assert all(epoch.start_ns <= s.start_ns <= s.end_ns <= epoch.end_ns for s in decodes)
 
 
-def _record_and_die():
+def _record_and_die(folder):
     with section("before death"):
         pass
-    time.sleep(1.2)  # past a flush
+    while not any(file.stat().st_size for file in folder.glob("*.jsonl")):  # written out now and then
+        time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_worker_is_named_and_what_it_wrote_is_kept():
     with Timeline() as timeline:
-        worker = multiprocessing.get_context("fork").Process(target=_record_and_die)
+        worker = multiprocessing.get_context("fork").Process(target=_record_and_die, args=(timeline._spool.folder,))
         worker.start()
         worker.join()
     assert [s.name for s in timeline.sections()] == ["before death"]

@@ -1,4 +1,4 @@
-"""A sweep of light cells, for a test to kill: ``python driver.py FOLDER CELLS``."""
+"""A sweep of light cells, for a test to kill: ``python -m support.light_sweep FOLDER CELLS``."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def main() -> None:
     cells = grid.cells("light", [log, "--sleep=0.2"], {"name": [str(i) for i in range(count)]})
     with FileLock(root / ".lock", timeout=0):
         jobs = [
-            Job(cell.key, repeat, "light", cell.argv, cell.label, folder_of(root, cell, repeat), Limits(60, 2**40),
-                module="acting_cell")
+            Job(cell.key, repeat, "light", cell.argv, cell.label, folder_of(root, cell, repeat), Limits(600, 2**40),
+                module="support.acting_cell")
             for cell, repeat in grid.in_blocks(cells, 1)
             if ended(root, cell, repeat) is None
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A cell that costs nothing: ``python -m light_cell FOLDER STUDY FLAGS…``, as `strobe.cli.cell` is called.
+"""A cell that costs nothing: ``python -m support.light_cell FOLDER STUDY FLAGS…``, as `strobe.cli.cell` is called.
 
 It tells a log that all cells share when it begins and ends, and does what its flags say.
 """
@@ -25,6 +25,10 @@ def main() -> None:
         been.touch()
         time.sleep(float(flags["sleep_once"]))
     time.sleep(float(flags.get("sleep", 0.1)))
+    if "until" in flags:
+        node, devices = flags["until"].split(":")
+        while len(busy_on(node)) < int(devices):
+            time.sleep(0.05)
     if "exit" in flags:
         say("end", flags["name"])
         os._exit(int(flags["exit"]))
@@ -39,6 +43,12 @@ def main() -> None:
     (folder / "result.json").write_text(json.dumps({"name": flags["name"], "cwd": os.getcwd()}))
     write_outcome(folder, Outcome(status="done", started=datetime.now(UTC), duration_s=0.0))
     say("end", flags["name"])
+
+
+def busy_on(node: str) -> set[str]:
+    """The devices of ``node`` that cells have begun on."""
+    lines = [json.loads(line) for line in Path(os.environ["LIGHT_LOG"]).read_text().splitlines()]
+    return {line["gpu"] for line in lines if line["node"] == node}
 
 
 def say(what: str, name: str) -> None:
