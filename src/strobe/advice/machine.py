@@ -12,7 +12,6 @@ from strobe.results.finding import Finding
 
 HALF = ("bfloat16", "float16")
 SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # as --precision calls them
-MPS_KINDS = ("pi0", "pi05")  # the policies whose times the RTC profiling toolkit's table gives
 AROUND = ("preprocessing", "postprocessing")  # they copy to and from the device, so host and device wait for another
 
 
@@ -143,8 +142,8 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
 
 
 def apple(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
-    """pi0 and pi0.5 on Apple silicon, against what others saw there."""
-    if not result.machine.device.startswith("mps") or result.subject.kind not in MPS_KINDS:
+    """Policies whose times on Apple silicon are known, against what others saw there."""
+    if not result.machine.device.startswith("mps") or not result.subject.mps_known:
         return
     ranges = {
         "policy": (thresholds.mps_policy_good, thresholds.mps_policy_poor),

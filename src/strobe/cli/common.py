@@ -16,14 +16,14 @@ from lerobot.envs.configs import EnvConfig
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from rich.console import Console
 
-from strobe.advice import Thresholds, advise
+from strobe.advice import Thresholds
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, PolicyFlags, check_flags, help_text, parse, policy_type, split_subject
 from strobe.cli.profilers import check_profilers, told
 from strobe.errors import UserError, nearest
+from strobe.kinds import advise, document, page
 from strobe.measure.sampling import Budget
 from strobe.report import console as console_report
-from strobe.report import html
 from strobe.results import store
 from strobe.results.answer import Result
 from strobe.studies.measuring import Options
@@ -337,7 +337,7 @@ def keep_run(result: Result, root: Path, trace: dict[str, Any], files: dict[str,
     """Write a folder for a finished result below ``root``, show it. Returns the folder."""
     folder = store.new_run(root, result.study, result.subject.name)
     store.save(result, folder, trace, files)
-    store.replace(folder / store.REPORT, html.render(result).encode())
+    store.replace(folder / store.REPORT, page(result).encode())
     show(result)
     print(f"\nreport   {folder / store.REPORT}")
     print(f"trace    {folder / store.TRACE}  (open in ui.perfetto.dev)")
@@ -351,7 +351,7 @@ def show(answer: Any) -> None:
     console = Console()
     if not console.is_terminal:  # a file has no width, and tables read better at this one than at rich's 80
         console = Console(width=120)
-    console_report.render(answer, console)
+    console_report.render(document(answer), console)
 
 
 def plain(config: Any) -> dict[str, Any]:

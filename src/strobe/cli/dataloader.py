@@ -76,7 +76,7 @@ def run(argv: Sequence[str]) -> int:
         raise UserError("lerobot-train's flags come after --: strobe dataloader -- --dataset.repo_id=… --policy.type=…")
     from strobe.cli.common import plain, show
     from strobe.cli.live import Live
-    from strobe.report import html
+    from strobe.kinds import page
     from strobe.results import store
 
     started = time.monotonic()
@@ -87,7 +87,7 @@ def run(argv: Sequence[str]) -> int:
     answer.config = {"dataloader": plain(config), "lerobot-train": list(theirs)}
     folder = store.new_run(config.output_dir, "dataloader", answer.policy)
     store.save(answer, folder)
-    store.replace(folder / store.REPORT, html.render(answer).encode())
+    store.replace(folder / store.REPORT, page(answer).encode())
     show(answer)
     print(f"\nreport   {folder / store.REPORT}")
     return 0 if answer.status == "complete" else 130
@@ -101,7 +101,7 @@ def search(config: DataloaderConfig, options: Options, theirs: Sequence[str], li
     loading.warm_up()  # imports in the background, while the policy is built here
     import torch
 
-    from strobe.advice.dataloader import advise_loading
+    from strobe.kinds import advise
     from strobe.measure import machine
     from strobe.studies.dataloader import search as dataloader
     from strobe.studies.dataloader.needs import StepNeeds, device_of
@@ -130,7 +130,7 @@ def search(config: DataloaderConfig, options: Options, theirs: Sequence[str], li
         train, options, machine.describe(device), need, live, pin_memory=device.type == "cuda", more=more
     )
     answer.notes += [note for note in steps.notes if note not in answer.notes]
-    answer.findings = advise_loading(answer, config.thresholds)
+    answer.findings = advise(answer, config.thresholds)
     return answer
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.cli.parse import one_line
 from strobe.errors import UserError, nearest
+from strobe.results.answer import Profiled
 
 if TYPE_CHECKING:
     from strobe.cli.common import Answer, RunConfig
@@ -72,6 +73,7 @@ class Profilers:
         from strobe.studies.profilers.python_profile import python_profile
 
         config, result = self.config, answer.result
+        assert isinstance(result, Profiled)
         operators = config.operators and not config.skip_detailed
         if not (operators or config.python_profile or config.memory_snapshot):
             return

@@ -19,9 +19,10 @@ from rich.console import Console
 
 from strobe.cli.arguments import Arguments
 from strobe.errors import UserError
-from strobe.report import console, html, markdown
-from strobe.report.document import Answer
+from strobe.kinds import document, page
+from strobe.report import console, markdown
 from strobe.results import store
+from strobe.results.answer import Answer
 
 
 def levels(text: str) -> int:
@@ -46,20 +47,43 @@ def page_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def keep_flag(parser: argparse.ArgumentParser) -> None:
+    """``--output-dir`` of the commands whose answer is kept only where that is asked for."""
+    parser.add_argument(
+        "--output-dir", "--output_dir", type=Path, metavar="DIR", help="also keep it there, in a run folder of its own"
+    )
+
+
+def keep_page(answer: Answer, root: Path) -> None:
+    """Write a run folder for ``answer`` below ``root``: its result and its page. Raises UserError where it cannot."""
+    try:
+        folder = store.new_run(root, answer.study, answer.about)
+        store.save(answer, folder)
+        store.replace(folder / store.REPORT, page(answer).encode())
+    except OSError as error:
+        raise UserError(f"cannot keep it in {root}: {os.strerror(error.errno or 0).lower()}") from None
+    print(f"\nreport   {folder / store.REPORT}")
+
+
 def page_shape(path: Path | None) -> Callable[[Answer], str] | None:
     """What renders a page of this name; None without one. Raises UserError for another ending."""
     if path is None:
         return None
-    shapes: dict[str, Callable[[Answer], str]] = {".html": html.render, ".htm": html.render, ".md": markdown.render}
+    shapes: dict[str, Callable[[Answer], str]] = {".html": page, ".htm": page, ".md": as_markdown}
     if path.suffix.lower() not in shapes:
         raise UserError(f"--output {path}: name a file that ends in .html or .md")
     return shapes[path.suffix.lower()]
 
 
-def as_text(answer: Answer, depth: int | None) -> str:
+def as_markdown(answer: Answer, depth: int | None = None) -> str:
+    """The answer as Markdown."""
+    return markdown.render(document(answer, depth))
+
+
+def as_text(answer: Answer, depth: int | None = None) -> str:
     """The console view without colours."""
     plain = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.render(answer, plain, depth)
+    console.render(document(answer, depth), plain)
     return plain.export_text()
 
 
@@ -75,17 +99,17 @@ def run(argv: Sequence[str]) -> int:
     shape = asked.format or ("html" if asked.output else None)
     if shape is None or shape == "html":
         folder = asked.run if asked.run.is_dir() else asked.run.parent
-        page = asked.output or folder / store.REPORT
-        write(page, html.render(answer, asked.depth))
+        there = asked.output or folder / store.REPORT
+        write(there, page(answer, asked.depth))
         if shape is None:
-            console.render(answer, Console(), asked.depth)
-        print(f"\nreport: {page}" if shape is None else f"report: {page}")
+            console.render(document(answer, asked.depth), Console())
+        print(f"\nreport: {there}" if shape is None else f"report: {there}")
     elif asked.output:
-        text = markdown.render(answer, asked.depth) if shape == "markdown" else as_text(answer, asked.depth)
+        text = as_markdown(answer, asked.depth) if shape == "markdown" else as_text(answer, asked.depth)
         write(asked.output, text)
         print(f"report: {asked.output}")
     elif shape == "markdown":
-        print(markdown.render(answer, asked.depth), end="")
+        print(as_markdown(answer, asked.depth), end="")
     else:
-        console.render(answer, Console(), asked.depth)
+        console.render(document(answer, asked.depth), Console())
     return 0

@@ -264,11 +264,11 @@ def locked(root: Path) -> Iterator[None]:
 def keep_sweep(sweep: Sweep, root: Path) -> None:
     """Write the sweep's answer and its report, and show it."""
     from strobe.cli.common import show
-    from strobe.report import html
+    from strobe.kinds import page
     from strobe.results import store
 
     store.save(sweep, root)
-    store.replace(root / store.REPORT, html.render(sweep).encode())
+    store.replace(root / store.REPORT, page(sweep).encode())
     show(sweep)
     print(f"\nreport   {root / store.REPORT}\ncells    {root / 'cells'}")
 

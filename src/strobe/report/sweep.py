@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -306,7 +305,5 @@ def _facts(sweep: Sweep) -> list[tuple[str, str]]:
         ("Ceiling", facts.ceiling(alone) if alone else None),
         ("Power", ", ".join(f"{k} {v}" for k, v in alone.power.items()) if alone else None),
         ("Versions", ", ".join(f"{k} {v}" for k, v in versions.items())),
-        ("Run", f"{sweep.started:%Y-%m-%d %H:%M %Z}, {sweep.duration_s:,.0f} s"),
-        ("Command", shlex.join(sweep.command)),
     ]
-    return [(name, units.plain(text)) for name, text in pairs if text]
+    return [(name, units.plain(text)) for name, text in pairs if text] + facts.run(sweep)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.measure.verdicts import difference_interval, paired_verdict
-from strobe.results.answer import Result
+from strobe.results.answer import CompareResult
 from strobe.results.comparison import NOT_FINITE, Agreement, Comparison
 from strobe.results.measurement import Measurement
 from strobe.studies.breakdown import begin
@@ -28,7 +28,7 @@ def compare(
     phase: Phase,
     options: Options,
     reporter: Reporter | None = None,
-) -> tuple[Result, Measured]:
+) -> tuple[CompareResult, Measured]:
     """Judge every variant against the first one, on the same observations with the same noise.
 
     Raises:
@@ -46,7 +46,7 @@ def compare(
     told = [str(variant.facts()["precision"]) for variant in variants if "precision" in variant.facts()]
     precisions = [name for names in told for name in names.split(", ")]
     dtypes = [str(DTYPES[name]).removeprefix("torch.") for name in precisions]
-    result = begin(subject, "compare", title, options, reporter, dtypes)
+    result = begin(CompareResult, subject, title, options, reporter, dtypes)
     if precisions and options.counted:
         result.notes.append(SEVERAL_COPIES)
     measured = measure(subject, phase, variants, options, result.machine.ceiling, reporter)
@@ -66,7 +66,7 @@ def compare(
 
 
 def _compare_gradients(
-    subject: PolicySubject, variants: Sequence[Variant], result: Result, options: Options, reporter: Reporter
+    subject: PolicySubject, variants: Sequence[Variant], result: CompareResult, options: Options, reporter: Reporter
 ) -> None:
     agreements, note = gradients(subject, variants, options.batch_size, reporter)
     for comparison in result.comparisons:

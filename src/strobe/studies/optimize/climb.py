@@ -22,7 +22,7 @@ from strobe.errors import UserError
 from strobe.measure.guard import DEFAULT, Guard
 from strobe.measure.sampling import Budget, Progress
 from strobe.measure.verdicts import paired_verdict
-from strobe.results.answer import Result
+from strobe.results.answer import OptimizeResult
 from strobe.results.comparison import Agreement, Verdict
 from strobe.results.ladder import Outcome, Try
 from strobe.results.measurement import Measurement
@@ -109,7 +109,7 @@ def optimize(
     options: Options,
     base: Sequence[Treatment] = (),
     reporter: Climbing | None = None,
-) -> tuple[Result, list[Section]]:
+) -> tuple[OptimizeResult, list[Section]]:
     """Climb, then measure all rungs in one interleaved run; Ctrl-C keeps what was climbed.
 
     Args:
@@ -151,7 +151,7 @@ class _Climb:
         self.made: dict[tuple[str, ...], Treatment] = {}
         self.episodes: Episodes | None = None
 
-    def run(self) -> tuple[Result, list[Section]]:
+    def run(self) -> tuple[OptimizeResult, list[Section]]:
         if self.aim.episodes:  # first, before anything is measured that a simulator's fault could cost
             self.reporter.stage(f"starting {self.aim.env.type}")
             self.episodes = started(self.subject, self.aim.env, self.aim.episodes, self.aim.guard, self.base)
@@ -161,9 +161,9 @@ class _Climb:
             if self.episodes is not None:
                 self.episodes.close()
 
-    def _run(self) -> tuple[Result, list[Section]]:
+    def _run(self) -> tuple[OptimizeResult, list[Section]]:
         title = f"{self.subject.info.name}: a ladder to {self.aim.target_hz:g} Hz"
-        result = begin(self.subject, "optimize", title, self.options, self.reporter)
+        result = begin(OptimizeResult, self.subject, title, self.options, self.reporter)
         interrupted = self._start()
         try:
             if interrupted:
@@ -526,7 +526,7 @@ class _Climb:
 
     # The closing run
 
-    def _close(self, result: Result) -> Measured:
+    def _close(self, result: OptimizeResult) -> Measured:
         """All rungs in alternation, with their FLOP and memory."""
         self.reporter.stage(f"the closing run: {', '.join(step.variant.name for step in self.steps)}")
         each = sum(step.ms for step in self.steps) / 1e3
@@ -541,7 +541,7 @@ class _Climb:
         variants = [step.variant for step in self.steps]
         return measure(self.subject, "inference", variants, options, result.machine.ceiling, _Within(self.reporter))
 
-    def _prune(self, result: Result) -> None:
+    def _prune(self, result: OptimizeResult) -> None:
         """Take off the top what the closing run did not show to be faster than what is below it.
 
         What was asked for with the start stays, whatever it buys.

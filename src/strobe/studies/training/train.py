@@ -24,7 +24,7 @@ from strobe.measure.kernel import kernel_use
 from strobe.measure.loader import loader_parts, loader_workers, mean_ms
 from strobe.measure.memory import peak_process
 from strobe.measure.statistics import describe, find_warmup, summarise
-from strobe.results.answer import Result
+from strobe.results.answer import TrainResult
 from strobe.results.data import Samples
 from strobe.results.measurement import Measurement, Memory, Span
 from strobe.results.subject import SubjectInfo
@@ -70,7 +70,7 @@ class Options:
 class Trained:
     """The result, without findings, and the sections of its last steps."""
 
-    result: Result
+    result: TrainResult
     sections: list[Section] = field(default_factory=list)
 
 
@@ -147,15 +147,14 @@ def _trained(watch: loop.Watch, options: Options, held: int, ended: BaseExceptio
     kept = steps[find_warmup([step.ms for step in steps]) :]
     config = watch.config
     info = _info(watch)
-    result = Result(
+    result = TrainResult(
         strobe_version=strobe.__version__,
-        study="train",
         title=f"{info.name}: what {len(steps):,} steps of lerobot-train waited for",
         subject=info,
         machine=machine.describe(watch.device),
         status="complete" if ended is None else "interrupted" if isinstance(ended, KeyboardInterrupt) else "failed",
+        training=_training(watch, options, steps, kept, batches, reason),
     )
-    result.training = _training(watch, options, steps, kept, batches, reason)
     lost = {f"worker {told['worker']}" for told in _told(watch.timeline)}
     step = _measurement(STEP, "training step", steps, kept)
     step.memory = Memory(weights=info.weight_bytes, peak_process=held)
@@ -420,5 +419,6 @@ def _info(watch: loop.Watch) -> SubjectInfo:
         source="random weights" if path is None else Path(str(path)).name,
         inputs=f"the dataset {watch.config.dataset.repo_id}, {frames}",
         anatomy=config.type if loop.registered(config.type) is not None else "modules",
+        **policies.known(config),
         **policies.count(policy),
     )
