@@ -119,7 +119,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
 
 
 def document(answer: Answer, depth: int | None = None) -> Document:
-    """What a report says of ``answer``; ``depth`` limits the levels of its trees."""
+    """The words and tables of a report on ``answer``; ``depth`` limits the levels of its trees."""
     return KINDS[type(answer)].outline(answer, depth)
 
 

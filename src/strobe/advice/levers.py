@@ -127,13 +127,13 @@ def accumulation(result: CompareResult, thresholds: Thresholds) -> Iterator[Find
         if not held or not now or comparison.verdict.kind == "too noisy":
             continue
         saved, more = 1 - now / held, comparison.verdict.ratio - 1
-        worth = saved >= thresholds.accumulation_saves
+        saves = saved >= thresholds.accumulation_saves
         time = f"{percent(abs(more))} {'more' if more >= 0 else 'less'} time"
         yield Finding(
-            rule="accumulation-saves" if worth else "accumulation-saves-nothing",
+            rule="accumulation-saves" if saves else "accumulation-saves-nothing",
             level="info",
             title=f"{comparison.candidate} takes {percent(saved)} less memory and {time}"
-            if worth
+            if saves
             else f"{comparison.candidate} saves no memory here, and takes {time}",
             seen=f"Peak {_gib(now)} against {_gib(held)}; {ms(whole_ms(after))} against {ms(whole_ms(before))} for the "
             "same effective batch.",
@@ -141,7 +141,7 @@ def accumulation(result: CompareResult, thresholds: Thresholds) -> Iterator[Find
             "use the device less well.",
             do=f"{NO_FLAG[0].upper()}{NO_FLAG[1:]}: there a smaller --batch_size with a smaller learning rate is the "
             "way. `strobe batch` finds the largest batch that fits without it."
-            if worth
+            if saves
             else "Leave it off.",
             evidence={"saved": saved, "time": more},
         )
@@ -182,8 +182,8 @@ def _spelt(names: list[str], measurement: Measurement) -> str:
     said = []
     for name in names:
         flag = measurement.facts.get(f"{name} in lerobot-train")
-        told = str(flag) if flag else ALWAYS if name == "tf32" else NO_FLAG
-        said.append(told if len(names) == 1 else f"{name}: {told}")
+        how = str(flag) if flag else ALWAYS if name == "tf32" else NO_FLAG
+        said.append(how if len(names) == 1 else f"{name}: {how}")
     return "; ".join(said)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import fmean
 
 from strobe.advice.thresholds import Thresholds
-from strobe.advice.view import CENTURY_MS, Part, examined, first_cut, free, ms, percent, top, whole_ms, without
+from strobe.advice.view import CENTURY_MS, Part, examined, first_level, free, ms, percent, top, whole_ms, without
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
 
@@ -18,7 +18,7 @@ AROUND = ("preprocessing", "postprocessing")  # they copy to and from the device
 def host_bound(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """An accelerator that waits for Python to tell it what to do."""
     for measurement in examined(result):
-        components = [c for part in first_cut(measurement) if part.name not in AROUND for c in part.components]
+        components = [c for part in first_level(measurement) if part.name not in AROUND for c in part.components]
         host = sum(c.host_ms for c in components if c.host_ms is not None and c.values)
         device = sum(fmean(c.values) for c in components if c.host_ms is not None and c.values)
         if measurement.clock != "device" or device <= 0 or host < thresholds.host_bound * device:
@@ -66,7 +66,7 @@ def memory_churn(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 def below_ceiling(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """A big part that does its arithmetic at a small share of what the machine was measured to do."""
     for measurement in examined(result):
-        for part in first_cut(measurement):
+        for part in first_level(measurement):
             reached = _ceiling_share(part)
             if reached is None or part.share < thresholds.big_part or reached >= thresholds.ceiling_low:
                 continue
@@ -105,7 +105,7 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
     if not (1e-6 < slow < 1e12 and 1e-6 < fast < 1e12 and fast >= thresholds.half_faster * slow and fast > slow):
         return
     for measurement in examined(result):
-        for part in first_cut(measurement):
+        for part in first_level(measurement):
             reached, gflop = _ceiling_share(part), sum(c.gflop or 0.0 for c in part.components)
             if reached is None or gflop <= 1e-12 or part.share < thresholds.big_part:
                 continue

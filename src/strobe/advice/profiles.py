@@ -58,11 +58,11 @@ def many_small_operators(result: Profiled, thresholds: Thresholds) -> Iterator[F
     if seen.kernel_median_us is not None:
         if seen.kernel_median_us >= thresholds.small_kernel_us or seen.kernel_calls <= thresholds.many_kernels:
             return
-        told = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {seen.kernel_median_us:.1f} µs"
+        many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {seen.kernel_median_us:.1f} µs"
         evidence = {"kernels": seen.kernel_calls, "median_us": seen.kernel_median_us}
         gain = "not known before it is tried; what the device is idle for is the most it can be"
     elif (share := _between(result, seen, measurement, thresholds)) and seen.host and not _long(seen.host):
-        told = (
+        many = (
             f"{seen.operator_calls:,} operators, with {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} between them "
             f"under torch.profiler: at least {percent(share)} of {ms(whole_ms(measurement))} without it"
         )
@@ -74,7 +74,7 @@ def many_small_operators(result: Profiled, thresholds: Thresholds) -> Iterator[F
         rule="many-small-operators",
         level="warning",
         title=f"The {measurement.phase} is many small operators",
-        seen=f"One iteration of '{measurement.name}' runs {told}.",
+        seen=f"One iteration of '{measurement.name}' runs {many}.",
         why="Every operator costs Python and a launch, whatever it computes.",
         do=f"Try {COMPILE if seen.kernels else '--compile'}, which fuses them; or larger batches.",
         gain=gain,

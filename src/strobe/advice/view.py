@@ -58,7 +58,7 @@ def top(measurement: Measurement, name: str) -> Part | None:
     return part([c for c in measurement.components if not c.other and c.path == [name]])
 
 
-def first_cut(measurement: Measurement) -> list[Part]:
+def first_level(measurement: Measurement) -> list[Part]:
     """The parts of the anatomy's first level: what is two deep, and what is one deep without parts of its own."""
     named = [component for component in measurement.components if not component.other]
     parents = {component.path[0] for component in named if component.depth > 1}

@@ -11,7 +11,7 @@ from strobe.results.difference import Difference, MeasurementChange, RunLabel
 def outline(difference: Difference) -> Document:
     """The document of a difference."""
     runs = [("Before", _label(difference.before)), ("After", _label(difference.after))]
-    cut = [d.title for d in (difference.before, difference.after) if d.status == "interrupted"]
+    early = [d.title for d in (difference.before, difference.after) if d.status == "interrupted"]
     sections = [Section("samples", "Both runs", _metrics(difference))]
     for index, m in enumerate(difference.measurements):
         sections.append(_parts(index, m))
@@ -20,7 +20,7 @@ def outline(difference: Difference) -> Document:
     return Document(
         kind=f"strobe diff of {units.plain(difference.of)}",
         title=units.plain(difference.title),
-        banner=f"Interrupted: {' and '.join(map(units.plain, cut))} stopped before it was done." if cut else None,
+        banner=f"Interrupted: {' and '.join(map(units.plain, early))} stopped before it was done." if early else None,
         answers=[units.plain(_answer(m)) for m in sorted(difference.measurements, key=_urgency)],
         findings=facts.findings(difference.findings),
         sections=sections,

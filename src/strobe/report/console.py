@@ -66,7 +66,7 @@ def _section(section: Section, console: Console) -> None:
 
 
 def _table(table: Table, console: Console) -> None:
-    """Print a table whole. A terminal too narrow for it loses the columns on the right, and is told so."""
+    """Print a table whole. A terminal too narrow for it loses the columns on the right, and a line says so."""
     kept = table
     while _width(kept, console) > console.width and console.is_terminal and len(kept.columns) > 3:
         kept = kept.left(len(kept.columns) - 1)

@@ -16,8 +16,8 @@ from strobe.results.data import Interval
 from strobe.results.ladder import Ladder, Need, Rung
 from strobe.results.measurement import Measurement
 
-SMALL = 0.03  # parts below this share of the whole in every rung are told together
-MOST = 6  # parts that are told apart
+SMALL = 0.03  # parts below this share of the whole in every rung are taken together
+MOST = 6  # parts that are shown
 REST = "other"
 MEANING = (
     "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. "
@@ -124,7 +124,7 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
 
 def _rungs(result: OptimizeResult, ladder: Ladder) -> Plot:
     """Milliseconds of each rung with its parts on top of one another, and the target."""
-    names, told = _told(result, ladder)
+    names, stacks = _stacked(result, ladder)
     labels = [text(_short(index, rung)) for index, rung in enumerate(ladder.rungs)]
     traces: list[dict[str, Any]] = [
         {
@@ -132,7 +132,7 @@ def _rungs(result: OptimizeResult, ladder: Ladder) -> Plot:
             "orientation": "h",
             "name": text(name),
             "y": list(range(len(labels))),
-            "x": [round(parts.get(name, 0.0), 6) for parts in told],
+            "x": [round(parts.get(name, 0.0), 6) for parts in stacks],
             "text": labels,
             "textposition": "none",
             "marker": {"color": OTHER if name == REST else PALETTE[index % len(PALETTE)]},
@@ -141,7 +141,7 @@ def _rungs(result: OptimizeResult, ladder: Ladder) -> Plot:
         for index, name in enumerate(names)
     ]
     line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": ladder.target_ms, "x1": ladder.target_ms}
-    longest = max(sum(parts.values()) for parts in told)
+    longest = max(sum(parts.values()) for parts in stacks)
     layout = {
         "height": 150 + 44 * len(labels),
         "barmode": "stack",
@@ -209,11 +209,11 @@ def _price(result: OptimizeResult, ladder: Ladder) -> Table:
 
 
 def _latencies(result: OptimizeResult, ladder: Ladder) -> Table:
-    names, told = _told(result, ladder)
+    names, stacks = _stacked(result, ladder)
     columns = [Column("Rung", numeric=False), Column("Total (ms)")]
     columns += [Column(f"{units.plain(name)} (ms)") for name in names]
     rows = []
-    for index, (rung, parts) in enumerate(zip(ladder.rungs, told, strict=True)):
+    for index, (rung, parts) in enumerate(zip(ladder.rungs, stacks, strict=True)):
         total = result.measurement(rung.name).samples.summary.median
         cells: list[str | None] = [_label(index, rung), units.ms(total)]
         for name in names:
@@ -239,8 +239,8 @@ def _needs(needs: Sequence[Need]) -> Table:
     return Table(columns, rows)
 
 
-def _told(result: OptimizeResult, ladder: Ladder) -> tuple[list[str], list[dict[str, float]]]:
-    """Names of the parts told apart, and of each rung their milliseconds with the rest, which add up to the whole."""
+def _stacked(result: OptimizeResult, ladder: Ladder) -> tuple[list[str], list[dict[str, float]]]:
+    """Names of the parts shown, and of each rung their milliseconds with the rest, which add up to the whole."""
     totals = [result.measurement(rung.name).samples.summary.median for rung in ladder.rungs]
     largest: dict[str, float] = {}
     for rung, total in zip(ladder.rungs, totals, strict=True):
@@ -248,11 +248,11 @@ def _told(result: OptimizeResult, ladder: Ladder) -> tuple[list[str], list[dict[
             largest[name] = max(largest.get(name, 0.0), ms / total if total > 0 else 0.0)
     ranked = sorted((name for name, share in largest.items() if share >= SMALL), key=lambda name: -largest[name])
     names = [name for name in largest if name in ranked[:MOST] and name != REST]
-    told = []
+    stacks = []
     for rung, total in zip(ladder.rungs, totals, strict=True):
         parts = {name: ms for name, ms in rung.parts.items() if name in names}
-        told.append({**parts, REST: max(0.0, total - sum(parts.values()))})
-    return [*names, REST], told
+        stacks.append({**parts, REST: max(0.0, total - sum(parts.values()))})
+    return [*names, REST], stacks
 
 
 def _short_ms(value: float) -> str:

@@ -115,9 +115,9 @@ def _notes(result: Result, of_study: Sequence[str]) -> list[str]:
     found = [*result.notes, *of_study]
     found += [f"Stand-in: {text}" for text in result.subject.stand_ins]
     for m in result.measurements:
-        cut, kept = len(m.samples.warmup), len(m.samples.values)
-        if cut:
-            found.append(f"{m.name}: {units.count(cut, 'warm-up sample')} cut, {kept:,} kept")
+        warmup, kept = len(m.samples.warmup), len(m.samples.values)
+        if warmup:
+            found.append(f"{m.name}: {units.count(warmup, 'warm-up sample')} cut, {kept:,} kept")
         found += [f"{m.name}: {text}" for text in [*m.samples.notes, *m.notes]]
         found += [f"{m.name}: not seen: {name} ({why})" for name, why in m.unseen.items()]
     return [units.plain(text) for text in dict.fromkeys(found)]

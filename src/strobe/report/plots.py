@@ -188,23 +188,23 @@ def spread(title: str, group: Sequence[tuple[str, Samples]], *, split: bool = Fa
 
 
 def in_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
-    """Samples over the course of the run, with those that were cut as warm-up drawn hollow."""
+    """Samples over the course of the run, with those of the warm-up drawn hollow."""
     traces = []
     for index, (name, samples) in enumerate(group):
         colour = PALETTE[index % len(PALETTE)]
-        cut = len(samples.warmup)
+        left_out = len(samples.warmup)
         shared = {"type": "scatter", "hovertemplate": "%{x}: %{y:.4~g} ms<extra>%{fullData.name}</extra>"}
         shared |= {"legendgroup": str(index)}
-        if cut:
+        if left_out:
             hollow = {"color": colour, "symbol": "circle-open", "size": 7}
             traces.append(
                 {**shared, "mode": "markers", "name": f"{text(name)}: warm-up", "marker": hollow}
-                | {"x": list(range(1, cut + 1)), "y": _round(samples.warmup)}
+                | {"x": list(range(1, left_out + 1)), "y": _round(samples.warmup)}
             )
         traces.append(
             {**shared, "mode": "lines+markers", "name": text(name), "marker": {"color": colour, "size": 4}}
             | {"line": {"color": colour, "width": 1}}
-            | {"x": list(range(cut + 1, cut + 1 + len(samples.values))), "y": _round(samples.values)}
+            | {"x": list(range(left_out + 1, left_out + 1 + len(samples.values))), "y": _round(samples.values)}
         )
     kept = [v for _, s in group for v in s.values]
     warm = [v for _, s in group for v in s.warmup]

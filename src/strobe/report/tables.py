@@ -82,8 +82,8 @@ def metrics(result: Result) -> Table:
     blank: list[str | None] = [None] * len(judged)
     rows.append(Row(["Samples", *(f"{len(m.samples.values):,}" for m in measured), *blank]))
     if any(m.samples.warmup for m in measured):
-        cut = [f"{len(m.samples.warmup):,}" for m in measured]
-        rows.append(Row(["Warm-up cut", *cut, *blank]))
+        left_out = [f"{len(m.samples.warmup):,}" for m in measured]
+        rows.append(Row(["Warm-up cut", *left_out, *blank]))
     return Table(columns, rows)
 
 

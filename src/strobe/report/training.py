@@ -36,7 +36,7 @@ def hours(value: float) -> str:
 
 
 def sections(training: Training) -> list[Section]:
-    """What the planned steps will cost, the stalls, the loader's workers, the ranks."""
+    """The price of the planned steps, the stalls, the loader's workers, the ranks."""
     found = [_planned(training)]
     if training.stalls:
         found.append(

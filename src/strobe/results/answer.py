@@ -99,7 +99,7 @@ class CompareResult(Result):
 
 
 class TrainResult(Result):
-    """What the steps of a run of lerobot-train waited for."""
+    """A run of lerobot-train: the time of its steps, and what they waited for."""
 
     study: Literal["train"] = "train"
     training: Training

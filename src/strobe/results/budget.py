@@ -55,6 +55,6 @@ class Budget(Answer):
     total: Line | None = Field(default=None, description="None with one number of steps")
     denoise: Line | None = None
     most_steps: int | None = Field(default=None, description="with which the target is met; None where no number does")
-    judged: Latency = Field(description="with the fewest steps: what the needs are told for")
+    judged: Latency = Field(description="with the fewest steps: the needs are about it")
     needs: list[Need] = Field(default_factory=list)
     asynchrony: list[Asynchrony] = Field(default_factory=list)
