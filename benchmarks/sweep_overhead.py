@@ -22,7 +22,7 @@ from rich.table import Table
 from strobe.cli import breakdown, sweep
 from strobe.cli.live import Live
 from strobe.cli.study import finish as finish_study
-from strobe.report import html
+from strobe.kinds import page
 from strobe.results import store
 from strobe.sweeps.answer import answer
 from strobe.sweeps.execute import Outcome, outcome_of, write_outcome
@@ -82,7 +82,7 @@ def main() -> None:
         answered = (time.perf_counter() - start) / count
         start = time.perf_counter()
         store.save(found, root)
-        store.replace(root / store.REPORT, html.render(found).encode())
+        store.replace(root / store.REPORT, page(found).encode())
         once["report"] = time.perf_counter() - start
 
     parts = {

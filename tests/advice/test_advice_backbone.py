@@ -10,8 +10,9 @@ from support.advice_results import measured, result, rules
 from support.paced import DECODE, EMBEDDING, PREPROCESSING, pace, pause, retimed
 from support.sleeper import Clock
 
-from strobe.advice import Thresholds, advise, backbone
+from strobe.advice import Thresholds, backbone
 from strobe.cli.main import main
+from strobe.kinds import advise
 from strobe.measure.sampling import Budget
 from strobe.results import store
 from strobe.results.measurement import Blocks, Memory

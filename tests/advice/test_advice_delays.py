@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.advice_results import compared, measured, result, rules
 
+from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval
 from strobe.results.measurement import Measurement
@@ -28,7 +29,7 @@ def against(candidate: str, ratio: float, kind: Any = "slower", margin: float = 
 
 def test_packing_that_costs_little_is_told_where_the_share_alone_is_undecided():
     ways = way("as it is", "sampled"), way("packed", "packed")
-    found = rules(result(*ways, study="compare", comparisons=[against("packed", 1.09)]))["delays-packed"]
+    found = rules(result(*ways, of=CompareResult, comparisons=[against("packed", 1.09)]))["delays-packed"]
     assert found.level == "good"
     assert "all 11 delays cost 1.09 ×" in found.title
     assert "65 %" in found.seen
@@ -39,7 +40,7 @@ def test_packing_that_costs_little_is_told_where_the_share_alone_is_undecided():
 
 def test_expanding_that_is_dear_points_to_packing():
     ways = way("as it is", "sampled"), way("expanded", "expanded")
-    found = rules(result(*ways, study="compare", comparisons=[against("expanded", 5.4)]))["delays-expanded"]
+    found = rules(result(*ways, of=CompareResult, comparisons=[against("expanded", 5.4)]))["delays-expanded"]
     assert found.level == "info"
     assert "5.40 ×" in found.title
     assert "packed" in found.do
@@ -48,19 +49,19 @@ def test_expanding_that_is_dear_points_to_packing():
 def test_unlike_attention_is_said():
     ways = way("as it is", "sampled", prefix_attention="two_way"), way("packed", "packed", **{
         "prefix_attention": "two_way", "policy.prefix_attention": "one_way"})  # fmt: skip
-    found = rules(result(*ways, study="compare", comparisons=[against("packed", 1.1)]))["delays-packed"]
+    found = rules(result(*ways, of=CompareResult, comparisons=[against("packed", 1.1)]))["delays-packed"]
     assert "differ in prefix_attention" in found.seen
 
 
 @pytest.mark.parametrize("kind", ["too noisy"])
 def test_nothing_is_claimed_from_noise(kind: str):
     ways = way("as it is", "sampled"), way("packed", "packed")
-    assert "delays-packed" not in rules(result(*ways, study="compare", comparisons=[against("packed", 1.1, kind)]))
+    assert "delays-packed" not in rules(result(*ways, of=CompareResult, comparisons=[against("packed", 1.1, kind)]))
 
 
 def test_nothing_is_said_of_policies_without_delays():
     ways = measured(PARTS, name="as it is", phase="training step"), measured(PARTS, name="b", phase="training step")
-    found = rules(result(*ways, study="compare", comparisons=[against("b", 1.1)]))
+    found = rules(result(*ways, of=CompareResult, comparisons=[against("b", 1.1)]))
     assert not [rule for rule in found if rule.startswith("delays-")]
 
 

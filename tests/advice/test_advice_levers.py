@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.advice_results import N, measured, result, rules
 
-from strobe.results.answer import Result
+from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison, GradientAgreement, Verdict
 from strobe.results.data import Interval
 from strobe.results.measurement import Memory
@@ -29,7 +29,7 @@ def run(
     same: GradientAgreement | None = None,
     held: tuple[int, int] = (2**30, 2**30),
     phase: str = "training step",
-) -> Result:
+) -> CompareResult:
     verdict = Verdict(
         kind=kind,  # type: ignore[arg-type]
         ratio=ratio,
@@ -48,7 +48,7 @@ def run(
             facts=STEP | (facts if facts is not None else {"amp": "bf16"}),
             memory=memory[1],
         ),
-        study="compare",
+        of=CompareResult,
     )
     made.comparisons.append(
         Comparison(baseline="as it is", candidate="it", verdict=verdict, difference_ms=1.0, gradient=same)
@@ -56,7 +56,7 @@ def run(
     return made
 
 
-def of_levers(made: Result) -> dict[str, Any]:
+def of_levers(made: CompareResult) -> dict[str, Any]:
     found = rules(made)
     return {rule: found[rule] for rule in found if rule.startswith(("lever", "accumulation", "float16"))}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from support.any_loader import rate, starved
 
-from strobe.advice.dataloader import advise_loading
+from strobe.kinds import advise
 from strobe.results.dataloader import Dataloader, Encoding, Need, Recommendation, StartUp
 
 
 def rules(answer: Dataloader) -> set[str]:
-    return {finding.rule for finding in advise_loading(answer)}
+    return {finding.rule for finding in advise(answer)}
 
 
 def recommended(answer: Dataloader, **more: object) -> Recommendation:
@@ -25,7 +25,7 @@ def healthy() -> Dataloader:
 
 
 def test_a_loader_slower_than_the_step_is_named_with_what_the_flags_win() -> None:
-    found = {finding.rule: finding for finding in advise_loading(starved())}
+    found = {finding.rule: finding for finding in advise(starved())}
     assert set(found) == {"loader-slower-than-step", "more-workers-slower"}
     slower = found["loader-slower-than-step"]
     assert slower.level == "warning"
@@ -49,7 +49,7 @@ def test_loading_without_workers_takes_turns_with_the_step() -> None:
     for row in answer.rows:
         row.own = row.settings.num_workers == 0
     answer.recommendations = [recommended(answer, own=rate(500, 0.01), step_ms_now=8000 / 500 + 8000 / 120)]
-    found = advise_loading(answer)
+    found = advise(answer)
     assert [finding.rule for finding in found] == ["loader-slower-than-step"]
     assert "take turns" in found[0].title
 
@@ -57,7 +57,7 @@ def test_loading_without_workers_takes_turns_with_the_step() -> None:
 def test_when_nothing_feeds_the_step_that_is_said_with_the_share_lost() -> None:
     answer = healthy()
     answer.needs = [Need(batch_size=8, samples_per_s=300, source="given")]
-    found = {finding.rule: finding for finding in advise_loading(answer)}
+    found = {finding.rule: finding for finding in advise(answer)}
     assert set(found) == {"loader-slower-than-step", "no-loader-feeds-step"}
     assert "50 %" in found["no-loader-feeds-step"].why
 
@@ -67,7 +67,7 @@ def test_the_users_loader_that_cannot_run_is_a_warning_with_the_reason() -> None
     own = next(row for row in answer.rows if row.own)
     own.status, own.reason, own.rate = "refused", "needs up to 9,000 MiB of shared memory", None
     answer.recommendations = [recommended(answer, own=None)]
-    found = advise_loading(answer)
+    found = advise(answer)
     assert [finding.rule for finding in found] == ["own-loader-fails"]
     assert "9,000 MiB" in found[0].seen
 
@@ -78,12 +78,12 @@ def test_a_start_as_long_as_hundreds_of_steps_is_named_and_weighs_more_at_every_
         StartUp(start_method="fork", status="done", first_batch_s=0.5, epoch_start_s=0.1),
         StartUp(start_method="spawn", status="done", first_batch_s=20.0, epoch_start_s=0.1),
     ]
-    found = {finding.rule: finding for finding in advise_loading(answer)}
+    found = {finding.rule: finding for finding in advise(answer)}
     assert set(found) == {"loader-feeds-step", "start-up-long"}
     assert "300 steps" in found["start-up-long"].title
     assert found["start-up-long"].level == "info"
     answer.own = answer.own.model_copy(update={"persistent_workers": False})
-    warned = next(finding for finding in advise_loading(answer) if finding.rule == "start-up-long")
+    warned = next(finding for finding in advise(answer) if finding.rule == "start-up-long")
     assert warned.level == "warning"
     assert "--persistent_workers=true" in warned.do
     answer.start_ups[1].first_batch_s = 2.0
@@ -97,7 +97,7 @@ def test_an_encoding_is_recommended_only_where_it_is_shown_to_load_faster() -> N
         name="h264, key frame every 2", status="done", rate=rate(180, 0.02), bytes_per_hour=2e9, psnr_db=40.0
     )
     answer.encodings = [as_is, other]
-    found = next(finding for finding in advise_loading(answer) if finding.rule == "encoding-faster")
+    found = next(finding for finding in advise(answer) if finding.rule == "encoding-faster")
     assert "1.8 × as fast" in found.title
     assert "2.0 × the size" in found.seen
     other.rate = rate(180, 0.9)

@@ -70,10 +70,10 @@ def test_single_precision_is_right_where_half_is_no_faster_or_the_weights_are_fl
 )
 def test_times_on_apple_silicon(policy: float, preprocessing: float, levels: tuple[str, str]):
     whole = measured({"preprocessing": preprocessing, "policy": policy}, whole=policy + preprocessing)
-    found = rules(result(whole, device="mps", kind="pi05"))
+    found = rules(result(whole, device="mps", mps_known=True))
     assert (found["mps-policy"].level, found["mps-preprocessing"].level) == levels
-    assert "mps-policy" not in rules(result(whole, device="cpu", kind="pi05"))
-    assert "mps-policy" not in rules(result(whole, device="mps", kind="act"))
+    assert "mps-policy" not in rules(result(whole, device="cpu", mps_known=True))
+    assert "mps-policy" not in rules(result(whole, device="mps"))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pytest
 from support.advice_results import N, measured, result, rules
 
-from strobe.results.answer import Result
+from strobe.results.answer import CompareResult
 from strobe.results.comparison import Agreement, Comparison, Verdict
 from strobe.results.data import Interval
 
@@ -17,14 +17,14 @@ def run(
     note: str = "",
     fast: float = 400.0,
     facts: dict | None = None,
-) -> Result:
+) -> CompareResult:
     interval = Interval(low=ratio - width, high=ratio + width, level=0.99)
     same = Agreement(cosine=cosine, largest_error=0.5, mean_error=0.1, observations=N, note=note)
     verdict = Verdict(kind=kind, ratio=ratio, interval=interval, pairs=N, sentence="")  # type: ignore[arg-type]
     made = result(
         measured({"policy": 100.0}, name=baseline, facts={"precision": baseline}),
         measured({"policy": 100.0 * ratio}, name=name, whole=100.0 * ratio, facts={"precision": name, **(facts or {})}),
-        study="compare",
+        of=CompareResult,
         gflops={"float32": 100.0, "bfloat16": fast, "float16": fast},
     )
     made.comparisons.append(

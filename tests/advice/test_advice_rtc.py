@@ -4,7 +4,7 @@ import pytest
 from support.advice_results import compared, measured, result, rules
 
 from strobe.advice import Thresholds
-from strobe.results.answer import Result
+from strobe.results.answer import CompareResult
 from strobe.results.measurement import Measurement
 
 
@@ -39,11 +39,11 @@ def guided(
     )
 
 
-def pair(rtc: Measurement, baseline: Measurement | None = None, **fields: Any) -> Result:
+def pair(rtc: Measurement, baseline: Measurement | None = None, **fields: Any) -> CompareResult:
     baseline = baseline or plain()
     if "tensors requiring grad" in rtc.facts:
         baseline.facts["tensors requiring grad"] = rtc.facts["tensors requiring grad"]
-    return result(baseline, rtc, study="compare", kind=fields.pop("kind", "pi05"), **fields)
+    return result(baseline, rtc, of=CompareResult, compilable=fields.pop("compilable", True), **fields)
 
 
 @pytest.mark.parametrize(("guidance", "level"), [(24.0, "good"), (24.1, "info"), (40.0, "info"), (40.1, "warning")])
@@ -61,7 +61,7 @@ def test_overhead_shows_how_base_denoising_itself_grew():
 
 
 def test_overhead_needs_no_measurement_without_rtc():
-    found = rules(result(guided(), kind="pi05"))["rtc-overhead"]
+    found = rules(result(guided()))["rtc-overhead"]
     assert found.evidence["base_growth"] is None
 
 
@@ -73,7 +73,7 @@ def test_a_variant_that_differs_in_more_than_rtc_is_no_baseline():
 
 def test_compiled_variants_without_parts_say_nothing_of_overhead():
     compiled = measured({"policy": 90.0}, name="with RTC, compiled", facts={"rtc.enabled": True, "compiled": True})
-    assert "rtc-overhead" not in rules(result(plain(), compiled, study="compare", kind="pi05"))
+    assert "rtc-overhead" not in rules(result(plain(), compiled, of=CompareResult))
 
 
 @pytest.mark.parametrize(("autograd", "level"), [(12.0, "good"), (12.1, "warning")])
@@ -114,7 +114,7 @@ def test_a_delay_shorter_than_the_chunk(delay: int, fires: bool):
 def test_compilation_is_proposed_where_rtc_is_slower_and_the_policy_supports_it():
     assert "rtc-not-compiled" in rules(pair(guided(), comparisons=[compared("slower")]))
     assert "rtc-not-compiled" not in rules(pair(guided(), comparisons=[compared("no difference shown")]))
-    assert "rtc-not-compiled" not in rules(pair(guided(), kind="unheard_of", comparisons=[compared("slower")]))
+    assert "rtc-not-compiled" not in rules(pair(guided(), compilable=False, comparisons=[compared("slower")]))
 
 
 def test_compilation_is_not_proposed_where_it_was_tried():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support import example_sweeps as sweeps
 
-from strobe.advice.sweep import advise_sweep
+from strobe.kinds import advise
 from strobe.results.finding import Finding
 from strobe.results.sweep import Axis, Cell, PartFigure, Row, Sweep
 
@@ -24,7 +24,7 @@ def swept(*cells: Cell, axes: tuple[Axis, ...] = (BATCH,)) -> Sweep:
 
 
 def told(sweep: Sweep) -> dict[str, Finding]:
-    return {finding.rule: finding for finding in advise_sweep(sweep)}
+    return {finding.rule: finding for finding in advise(sweep)}
 
 
 def cell(batch: int, row: Row | None, **more: str) -> Cell:
@@ -48,7 +48,7 @@ def test_each_line_of_the_grid_is_judged_by_itself():
     cells = [cell(b, forward(ms, b), cameras="1") for b, ms in ((8, 100), (16, 199))]
     cells += [cell(b, forward(ms, b), cameras="2") for b, ms in ((8, 100), (16, 120))]
     cameras = Axis(name="cameras", values=["1", "2"], numbers=[1, 2])
-    found = [f for f in advise_sweep(swept(*cells, axes=(BATCH, cameras))) if f.rule == "throughput-flat"]
+    found = [f for f in advise(swept(*cells, axes=(BATCH, cameras))) if f.rule == "throughput-flat"]
     assert [f.title.endswith("(cameras=1)") for f in found] == [True]
 
 

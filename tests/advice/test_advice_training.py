@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from support.advice_results import measured, result
 
-from strobe.advice import Thresholds, advise
-from strobe.results.answer import Result
+from strobe.advice import Thresholds
+from strobe.kinds import advise
+from strobe.results.answer import TrainResult
 from strobe.results.training import LoaderPart, LoaderWorker, Rank, Stall, Training
 
 HEALTHY = {"data": 2.0, "images to floats": 1.0, "preprocessing": 1.0, "forward": 30.0, "forward/backbone": 20.0,
@@ -16,7 +17,7 @@ HEALTHY = {"data": 2.0, "images to floats": 1.0, "preprocessing": 1.0, "forward"
            "optimizer": 9.0, "logging": 1.0, "other": 1.0}  # fmt: skip
 
 
-def trained(parts: dict[str, float] | None = None, facts: dict[str, Any] | None = None, **more: Any) -> Result:
+def trained(parts: dict[str, float] | None = None, facts: dict[str, Any] | None = None, **more: Any) -> TrainResult:
     """100 ms a step, two workers that decode, unless said otherwise."""
     step = measured(HEALTHY | (parts or {}), name="training step", phase="training step")
     step.facts = {"trained share": 1.0} | (facts or {})
@@ -28,9 +29,7 @@ def trained(parts: dict[str, float] | None = None, facts: dict[str, Any] | None 
         "loader_parts": [LoaderPart(name="video decoding", ms=60, share=0.7, waiting=0.1),
                          LoaderPart(name="row reads", ms=20, share=0.3, waiting=0.1)],
     }  # fmt: skip
-    found = result(step, study="train")
-    found.training = Training.model_validate(figures | more)
-    return found
+    return result(step, of=TrainResult, training=Training.model_validate(figures | more))
 
 
 def worker(index: int, ms: float = 80.0) -> LoaderWorker:

@@ -1,6 +1,8 @@
 import pytest
 from support.advice_results import compared, measured, result, rules
 
+from strobe.results.answer import CompareResult
+
 
 @pytest.mark.parametrize(("ms", "fires"), [(2.0, False), (2.1, True)])
 def test_time_in_no_named_part_is_summed_over_the_first_two_levels(ms: float, fires: bool):
@@ -19,8 +21,8 @@ def test_probes_that_saw_nothing():
 
 
 def test_a_comparison_too_noisy_to_judge():
-    assert "too-noisy" in rules(result(comparisons=[compared("too noisy")], study="compare"))
-    assert "too-noisy" not in rules(result(comparisons=[compared("slower")], study="compare"))
+    assert "too-noisy" in rules(result(comparisons=[compared("too noisy")], of=CompareResult))
+    assert "too-noisy" not in rules(result(comparisons=[compared("slower")], of=CompareResult))
 
 
 def test_drift_is_passed_on():

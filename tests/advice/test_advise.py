@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.advice_results import compared, measured, result, summary
 
-from strobe.advice import Thresholds, advise
-from strobe.results.answer import Result
+from strobe.advice import Thresholds
+from strobe.kinds import advise
+from strobe.results.answer import BreakdownResult, CompareResult, Result
 from strobe.results.comparison import Verdict
 from strobe.results.data import Samples
 from strobe.results.finding import Finding
@@ -36,7 +37,7 @@ def test_warnings_come_first_then_the_larger_gain():
 
 
 def test_of_a_comparison_only_the_baseline_is_cut_into_parts():
-    found = advise(result(measured({"policy": 90.0}), measured({"policy": 80.0}, name="with"), study="compare"))
+    found = advise(result(measured({"policy": 90.0}), measured({"policy": 80.0}, name="with"), of=CompareResult))
     assert [finding.rule for finding in found].count("biggest-part") == 1
 
 
@@ -113,13 +114,16 @@ def results(draw: Any) -> Result:
     made = result(
         *draw(st.lists(measurements(), max_size=4)),
         device=draw(st.sampled_from(["cpu", "cuda:0", "mps"])),
-        kind=draw(st.sampled_from(["act", "pi05"])),
-        study=draw(st.sampled_from(["breakdown", "compare"])),
+        compilable=draw(st.booleans()),
+        mps_known=draw(st.booleans()),
+        of=draw(st.sampled_from([BreakdownResult, CompareResult])),
         gflops=draw(st.dictionaries(st.sampled_from(["float32", "bfloat16", "float16"]), numbers)),
         dtypes=draw(st.dictionaries(st.sampled_from(["float32", "bfloat16", "float16"]), st.integers())),
         stand_ins=draw(st.lists(words, max_size=2)),
     )
     kinds = get_args(Verdict.model_fields["kind"].annotation)
+    if not isinstance(made, CompareResult):
+        return made
     for kind in draw(st.lists(st.sampled_from(kinds), max_size=2)):
         made.comparisons.append(compared(kind))
     return made

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from strobe import kinds
 from strobe.cli.main import main
-from strobe.report import html, markdown
+from strobe.report import markdown
 from strobe.results import store
 from strobe.studies.measuring import Options
 from strobe.studies.profilers import operators, python_profile
@@ -73,7 +74,7 @@ def test_operators_and_cprofile_of_a_breakdown(tmp_path, capsys):
     assert top == pytest.approx(python.iteration_ms, rel=0.05)
     assert stats.total_tt * 1e3 / python.iterations == pytest.approx(python.iteration_ms, rel=0.05)
 
-    for shown in (out.lower(), markdown.render(result).lower(), html.render(result).lower()):
+    for shown in (out.lower(), markdown.render(kinds.document(result)).lower(), kinds.page(result).lower()):
         for words in ("python functions", "gaps between operators", "aten::", "cumulative"):
             assert words in shown
     assert f"{folder / 'profile.prof'}  (open in python -m pstats, snakeviz)" in out

@@ -8,6 +8,7 @@ from support.example_runs import act
 from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.results import store
+from strobe.results.budget import Budget
 from strobe.studies.budget import budget
 
 # Latencies of the optimised pi0.5 pipeline on LIBERO, as its users had them.
@@ -47,6 +48,35 @@ def test_the_command_says_so_and_writes_a_page(table, tmp_path, capsys):
     assert "20 Hz (50 ms) is not met: with 1 denoising step a chunk takes 83.50 ms (12.0 Hz)" in said
     assert "KV cache is what stands in the way: 52.1 → 22.6 ms (2.3 ×)" in said
     assert "Latency by part" in page.read_text()
+
+
+def test_a_budget_that_is_kept_is_shown_again(table, tmp_path, capsys):
+    assert main(["budget", str(table), "--target-hz", "20", "--output-dir", str(tmp_path / "runs")]) == 0
+    out = capsys.readouterr().out
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.endswith("_budget_libero")
+    assert str(folder / "report.html") in out
+    page = (folder / "report.html").read_text()
+    kept = store.load_answer(folder)
+    assert isinstance(kept, Budget)
+    assert kept.most_steps is None
+    assert kept.command[:2] == ["strobe", "budget"]
+    (folder / "report.html").unlink()
+    assert main(["report", str(folder)]) == 0
+    assert "20 Hz (50 ms) is not met" in capsys.readouterr().out
+    assert (folder / "report.html").read_text() == page
+    assert "Latency by part" in page
+
+
+def test_nothing_is_kept_unless_asked_for(table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["budget", str(table)]) == 0
+    assert list(tmp_path.iterdir()) == [table]
+
+
+def test_a_place_where_nothing_can_be_kept_is_one_line(table, capsys):
+    assert main(["budget", str(table), "--output-dir", str(table)]) == 2
+    assert "cannot keep it in" in capsys.readouterr().err
 
 
 def test_a_rate_that_is_met_says_with_how_many_steps(table, capsys):

@@ -12,6 +12,7 @@ from strobe.cli import diff as diff_command
 from strobe.cli import report as report_command
 from strobe.errors import UserError
 from strobe.results import store
+from strobe.results.difference import Difference
 from strobe.studies import diff as study
 
 
@@ -113,6 +114,27 @@ def test_diff_is_a_gate(run: Path, slower: Path, flags: list[str], code: int, ca
     assert diff_command.run([*flags, str(run), str(slower)]) == code
     assert ("regression: slower" in capsys.readouterr().out) == bool(code)
     assert diff_command.run([*flags, str(slower), str(run)]) == 0
+
+
+def test_a_diff_that_is_kept_is_shown_again(
+    run: Path, slower: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert diff_command.run([str(run), str(slower), "--output-dir", str(tmp_path / "kept")]) == 0
+    (folder,) = (tmp_path / "kept").iterdir()
+    assert folder.name.endswith("_diff_breakdown-of-act")
+    page = (folder / "report.html").read_text()
+    kept = store.load_answer(folder)
+    assert isinstance(kept, Difference)
+    assert (kept.study, kept.of, kept.title) == ("diff", "breakdown", "Breakdown of act")
+    assert kept.command[:2] == ["strobe", "diff"]
+    (folder / "report.html").unlink()
+    capsys.readouterr()
+    assert report_command.run([str(folder)]) == 0
+    assert "strobe diff of breakdown" in capsys.readouterr().out
+    assert (folder / "report.html").read_text() == page
+    assert "Both runs" in page
+    with pytest.raises(UserError, match="is a diff: `strobe report` shows it"):
+        diff_command.run([str(run), str(folder)])
 
 
 def test_diff_writes_a_page(run: Path, slower: Path, tmp_path: Path):

@@ -7,9 +7,10 @@ import random
 import pytest
 from support import example_runs as runs
 
+from strobe import kinds
 from strobe.errors import UserError
 from strobe.measure.verdicts import unpaired_verdict
-from strobe.report import html, markdown
+from strobe.report import markdown
 from strobe.results.answer import Result
 from strobe.results.difference import Difference
 from strobe.results.measurement import Memory
@@ -49,7 +50,9 @@ def test_a_run_against_itself_shows_nothing():
     assert not regressed(difference)
     parts = difference.measurements[0].judged
     assert parts > 5
-    assert f"None of {parts} parts changed by more than chance would show." in markdown.render(difference)
+    assert f"None of {parts} parts changed by more than chance would show." in markdown.render(
+        kinds.document(difference)
+    )
 
 
 def test_what_changed_is_said():
@@ -61,7 +64,7 @@ def test_what_changed_is_said():
     assert changes["encoder"] == "gone"
     assert changes["image backbone"] == "faster"
     assert {c.name: c.after - c.before for c in only.memory}["peak activations"] == 2 * 2**30 - 912 * 2**20
-    text = markdown.render(difference)
+    text = markdown.render(kinds.document(difference))
     for said in ("config seed: 0 before, 1 after", "strobe: 0.1.0 before, 0.2.0 after",
                  "measured before only: training forward", "policy › new encoder", "one after the other"):  # fmt: skip
         assert said in text
@@ -126,9 +129,9 @@ def test_the_real_verdict_fits():
 def test_the_difference_is_plain_data():
     difference = judged(runs.act(), slower())
     assert Difference.model_validate_json(difference.model_dump_json()) == difference
-    assert "</html>" in html.render(difference)
+    assert "</html>" in kinds.page(difference)
 
 
 def test_interrupted_runs_are_named_at_the_top():
-    text = markdown.render(judged(runs.act(), runs.act(status="interrupted")))
+    text = markdown.render(kinds.document(judged(runs.act(), runs.act(status="interrupted"))))
     assert text.index("Interrupted:") < text.index("## ")

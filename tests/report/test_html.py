@@ -10,8 +10,7 @@ import pytest
 from report.conftest import Browse
 from support import example_runs as runs
 
-from strobe.report import html
-from strobe.report.plots import plots
+from strobe import kinds
 from strobe.results.answer import Result
 from strobe.studies.diff import diff
 
@@ -37,17 +36,17 @@ def drawn(dom: str) -> int:
 
 
 def test_the_page_is_one_file_that_asks_for_nothing():
-    page = html.render(runs.act())
+    page = kinds.page(runs.act())
     assert len(page) < 2.5e6
     outside = re.compile(r"""(?:src|href|action|data)\s*=\s*["']?\s*(?:https?:)?//|url\(|@import""", re.I)
     own = re.sub(r'<script type="application/octet-stream".*?</script>', "", page, flags=re.S)
     assert not outside.search(own)
     assert "default-src 'none'" in page
-    assert html.render(runs.act()) == page
+    assert kinds.page(runs.act()) == page
 
 
 def test_a_breakdown_draws_all_its_plots(browse: Browse):
-    dom = browse(html.render(runs.act()))
+    dom = browse(kinds.page(runs.act()))
     assert "data-errors" not in root(dom)
     assert drawn(dom) == 8
     assert dom.count('class="main-svg"') >= 8
@@ -56,7 +55,7 @@ def test_a_breakdown_draws_all_its_plots(browse: Browse):
 
 
 def test_a_comparison_draws_what_is_folded_only_when_unfolded(browse: Browse):
-    page = html.render(runs.rtc())
+    page = kinds.page(runs.rtc())
     assert drawn(browse(page)) == 3
     dom = browse(page.replace('<details class="section">', '<details class="section" open>'))
     assert drawn(dom) == 7
@@ -64,13 +63,13 @@ def test_a_comparison_draws_what_is_folded_only_when_unfolded(browse: Browse):
 
 
 def test_a_difference_draws_both_runs(browse: Browse):
-    dom = browse(html.render(diff(runs.act(), runs.act(), judge=runs.judge)))
+    dom = browse(kinds.page(diff(runs.act(), runs.act(), judge=runs.judge)))
     assert "data-errors" not in root(dom)
     assert drawn(dom) == 4
 
 
 def test_plots_follow_the_colour_scheme(browse: Browse):
-    page = html.render(runs.act())
+    page = kinds.page(runs.act())
     assert "fill: rgb(27, 31, 36)" in browse(page)
     dark = browse(page, DARK)
     assert "fill: rgb(230, 233, 236)" in dark
@@ -78,7 +77,7 @@ def test_plots_follow_the_colour_scheme(browse: Browse):
 
 
 def test_a_browser_that_cannot_inflate_is_told(browse: Browse):
-    page = without_policy(html.render(runs.act()))
+    page = without_policy(kinds.page(runs.act()))
     dom = browse(page.replace("<main>", "<script>delete window.DecompressionStream</script><main>"))
     assert "The plots need a browser of 2023 or later" in dom
     assert "data-errors" not in root(dom)
@@ -101,13 +100,13 @@ def poisoned(data: Any, key: str = "") -> Any:
 
 
 def poison(result: Result) -> Result:
-    return Result.model_validate(poisoned(json.loads(result.model_dump_json())))
+    return type(result).model_validate(poisoned(json.loads(result.model_dump_json())))
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["with policy", "escaping alone"])
 @pytest.mark.parametrize("make", [runs.act, runs.rtc], ids=["breakdown", "compare"])
 def test_nothing_from_outside_runs_or_becomes_markup(make: Any, guarded: bool, browse: Browse):
-    page = html.render(poison(make())).replace('<details class="section">', '<details class="section" open>')
+    page = kinds.page(poison(make())).replace('<details class="section">', '<details class="section" open>')
     dom = browse(page if guarded else without_policy(page))
     assert "data-pwned" not in root(dom)
     assert "data-errors" not in root(dom)
@@ -123,13 +122,13 @@ def test_nothing_from_outside_runs_or_becomes_markup(make: Any, guarded: bool, b
 
 def test_a_poisoned_difference_is_harmless_too(browse: Browse):
     answer = diff(poison(runs.act()), poison(runs.act()), judge=runs.judge)
-    dom = browse(without_policy(html.render(answer)))
+    dom = browse(without_policy(kinds.page(answer)))
     assert "data-pwned" not in root(dom)
     assert "<img" not in re.sub(r"<script\b.*?</script>", "", dom, flags=re.S)
 
 
 def test_the_icicle_adds_up():
-    for key, figures in plots(runs.act()).items():
+    for key, figures in kinds.figures(runs.act()).items():
         if not key.startswith("measurement"):
             continue
         trace = figures[0].data[0]
@@ -144,6 +143,6 @@ def test_a_single_sample_and_no_parts_are_drawn_too(browse: Browse):
     only = run.measurements[0]
     only.samples = only.samples.model_copy(update={"values": [3.0], "warmup": [], "summary": runs.summary([3.0])})
     only.components, only.spans = [], []
-    dom = browse(html.render(run.model_copy(update={"measurements": [only], "findings": []})))
+    dom = browse(kinds.page(run.model_copy(update={"measurements": [only], "findings": []})))
     assert "data-errors" not in root(dom)
     assert drawn(dom) == 2

@@ -6,13 +6,12 @@ import pytest
 from rich.console import Console
 from support.example_runs import MACHINE, SUBJECT, judge, measurement
 
-from strobe.advice import advise
+from strobe import kinds
 from strobe.measure.budget import needs
 from strobe.measure.common_parts import common_parts
 from strobe.measure.episodes import judge as judge_episodes
-from strobe.report import console, html, ladder, markdown
-from strobe.report.outline import outline
-from strobe.results.answer import Result
+from strobe.report import console, ladder, markdown
+from strobe.results.answer import OptimizeResult
 from strobe.results.budget import Latency
 from strobe.results.comparison import Agreement, Comparison
 from strobe.results.episodes import Episode, EpisodePair, PairedEpisodes
@@ -27,7 +26,7 @@ def rung(name: str, treatment: str, m: Measurement, **more) -> Rung:
     return Rung(name=name, treatment=treatment, parts=common_parts([m])[0], **more)
 
 
-def climbed(target_hz: float = 8.0, **more) -> Result:
+def climbed(target_hz: float = 8.0, **more) -> OptimizeResult:
     took = {"as it is": 200, "rung 1": 150, "rung 2": 120}
     measured = [measurement(name, PARTS, ms, seed=ms) for name, ms in took.items()]
     comparisons = [
@@ -52,8 +51,8 @@ def climbed(target_hz: float = 8.0, **more) -> Result:
             agreement=Agreement(cosine=0.9971, largest_error=0.3, mean_error=0.01, observations=16)),
         Try(treatment="compile=true", rung=3, before_ms=120, outcome="not tried", reason="12 s were left"),
     ]  # fmt: skip
-    result = Result(
-        strobe_version="0.1.0", study="optimize", title="pi05: a ladder", subject=SUBJECT, machine=MACHINE,
+    result = OptimizeResult(
+        strobe_version="0.1.0", title="pi05: a ladder", subject=SUBJECT, machine=MACHINE,
         measurements=measured, comparisons=comparisons,
     )  # fmt: skip
     last = measured[2].samples.summary.median
@@ -70,14 +69,14 @@ def climbed(target_hz: float = 8.0, **more) -> Result:
     return result
 
 
-def said(result: Result) -> str:
+def said(result: OptimizeResult) -> str:
     screen = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.render(result, screen)
+    console.render(kinds.document(result), screen)
     return " ".join(screen.export_text().split())
 
 
 def test_a_reached_target_says_how_and_what_each_rung_bought():
-    answers = outline(climbed()).answers
+    answers = kinds.document(climbed()).answers
     assert answers[0].startswith("act meets 8 Hz (125 ms): ")
     assert "cosine 0.999870 to the untouched policy" in answers[0]
     assert answers[1].startswith("2 rungs: cameras=batched (1.")
@@ -92,7 +91,7 @@ def test_a_reached_target_says_how_and_what_each_rung_bought():
 
 
 def test_a_missed_target_says_what_must_fall_to_what_and_what_was_tried():
-    page = outline(climbed(target_hz=10.0))
+    page = kinds.document(climbed(target_hz=10.0))
     assert page.answers[0].startswith("act misses 10 Hz (100 ms) by ")
     assert page.answers[2].startswith("What is missing: prefix KV cache would have to fall from ")
     (missing,) = [section for section in page.sections if section.key == "needs"]
@@ -101,7 +100,7 @@ def test_a_missed_target_says_what_must_fall_to_what_and_what_was_tried():
 
 def test_parts_of_every_rung_add_up_to_its_milliseconds():
     result = climbed()
-    (plot,) = ladder.plots(result, result.ladder)["ladder"]
+    (plot,) = ladder.plots(result)["ladder"]
     assert [trace["name"] for trace in plot.data][-1] == "other"
     for index, m in enumerate(result.measurements):
         assert sum(trace["x"][index] for trace in plot.data) == pytest.approx(m.samples.summary.median)
@@ -111,7 +110,7 @@ def test_parts_of_every_rung_add_up_to_its_milliseconds():
 
 def test_the_gains_are_the_comparisons_own_factors():
     result = climbed()
-    table = next(section.table for section in outline(result).sections if section.key == "ladder")
+    table = next(section.table for section in kinds.document(result).sections if section.key == "ladder")
     titles = [column.title for column in table.columns]
     last = table.rows[2].cells
     assert last[titles.index("× so far")] == f"{1 / result.comparisons[1].verdict.ratio:.2f}"
@@ -133,7 +132,7 @@ def test_a_policy_that_nothing_made_faster():
     only = result.ladder.rungs[:1]
     result.measurements, result.comparisons = result.measurements[:1], []
     result.ladder = result.ladder.model_copy(update={"rungs": only, "chosen": "as it is"})
-    answers = outline(result).answers
+    answers = kinds.document(result).answers
     assert "and nothing that was tried made it faster" in answers[0]
     assert not any("recipe.yaml" in answer for answer in answers)
     assert "× so far" not in said(result)
@@ -143,7 +142,7 @@ def test_a_rung_that_broke_the_guard_is_told():
     result = climbed(chosen="rung 1")
     result.ladder.rungs[2].guarded, result.ladder.rungs[2].refused = False, "cosine 0.9 < 0.999 in the closing run"
     assert "Refused after the climb: rung 2 (cosine 0.9 < 0.999 in the closing run). The ladder ends with rung 1." in (
-        outline(result).answers
+        kinds.document(result).answers
     )
 
 
@@ -176,15 +175,15 @@ def test_paired_episodes_stand_beside_the_actions(tmp_path):
     assert "up to 0.25 apart" in text
     assert "no difference shown in 12 paired episodes of pusht: success 83.3 % against 83.3 %" in text
     assert "PAIR BY PAIR" not in text
-    page = html.render(result)
+    page = kinds.page(result)
     assert "pair by pair" in page
     assert "Reward of each pair" in page
-    (plot,) = ladder.plots(result, result.ladder)["episodes-0"]
+    (plot,) = ladder.plots(result)["episodes-0"]
     assert [trace["name"] for trace in plot.data] == [
         "both succeed", "only as it is succeeds", "only rung 2 succeeds", "neither succeeds",
     ]  # fmt: skip
     assert sum(len(trace["x"]) for trace in plot.data) == 12
-    assert "episodes-say-little" in {finding.rule for finding in advise(result)}
+    assert "episodes-say-little" in {finding.rule for finding in kinds.advise(result)}
 
 
 def test_rewards_as_large_as_a_float_can_be_leave_a_page():
@@ -192,7 +191,7 @@ def test_rewards_as_large_as_a_float_can_be_leave_a_page():
     result.episodes = [played("SLWFSS")]
     for index, pair in enumerate(result.episodes[0].pairs):
         pair.baseline.reward, pair.candidate.reward = 1.7e308 * (-1) ** index, 1.7e308 * (-1) ** (index // 2)
-    assert "Reward of each pair" in html.render(result)
+    assert "Reward of each pair" in kinds.page(result)
     assert "PAIRED EPISODES" in said(result)
 
 
@@ -201,7 +200,7 @@ def test_a_rung_that_loses_episodes_is_refused_and_warned_of():
     result.episodes = [played("LLLLLLLLSSSS", broken="it does worse in pusht")]
     result.ladder.rungs[2].guarded, result.ladder.rungs[2].refused = False, "it does worse in pusht"
     assert "Refused: it does worse in pusht." in said(result)
-    found = {finding.rule: finding for finding in advise(result)}
+    found = {finding.rule: finding for finding in kinds.advise(result)}
     assert found["episodes-worse"].level == "warning"
     assert "success 33.3 % against 100 %" in found["episodes-worse"].seen
 
@@ -210,29 +209,29 @@ def test_episodes_that_ended_early_or_never_succeed_say_so():
     result = climbed()
     result.episodes = [played("FFFFFFF")]
     assert "Interrupted: 7 of 12 pairs were played." in said(result)
-    assert "never-succeeds" in {finding.rule for finding in advise(result)}
+    assert "never-succeeds" in {finding.rule for finding in kinds.advise(result)}
 
 
 def test_findings_say_what_is_missing_and_what_the_guard_refused():
     result = climbed(target_hz=10.0)
-    found = {finding.rule: finding for finding in advise(result)}
+    found = {finding.rule: finding for finding in kinds.advise(result)}
     assert found["target-missed"].title.startswith("10 Hz are missed by ")
     assert "compile=true" in found["target-missed"].do
     assert "int8=true (cosine 0.99710, largest error 0.3)" in found["guard-refused"].seen
     assert "backbone-dominates" not in found
-    assert "target-missed" not in {finding.rule for finding in advise(climbed())}
+    assert "target-missed" not in {finding.rule for finding in kinds.advise(climbed())}
 
 
 def test_names_from_outside_stay_text():
     result = climbed()
     result.ladder.tries[2].reason = result.ladder.rungs[1].treatment = "<img src=x onerror=alert(1)>"
-    page = html.render(result)
+    page = kinds.page(result)
     assert "<img src=x" not in page
-    assert "not tried: 12 s were left" in markdown.render(result)
+    assert "not tried: 12 s were left" in markdown.render(kinds.document(result))
 
 
 def test_the_page_draws_the_ladder_in_a_browser(browse):
-    dom = browse(html.render(climbed(target_hz=10.0)))
+    dom = browse(kinds.page(climbed(target_hz=10.0)))
     assert 'data-settled="true"' in dom
     assert "data-errors" not in dom
     assert "Milliseconds per rung, by part" in dom

@@ -9,7 +9,8 @@ from report.test_html import drawn, root
 from report.test_tables import printed
 from support.any_loader import loaders, starved
 
-from strobe.report import html, markdown
+from strobe import kinds
+from strobe.report import markdown
 from strobe.report.dataloader import answers
 from strobe.report.dataloader_plots import plots
 from strobe.results import store
@@ -20,8 +21,8 @@ from strobe.results.dataloader import Dataloader, Encoding, StartUp
 @given(answer=loaders)
 def test_any_search_can_be_shown_and_kept(answer: Dataloader, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert printed(answer)
-    assert markdown.render(answer)
-    assert "</html>" in html.render(answer)
+    assert markdown.render(kinds.document(answer))
+    assert "</html>" in kinds.page(answer)
     folder = tmp_path_factory.mktemp("run")
     store.save(answer, folder)
     assert store.load_answer(folder) == answer
@@ -57,6 +58,6 @@ def test_the_page_draws_in_a_browser(browse: Browse) -> None:
             Encoding(name="h264", status="failed", reason="no encoder"),
         ],
     )
-    dom = browse(html.render(answer))
+    dom = browse(kinds.page(answer))
     assert drawn(dom) == 2
     assert "error" not in root(dom)

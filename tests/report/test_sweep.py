@@ -13,10 +13,11 @@ from report.test_tables import printed
 from support import example_sweeps as examples
 from support.any_result import sweeps
 
-from strobe.report import html, markdown, sweep_plots
+from strobe import kinds
+from strobe.cli.report import as_markdown
+from strobe.report import markdown, sweep_plots
 from strobe.report import sweep as report
 from strobe.report.document import Table
-from strobe.report.outline import outline
 from strobe.results.sweep import PartFigure, Sweep
 
 
@@ -32,13 +33,13 @@ def column(table: Table, title: str) -> list[str | None]:
 @given(answer=sweeps())
 def test_any_sweep_can_be_shown(answer: Sweep):
     assert printed(answer)
-    assert markdown.render(answer)
-    assert "</html>" in html.render(answer)
+    assert markdown.render(kinds.document(answer))
+    assert "</html>" in kinds.page(answer)
     # No cell is left out, whatever became of it.
     assert len(report.cells(answer).rows) == sum(max(1, len(cell.rows)) for cell in answer.cells)
 
 
-@pytest.mark.parametrize("show", [printed, markdown.render, html.render], ids=["console", "markdown", "html"])
+@pytest.mark.parametrize("show", [printed, as_markdown, kinds.page], ids=["console", "markdown", "html"])
 def test_the_best_comes_first_then_growth_then_what_failed(show):
     text = show(examples.square()).replace("\n", " ").replace("&#39;", "'")
     said = ["Most samples per second under 8 GiB", "Inference's time grows", "7 of 9 cells are done.",
@@ -49,11 +50,11 @@ def test_the_best_comes_first_then_growth_then_what_failed(show):
 
 
 def test_without_a_question_the_page_opens_with_what_became_of_the_cells():
-    assert outline(examples.line()).answers == ["All 3 cells are done."]
+    assert kinds.document(examples.line()).answers == ["All 3 cells are done."]
     some = examples.line()
     for cell in some.cells:
         cell.status, cell.reason, cell.rows = "crashed", "signal 11", []
-    assert outline(some).answers == [
+    assert kinds.document(some).answers == [
         "0 of 3 cells are done.",
         "3 crashed: batch_size 1; batch_size 8; and 1 more (signal 11).",
     ]
@@ -63,7 +64,9 @@ def test_unlike_reasons_are_told_apart():
     some = examples.line()
     for cell, reason in zip(some.cells, ("signal 11", "exit code 3", ""), strict=True):
         cell.status, cell.reason, cell.rows = "crashed", reason, []
-    assert outline(some).answers[1] == ("3 crashed: batch_size 1 (signal 11); batch_size 8 (exit code 3); and 1 more.")
+    assert kinds.document(some).answers[1] == (
+        "3 crashed: batch_size 1 (signal 11); batch_size 8 (exit code 3); and 1 more."
+    )
 
 
 def test_an_interrupted_sweep_says_how_much_is_left():
@@ -110,7 +113,7 @@ def test_columns_without_figures_are_left_out():
     table = report.cells(examples.line())
     assert titles(table) == [
         "batch_size", "Measurement", "ms (median)", "95 % interval", "Samples/s", "ms per sample"]  # fmt: skip
-    assert [s.key for s in outline(examples.line()).sections] == ["cells"]
+    assert [s.key for s in kinds.document(examples.line()).sections] == ["cells"]
 
 
 def test_a_comparison_has_each_cell_s_verdict():
@@ -177,7 +180,7 @@ def test_a_wide_table_is_whole_in_a_file_and_says_what_a_terminal_has_no_room_fo
 
 def test_markdown_tables_have_equal_columns():
     for make in examples.ALL:
-        for block in re.findall(r"(?:^\|.*\n)+", markdown.render(make()), flags=re.M):
+        for block in re.findall(r"(?:^\|.*\n)+", markdown.render(kinds.document(make())), flags=re.M):
             assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
 
 
@@ -223,13 +226,13 @@ def test_no_more_than_four_heat_maps():
 # time, throughput, memory, bars, heat maps
 @pytest.mark.parametrize(("make", "plots"), [(examples.square, 6), (examples.line, 2), (examples.comparison, 5)])
 def test_the_page_draws_all_its_plots(make, plots: int, browse: Browse):
-    dom = browse(html.render(make()))
+    dom = browse(kinds.page(make()))
     assert "data-errors" not in root(dom)
     assert drawn(dom) == plots
 
 
 def test_the_lines_follow_the_colour_scheme(browse: Browse):
-    dom = browse(html.render(examples.unlike()), DARK)
+    dom = browse(kinds.page(examples.unlike()), DARK)
     assert "data-errors" not in root(dom)
     assert drawn(dom) == 8
     assert "fill: rgb(27, 31, 36)" not in dom
@@ -254,7 +257,7 @@ def hostile() -> Sweep:
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["with policy", "escaping alone"])
 def test_nothing_from_outside_runs_or_becomes_markup(guarded: bool, browse: Browse):
-    page = html.render(hostile())
+    page = kinds.page(hostile())
     dom = browse(page if guarded else without_policy(page))
     assert "data-pwned" not in root(dom)
     assert "data-errors" not in root(dom)
@@ -277,6 +280,6 @@ def test_terminal_escapes_and_markdown_in_names_stay_text():
     some.cells[0].status, some.cells[0].rows, some.cells[0].reason = "crashed", [], "| *boom* | \x1b[2J\n# h"
     assert "\x1b" not in printed(some)
     assert "[red]x[/red]" in printed(some)
-    text = markdown.render(some)
+    text = markdown.render(kinds.document(some))
     assert r"\| \*boom\* \|" in text
     assert "\n# h" not in text

@@ -11,8 +11,9 @@ from rich.console import Console
 from support import example_runs as runs
 from support.any_result import results
 
-from strobe.report import console, html, markdown, memory, tables, units
-from strobe.report.outline import biggest, outline
+from strobe import kinds
+from strobe.report import console, markdown, memory, tables, units
+from strobe.report.breakdown import biggest
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
 from strobe.results.measurement import Component
@@ -20,7 +21,7 @@ from strobe.results.measurement import Component
 
 def printed(answer, width: int = 130, depth: int | None = None, **more) -> str:
     out = io.StringIO()
-    console.render(answer, Console(file=out, width=width, **more), depth)
+    console.render(kinds.document(answer, depth), Console(file=out, width=width, **more))
     return out.getvalue()
 
 
@@ -28,8 +29,8 @@ def printed(answer, width: int = 130, depth: int | None = None, **more) -> str:
 @given(answer=results)
 def test_any_result_can_be_shown(answer: Result):
     assert printed(answer)
-    assert markdown.render(answer)
-    assert "</html>" in html.render(answer)
+    assert markdown.render(kinds.document(answer))
+    assert "</html>" in kinds.page(answer)
 
 
 def test_numbers_come_with_as_many_digits_as_they_deserve():
@@ -94,7 +95,7 @@ def test_three_variants_have_differences_of_their_own():
     result.comparisons.append(pair)
     titles = [c.title for c in tables.metrics(result).columns]
     assert titles[-2:] == ["With RTC − Without RTC", "compiled − Without RTC"]
-    assert len(outline(result).answers) == 2
+    assert len(kinds.document(result).answers) == 2
 
 
 def part(path: str, share: float, other: bool = False) -> Component:
@@ -124,7 +125,7 @@ def test_the_answer_comes_first_and_findings_before_detail():
     places = [text.index(s) for s in ("Image backbone takes 68.", "69 % of the training", "Preprocessing is small",
                                       "INFERENCE", "SAMPLES", "Machine:", "Ceiling:")]  # fmt: skip
     assert places == sorted(places)
-    text = markdown.render(runs.rtc())
+    text = markdown.render(kinds.document(runs.rtc()))
     places = [text.index(s) for s in ("**With RTC is slower", "## Findings", "## Comparison", "## Verdict",
                                       "## Parts side by side", "## Notes")]  # fmt: skip
     assert places == sorted(places)
@@ -139,12 +140,12 @@ def test_notes_unseen_probes_stand_ins_and_warm_up_are_told():
 
 def test_an_interrupted_run_says_so_at_the_top():
     run = runs.act(status="interrupted")
-    for text in (printed(run), markdown.render(run), html.render(run)):
+    for text in (printed(run), markdown.render(kinds.document(run)), kinds.page(run)):
         assert "Interrupted: this run was stopped before it was done" in text
         assert text.index("Interrupted:") < text.index("mage backbone takes")
     empty = runs.act(status="interrupted", measurements=[], findings=[])
     assert "Nothing was measured." in printed(empty)
-    assert "nothing measured" in markdown.render(empty)
+    assert "nothing measured" in markdown.render(kinds.document(empty))
 
 
 def test_a_narrow_terminal_keeps_numbers_whole_and_says_what_it_left_out():
@@ -161,7 +162,7 @@ def test_outside_text_is_not_markup_anywhere():
     text = printed(run)
     assert "[red]x[/red] | <b>*y*</b>" in text
     assert "\x1b" not in text
-    text = markdown.render(run)
+    text = markdown.render(kinds.document(run))
     assert r"\[red\]x\[/red\] \| \<b\>\*y\*\</b\>" in text
     assert "\n# h" not in text
     assert r"\&amp;" in text
@@ -169,7 +170,7 @@ def test_outside_text_is_not_markup_anywhere():
 
 def test_markdown_tables_have_equal_columns():
     for run in (runs.act(), runs.rtc()):
-        for block in re.findall(r"(?:^\|.*\n)+", markdown.render(run), flags=re.M):
+        for block in re.findall(r"(?:^\|.*\n)+", markdown.render(kinds.document(run)), flags=re.M):
             counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
             assert len(counts) == 1
 
@@ -191,11 +192,11 @@ def test_a_backbone_s_rate_is_told_end_to_end_and_part_by_part(frames: int, said
     m.components = [part(path, 0.2) for path in ("decode", "preprocessing", "model", "model/encoder")]
     for one, took in zip(m.components, (50.0, 25.0, 125.0, 124.0), strict=True):
         one.summary = runs.summary([took])
-    assert outline(result).answers[1] == said
+    assert kinds.document(result).answers[1] == said
     rates = [row.cells[0] for row in tables.metrics(result).rows if "Throughput" in (row.cells[0] or "")]
     assert len(rates) == (2 if frames > 1 else 1)
     m.components = m.components[2:]
-    assert outline(result).answers[1].endswith("/s)." if frames > 1 else "images/s.")
+    assert kinds.document(result).answers[1].endswith("/s)." if frames > 1 else "images/s.")
 
 
 def test_memory_per_part_says_like_blocks_once():
@@ -219,7 +220,7 @@ def test_memory_per_part_says_like_blocks_once():
     ]
     assert "MEMORY PER PART" in printed(result)
     assert "in CUDA's allocator" in " ".join(printed(result).split())
-    assert "Memory per part" in markdown.render(result)
+    assert "Memory per part" in markdown.render(kinds.document(result))
     for one in m.components:
         one.weight_bytes = one.kept_bytes = one.peak_bytes = None
     assert memory.parts(m) is None

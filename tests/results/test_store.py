@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from support import example_runs as runs
+from support.any_loader import starved
 from support.any_result import results, sweeps
+from support.example_budget import missed
 
 from strobe.errors import UserError
 from strobe.results import store
 from strobe.results.answer import Result
 from strobe.results.data import SCHEMA_VERSION
 from strobe.results.sweep import Sweep
+from strobe.studies.diff import diff
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -49,6 +53,46 @@ def test_what_is_wrong_with_a_sweep_is_one_line_too(tmp_path: Path):
     document = json.loads(sweep.model_dump_json())
     assert "newer Strobe" in broken(tmp_path, json.dumps(document | {"schema_version": 7}))
     assert "cells: input should be a valid list" in broken(tmp_path, json.dumps(document | {"cells": "many"}))
+
+
+def as_once_written(answer: Result) -> dict[str, object]:
+    """The document as Strobe wrote it when all measured answers were of one class."""
+    shared = {"comparisons": [], "episodes": [], "operators": None, "python": None, "training": None, "ladder": None}
+    return shared | json.loads(answer.model_dump_json())
+
+
+@pytest.mark.parametrize("make", [runs.act, runs.rtc])
+def test_empty_fields_of_other_studies_are_left_out_of_old_documents(make, tmp_path: Path):
+    (tmp_path / "result.json").write_text(json.dumps(as_once_written(make())))
+    assert store.load(tmp_path) == make()
+
+
+def test_a_field_of_another_study_that_says_something_is_refused(tmp_path: Path):
+    document = as_once_written(runs.act())
+    judged = json.loads(runs.rtc().model_dump_json())["comparisons"]
+    assert "comparisons: extra inputs are not permitted" in broken(
+        tmp_path, json.dumps(document | {"comparisons": judged})
+    )
+    assert "training: extra inputs" in broken(tmp_path, json.dumps(document | {"training": {"batch_size": 8}}))
+
+
+def test_an_unknown_study_is_named_as_such(result: Result, tmp_path: Path):
+    document = json.loads(result.model_dump_json())
+    for study in ({"study": "rollout"}, {"study": None}, {"study": ["breakdown"]}):
+        assert "study: not one that this Strobe knows" in broken(tmp_path, json.dumps(document | study))
+
+
+@pytest.mark.parametrize(
+    ("make", "called"),
+    [(missed, "budget"), (lambda: diff(runs.act(), runs.act(), judge=runs.judge), "diff"),
+     (starved, "search for a data loader")],
+)  # fmt: skip
+def test_what_is_no_run_is_kept_too_and_not_taken_for_one(make, called: str, tmp_path: Path):
+    answer = make()
+    store.save(answer, tmp_path)
+    assert store.load_answer(tmp_path) == answer
+    with pytest.raises(UserError, match=f"is a {called}: `strobe report` shows it"):
+        store.load(tmp_path)
 
 
 def test_the_trace_is_kept_beside_the_result(result: Result, tmp_path: Path):

@@ -10,7 +10,7 @@ from lerobot.envs.factory import make_env_config
 from strobe.errors import UserError
 from strobe.measure.episodes import judge
 from strobe.measure.guard import Guard
-from strobe.results.answer import Result
+from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import Episode, EpisodePair
 from strobe.results.ladder import Ladder, Rung
 from strobe.results.machine import Machine
@@ -144,8 +144,8 @@ class Scripted:
 
 
 def proved(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: bool = False, top: int = 2):
-    result = Result(
-        strobe_version="0", study="optimize", title="t",
+    result = OptimizeResult(
+        strobe_version="0", title="t",
         subject=SubjectInfo(name="s", kind="s", source="here", parameters=1, weight_bytes=1, inputs=""),
         machine=Machine(
             system="s", cpu="c", cores=1, threads=1, memory_bytes=1, device="cpu", device_name="c"

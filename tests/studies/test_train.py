@@ -23,8 +23,8 @@ import torch
 from support.training_run import arguments, rules, trained
 from torch.utils.data import get_worker_info
 
-from strobe.advice import advise
 from strobe.errors import UserError
+from strobe.kinds import advise
 from strobe.studies.training.answer import LOADING, STEP
 from strobe.studies.training.summary import section_price_ms
 from strobe.studies.training.train import WatchOptions

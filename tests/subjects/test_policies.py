@@ -55,6 +55,14 @@ def save(loaded, folder: Path) -> None:
     loaded.postprocessor.save_pretrained(folder)
 
 
+@pytest.mark.parametrize(
+    ("kind", "facts"), [("act", (False, False)), ("smolvla", (True, False)), ("pi05", (True, True))]
+)
+def test_the_facts_that_advice_asks_for_are_written(kind: str, facts: tuple[bool, bool]) -> None:
+    found = policies.known(policies.config_from_type(kind))
+    assert (found["compilable"], found["mps_known"]) == facts
+
+
 def test_the_seed_decides_the_weights() -> None:
     first, again, other = (build("act", seed=s)[2].policy.state_dict() for s in (1, 1, 2))
     assert all(torch.equal(first[k], again[k]) for k in first)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from strobe.advice import Thresholds, advise
-from strobe.results.answer import Result
+from strobe.advice import Thresholds
+from strobe.kinds import advise
+from strobe.results.answer import BreakdownResult, Result
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
 from strobe.results.finding import Finding
@@ -49,7 +50,10 @@ def measured(
     return Measurement(name=name, phase=phase, samples=samples, components=components, **fields)
 
 
-def result(*measurements: Measurement, device: str = "cpu", kind: str = "act", **fields: Any) -> Result:
+def result(
+    *measurements: Measurement, of: type[Any] = BreakdownResult, device: str = "cpu", kind: str = "act", **fields: Any
+) -> Any:
+    """A result of the class ``of``; ``fields`` are its own, its subject's, or its machine's ``gflops``."""
     subject = SubjectInfo(
         name=kind,
         kind=kind,
@@ -60,6 +64,8 @@ def result(*measurements: Measurement, device: str = "cpu", kind: str = "act", *
         inputs="frames of a dataset",
         stand_ins=fields.pop("stand_ins", []),
         anatomy=fields.pop("anatomy", kind),
+        compilable=fields.pop("compilable", False),
+        mps_known=fields.pop("mps_known", False),
     )
     machine = Machine(
         system="Linux",
@@ -71,9 +77,8 @@ def result(*measurements: Measurement, device: str = "cpu", kind: str = "act", *
         device_name="a device",
         ceiling=Ceiling(gflops=fields.pop("gflops", {})),
     )
-    return Result(
+    return of(
         strobe_version="0.1.0",
-        study=fields.pop("study", "breakdown"),
         title="a result",
         subject=subject,
         machine=machine,

@@ -7,7 +7,7 @@ from datetime import UTC
 from hypothesis import strategies as st
 
 from strobe.results import sweep
-from strobe.results.answer import Result
+from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, TrainResult
 from strobe.results.comparison import Agreement, Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
 from strobe.results.episodes import Episode, EpisodePair, PairedEpisodes
@@ -180,6 +180,8 @@ subjects = st.builds(
     inputs=TEXT,
     stand_ins=TEXTS,
     anatomy=TEXT,
+    compilable=st.booleans(),
+    mps_known=st.booleans(),
 )
 SHARE = st.floats(0, 1)
 stalls = st.builds(Stall, cause=TEXT, steps=COUNT, each_ms=TIME, share=SHARE, planned_hours=maybe(TIME), sentence=TEXT)
@@ -305,42 +307,45 @@ def ladders(draw, names):
     )  # fmt: skip
 
 
+ENVELOPE = {
+    "strobe_version": TEXT,
+    "title": TEXT,
+    "command": TEXTS,
+    "config": st.dictionaries(TEXT, st.one_of(SCALAR, TEXTS, st.dictionaries(TEXT, SCALAR, max_size=2)), max_size=3),
+    "started": st.datetimes(timezones=st.just(UTC)),
+    "duration_s": TIME,
+    "status": st.sampled_from(["complete", "interrupted", "failed"]),
+    "findings": st.lists(findings, max_size=2),
+    "notes": TEXTS,
+}
+MEASURED = ENVELOPE | {
+    "subject": subjects,
+    "machine": machines,
+    "measurements": st.lists(measurements, max_size=3, unique_by=lambda m: m.name),
+}
+PROFILED = {"operators": maybe(operator_profiles), "python": maybe(python_profiles)}
+JUDGED = {"comparisons": st.lists(comparisons, max_size=2)}
+
+
 @st.composite
-def climbed(draw, plain):
-    """``plain`` results, some of them with a ladder over their measurements."""
-    result = draw(plain)
-    if not result.measurements or draw(st.booleans()):
-        return result
-    return result.model_copy(
-        update={
-            "study": "optimize",
-            "ladder": draw(ladders([m.name for m in result.measurements])),
-            "episodes": draw(st.lists(paired_episodes, max_size=2)),
-        }
+def optimized(draw):
+    """Any result of `strobe optimize`; most have a ladder over their measurements."""
+    result = draw(
+        st.builds(
+            OptimizeResult, **MEASURED, **JUDGED, episodes=st.lists(paired_episodes, max_size=2), ladder=st.none()
+        )
     )
+    if result.measurements and draw(st.integers(0, 3)):
+        result.ladder = draw(ladders([m.name for m in result.measurements]))
+    return result
 
 
-results = st.builds(
-    Result,
-    strobe_version=TEXT,
-    study=st.sampled_from(["breakdown", "compare", "train", "optimize"]),
-    title=TEXT,
-    command=TEXTS,
-    config=st.dictionaries(TEXT, st.one_of(SCALAR, TEXTS, st.dictionaries(TEXT, SCALAR, max_size=2)), max_size=3),
-    started=st.datetimes(timezones=st.just(UTC)),
-    duration_s=TIME,
-    status=st.sampled_from(["complete", "interrupted", "failed"]),
-    subject=subjects,
-    machine=machines,
-    training=maybe(trainings),
-    measurements=st.lists(measurements, max_size=3, unique_by=lambda m: m.name),
-    comparisons=st.lists(comparisons, max_size=2),
-    findings=st.lists(findings, max_size=2),
-    operators=maybe(operator_profiles),
-    python=maybe(python_profiles),
-    notes=TEXTS,
+results = st.one_of(
+    st.builds(BreakdownResult, **MEASURED, **PROFILED),
+    st.builds(CompareResult, **MEASURED, **PROFILED, **JUDGED),
+    st.builds(TrainResult, **MEASURED, training=trainings, python=maybe(python_profiles)),
+    optimized(),
 )
-results = climbed(results)
 
 
 STATUSES = st.sampled_from(["done", "out of memory", "timed out", "crashed", "invalid", "not run"])
@@ -432,27 +437,19 @@ def sweeps(draw: st.DrawFn) -> sweep.Sweep:
     return draw(
         st.builds(
             sweep.Sweep,
-            strobe_version=TEXT,
+            **ENVELOPE,
             of=TEXT,
-            title=TEXT,
-            command=TEXTS,
-            config=st.dictionaries(TEXT, st.one_of(SCALAR, TEXTS), max_size=2),
-            started=st.datetimes(timezones=st.just(UTC)),
-            duration_s=TIME,
-            status=st.sampled_from(["complete", "interrupted"]),
             axes=st.just(varied),
             repeats=st.integers(1, 9),
             cells=st.lists(cells, max_size=5),
             machines=st.lists(machines, max_size=2),
             scaling=st.lists(scalings, max_size=2),
             best=st.lists(bests, max_size=2),
-            findings=st.lists(findings, max_size=1),
-            notes=TEXTS,
         )
     )
 
 
-def small() -> Result:
+def small() -> BreakdownResult:
     subject = SubjectInfo(
         name="act", kind="act", source="random weights", parameters=1, weight_bytes=4, inputs="synthetic"
     )
@@ -462,9 +459,8 @@ def small() -> Result:
     values = [1.5, 1.25]
     summary = Summary(n=2, median=1.375, mean=1.375, std=0.18, min=1.25, max=1.5, p95=1.5)
     taken = Samples(values=values, summary=summary)
-    return Result(
+    return BreakdownResult(
         strobe_version="0.1.0",
-        study="breakdown",
         title="a small one",
         subject=subject,
         machine=machine,

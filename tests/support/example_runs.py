@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from strobe.results.answer import Result
+from strobe.results.answer import BreakdownResult, CompareResult
 from strobe.results.comparison import Agreement, Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
 from strobe.results.finding import Finding
@@ -168,11 +168,10 @@ def measurement(name: str, tree: Tree, median: float, phase: str = "inference", 
     )
 
 
-def act(**more: object) -> Result:
+def act(**more: object) -> BreakdownResult:
     """A breakdown of ACT: inference and a training forward pass, each with nested parts."""
-    result = Result(
+    result = BreakdownResult(
         strobe_version="0.1.0",
-        study="breakdown",
         title="Breakdown of act",
         command=["strobe", "breakdown", "--policy.type=act", "--dataset.root=runs/pusht demo"],
         config={"depth": 2, "seed": 0},
@@ -208,15 +207,14 @@ def act(**more: object) -> Result:
     return result.model_copy(update=more)
 
 
-def rtc(**more: object) -> Result:
+def rtc(**more: object) -> CompareResult:
     """pi0.5 with and without RTC."""
     without = measurement("Without RTC", PI05, 24_312.0, counted=False)
     with_rtc = measurement("With RTC", PI05_RTC, 30_911.0, counted=False, notes=["drift: 1.2 % over the run"])
     ratio = with_rtc.samples.summary.median / without.samples.summary.median
     difference = with_rtc.samples.summary.median - without.samples.summary.median
-    result = Result(
+    result = CompareResult(
         strobe_version="0.1.0",
-        study="compare",
         title="pi05: with RTC against without RTC",
         command=["strobe", "compare", "--policy.type=pi05", "--rtc.execution_horizon=20"],
         config={"rtc": {"execution_horizon": 20}},

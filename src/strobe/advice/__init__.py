@@ -1,10 +1,11 @@
-"""Advice: rules that read a result and say what was seen, why it matters, what to do and what that should buy.
+"""Advice: rules that read an answer and say what was seen, why it matters, what to do and what that should buy.
 
-A rule is a pure function of a result and the thresholds, and fires only on measured numbers. Another package adds its
-own under the entry-point group ``strobe.rules``.
+A rule is a pure function of an answer and the thresholds, and fires only on measured numbers. `strobe.kinds` says which
+rules are for which answer. Another package adds its own under the entry-point group ``strobe.rules``: they run on
+breakdowns and comparisons, or on the answers that they name with `rule_for`.
 """
 
-from strobe.advice.rules import Rule, advise
+from strobe.advice.rules import Rule, rule_for
 from strobe.advice.thresholds import DEFAULTS, Thresholds
 
-__all__ = ["DEFAULTS", "Rule", "Thresholds", "advise"]
+__all__ = ["DEFAULTS", "Rule", "Thresholds", "rule_for"]

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strobe.advice.thresholds import DEFAULTS, Thresholds
+from strobe.advice.thresholds import Thresholds
 from strobe.results.dataloader import Dataloader, LoaderRow, Need, Rate, Recommendation
 from strobe.results.finding import Finding
-
-
-def advise_loading(answer: Dataloader, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
-    """What the search says, in words with numbers; warnings first."""
-    rules = (_refused, _starved, _fed, _unfed, _more_workers, _start_up, _encoding)
-    found = [finding for rule in rules for finding in rule(answer, thresholds)]
-    return sorted(found, key=lambda finding: ("warning", "info", "good").index(finding.level))
 
 
 def _own(answer: Dataloader) -> LoaderRow | None:
@@ -27,7 +20,8 @@ def _asked(answer: Dataloader) -> tuple[Recommendation, Need | None] | None:
     return None
 
 
-def _refused(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+def refused(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """The user's own loader does not run here."""
     own = _own(answer)
     if own is None or own.status not in ("refused", "failed"):
         return
@@ -42,7 +36,8 @@ def _refused(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _starved(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+def starved(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """The user's own loader is shown to be slower than the step, or takes turns with it."""
     asked = _asked(answer)
     if asked is None or asked[1] is None or asked[0].own is None:
         return
@@ -71,7 +66,8 @@ def _starved(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _fed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+def fed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """The user's own loader keeps up with the step."""
     asked, row = _asked(answer), _own(answer)
     if asked is None or asked[1] is None or asked[0].own is None or row is None or row.settings.num_workers == 0:
         return
@@ -88,7 +84,7 @@ def _fed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _unfed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+def unfed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     """Even the best starves the step."""
     asked = _asked(answer)
     if asked is None or asked[1] is None:
@@ -110,7 +106,7 @@ def _unfed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     """More workers, other settings the same, and shown to be slower."""
     worst: tuple[float, LoaderRow, LoaderRow] | None = None
     done = [row for row in answer.rows if row.rate is not None and row.rate.interval is not None]
@@ -147,7 +143,8 @@ def _more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
+def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
+    """The time until the first batch, where it is long beside the training."""
     asked, row = _asked(answer), _own(answer)
     if asked is None or asked[0].step_ms_then is None or row is None:
         return
@@ -175,7 +172,7 @@ def _start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _encoding(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
+def encoding(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
     """The encoding that loads fastest, if it is shown to be faster than the dataset as it is."""
     timed = [one for one in answer.encodings if one.rate is not None]
     if len(timed) < 2:
@@ -210,3 +207,6 @@ def _encoding(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
 def _span(rate: Rate) -> str:
     between = f" ({rate.interval.low:,.1f} to {rate.interval.high:,.1f})" if rate.interval is not None else ""
     return f"{rate.samples_per_s:,.1f} samples/s{between}"
+
+
+RULES = (refused, starved, fed, unfed, more_workers, start_up, encoding)

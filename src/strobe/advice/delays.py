@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import find, ms, number, percent, top
-from strobe.results.answer import Result
+from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
@@ -18,7 +18,7 @@ from strobe.results.measurement import Measurement
 WAY, ATTENTION, DELAYS = "delay_training", "prefix_attention", "delays"
 
 
-def ways(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def ways(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
     """Each way over all delays against one random delay per sample, with the same attention."""
     named = {measurement.name: measurement for measurement in result.measurements}
     for comparison in result.comparisons:

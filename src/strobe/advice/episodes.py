@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import percent
-from strobe.results.answer import Result
+from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import PairedEpisodes
 from strobe.results.finding import Finding
 
 
-def worse(result: Result, _: Thresholds) -> Iterator[Finding]:
+def worse(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     """A rung that the simulator refused."""
     for one in result.episodes:
         if one.kind != "worse":
@@ -28,7 +28,7 @@ def worse(result: Result, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def little(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def little(result: OptimizeResult, thresholds: Thresholds) -> Iterator[Finding]:
     """Episodes that leave room for a loss that matters."""
     for one in result.episodes:
         open_question = one.kind in ("no difference shown", "too few") and one.by == "success"
@@ -45,7 +45,7 @@ def little(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def never(result: Result, _: Thresholds) -> Iterator[Finding]:
+def never(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     """A policy that does not do the task at all: nothing can be lost."""
     for one in result.episodes:
         if one.by == "success" or not one.pairs:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import ms, percent, whole_ms
-from strobe.results.answer import Result
+from strobe.results.answer import OptimizeResult
 from strobe.results.finding import Finding
 from strobe.results.ladder import Ladder, Try
 
 SHOWN = 4  # treatments that a finding names
 
 
-def missed(result: Result, _: Thresholds) -> Iterator[Finding]:
+def missed(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     """The target was not reached: what would have to shrink, and which ways are left."""
     ladder = result.ladder
     if ladder is None or ladder.met:
@@ -41,7 +41,7 @@ def missed(result: Result, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def guarded(result: Result, _: Thresholds) -> Iterator[Finding]:
+def guarded(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     """Treatments that the guard refused: perhaps the guard is too tight, perhaps they are no good."""
     ladder = result.ladder
     refused = [one for one in _last(ladder) if one.outcome == "guard"] if ladder is not None else []
@@ -68,7 +68,7 @@ def guarded(result: Result, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def flat(result: Result, _: Thresholds) -> Iterator[Finding]:
+def flat(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     """Rungs that were kept and that the closing run does not show to be faster."""
     ladder = result.ladder
     if ladder is None or not ladder.interleaved:
@@ -95,8 +95,8 @@ def flat(result: Result, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _ways(ladder: Ladder, result: Result) -> Iterator[str]:
-    """What is left to do, the surest first."""
+def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
+    """The ways that are left, the surest first."""
     last = _last(ladder)
     untried = [one for one in last if one.outcome == "not tried"]
     noisy = [one for one in last if one.outcome == "too noisy"]

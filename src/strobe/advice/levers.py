@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import ms, percent, whole_ms
-from strobe.results.answer import Result
+from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison, GradientAgreement
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
@@ -25,7 +25,7 @@ ALWAYS = "lerobot-train always has it on"
 NO_FLAG = "lerobot-train has no flag for it"
 
 
-def pays(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def pays(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
     """Levers that make the step faster and leave the gradient what it is."""
     for comparison, before, after in _pulled(result):
         if comparison.verdict.kind != "faster" or _turned(comparison.gradient, thresholds):
@@ -46,7 +46,7 @@ def pays(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def nothing(result: Result, _: Thresholds) -> Iterator[Finding]:
+def nothing(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     """Single levers that make no difference to the time, or a bad one, together in one finding."""
     flat, slow = [], []
     for comparison, _before, after in _pulled(result):
@@ -72,7 +72,7 @@ def nothing(result: Result, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def direction(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def direction(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A lever whose gradient points elsewhere than rounding, or other noise, can explain."""
     for comparison, _, after in _pulled(result):
         same = comparison.gradient
@@ -95,8 +95,8 @@ def direction(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def range_of_float16(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
-    """What float16 would lose without a loss scaler."""
+def range_of_float16(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """Numbers that float16 would lose without a loss scaler."""
     for comparison, _, _ in _pulled(result):
         same = comparison.gradient
         if same is None or same.underflow is None or same.overflow is None:
@@ -118,8 +118,8 @@ def range_of_float16(result: Result, thresholds: Thresholds) -> Iterator[Finding
         )
 
 
-def accumulation(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
-    """What micro-batches save in memory, and what they cost in time."""
+def accumulation(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """Memory that micro-batches save, and their price in time."""
     for comparison, before, after in _pulled(result):
         if _levers(after) != ["accumulate"]:
             continue
@@ -127,13 +127,13 @@ def accumulation(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         if not held or not now or comparison.verdict.kind == "too noisy":
             continue
         saved, more = 1 - now / held, comparison.verdict.ratio - 1
-        worth = saved >= thresholds.accumulation_saves
+        saves = saved >= thresholds.accumulation_saves
         time = f"{percent(abs(more))} {'more' if more >= 0 else 'less'} time"
         yield Finding(
-            rule="accumulation-saves" if worth else "accumulation-saves-nothing",
+            rule="accumulation-saves" if saves else "accumulation-saves-nothing",
             level="info",
             title=f"{comparison.candidate} takes {percent(saved)} less memory and {time}"
-            if worth
+            if saves
             else f"{comparison.candidate} saves no memory here, and takes {time}",
             seen=f"Peak {_gib(now)} against {_gib(held)}; {ms(whole_ms(after))} against {ms(whole_ms(before))} for the "
             "same effective batch.",
@@ -141,13 +141,13 @@ def accumulation(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             "use the device less well.",
             do=f"{NO_FLAG[0].upper()}{NO_FLAG[1:]}: there a smaller --batch_size with a smaller learning rate is the "
             "way. `strobe batch` finds the largest batch that fits without it."
-            if worth
+            if saves
             else "Leave it off.",
             evidence={"saved": saved, "time": more},
         )
 
 
-def _pulled(result: Result) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
+def _pulled(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
     """Comparisons in a training step with the variant that has no lever pulled."""
     known = {measurement.name: measurement for measurement in result.measurements}
     for comparison in result.comparisons:
@@ -182,8 +182,8 @@ def _spelt(names: list[str], measurement: Measurement) -> str:
     said = []
     for name in names:
         flag = measurement.facts.get(f"{name} in lerobot-train")
-        told = str(flag) if flag else ALWAYS if name == "tf32" else NO_FLAG
-        said.append(told if len(names) == 1 else f"{name}: {told}")
+        how = str(flag) if flag else ALWAYS if name == "tf32" else NO_FLAG
+        said.append(how if len(names) == 1 else f"{name}: {how}")
     return "; ".join(said)
 
 

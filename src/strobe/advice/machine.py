@@ -6,20 +6,19 @@ from collections.abc import Iterator
 from statistics import fmean
 
 from strobe.advice.thresholds import Thresholds
-from strobe.advice.view import CENTURY_MS, Part, examined, first_cut, free, ms, percent, top, whole_ms, without
+from strobe.advice.view import CENTURY_MS, Part, examined, first_level, free, ms, percent, top, whole_ms, without
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
 
 HALF = ("bfloat16", "float16")
 SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # as --precision calls them
-MPS_KINDS = ("pi0", "pi05")  # the policies whose times the RTC profiling toolkit's table gives
 AROUND = ("preprocessing", "postprocessing")  # they copy to and from the device, so host and device wait for another
 
 
 def host_bound(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """An accelerator that waits for Python to tell it what to do."""
     for measurement in examined(result):
-        components = [c for part in first_cut(measurement) if part.name not in AROUND for c in part.components]
+        components = [c for part in first_level(measurement) if part.name not in AROUND for c in part.components]
         host = sum(c.host_ms for c in components if c.host_ms is not None and c.values)
         device = sum(fmean(c.values) for c in components if c.host_ms is not None and c.values)
         if measurement.clock != "device" or device <= 0 or host < thresholds.host_bound * device:
@@ -67,7 +66,7 @@ def memory_churn(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 def below_ceiling(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """A big part that does its arithmetic at a small share of what the machine was measured to do."""
     for measurement in examined(result):
-        for part in first_cut(measurement):
+        for part in first_level(measurement):
             reached = _ceiling_share(part)
             if reached is None or part.share < thresholds.big_part or reached >= thresholds.ceiling_low:
                 continue
@@ -106,7 +105,7 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
     if not (1e-6 < slow < 1e12 and 1e-6 < fast < 1e12 and fast >= thresholds.half_faster * slow and fast > slow):
         return
     for measurement in examined(result):
-        for part in first_cut(measurement):
+        for part in first_level(measurement):
             reached, gflop = _ceiling_share(part), sum(c.gflop or 0.0 for c in part.components)
             if reached is None or gflop <= 1e-12 or part.share < thresholds.big_part:
                 continue
@@ -143,8 +142,8 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
 
 
 def apple(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
-    """pi0 and pi0.5 on Apple silicon, against what others saw there."""
-    if not result.machine.device.startswith("mps") or result.subject.kind not in MPS_KINDS:
+    """Policies whose times on Apple silicon are known, against what others saw there."""
+    if not result.machine.device.startswith("mps") or not result.subject.mps_known:
         return
     ranges = {
         "policy": (thresholds.mps_policy_good, thresholds.mps_policy_poor),

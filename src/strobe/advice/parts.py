@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
-from strobe.advice.view import examined, find, first_cut, free, ms, number, percent, top, whole_ms, without
+from strobe.advice.view import examined, find, first_level, free, ms, number, percent, top, whole_ms, without
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
 
@@ -27,7 +27,7 @@ MEASURE_WAYS = (
 def biggest_part(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Where to start, and what at most it can give."""
     for measurement in examined(result):
-        parts = first_cut(measurement)
+        parts = first_level(measurement)
         if not parts or top(measurement, "model") is not None:  # a backbone's blocks say more than its one big part
             continue
         biggest = max(parts, key=lambda part: part.share)

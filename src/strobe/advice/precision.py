@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import ms, percent, whole_ms, without
-from strobe.results.answer import Result
+from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
@@ -16,7 +16,7 @@ NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 SURE = ("faster", "slower", "no difference shown")
 
 
-def speed(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def speed(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
     """The speed-up of each lower precision, where the whole interval lies on one side of a threshold."""
     for comparison, before, after in _lower(result):
         interval = comparison.verdict.interval
@@ -44,7 +44,7 @@ def speed(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             )
 
 
-def accuracy(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def accuracy(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A precision whose outputs no longer point where the baseline's do."""
     for comparison, _, after in _lower(result):
         same = comparison.agreement
@@ -65,7 +65,7 @@ def accuracy(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _lower(result: Result) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
+def _lower(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
     """Comparisons whose candidate has fewer bits than its baseline, and nothing else that differs."""
     known = {measurement.name: measurement for measurement in result.measurements}
     dtypes = result.subject.dtypes
@@ -82,7 +82,12 @@ def _lower(result: Result) -> Iterator[tuple[Comparison, Measurement, Measuremen
 
 
 def _low(
-    result: Result, comparison: Comparison, before: Measurement, after: Measurement, name: str, thresholds: Thresholds
+    result: CompareResult,
+    comparison: Comparison,
+    before: Measurement,
+    after: Measurement,
+    name: str,
+    thresholds: Thresholds,
 ) -> Finding:
     gflops, bits = result.machine.ceiling.gflops, NAMES.get(name, "float32")
     wide, narrow = gflops.get("float32", 0.0), gflops.get(bits, 0.0)

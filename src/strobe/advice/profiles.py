@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import free, ms, percent, top, whole_ms
-from strobe.results.answer import Result
+from strobe.results.answer import Profiled
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 from strobe.results.profiles import Gaps, OperatorProfile, PythonFunction
@@ -18,7 +18,7 @@ from strobe.results.profiles import Gaps, OperatorProfile, PythonFunction
 COMPILE = "--compile --compile_mode=reduce-overhead (CUDA graphs)"
 
 
-def device_idle(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def device_idle(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
     """Gaps in the device's timeline."""
     seen = result.operators
     measurement = _measurement(result, seen.measurement) if seen is not None else None
@@ -49,7 +49,7 @@ def device_idle(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def many_small_operators(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def many_small_operators(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
     """Operators so small that starting them costs as much as they do."""
     seen = result.operators
     measurement = _measurement(result, seen.measurement) if seen is not None else None
@@ -58,11 +58,11 @@ def many_small_operators(result: Result, thresholds: Thresholds) -> Iterator[Fin
     if seen.kernel_median_us is not None:
         if seen.kernel_median_us >= thresholds.small_kernel_us or seen.kernel_calls <= thresholds.many_kernels:
             return
-        told = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {seen.kernel_median_us:.1f} µs"
+        many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {seen.kernel_median_us:.1f} µs"
         evidence = {"kernels": seen.kernel_calls, "median_us": seen.kernel_median_us}
         gain = "not known before it is tried; what the device is idle for is the most it can be"
     elif (share := _between(result, seen, measurement, thresholds)) and seen.host and not _long(seen.host):
-        told = (
+        many = (
             f"{seen.operator_calls:,} operators, with {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} between them "
             f"under torch.profiler: at least {percent(share)} of {ms(whole_ms(measurement))} without it"
         )
@@ -74,7 +74,7 @@ def many_small_operators(result: Result, thresholds: Thresholds) -> Iterator[Fin
         rule="many-small-operators",
         level="warning",
         title=f"The {measurement.phase} is many small operators",
-        seen=f"One iteration of '{measurement.name}' runs {told}.",
+        seen=f"One iteration of '{measurement.name}' runs {many}.",
         why="Every operator costs Python and a launch, whatever it computes.",
         do=f"Try {COMPILE if seen.kernels else '--compile'}, which fuses them; or larger batches.",
         gain=gain,
@@ -82,7 +82,7 @@ def many_small_operators(result: Result, thresholds: Thresholds) -> Iterator[Fin
     )
 
 
-def host_delay(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def host_delay(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
     """On the CPU: a few long stretches in which the host does something else than torch's operators."""
     seen = result.operators
     measurement = _measurement(result, seen.measurement) if seen is not None else None
@@ -107,7 +107,7 @@ def host_delay(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def python_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def python_time(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
     """Python that takes much of the time itself; on an accelerator, only where the device waits for it."""
     seen = result.python
     measurement = _measurement(result, seen.measurement) if seen is not None else None
@@ -134,7 +134,7 @@ def python_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _measurement(result: Result, name: str) -> Measurement | None:
+def _measurement(result: Profiled, name: str) -> Measurement | None:
     return next((m for m in result.measurements if m.name == name), None)
 
 
@@ -144,7 +144,7 @@ def _at_least(gaps: Gaps, measurement: Measurement) -> float:
     return min(max(gaps.idle_ms - added, 0.0) / whole, 1.0) if whole > 0 else 0.0
 
 
-def _between(result: Result, seen: OperatorProfile, measurement: Measurement, thresholds: Thresholds) -> float:
+def _between(result: Profiled, seen: OperatorProfile, measurement: Measurement, thresholds: Thresholds) -> float:
     """Share of the time between torch's operators on the CPU, where it is worth a finding of its own; else 0."""
     if not _on_cpu(result) or seen.host is None or result.python is not None:  # python_time says it, with names
         return 0.0
@@ -169,7 +169,7 @@ def _own(function: PythonFunction) -> float:
     return function.own_ms if function.own_ms is not None else function.cumulative_ms or 0.0
 
 
-def _on_cpu(result: Result) -> bool:
+def _on_cpu(result: Profiled) -> bool:
     return result.machine.device.startswith("cpu")
 
 

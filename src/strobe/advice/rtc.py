@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import Part, find, free, ms, number, percent, whole_ms, without
-from strobe.results.answer import Result
+from strobe.results.answer import CompareResult, Result
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 
 STEP, BASE, AUTOGRAD = "RTC step", "denoise step", "autograd correction"
-COMPILED_BY_LEROBOT = ("pi0", "pi05", "pi0_fast", "smolvla", "diffusion")  # policies with `compile_model`
 
 
 @dataclass(frozen=True)
@@ -219,9 +218,9 @@ def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             )
 
 
-def not_compiled(result: Result, _: Thresholds) -> Iterator[Finding]:
+def not_compiled(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     """RTC was slower, and compilation has not been tried."""
-    if result.subject.kind not in COMPILED_BY_LEROBOT or any(m.facts.get("compiled") for m in result.measurements):
+    if not result.subject.compilable or any(m.facts.get("compiled") for m in result.measurements):
         return
     rtc = {measurement.name: measurement for measurement in with_rtc(result)}
     for comparison in result.comparisons:
@@ -240,4 +239,5 @@ def not_compiled(result: Result, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-RULES = (overhead, autograd, graph, in_time, not_compiled)
+RULES = (overhead, autograd, graph, in_time)
+OF_COMPARISONS = (*RULES, not_compiled)

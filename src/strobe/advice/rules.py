@@ -1,73 +1,66 @@
-"""The list of rules, and how they are run."""
+"""Rules, and how they are run: Strobe's own, then those of other packages that are for the answer at hand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
-from strobe.advice import (
-    backbone,
-    delays,
-    episodes,
-    ladder,
-    levers,
-    machine,
-    parts,
-    precision,
-    profiles,
-    rtc,
-    training,
-    trust,
-)
 from strobe.advice.thresholds import DEFAULTS, Thresholds
-from strobe.advice.view import plausible
-from strobe.results.answer import Result
+from strobe.results.answer import Answer, BreakdownResult, CompareResult
 from strobe.results.finding import Finding
 
-Rule = Callable[[Result, Thresholds], Iterable[Finding]]
+type Rule[A: Answer] = Callable[[A, Thresholds], Iterable[Finding]]
 
-RULES: tuple[Rule, ...] = (
-    *parts.RULES,
-    *delays.RULES,
-    *rtc.RULES,
-    *backbone.RULES,
-    *machine.RULES,
-    *precision.RULES,
-    *levers.RULES,
-    *profiles.RULES,
-    *trust.RULES,
-)
-
-# A training's steps are judged by rules of their own: the others take their parts for those of a breakdown.
-OF_TRAINING: tuple[Rule, ...] = (*training.RULES, trust.unseen, trust.stand_ins)
-
-# A ladder says itself where the time goes and what can be done about it.
-OF_LADDER: tuple[Rule, ...] = (*ladder.RULES, *episodes.RULES, trust.too_noisy, trust.stand_ins)
-
+GROUP = "strobe.rules"
+BY_DEFAULT: tuple[type[Answer], ...] = (BreakdownResult, CompareResult)
+_ANSWERS = "strobe_answers"  # the attribute of a rule that says which answers it is for
 _LEVELS = ("warning", "info", "good")
 
 
-def advise(result: Result, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
-    """What the rules find in ``result``: warnings first, then by the share of the whole that they could save.
+def rule_for[R: Rule[Any]](*answers: type[Answer]) -> Callable[[R], R]:
+    """Say which answers a rule of another package is for. Those classes count, and what derives from them.
+
+    A rule without it runs on breakdowns and comparisons::
+
+        @rule_for(TrainResult)
+        def few_epochs(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]: ...
+    """
+
+    def mark(rule: R) -> R:
+        setattr(rule, _ANSWERS, answers)
+        return rule
+
+    return mark
+
+
+def run[A: Answer](rules: Sequence[Rule[A]], answer: A, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
+    """The findings of ``rules`` and of other packages' rules: warnings first, then by the share that they could save.
 
     A rule that fails costs the user its finding, which says so, and never the measured result.
     """
-    seen = plausible(result)
     found: list[Finding] = []
-    ours = {"train": OF_TRAINING, "optimize": OF_LADDER}.get(result.study, RULES)
-    for name, load in _rules(ours).items():
-        try:
-            found += load()(seen, thresholds)
-        except Exception as error:
-            found.append(_failed(name, error))
+    for rule in rules:
+        found += _findings(f"{rule.__module__}.{rule.__qualname__}", rule, answer, thresholds)
+    for entry in entry_points(group=GROUP):
+        found += _of_another_package(entry, answer, thresholds)
     return sorted(found, key=_importance)
 
 
-def _rules(ours: Sequence[Rule]) -> dict[str, Callable[[], Rule]]:
-    rules: dict[str, Callable[[], Rule]] = {
-        f"{rule.__module__}.{rule.__qualname__}": (lambda rule=rule: rule) for rule in ours
-    }
-    return rules | {entry.value: entry.load for entry in entry_points(group="strobe.rules")}
+def _of_another_package(entry: EntryPoint, answer: Answer, thresholds: Thresholds) -> list[Finding]:
+    try:
+        rule = entry.load()
+        wanted = issubclass(type(answer), getattr(rule, _ANSWERS, BY_DEFAULT))
+    except Exception as error:  # nobody knows what it is for, so it is missed where rules run by default
+        return [_failed(entry.value, error)] if issubclass(type(answer), BY_DEFAULT) else []
+    return _findings(entry.value, rule, answer, thresholds) if wanted else []
+
+
+def _findings[A: Answer](name: str, rule: Rule[A], answer: A, thresholds: Thresholds) -> list[Finding]:
+    try:
+        return list(rule(answer, thresholds))
+    except Exception as error:
+        return [_failed(name, error)]
 
 
 def _importance(finding: Finding) -> tuple[int, float]:

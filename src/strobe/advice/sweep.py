@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strobe.advice.thresholds import DEFAULTS, Thresholds
+from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import percent
 from strobe.results.finding import Finding
 from strobe.results.sweep import Cell, Row, Sweep, label
@@ -13,32 +13,27 @@ FLAT = 0.95  # of the best throughput: from there on, more buys little
 APART = 0.05  # between the medians of a cell's repeats: the machine changed, or the process's start matters
 
 
-def advise_sweep(sweep: Sweep, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
-    """What the table says, in words with numbers."""
-    rules = (_failed, _throughput, _backbone, _repeats)
-    return [finding for rule in rules for finding in rule(sweep, thresholds)]
-
-
-def _failed(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
-    failed = [cell for cell in sweep.cells if cell.status not in ("done", "not run")]
-    if not failed:
+def failed(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
+    """Cells without numbers."""
+    without = [cell for cell in sweep.cells if cell.status not in ("done", "not run")]
+    if not without:
         return
-    kinds = dict.fromkeys(cell.status for cell in failed)
-    counted = ", ".join(f"{sum(c.status == kind for c in failed)} {kind}" for kind in kinds)
-    first = failed[0]
+    kinds = dict.fromkeys(cell.status for cell in without)
+    counted = ", ".join(f"{sum(c.status == kind for c in without)} {kind}" for kind in kinds)
+    first = without[0]
     yield Finding(
         rule="cells-failed",
         level="warning",
-        title=f"{len(failed)} of {len(sweep.cells)} cells have no numbers: {counted}",
+        title=f"{len(without)} of {len(sweep.cells)} cells have no numbers: {counted}",
         seen=f"{label(first.settings)}: {first.reason}",
         why="What follows is about the other cells only.",
         do="Each cell's folder has its log.txt. --retry runs these again, with --memory_gib or --timeout raised "
         "where they stopped it.",
-        evidence={"failed": float(len(failed)), "cells": float(len(sweep.cells))},
+        evidence={"failed": float(len(without)), "cells": float(len(sweep.cells))},
     )
 
 
-def _throughput(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
+def throughput(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
     """Along the batch: the smallest that gives nearly all there is."""
     for others, rows in _along(sweep, "batch_size"):
         best = max(rows, key=lambda one: one[1].throughput)
@@ -60,7 +55,7 @@ def _throughput(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
+def backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
     """The delay benchmark's question, over all of its variations."""
     found: list[tuple[Cell, float]] = []
     for cell in sweep.cells:
@@ -97,7 +92,8 @@ def _backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
+def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
+    """Repeats of a cell that are apart."""
     spread = [
         (max(row.repeats) / min(row.repeats) - 1, cell)
         for cell in sweep.cells
@@ -134,3 +130,6 @@ def _along(sweep: Sweep, axis: str) -> Iterator[tuple[str, list[tuple[float, Row
     for (others, _, _), rows in lines.items():
         if len(rows) > 1:
             yield (f" ({others})" if others else ""), rows
+
+
+RULES = (failed, throughput, backbone, repeats)

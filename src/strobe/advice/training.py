@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import ms, percent
-from strobe.results.answer import Result
+from strobe.results.answer import TrainResult
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 from strobe.results.training import LoaderPart, LoaderWorker, Rank, Training
@@ -16,10 +16,10 @@ READS = ("video decoding", "row reads", "delta timestamps", "frame times")
 HOST = ("images to floats", "preprocessing", "logging", "to the device")
 
 
-def data(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def data(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     """Steps that wait for their batch, with the one cause that the workers' sections show."""
     training = result.training
-    if training is None or training.data_share < thresholds.data_bound:
+    if training.data_share < thresholds.data_bound:
         return
     waits = f"A step waits for its batch for {percent(training.data_share)} of its time"
     slow = _slow_worker(training.loader, thresholds)
@@ -98,9 +98,9 @@ def _cause(top: LoaderPart, training: Training, thresholds: Thresholds) -> tuple
     return "slow-rows", why, f"{more[:1].upper()}{more[1:]}."
 
 
-def epochs(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def epochs(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     """Epochs that begin slowly."""
-    for stall in result.training.stalls if result.training is not None else ():
+    for stall in result.training.stalls:
         if stall.cause != "start of an epoch" or stall.share < thresholds.epoch_start:
             continue
         yield Finding(
@@ -115,7 +115,7 @@ def epochs(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def forward(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def forward(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A part whose forward pass takes longer than its backward pass, which has about twice the arithmetic."""
     step = _step(result)
     if step is None or float(step.facts.get("trained share") or 0) < 0.9:
@@ -145,10 +145,10 @@ def forward(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def optimizer(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def optimizer(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     """An optimizer that takes a large part of the step."""
-    training, step = result.training, _step(result)
-    if training is None or step is None:
+    step = _step(result)
+    if step is None:
         return
     share = sum(c.share for c in step.components if c.path == ["optimizer"])
     if share < thresholds.optimizer_heavy:
@@ -167,10 +167,10 @@ def optimizer(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def interruptions(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def interruptions(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     """Checkpoints and evaluations that come too often for what they cost."""
     training = result.training
-    if training is None or training.planned_hours <= 0:
+    if training.planned_hours <= 0:
         return
     flags = {
         "checkpoint": ("frequent-checkpoints", "--save_freq", thresholds.checkpoints_heavy),
@@ -197,10 +197,10 @@ def interruptions(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def host(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def host(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     """Work beside the policy that the step waits for."""
     training, step = result.training, _step(result)
-    if training is None or step is None or training.shares.get("host", 0.0) < thresholds.host_heavy:
+    if step is None or training.shares.get("host", 0.0) < thresholds.host_heavy:
         return
     named = {c.name: c.share for c in step.components if c.depth <= 2 and c.name in HOST}
     if not named:
@@ -218,10 +218,10 @@ def host(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def kernel_memory(result: Result, _: Thresholds) -> Iterator[Finding]:
+def kernel_memory(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     """A training that spends its time in the kernel, fetching memory."""
     training = result.training
-    if training is None or training.bound != "memory" or training.kernel_share is None:
+    if training.bound != "memory" or training.kernel_share is None:
         return
     yield Finding(
         rule="memory-churn",
@@ -236,10 +236,10 @@ def kernel_memory(result: Result, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def ranks(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def ranks(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A rank that the others wait for, or a network that all wait for."""
     training = result.training
-    if training is None or len(training.ranks) < 2:
+    if len(training.ranks) < 2:
         return
     slowest = max(training.ranks, key=lambda rank: rank.own_ms)
     others = [rank for rank in training.ranks if rank is not slowest]
@@ -288,7 +288,7 @@ def _where(slowest: Rank, others: list[Rank]) -> tuple[str, float]:
     return name, more[name]
 
 
-def unexplained(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def unexplained(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     """Time of the step that no part explains."""
     step = _step(result)
     share = sum(c.share for c in step.components if c.other and c.depth == 1) if step is not None else 0.0
@@ -305,7 +305,7 @@ def unexplained(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def few_steps(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def few_steps(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A training too short to say much."""
     step = _step(result)
     if step is None or len(step.samples.values) >= thresholds.few_samples:
@@ -321,7 +321,7 @@ def few_steps(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _step(result: Result) -> Measurement | None:
+def _step(result: TrainResult) -> Measurement | None:
     return next((m for m in result.measurements if m.phase == "training step"), None)
 
 

@@ -53,7 +53,7 @@ def unseen(result: Result, _: Thresholds) -> Iterator[Finding]:
 
 def too_noisy(result: Result, _: Thresholds) -> Iterator[Finding]:
     """A comparison that these samples cannot decide."""
-    for comparison in result.comparisons:
+    for comparison in result.judged():
         verdict = comparison.verdict
         if verdict.kind != "too noisy":
             continue
@@ -98,7 +98,7 @@ def few_samples(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         taken = min(len(m.samples.values) for m in few)
         yield Finding(
             rule="few-samples",
-            level="info" if result.comparisons and taken >= 6 else "warning",
+            level="info" if result.judged() and taken >= 6 else "warning",
             title="Few samples: " + ", ".join(f"{len(m.samples.values)} of '{m.name}'" for m in few),
             seen=f"{thresholds.few_samples} or more of each are wanted.",
             why="With so few, one slow run moves the median, and its interval is wide or missing.",
@@ -108,7 +108,7 @@ def few_samples(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def stand_ins(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """What was measured in place of the real thing."""
+    """Things that stood in for the real ones."""
     if result.subject.stand_ins:
         yield Finding(
             rule="stand-ins",
@@ -121,4 +121,5 @@ def stand_ins(result: Result, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-RULES = (other, unseen, too_noisy, unsteady, few_samples, stand_ins)
+RULES = (other, unseen, unsteady, few_samples, stand_ins)
+OF_COMPARISONS = (other, unseen, too_noisy, unsteady, few_samples, stand_ins)

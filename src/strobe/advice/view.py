@@ -1,4 +1,4 @@
-"""What rules read from a result: parts found by name, facts as numbers, and numbers put in words."""
+"""Reading a result: parts found by name, facts as numbers, and numbers put in words."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def top(measurement: Measurement, name: str) -> Part | None:
     return part([c for c in measurement.components if not c.other and c.path == [name]])
 
 
-def first_cut(measurement: Measurement) -> list[Part]:
+def first_level(measurement: Measurement) -> list[Part]:
     """The parts of the anatomy's first level: what is two deep, and what is one deep without parts of its own."""
     named = [component for component in measurement.components if not component.other]
     parents = {component.path[0] for component in named if component.depth > 1}
@@ -70,15 +70,11 @@ def first_cut(measurement: Measurement) -> list[Part]:
 
 
 def examined(result: Result, phase: str | None = None) -> Iterator[Measurement]:
-    """The measurements whose parts are worth advice: every phase, but of a comparison only the baseline, of a ladder
-    only the rung that it ends with."""
-    if result.ladder is not None:
-        return (m for m in result.measurements if m.name == result.ladder.chosen and phase in (None, m.phase))
-    chosen = result.measurements[:1] if result.study == "compare" else result.measurements
-    return (measurement for measurement in chosen if phase in (None, measurement.phase))
+    """The measurements whose parts advice is about, of ``phase`` or of all."""
+    return (measurement for measurement in result.advised() if phase in (None, measurement.phase))
 
 
-def plausible(result: Result) -> Result:
+def plausible[R: Result](result: R) -> R:
     """``result`` without what cannot have been measured: rules divide and extrapolate."""
 
     def possible(component: Component) -> bool:
@@ -112,7 +108,7 @@ def whole_ms(measurement: Measurement) -> float:
 
 
 def without(whole: float, share: float) -> float:
-    """What is left of ``whole`` if ``share`` of it were free."""
+    """The rest of ``whole`` if ``share`` of it were free."""
     return whole * max(1 - share, 0.0)
 
 

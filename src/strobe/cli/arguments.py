@@ -62,3 +62,10 @@ def _number(text: str) -> float:
     except ValueError:
         return math.nan
     return value if math.isfinite(value) else math.nan
+
+
+def keep_flag(parser: argparse.ArgumentParser) -> None:
+    """Add ``--output-dir``, of the commands whose answer is kept only where that is asked for."""
+    parser.add_argument(
+        "--output-dir", "--output_dir", type=Path, metavar="DIR", help="also keep it there, in a run folder of its own"
+    )

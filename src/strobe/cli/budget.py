@@ -11,6 +11,7 @@ Examples:
   strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10
   strobe budget runs/sweep_breakdown_pi05 --target-hz 20
   strobe budget runs/2026-11-21_0412_compare_pi05 --target-hz 20 --control-hz 50 --output budget.html
+  strobe budget runs/2026-11-21_0412_compare_pi05 --output-dir runs          keep it: `strobe report` shows it again
   strobe budget latencies.csv --target-hz 20
 """
 
@@ -21,9 +22,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from strobe.cli.arguments import Arguments, page_flag, rate
+from strobe.cli.arguments import Arguments, keep_flag, page_flag, rate
+from strobe.cli.keep import write_run
 from strobe.cli.report import page_shape, write
+from strobe.kinds import advise, document
 from strobe.report import console
+from strobe.results import store
 from strobe.studies.budget import budget
 
 
@@ -38,12 +42,17 @@ def run(argv: Sequence[str]) -> int:
         "--control-hz", "--control_hz", type=rate, default=30.0, metavar="HZ", help="the robot's control rate (30)"
     )
     page_flag(parser)
+    keep_flag(parser)
     asked = parser.parse_args(argv)
     shape = page_shape(asked.output)
     found = budget(asked.runs, asked.target_hz, asked.control_hz)
+    found.command = ["strobe", "budget", *argv]
+    found.findings = advise(found)
     screen = Console()
-    console.render(found, screen if screen.is_terminal else Console(width=120))
+    console.render(document(found), screen if screen.is_terminal else Console(width=120))
     if shape is not None:
         write(asked.output, shape(found))
         print(f"\nreport: {asked.output}")
+    if asked.output_dir is not None:
+        print(f"\nreport   {write_run(found, asked.output_dir) / store.REPORT}")
     return 0

@@ -5,6 +5,7 @@ Exit code 0; with --fail-on-regression, 1 where a measurement was shown to be sl
 Examples:
   strobe diff runs/2026-11-20_1803_breakdown_act runs/2026-11-21_0412_breakdown_act
   strobe diff BEFORE AFTER --output changes.html
+  strobe diff BEFORE AFTER --output-dir runs          (keep it: `strobe report` shows it again)
   strobe diff BEFORE AFTER --fail-on-regression       (any slow-down that is shown)
   strobe diff BEFORE AFTER --fail-on-regression=5     (one of more than 5 %)
 """
@@ -16,8 +17,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from strobe.cli.arguments import Arguments, page_flag, percent
+from strobe.cli.arguments import Arguments, keep_flag, page_flag, percent
+from strobe.cli.keep import write_run
 from strobe.cli.report import page_shape, write
+from strobe.kinds import advise, document
 from strobe.report import console
 from strobe.results import store
 from strobe.studies.diff import diff, regressed
@@ -31,14 +34,19 @@ def run(argv: Sequence[str]) -> int:
     gate = "exit with 1 where a measurement is shown to be slower (by more than PERCENT)"
     parser.add_argument("--fail-on-regression", type=percent, metavar="PERCENT", nargs="?", const=0.0, help=gate)
     page_flag(parser)
+    keep_flag(parser)
     # Bare, the flag must not take the run that follows it for its percentage.
     asked = parser.parse_args(["--fail-on-regression=0" if a == "--fail-on-regression" else a for a in argv])
     shape = page_shape(asked.output)
     difference = diff(store.load(asked.before), store.load(asked.after))
-    console.render(difference, Console())
+    difference.command = ["strobe", "diff", *argv]
+    difference.findings = advise(difference)
+    console.render(document(difference), Console())
     if shape is not None:
         write(asked.output, shape(difference))
         print(f"\nreport: {asked.output}")
+    if asked.output_dir is not None:
+        print(f"\nreport   {write_run(difference, asked.output_dir) / store.REPORT}")
     limit = asked.fail_on_regression
     if limit is None or not regressed(difference, limit / 100):
         return 0

@@ -18,21 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from strobe.advice import Thresholds, advise
-from strobe.advice.dataloader import advise_loading
+from strobe.advice.thresholds import Thresholds
 from strobe.errors import NotKeptError, in_words
+from strobe.kinds import advise, document, page
 from strobe.report import console as console_report
-from strobe.report import html
 from strobe.results import store
-from strobe.results.answer import Result
-from strobe.results.dataloader import Dataloader
-from strobe.results.finding import Finding
+from strobe.results.answer import Answer, Result
 from strobe.results.sweep import Sweep
 
 if TYPE_CHECKING:  # the timeline brings torch, and what is kept may have none
     from strobe.timeline.timeline import Section
-
-Keepable = Result | Sweep | Dataloader
 
 TRACED = 20  # iterations of each variant that go into the trace
 
@@ -46,7 +41,7 @@ VIEWERS = {
 
 
 def complete(
-    answer: Keepable,
+    answer: Answer,
     argv: Sequence[str],
     started: float,
     config: dict[str, Any],
@@ -64,7 +59,7 @@ def complete(
     answer.command = ["strobe", *argv]
     answer.config = config
     if thresholds is not None:
-        answer.findings = _findings(answer, thresholds)
+        answer.findings = advise(answer, thresholds)
 
 
 def trace_of(
@@ -86,7 +81,7 @@ def latest(sections: Sequence[Section], root: str) -> list[Section]:
 
 
 def keep(
-    answer: Keepable,
+    answer: Answer,
     root: Path,
     trace: dict[str, Any] | None = None,
     files: Mapping[str, bytes] | None = None,
@@ -112,7 +107,7 @@ def keep(
 
 
 def write_run(
-    answer: Keepable,
+    answer: Answer,
     root: Path,
     trace: dict[str, Any] | None = None,
     files: Mapping[str, bytes] | None = None,
@@ -124,12 +119,12 @@ def write_run(
     """
     folder = root
     try:
-        folder = store.new_run(root, answer.study, _about(answer))
+        folder = store.new_run(root, answer.study, answer.about)
         store.save(answer, folder, trace, files)
     except OSError as error:
         if folder != root:
             shutil.rmtree(folder, ignore_errors=True)
-        raise _not_kept(answer, folder, error) from None
+        raise _not_kept("run", "--output_dir", folder, error) from None
     _write_page(answer, folder)
     return folder
 
@@ -146,34 +141,17 @@ def keep_sweep(sweep: Sweep, root: Path) -> None:
         try:
             store.save(sweep, root)
         except OSError as error:
-            raise _not_kept(sweep, root, error) from None
+            raise _not_kept("sweep", "--sweep_dir", root, error) from None
         _write_page(sweep, root)
     print(f"\nreport   {root / store.REPORT}\ncells    {root / 'cells'}")
 
 
-def show(answer: Any) -> None:
-    """Print an answer, or whatever else the console's report renders."""
+def show(answer: Answer) -> None:
+    """Print an answer."""
     console = Console()
     if not console.is_terminal:  # a file has no width, and tables read better at this one than at rich's 80
         console = Console(width=120)
-    console_report.render(answer, console)
-
-
-def _findings(answer: Keepable, thresholds: Thresholds) -> list[Finding]:
-    if isinstance(answer, Dataloader):
-        return advise_loading(answer, thresholds)
-    return advise(answer, thresholds) if isinstance(answer, Result) else answer.findings
-
-
-def _page(answer: Keepable) -> str:
-    return html.render(answer)
-
-
-def _about(answer: Keepable) -> str:
-    """The name of the answer's subject, for its folder."""
-    if isinstance(answer, Result):
-        return answer.subject.name
-    return answer.policy if isinstance(answer, Dataloader) else answer.of
+    console_report.render(document(answer), console)
 
 
 def plain(config: Any) -> dict[str, Any]:
@@ -181,11 +159,11 @@ def plain(config: Any) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(config), default=str))
 
 
-def _write_page(answer: Keepable, folder: Path) -> None:
+def _write_page(answer: Answer, folder: Path) -> None:
     """Write the page of an answer that is kept in ``folder``. Raises NotKeptError."""
-    page = _page(answer).encode()
+    content = page(answer).encode()
     try:
-        store.replace(folder / store.REPORT, page)
+        store.replace(folder / store.REPORT, content)
     except OSError as error:
         free = "free some, then " if _is_full(error) else ""
         raise NotKeptError(
@@ -194,8 +172,7 @@ def _write_page(answer: Keepable, folder: Path) -> None:
         ) from None
 
 
-def _not_kept(answer: Keepable, folder: Path, error: OSError) -> NotKeptError:
-    what, flag = ("sweep", "--sweep_dir") if isinstance(answer, Sweep) else ("run", "--output_dir")
+def _not_kept(what: str, flag: str, folder: Path, error: OSError) -> NotKeptError:
     free = "free some or " if _is_full(error) else ""
     return NotKeptError(f"cannot keep the {what} in {folder}: {in_words(error)}; {free}name another folder with {flag}")
 

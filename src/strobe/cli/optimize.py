@@ -46,7 +46,7 @@ from strobe.cli.study import Studied, run_study
 from strobe.cli.subject import load_subject, options_of
 from strobe.errors import UserError, nearest
 from strobe.results import recipe
-from strobe.results.answer import Result
+from strobe.results.answer import OptimizeResult, Result
 from strobe.subjects.subject import ITERATION
 
 RECIPE = "recipe.yaml"
@@ -192,6 +192,7 @@ class Recipes:
     def __call__(self, result: Result) -> dict[str, bytes]:
         from strobe.studies.optimize.ladder import recipe_of
 
+        assert isinstance(result, OptimizeResult)
         made = recipe_of(result)
         if made is None:
             if self.out is not None:

@@ -9,6 +9,7 @@ from strobe.cli.flags import RunConfig
 from strobe.cli.live import Live
 from strobe.cli.parse import one_line
 from strobe.cli.study import Studied
+from strobe.results.answer import Profiled
 
 if TYPE_CHECKING:
     from strobe.studies.measuring import Options
@@ -50,6 +51,7 @@ class Profilers:
         from strobe.studies.profilers.python_profile import python_profile
 
         config, result = self.config, answer.result
+        assert isinstance(result, Profiled)
         operators = config.operators and not config.skip_detailed
         if not (operators or config.python_profile or config.memory_snapshot):
             return

@@ -18,9 +18,10 @@ from rich.console import Console
 
 from strobe.cli.arguments import Arguments, levels
 from strobe.errors import UserError, in_words
-from strobe.report import console, html, markdown
-from strobe.report.document import Answer
+from strobe.kinds import document, page
+from strobe.report import console, markdown
 from strobe.results import store
+from strobe.results.answer import Answer
 
 
 def write(path: Path, text: str) -> None:
@@ -35,16 +36,21 @@ def page_shape(path: Path | None) -> Callable[[Answer], str] | None:
     """The renderer for a page of this name; None without one. Raises UserError for another ending."""
     if path is None:
         return None
-    shapes: dict[str, Callable[[Answer], str]] = {".html": html.render, ".htm": html.render, ".md": markdown.render}
+    shapes: dict[str, Callable[[Answer], str]] = {".html": page, ".htm": page, ".md": as_markdown}
     if path.suffix.lower() not in shapes:
         raise UserError(f"--output {path}: name a file that ends in .html or .md")
     return shapes[path.suffix.lower()]
 
 
-def as_text(answer: Answer, depth: int | None) -> str:
+def as_markdown(answer: Answer, depth: int | None = None) -> str:
+    """The answer as Markdown."""
+    return markdown.render(document(answer, depth))
+
+
+def as_text(answer: Answer, depth: int | None = None) -> str:
     """The console view without colours."""
     plain = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.render(answer, plain, depth)
+    console.render(document(answer, depth), plain)
     return plain.export_text()
 
 
@@ -60,17 +66,17 @@ def run(argv: Sequence[str]) -> int:
     shape = asked.format or ("html" if asked.output else None)
     if shape is None or shape == "html":
         folder = asked.run if asked.run.is_dir() else asked.run.parent
-        page = asked.output or folder / store.REPORT
-        write(page, html.render(answer, asked.depth))
+        there = asked.output or folder / store.REPORT
+        write(there, page(answer, asked.depth))
         if shape is None:
-            console.render(answer, Console(), asked.depth)
-        print(f"\nreport: {page}" if shape is None else f"report: {page}")
+            console.render(document(answer, asked.depth), Console())
+        print(f"\nreport: {there}" if shape is None else f"report: {there}")
     elif asked.output:
-        text = markdown.render(answer, asked.depth) if shape == "markdown" else as_text(answer, asked.depth)
+        text = as_markdown(answer, asked.depth) if shape == "markdown" else as_text(answer, asked.depth)
         write(asked.output, text)
         print(f"report: {asked.output}")
     elif shape == "markdown":
-        print(markdown.render(answer, asked.depth), end="")
+        print(as_markdown(answer, asked.depth), end="")
     else:
-        console.render(answer, Console(), asked.depth)
+        console.render(document(answer, asked.depth), Console())
     return 0

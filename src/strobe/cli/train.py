@@ -83,7 +83,7 @@ def watch(config: TrainConfig, theirs: Sequence[str], argv: Sequence[str]) -> in
     meeting = ranks.Meeting.of_environment(config.output_dir)
     trained = train(theirs, options)
     result = trained.result
-    if meeting is not None and result.training is not None:
+    if meeting is not None:
         met = meeting.hand_over(result.training.ranks[0])
         if met is None:
             return _code(result.status)

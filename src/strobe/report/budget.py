@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.report import units
+from strobe.report import facts, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
 from strobe.results.budget import Asynchrony, Budget, Latency, Line
@@ -31,11 +31,11 @@ def outline(budget: Budget) -> Document:
         title=units.plain(budget.title),
         banner=None,
         answers=[units.plain(text) for text in _answers(budget)],
-        findings=[],
+        findings=facts.findings(budget.findings),
         sections=sections,
         notes=[units.plain(note) for note in budget.notes],
-        facts=[("Strobe", budget.strobe_version)],
-        raw=[],
+        facts=[("Strobe", budget.strobe_version), *facts.run(budget)],
+        raw=facts.raw(budget.command, {"Config": budget.config}),
     )
 
 

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from strobe.report import units
+from strobe.report import facts, units
 from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.plots import Plot, in_order, spread
 from strobe.results.difference import Difference, MeasurementChange, RunLabel
 
 
 def outline(difference: Difference) -> Document:
     """The document of a difference."""
     runs = [("Before", _label(difference.before)), ("After", _label(difference.after))]
-    cut = [d.title for d in (difference.before, difference.after) if d.status == "interrupted"]
+    early = [d.title for d in (difference.before, difference.after) if d.status == "interrupted"]
     sections = [Section("samples", "Both runs", _metrics(difference))]
     for index, m in enumerate(difference.measurements):
         sections.append(_parts(index, m))
     if any(m.memory for m in difference.measurements):
         sections.append(Section("memory", "Memory", _memory(difference)))
-    title = units.plain(difference.after.title)
     return Document(
-        kind=f"strobe diff of {difference.study}",
-        title=title,
-        banner=f"Interrupted: {' and '.join(map(units.plain, cut))} stopped before it was done." if cut else None,
+        kind=f"strobe diff of {units.plain(difference.of)}",
+        title=units.plain(difference.title),
+        banner=f"Interrupted: {' and '.join(map(units.plain, early))} stopped before it was done." if early else None,
         answers=[units.plain(_answer(m)) for m in sorted(difference.measurements, key=_urgency)],
-        findings=[],
+        findings=facts.findings(difference.findings),
         sections=sections,
         notes=[units.plain(text) for text in difference.notes],
-        facts=runs,
-        raw=[],
+        facts=runs + facts.run(difference),
+        raw=facts.raw(difference.command, {"Config": difference.config}),
     )
 
 
@@ -92,3 +92,14 @@ def _memory(difference: Difference) -> Table:
             label = f"{units.plain(m.name)}: {c.name}"
             rows.append(Row([label, units.size(c.before), units.size(c.after), sign + grown]))
     return Table(columns, rows)
+
+
+def plots(difference: Difference) -> dict[str, list[Plot]]:
+    """The samples of both runs, measurement by measurement, by the key of their section."""
+    drawn = []
+    for m in difference.measurements:
+        group = [("before", m.before), ("after", m.after)]
+        if m.before.values and m.after.values:
+            drawn += [spread(f"{units.plain(m.name)}: spread", group, split=True)]
+            drawn += [in_order(f"{units.plain(m.name)}: in the order taken", group)]
+    return {"samples": drawn}

@@ -1,4 +1,4 @@
-"""An answer on the terminal."""
+"""A document on the terminal."""
 
 from __future__ import annotations
 
@@ -13,33 +13,31 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from strobe.report import units
-from strobe.report.document import Answer, Row, Section, Table
-from strobe.report.outline import outline
+from strobe.report.document import Document, Row, Section, Table
 from strobe.results.finding import Finding
 
 MARKS = {"warning": ("!", "yellow"), "info": ("i", "cyan"), "good": ("✓", "green")}
 
 
-def render(answer: Answer, console: Console, depth: int | None = None) -> None:
-    """Print the answer first, then findings, tables and notes. ``depth`` limits the levels of trees."""
-    page = outline(answer, depth)
+def render(document: Document, console: Console) -> None:
+    """Print the answer first, then findings, tables and notes."""
     # Text objects, never markup: names come from outside, and '[' must stay '['.
-    console.print(Text(f"{page.kind}  {page.title}", style="dim"))
-    if page.banner:
-        console.print(Text(page.banner, style="bold yellow"))
+    console.print(Text(f"{document.kind}  {document.title}", style="dim"))
+    if document.banner:
+        console.print(Text(document.banner, style="bold yellow"))
     console.print()
-    for index, sentence in enumerate(page.answers):
+    for index, sentence in enumerate(document.answers):
         console.print(Text(sentence, style="" if index else "bold"))
-    for finding in page.findings:
+    for finding in document.findings:
         console.print()
         _finding(finding, console)
-    for section in page.sections:
+    for section in document.sections:
         if not section.detail:
             _section(section, console)
     console.print()
-    for note in page.notes:
+    for note in document.notes:
         console.print(_hanging("· ", note, "dim"))
-    for name, text in page.facts:
+    for name, text in document.facts:
         console.print(Text(f"{name}: {text}", style="dim"))
 
 
@@ -68,7 +66,7 @@ def _section(section: Section, console: Console) -> None:
 
 
 def _table(table: Table, console: Console) -> None:
-    """Print a table whole. A terminal too narrow for it loses the columns on the right, and is told so."""
+    """Print a table whole. A terminal too narrow for it loses the columns on the right, and a line says so."""
     kept = table
     while _width(kept, console) > console.width and console.is_terminal and len(kept.columns) > 3:
         kept = kept.left(len(kept.columns) - 1)

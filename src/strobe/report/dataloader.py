@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -226,7 +225,5 @@ def _facts(answer: Dataloader) -> list[tuple[str, str]]:
             "Versions",
             ", ".join(f"{k} {v}" for k, v in {"strobe": answer.strobe_version, **answer.machine.versions}.items()),
         ),
-        ("Run", f"{answer.started:%Y-%m-%d %H:%M %Z}, {answer.duration_s:,.0f} s"),
-        ("Command", shlex.join(answer.command)),
     ]
-    return [(name, units.plain(text)) for name, text in pairs if text]
+    return [(name, units.plain(text)) for name, text in pairs if text] + facts.run(answer)

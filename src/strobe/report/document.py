@@ -1,4 +1,4 @@
-"""What a report says, before any renderer gives it a shape: the answer first, then findings, then the detail."""
+"""A report before any renderer gives it a shape: the answer first, then findings, then the detail."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from strobe.results.answer import Result
-from strobe.results.budget import Budget
-from strobe.results.dataloader import Dataloader
-from strobe.results.difference import Difference
 from strobe.results.finding import Finding
-from strobe.results.sweep import Sweep
-
-Answer = Result | Difference | Sweep | Dataloader | Budget
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What every report says in the same words: its findings, the machine, and the data it was made from."""
+"""The words that all reports share: findings, the machine, the run, and the data a report was made from."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from strobe.report import units
+from strobe.results.answer import Answer
 from strobe.results.finding import Finding
 from strobe.results.machine import Machine
 
@@ -39,11 +40,20 @@ def machine(m: Machine) -> str:
 
 
 def ceiling(m: Machine) -> str | None:
-    """What the machine was measured to do, in a line."""
+    """The rates that the machine was measured to reach, in a line."""
     said = [f"{rate:,.0f} GFLOP/s {dtype}" for dtype, rate in m.ceiling.gflops.items()]
     if m.ceiling.memory_gbps is not None:
         said += [f"{m.ceiling.memory_gbps:,.1f} GB/s"]
     return units.plain(", ".join(said)) or None
+
+
+def run(answer: Answer) -> list[tuple[str, str]]:
+    """When the answer was made, how long that took, and by which command."""
+    pairs = [
+        ("Run", f"{answer.started:%Y-%m-%d %H:%M %Z}, {answer.duration_s:,.0f} s"),
+        ("Command", shlex.join(answer.command)),
+    ]
+    return [(name, units.plain(text)) for name, text in pairs if text]
 
 
 def raw(command: Sequence[str], data: Mapping[str, object]) -> list[tuple[str, str]]:

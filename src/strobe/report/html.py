@@ -1,4 +1,4 @@
-"""An answer as one HTML page: no network, no other file; Plotly travels in it, compressed.
+"""A document and its plots as one HTML page: no network, no other file; Plotly travels in it, compressed.
 
 Everything that came from outside is escaped three times over: by Jinja for the page, as JSON without ``<`` for the
 plots' data, and for Plotly's own reading of HTML (`plots.text`). A content security policy that lets only this page's
@@ -11,6 +11,7 @@ import base64
 import gzip
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -18,27 +19,20 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from strobe.report import budget, dataloader_plots, ladder, sweep_plots, units
-from strobe.report.document import Answer
-from strobe.report.outline import outline
-from strobe.report.plots import Plot, plots
-from strobe.results.answer import Result
-from strobe.results.budget import Budget
-from strobe.results.dataloader import Dataloader
-from strobe.results.sweep import Sweep
+from strobe.report import units
+from strobe.report.document import Document
+from strobe.report.plots import Plot
 
 HERE = Path(__file__).parent
 
 
-def render(answer: Answer, depth: int | None = None) -> str:
-    """The whole page. ``depth`` limits the levels of its tables; its plots show all."""
+def render(document: Document, plots: Mapping[str, Sequence[Plot]]) -> str:
+    """The whole page; ``plots`` are those of each section, by its key."""
     script = (HERE / "page.js").read_text(encoding="utf-8")
     library, compressed = _plotly()
-    page = outline(answer, depth)
-    drawn = _drawn(answer, depth)
-    figures = {s.key: [asdict(plot) for plot in drawn.get(s.key, [])] for s in page.sections}
+    figures = {s.key: [asdict(plot) for plot in plots.get(s.key, [])] for s in document.sections}
     return _template().render(
-        page=page,
+        page=document,
         figures=figures,
         data=_json([figure for of_section in figures.values() for figure in of_section]),
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
@@ -47,17 +41,6 @@ def render(answer: Answer, depth: int | None = None) -> str:
         scripts=Markup(" ".join([_hash(script), library])),
         NONE=units.NONE,
     )
-
-
-def _drawn(answer: Answer, depth: int | None) -> dict[str, list[Plot]]:
-    if isinstance(answer, Sweep):
-        return sweep_plots.plots(answer)
-    if isinstance(answer, Dataloader):
-        return dataloader_plots.plots(answer)
-    if isinstance(answer, Budget):
-        return budget.plots(answer)
-    climbed = ladder.of(answer) if isinstance(answer, Result) else None
-    return plots(answer, depth) | (ladder.plots(answer, climbed) if climbed and isinstance(answer, Result) else {})
 
 
 @cache

@@ -1,22 +1,23 @@
-"""A ladder → its part of the document: how far it got, what each rung bought and costs, and what was not kept."""
+"""Ladder → document: how far it got, what each rung bought and costs, and what was not kept."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from strobe.report import episodes, units
-from strobe.report.document import Column, Row, Section, Table
+from strobe.report import compare, episodes, measured, memory, units
+from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
-from strobe.results.answer import Result
+from strobe.results.answer import OptimizeResult
 from strobe.results.comparison import Agreement, Comparison
 from strobe.results.data import Interval
 from strobe.results.ladder import Ladder, Need, Rung
 from strobe.results.measurement import Measurement
 
-SMALL = 0.03  # parts below this share of the whole in every rung are told together
-MOST = 6  # parts that are told apart
+SMALL = 0.03  # parts below this share of the whole in every rung are taken together
+MOST = 6  # parts that are shown
 REST = "other"
 MEANING = (
     "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. "
@@ -33,7 +34,25 @@ PRICE = (
 )
 
 
-def of(result: Result) -> Ladder | None:
+def outline(result: OptimizeResult, depth: int | None = None) -> Document:
+    """The document of a ladder; one whose rungs were not all measured is shown as a comparison."""
+    found = compare.sections(result, depth) + memory.sections(result.measurements, depth)
+    ladder = of(result)
+    if ladder is None:
+        return measured.document(result, compare.answers(result), found)
+    below = [replace(section, detail=True) for section in found]
+    return measured.document(result, answers(result, ladder), [*sections(result, ladder), *below])
+
+
+def plots(result: OptimizeResult, depth: int | None = None) -> dict[str, list[Plot]]:
+    """The plots of a comparison and, of a whole ladder, its rungs and its episodes."""
+    found, ladder = compare.plots(result, depth), of(result)
+    if ladder is None:
+        return found
+    return found | {"ladder": [_rungs(result, ladder)]} | episodes.plots(result.episodes)
+
+
+def of(result: OptimizeResult) -> Ladder | None:
     """The result's ladder, if all of its rungs were measured."""
     ladder, measured = result.ladder, {m.name for m in result.measurements}
     if ladder is None or not ladder.rungs or ladder.chosen not in [rung.name for rung in ladder.rungs]:
@@ -41,7 +60,7 @@ def of(result: Result) -> Ladder | None:
     return ladder if all(rung.name in measured for rung in ladder.rungs) else None
 
 
-def answers(result: Result, ladder: Ladder) -> list[str]:
+def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     """How far it got, by which rungs, and what is missing."""
     name = units.plain(result.subject.name)
     first, last = result.measurement(ladder.rungs[0].name), result.measurement(ladder.chosen)
@@ -76,7 +95,7 @@ def answers(result: Result, ladder: Ladder) -> list[str]:
     return said
 
 
-def sections(result: Result, ladder: Ladder) -> list[Section]:
+def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
     """The ladder, its price, its latencies, what is missing, and what was tried in vain."""
     about = (MEANING if ladder.interleaved else APART).format(hz=ladder.target_hz, ms=_allowed(ladder))
     found = [Section("ladder", "Ladder", _ladder(result, ladder), [about])]
@@ -103,9 +122,9 @@ def sections(result: Result, ladder: Ladder) -> list[Section]:
     return found
 
 
-def plots(result: Result, ladder: Ladder) -> dict[str, list[Plot]]:
+def _rungs(result: OptimizeResult, ladder: Ladder) -> Plot:
     """Milliseconds of each rung with its parts on top of one another, and the target."""
-    names, told = _told(result, ladder)
+    names, stacks = _stacked(result, ladder)
     labels = [text(_short(index, rung)) for index, rung in enumerate(ladder.rungs)]
     traces: list[dict[str, Any]] = [
         {
@@ -113,7 +132,7 @@ def plots(result: Result, ladder: Ladder) -> dict[str, list[Plot]]:
             "orientation": "h",
             "name": text(name),
             "y": list(range(len(labels))),
-            "x": [round(parts.get(name, 0.0), 6) for parts in told],
+            "x": [round(parts.get(name, 0.0), 6) for parts in stacks],
             "text": labels,
             "textposition": "none",
             "marker": {"color": OTHER if name == REST else PALETTE[index % len(PALETTE)]},
@@ -122,7 +141,7 @@ def plots(result: Result, ladder: Ladder) -> dict[str, list[Plot]]:
         for index, name in enumerate(names)
     ]
     line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": ladder.target_ms, "x1": ladder.target_ms}
-    longest = max(sum(parts.values()) for parts in told)
+    longest = max(sum(parts.values()) for parts in stacks)
     layout = {
         "height": 150 + 44 * len(labels),
         "barmode": "stack",
@@ -145,8 +164,7 @@ def plots(result: Result, ladder: Ladder) -> dict[str, list[Plot]]:
         ],
     }
     caption = f"The dashed line is {ladder.target_hz:g} Hz, {_allowed(ladder)} ms."
-    drawn = {"ladder": [Plot("Milliseconds per rung, by part", caption, traces, layout)]}
-    return drawn | episodes.plots(result.episodes)
+    return Plot("Milliseconds per rung, by part", caption, traces, layout)
 
 
 def brief(treatment: str) -> str:
@@ -154,7 +172,7 @@ def brief(treatment: str) -> str:
     return re.sub(r"=[\w.]{16,}\.(\w+)", r"=…\1", units.plain(treatment))
 
 
-def _ladder(result: Result, ladder: Ladder) -> Table:
+def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
     first = result.measurement(ladder.rungs[0].name)
     decimals = units.digits(first.samples.summary.median)
     columns = [Column("Rung", numeric=False), Column("ms (median)"), Column("95 % interval"), Column("Hz")]
@@ -176,7 +194,7 @@ def _ladder(result: Result, ladder: Ladder) -> Table:
     return Table(columns, rows)
 
 
-def _price(result: Result, ladder: Ladder) -> Table:
+def _price(result: OptimizeResult, ladder: Ladder) -> Table:
     columns = [Column("Rung", numeric=False), Column("Does", numeric=False), Column("Cosine"), Column("Largest error")]
     columns += [Column("Mean error"), Column("Peak activations"), Column("Weights"), Column("Built in (s)")]
     rows = []
@@ -190,12 +208,12 @@ def _price(result: Result, ladder: Ladder) -> Table:
     return Table(columns, rows).without_empty_columns()
 
 
-def _latencies(result: Result, ladder: Ladder) -> Table:
-    names, told = _told(result, ladder)
+def _latencies(result: OptimizeResult, ladder: Ladder) -> Table:
+    names, stacks = _stacked(result, ladder)
     columns = [Column("Rung", numeric=False), Column("Total (ms)")]
     columns += [Column(f"{units.plain(name)} (ms)") for name in names]
     rows = []
-    for index, (rung, parts) in enumerate(zip(ladder.rungs, told, strict=True)):
+    for index, (rung, parts) in enumerate(zip(ladder.rungs, stacks, strict=True)):
         total = result.measurement(rung.name).samples.summary.median
         cells: list[str | None] = [_label(index, rung), units.ms(total)]
         for name in names:
@@ -221,8 +239,8 @@ def _needs(needs: Sequence[Need]) -> Table:
     return Table(columns, rows)
 
 
-def _told(result: Result, ladder: Ladder) -> tuple[list[str], list[dict[str, float]]]:
-    """Names of the parts told apart, and of each rung their milliseconds with the rest, which add up to the whole."""
+def _stacked(result: OptimizeResult, ladder: Ladder) -> tuple[list[str], list[dict[str, float]]]:
+    """Names of the parts shown, and of each rung their milliseconds with the rest, which add up to the whole."""
     totals = [result.measurement(rung.name).samples.summary.median for rung in ladder.rungs]
     largest: dict[str, float] = {}
     for rung, total in zip(ladder.rungs, totals, strict=True):
@@ -230,11 +248,11 @@ def _told(result: Result, ladder: Ladder) -> tuple[list[str], list[dict[str, flo
             largest[name] = max(largest.get(name, 0.0), ms / total if total > 0 else 0.0)
     ranked = sorted((name for name, share in largest.items() if share >= SMALL), key=lambda name: -largest[name])
     names = [name for name in largest if name in ranked[:MOST] and name != REST]
-    told = []
+    stacks = []
     for rung, total in zip(ladder.rungs, totals, strict=True):
         parts = {name: ms for name, ms in rung.parts.items() if name in names}
-        told.append({**parts, REST: max(0.0, total - sum(parts.values()))})
-    return [*names, REST], told
+        stacks.append({**parts, REST: max(0.0, total - sum(parts.values()))})
+    return [*names, REST], stacks
 
 
 def _short_ms(value: float) -> str:
@@ -263,17 +281,17 @@ def _kept(ladder: Ladder) -> list[Rung]:
     return ladder.rungs[: names.index(ladder.chosen) + 1]
 
 
-def _bought(result: Result, ladder: Ladder, rung: Rung) -> str:
+def _bought(result: OptimizeResult, ladder: Ladder, rung: Rung) -> str:
     before = ladder.rungs[[one.name for one in ladder.rungs].index(rung.name) - 1]
     found = _comparison(result, before.name, rung.name)
     return rung.effect if found is None else f"{_factor(found)}, {rung.effect}"
 
 
-def _comparison(result: Result, baseline: str, candidate: str) -> Comparison | None:
+def _comparison(result: OptimizeResult, baseline: str, candidate: str) -> Comparison | None:
     return next((c for c in result.comparisons if (c.baseline, c.candidate) == (baseline, candidate)), None)
 
 
-def _agreement(result: Result, ladder: Ladder, rung: Rung) -> Agreement | None:
+def _agreement(result: OptimizeResult, ladder: Ladder, rung: Rung) -> Agreement | None:
     found = _comparison(result, ladder.rungs[0].name, rung.name)
     return found.agreement if found is not None else None
 

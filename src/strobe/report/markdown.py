@@ -1,33 +1,31 @@
-"""An answer as GitHub-flavoured Markdown, for an issue or a pull request."""
+"""A document as GitHub-flavoured Markdown, for an issue or a pull request."""
 
 from __future__ import annotations
 
 import re
 
 from strobe.report import units
-from strobe.report.document import Answer, Section, Table
-from strobe.report.outline import outline
+from strobe.report.document import Document, Section, Table
 from strobe.results.finding import Finding
 
 INDENT = "\u2003"  # an em space: Markdown trims ordinary ones at the start of a cell
 
 
-def render(answer: Answer, depth: int | None = None) -> str:
-    """The answer first, then findings, tables and notes. ``depth`` limits the levels of trees."""
-    page = outline(answer, depth)
-    first, *others = page.answers
-    blocks = [f"# {escape(page.title)}", f"*{escape(page.kind)}*"]
-    blocks += [f"> **{escape(page.banner)}**"] if page.banner else []
+def render(document: Document) -> str:
+    """The answer first, then findings, tables and notes."""
+    first, *others = document.answers
+    blocks = [f"# {escape(document.title)}", f"*{escape(document.kind)}*"]
+    blocks += [f"> **{escape(document.banner)}**"] if document.banner else []
     blocks += [f"**{escape(first)}**"]
     blocks += ["\n".join(f"- {escape(sentence)}" for sentence in others)] if others else []
-    if page.findings:
-        blocks += ["## Findings", *map(_finding, page.findings)]
-    blocks += [block for section in page.sections for block in _section(section)]
-    if page.notes:
-        blocks += ["## Notes", "\n".join(f"- {escape(note)}" for note in page.notes)]
+    if document.findings:
+        blocks += ["## Findings", *map(_finding, document.findings)]
+    blocks += [block for section in document.sections for block in _section(section)]
+    if document.notes:
+        blocks += ["## Notes", "\n".join(f"- {escape(note)}" for note in document.notes)]
     blocks += [
         "## Where this comes from",
-        "\n".join(f"- {name}: {escape(text)}" for name, text in page.facts),
+        "\n".join(f"- {name}: {escape(text)}" for name, text in document.facts),
     ]
     return "\n\n".join(blocks) + "\n"
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from strobe.report import tables, units
 from strobe.report.document import Column, Row, Section, Table
-from strobe.results.answer import Result
 from strobe.results.measurement import Component, Measurement
 
 MEANING = (
@@ -22,22 +21,22 @@ SOURCES = {
 LONG = 30  # rows from which the console leaves the parts out
 
 
-def sections(result: Result, depth: int | None) -> list[Section]:
-    """What each measurement held, then its parts; nothing where nothing was counted."""
-    measurements, found = result.measurements, []
+def sections(measurements: Sequence[Measurement], depth: int | None, *, detail: bool = False) -> list[Section]:
+    """Memory of each measurement, then of its parts, as ``detail`` or where they are many; none where not counted."""
+    found = []
     if (held := whole(measurements)) is not None:
         found.append(Section("memory", "Memory", held))
     for index, m in enumerate(measurements):
         if (table := parts(m, depth)) is not None:
             name = f", {units.plain(m.name)}" if len(measurements) > 1 else ""
             text = [MEANING.format(source=SOURCES.get(m.memory.source or "", "bytes"))]
-            detail = len(table.rows) > LONG or result.study == "compare"
-            found.append(Section(f"part-memory-{index}", f"Memory per part{name}", table, text, detail))
+            folded = detail or len(table.rows) > LONG
+            found.append(Section(f"part-memory-{index}", f"Memory per part{name}", table, text, folded))
     return found
 
 
 def whole(measurements: Sequence[Measurement]) -> Table | None:
-    """What each measurement held, or None where nothing was counted."""
+    """Memory that each measurement held, or None where nothing was counted."""
     figures = {
         "Weights": [m.memory.weights for m in measurements],
         "Peak activations": [m.memory.peak_activations for m in measurements],

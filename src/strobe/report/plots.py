@@ -1,4 +1,5 @@
-"""Result → plots: plain Plotly figures without colours of their own ground, which the page gives light or dark."""
+"""Plots of samples, parts and spans: plain Plotly figures without a ground of their own, which the page gives light or
+dark."""
 
 from __future__ import annotations
 
@@ -8,11 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strobe.report import tables, units
-from strobe.results.answer import Result
+from strobe.report import units
 from strobe.results.data import Samples
-from strobe.results.difference import Difference
-from strobe.results.measurement import Component, Measurement, Span
+from strobe.results.measurement import Measurement, Span
 
 # White text on each has a contrast of at least 4.5, and each stands out from white and from near black.
 PALETTE = (
@@ -39,25 +38,6 @@ class Plot:
     caption: str
     data: list[dict[str, Any]]
     layout: dict[str, Any]
-
-
-def plots(answer: Result | Difference, depth: int | None = None) -> dict[str, list[Plot]]:
-    """The plots of each section of the document, by the section's key."""
-    if isinstance(answer, Difference):
-        return _of_difference(answer)
-    found: dict[str, list[Plot]] = {"samples": _samples(answer.measurements)}
-    colours = Colours(
-        [part.name for m in answer.measurements for part in m.components]
-        + [span.name for m in answer.measurements for span in m.spans]
-    )
-    parted = [m for m in answer.measurements if m.components]
-    if answer.study in ("compare", "optimize") and len(parted) > 1:
-        found["parts"] = [_side_by_side(parted, depth)]
-    for index, m in enumerate(answer.measurements):
-        drawn = [icicle(m, colours)] if m.components else []
-        drawn += [timeline(m.spans, colours)] if m.spans else []
-        found[f"measurement-{index}"] = drawn
-    return found
 
 
 class Colours:
@@ -164,21 +144,7 @@ def timeline(spans: Sequence[Span], colours: Colours) -> Plot:
     return Plot("One iteration in time", f"The iteration nearest the median.{left_out}", [trace], layout)
 
 
-def _samples(measurements: Sequence[Measurement]) -> list[Plot]:
-    drawn = []
-    for phase in dict.fromkeys(m.phase for m in measurements):
-        group = [(m.name, m.samples) for m in measurements if m.phase == phase and m.samples.values]
-        several = len({m.phase for m in measurements}) > 1
-        label = f" ({phase})" if several else ""
-        if group:
-            drawn += [
-                _spread(f"Spread of the samples{label}", group),
-                _in_order(f"In the order taken{label}", group),
-            ]
-    return drawn
-
-
-def _spread(title: str, group: Sequence[tuple[str, Samples]], *, split: bool = False) -> Plot:
+def spread(title: str, group: Sequence[tuple[str, Samples]], *, split: bool = False) -> Plot:
     """Every sample as a point, beside its violin and box; ``split`` lays two of them back to back on one row."""
     traces = []
     for index, (name, samples) in enumerate(group):
@@ -221,24 +187,24 @@ def _spread(title: str, group: Sequence[tuple[str, Samples]], *, split: bool = F
     return Plot(title, caption, traces, layout)
 
 
-def _in_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
-    """Samples over the course of the run, with those that were cut as warm-up drawn hollow."""
+def in_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
+    """Samples over the course of the run, with those of the warm-up drawn hollow."""
     traces = []
     for index, (name, samples) in enumerate(group):
         colour = PALETTE[index % len(PALETTE)]
-        cut = len(samples.warmup)
+        left_out = len(samples.warmup)
         shared = {"type": "scatter", "hovertemplate": "%{x}: %{y:.4~g} ms<extra>%{fullData.name}</extra>"}
         shared |= {"legendgroup": str(index)}
-        if cut:
+        if left_out:
             hollow = {"color": colour, "symbol": "circle-open", "size": 7}
             traces.append(
                 {**shared, "mode": "markers", "name": f"{text(name)}: warm-up", "marker": hollow}
-                | {"x": list(range(1, cut + 1)), "y": _round(samples.warmup)}
+                | {"x": list(range(1, left_out + 1)), "y": _round(samples.warmup)}
             )
         traces.append(
             {**shared, "mode": "lines+markers", "name": text(name), "marker": {"color": colour, "size": 4}}
             | {"line": {"color": colour, "width": 1}}
-            | {"x": list(range(cut + 1, cut + 1 + len(samples.values))), "y": _round(samples.values)}
+            | {"x": list(range(left_out + 1, left_out + 1 + len(samples.values))), "y": _round(samples.values)}
         )
     kept = [v for _, s in group for v in s.values]
     warm = [v for _, s in group for v in s.warmup]
@@ -256,57 +222,6 @@ def _in_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
         layout["yaxis"]["range"] = [max(0.0, low - 0.1 * (high - low)), 1.25 * high]
         caption += f" {units.count(above, 'warm-up sample')} above the axis, up to {units.ms(max(warm))} ms."
     return Plot(title, caption, traces, layout)
-
-
-def _side_by_side(measurements: Sequence[Measurement], depth: int | None) -> Plot:
-    found = tables.side_by_side(measurements, depth)
-
-    def largest(path: tuple[str, ...]) -> float:
-        return max(by_path[path].share for by_path in found if path in by_path)
-
-    paths = [p for p in tables.aligned([list(by_path) for by_path in found]) if largest(p) >= 0.01]
-    names = [text(" › ".join(path[-2:])) for path in paths]
-    traces = []
-    for index, (m, by_path) in enumerate(zip(measurements, found, strict=True)):
-        parts: list[Component | None] = [by_path.get(path) for path in paths]
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": text(m.name),
-                "y": list(range(len(paths))),
-                "x": [round(part.summary.median, 6) if part else None for part in parts],
-                "text": names,
-                "textposition": "none",
-                "marker": {"color": PALETTE[index % len(PALETTE)]},
-                "hovertemplate": "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>",
-            }
-        )
-    layout = {
-        "height": 120 + max(26, 15 * len(measurements)) * len(paths),
-        "barmode": "group",
-        "bargap": 0.3,
-        "xaxis": {"title": {"text": "ms per iteration (median)"}},
-        "yaxis": {
-            "autorange": "reversed",
-            "showgrid": False,
-            "tickvals": list(range(len(paths))),
-            "ticktext": names,
-            "fixedrange": True,
-            "automargin": True,
-        },
-    }
-    return Plot("As bars", "Parts under 1 % everywhere are in the table only.", traces, layout)
-
-
-def _of_difference(difference: Difference) -> dict[str, list[Plot]]:
-    drawn = []
-    for m in difference.measurements:
-        group = [("before", m.before), ("after", m.after)]
-        if m.before.values and m.after.values:
-            drawn += [_spread(f"{units.plain(m.name)}: spread", group, split=True)]
-            drawn += [_in_order(f"{units.plain(m.name)}: in the order taken", group)]
-    return {"samples": drawn}
 
 
 def _round(values: Sequence[float]) -> list[float]:

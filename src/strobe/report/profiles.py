@@ -1,4 +1,4 @@
-"""What profilers saw of one more iteration, as tables."""
+"""Tables of one more iteration under profilers."""
 
 from __future__ import annotations
 
@@ -6,21 +6,16 @@ from collections.abc import Sequence
 
 from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
-from strobe.results.answer import Result
 from strobe.results.profiles import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile
 
 TOOLS = {"cprofile": "cProfile", "pyinstrument": "pyinstrument", "line": "line_profiler"}
 LONGEST = 48  # characters of a cell, so that the table fits a terminal
 
 
-def sections(result: Result) -> list[Section]:
+def sections(operators: OperatorProfile | None, python: PythonProfile | None) -> list[Section]:
     """The sections of the profilers that were asked for."""
-    found = []
-    if result.operators is not None:
-        found += _operators(result.operators)
-    if result.python is not None:
-        found.append(_python(result.python))
-    return found
+    found = [] if operators is None else _operators(operators)
+    return found if python is None else [*found, _python(python)]
 
 
 def _operators(seen: OperatorProfile) -> list[Section]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from strobe.results.data import Interval
 from strobe.results.sweep import Cell, Scaling, Sweep
 
 OPENED = ("policy", "forward")  # parts whose own parts say more than they do
-WORTH_A_COLUMN = 0.1
+LEAST_SHARE = 0.1  # of a part that has a column
 COLUMNS = 6
 FITS = 4  # of time along an axis, that the opening tells
 NAMED = 2  # failed cells that an opening sentence names; the table has them all
@@ -120,13 +119,13 @@ def _shares(row: data.Row, opened: set[str]) -> dict[str, float]:
 
 
 def top_parts(of_rows: Sequence[Figures]) -> list[str]:
-    """The parts worth a column, in tree order: those that reach a tenth in some cell, the largest six of them."""
+    """The parts that have a column, in tree order: those that reach a tenth in some cell, the largest six of them."""
     largest: dict[str, float] = {}
     for found in of_rows:
         for name, share in found.items():
             largest[name] = max(share, largest.get(name, 0.0))
-    worth = sorted((n for n in largest if largest[n] >= WORTH_A_COLUMN), key=lambda n: -largest[n])[:COLUMNS]
-    return sorted(worth, key=lambda name: (name == "other", list(largest).index(name)))
+    shown = sorted((n for n in largest if largest[n] >= LEAST_SHARE), key=lambda n: -largest[n])[:COLUMNS]
+    return sorted(shown, key=lambda name: (name == "other", list(largest).index(name)))
 
 
 def cells(sweep: Sweep) -> Table:
@@ -306,7 +305,5 @@ def _facts(sweep: Sweep) -> list[tuple[str, str]]:
         ("Ceiling", facts.ceiling(alone) if alone else None),
         ("Power", ", ".join(f"{k} {v}" for k, v in alone.power.items()) if alone else None),
         ("Versions", ", ".join(f"{k} {v}" for k, v in versions.items())),
-        ("Run", f"{sweep.started:%Y-%m-%d %H:%M %Z}, {sweep.duration_s:,.0f} s"),
-        ("Command", shlex.join(sweep.command)),
     ]
-    return [(name, units.plain(text)) for name, text in pairs if text]
+    return [(name, units.plain(text)) for name, text in pairs if text] + facts.run(sweep)

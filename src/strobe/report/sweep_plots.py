@@ -29,7 +29,7 @@ Setting = Mapping[str, str]
 
 @dataclass(frozen=True)
 class _Figure:
-    """What a line plot or a heat map shows of a row, in the unit of its axis."""
+    """A figure of a row in a line plot or a heat map, in the unit of its axis."""
 
     name: Literal["time", "throughput", "memory"]
     title: str

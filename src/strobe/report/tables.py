@@ -51,7 +51,7 @@ def metrics(result: Result) -> Table:
     """The figures of every measurement side by side, and what each candidate differs by."""
     measured = result.measurements
     decimals = units.digits(max((m.samples.summary.median for m in measured), default=0.0))
-    judged = [c for c in result.comparisons if {c.baseline, c.candidate} <= {m.name for m in measured}]
+    judged = [c for c in result.judged() if {c.baseline, c.candidate} <= {m.name for m in measured}]
     columns = [Column("Metric", numeric=False), *(Column(units.plain(m.name)) for m in measured)]
     columns += [Column(_difference_title(c, len(judged))) for c in judged]
 
@@ -82,8 +82,8 @@ def metrics(result: Result) -> Table:
     blank: list[str | None] = [None] * len(judged)
     rows.append(Row(["Samples", *(f"{len(m.samples.values):,}" for m in measured), *blank]))
     if any(m.samples.warmup for m in measured):
-        cut = [f"{len(m.samples.warmup):,}" for m in measured]
-        rows.append(Row(["Warm-up cut", *cut, *blank]))
+        left_out = [f"{len(m.samples.warmup):,}" for m in measured]
+        rows.append(Row(["Warm-up cut", *left_out, *blank]))
     return Table(columns, rows)
 
 
@@ -108,7 +108,7 @@ def verdicts(result: Result) -> Table:
     titles = ("Change", "Interval of it", "Difference (ms)", "Interval of it (ms)", "Pairs")
     columns += [Column(title) for title in titles]
     rows = []
-    for pair in result.comparisons:
+    for pair in result.judged():
         verdict = pair.verdict
         cells = [
             _compared(pair),
@@ -127,7 +127,7 @@ def agreement(result: Result) -> Table | None:
     columns = [Column("Actions of", numeric=False), Column("Cosine"), Column("Largest error")]
     columns += [Column("Mean error"), Column("Observations")]
     rows = []
-    for pair in result.comparisons:
+    for pair in result.judged():
         if (same := pair.agreement) is not None:
             cells = [_compared(pair), f"{same.cosine:.6f}", units.number(same.largest_error)]
             rows.append(Row([*cells, units.number(same.mean_error), f"{same.observations:,}"]))
@@ -139,7 +139,7 @@ def gradients(result: Result) -> Table | None:
     columns = [Column("Gradient of", numeric=False), Column("Cosine"), Column("Relative error"), Column("Loss")]
     columns += [Column("Baseline's loss"), Column("Relative error of it"), Column("Cosine of two seeds")]
     rows = []
-    for pair in result.comparisons:
+    for pair in result.judged():
         if (same := pair.gradient) is not None:
             cells = [_compared(pair), f"{same.cosine:.6f}", units.number(same.error, 3), units.number(same.loss, 6)]
             cells += [units.number(same.baseline_loss, 6), units.number(same.loss_error, 3)]
@@ -215,7 +215,7 @@ def aligned(orders: Sequence[Sequence[Path]]) -> list[Path]:
 
 
 def guidance(measurements: Sequence[Measurement]) -> Table | None:
-    """What Real-Time Chunking spends on each chunk, as shares of the base denoising inside it; None without RTC."""
+    """Time that Real-Time Chunking takes of each chunk, as shares of the base denoising inside it; None without RTC."""
     guided = [(m, split) for m in measurements if (split := _guided(m)) is not None]
     if not guided:
         return None

@@ -1,13 +1,21 @@
-"""A training as sections of the document: what its steps waited for, why, and what that costs."""
+"""Training → document: what its steps waited for, why, and what that costs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import units
-from strobe.report.document import Column, Row, Section, Table
-from strobe.results.answer import Result
+from strobe.report import measured, memory, profiles, units
+from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.results.answer import TrainResult
 from strobe.results.training import LoaderPart, LoaderWorker, Rank, Stall, Training
+
+
+def outline(result: TrainResult, depth: int | None = None) -> Document:
+    """The document of a training; ``depth`` limits the levels of its trees."""
+    training = result.training
+    found = sections(training) + measured.sections(result, depth) + memory.sections(result.measurements, depth)
+    found += profiles.sections(None, result.python)
+    return measured.document(result, answers(training), found, notes=notes(training), failure=training.error)
 
 
 def answers(training: Training) -> list[str]:
@@ -27,11 +35,8 @@ def hours(value: float) -> str:
     return f"{60 * value:.1f} min" if value < 1 else f"{value:,.1f} h"
 
 
-def sections(result: Result) -> list[Section]:
-    """What a result of ``strobe train`` has beside its measurements."""
-    training = result.training
-    if training is None:
-        return []
+def sections(training: Training) -> list[Section]:
+    """The price of the planned steps, the stalls, the loader's workers, the ranks."""
     found = [_planned(training)]
     if training.stalls:
         found.append(
@@ -49,7 +54,7 @@ def sections(result: Result) -> list[Section]:
 
 
 def notes(training: Training) -> list[str]:
-    """What watching cost."""
+    """The price of watching it."""
     said = f"recording took {_fraction(training.overhead)} of a step"
     if training.loader_overhead is not None and training.workers:
         said += f" and {_fraction(training.loader_overhead)} of loading in the workers"

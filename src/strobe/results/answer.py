@@ -1,9 +1,11 @@
-"""The answer of a study."""
+"""The envelope of every answer, and the answers that were measured on one subject: one class per study."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,29 +21,40 @@ from strobe.results.subject import SubjectInfo
 from strobe.results.training import Training
 
 
-class Result(Data):
-    """One study's answer."""
+class Answer(Data):
+    """The answer of a study. Each study has a class of its own, whose ``study`` is a Literal with its name."""
+
+    called: ClassVar[str] = "result"  # in messages: "… is a sweep"
 
     schema_version: int = SCHEMA_VERSION
     strobe_version: str
-    study: Literal["breakdown", "compare", "train", "optimize"]
+    study: Any = ""  # a str; Any, since a class may not narrow a str that can be assigned to
     title: str
     command: list[str] = Field(default_factory=list)
     config: dict[str, object] = Field(default_factory=dict)
     started: datetime = Field(default_factory=lambda: datetime.now(UTC))
     duration_s: Finite = 0.0
     status: Literal["complete", "interrupted", "failed"] = "complete"
-    subject: SubjectInfo
-    machine: Machine
-    measurements: list[Measurement] = Field(default_factory=list)
-    comparisons: list[Comparison] = Field(default_factory=list)
-    episodes: list[PairedEpisodes] = Field(default_factory=list, description="in a simulator, in the order judged")
+    machine: Machine | None = Field(default=None, description="None where nothing was measured, or on several")
     findings: list[Finding] = Field(default_factory=list)
-    operators: OperatorProfile | None = None
-    python: PythonProfile | None = None
-    training: Training | None = Field(default=None, description="of a run of lerobot-train")
-    ladder: Ladder | None = Field(default=None, description="of `strobe optimize`")
     notes: list[str] = Field(default_factory=list)
+
+    @property
+    def about(self) -> str:
+        """Name of the thing that it is about, for the folder that keeps it."""
+        return self.title.split(":")[0]
+
+
+class Result(Answer, ABC):
+    """An answer that was measured: one subject, one machine, one or more measurements."""
+
+    subject: SubjectInfo
+    machine: Machine  # type: ignore[assignment]  # required, where the envelope's may be None
+    measurements: list[Measurement] = Field(default_factory=list)
+
+    @property
+    def about(self) -> str:
+        return self.subject.name
 
     def measurement(self, name: str) -> Measurement:
         """The measurement called ``name``; raises KeyError."""
@@ -49,3 +62,66 @@ class Result(Data):
             if measurement.name == name:
                 return measurement
         raise KeyError(name)
+
+    @abstractmethod
+    def advised(self) -> Sequence[Measurement]:
+        """The measurements whose parts advice is about; not those that only stand beside another."""
+
+    def judged(self) -> Sequence[Comparison]:
+        """The comparisons of its measurements with each other; none where the study makes none."""
+        return ()
+
+
+class BreakdownResult(Result):
+    """Where the time of one or more phases goes."""
+
+    study: Literal["breakdown"] = "breakdown"
+    operators: OperatorProfile | None = None
+    python: PythonProfile | None = None
+
+    def advised(self) -> Sequence[Measurement]:
+        return self.measurements
+
+
+class CompareResult(Result):
+    """Variants of one subject, judged against the first of them."""
+
+    study: Literal["compare"] = "compare"
+    comparisons: list[Comparison] = Field(default_factory=list)
+    operators: OperatorProfile | None = None
+    python: PythonProfile | None = None
+
+    def advised(self) -> Sequence[Measurement]:
+        return self.measurements[:1]
+
+    def judged(self) -> Sequence[Comparison]:
+        return self.comparisons
+
+
+class TrainResult(Result):
+    """A run of lerobot-train: the time of its steps, and what they waited for."""
+
+    study: Literal["train"] = "train"
+    training: Training
+    python: PythonProfile | None = None
+
+    def advised(self) -> Sequence[Measurement]:
+        return self.measurements
+
+
+class OptimizeResult(Result):
+    """A ladder of treatments to a target rate; its measurements are the rungs."""
+
+    study: Literal["optimize"] = "optimize"
+    comparisons: list[Comparison] = Field(default_factory=list)
+    episodes: list[PairedEpisodes] = Field(default_factory=list, description="in a simulator, in the order judged")
+    ladder: Ladder | None = Field(default=None, description="None only while the study runs")
+
+    def advised(self) -> Sequence[Measurement]:
+        return [m for m in self.measurements if self.ladder is None or m.name == self.ladder.chosen]
+
+    def judged(self) -> Sequence[Comparison]:
+        return self.comparisons
+
+
+Profiled = BreakdownResult | CompareResult  # profilers look at one more iteration of them

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from strobe.results.data import SCHEMA_VERSION, Data, Finite, Interval
+from strobe.results.answer import Answer
+from strobe.results.data import Data, Finite, Interval
 from strobe.results.ladder import Need
 
 
 class Latency(Data):
-    """What one action chunk takes with a number of denoising steps."""
+    """Milliseconds of one action chunk with a number of denoising steps."""
 
     steps: int
     total_ms: Finite
@@ -32,7 +33,7 @@ class Line(Data):
 
 
 class Asynchrony(Data):
-    """What asynchronous execution (Real-Time Chunking) makes of one latency, at the robot's control rate."""
+    """One latency under asynchronous execution (Real-Time Chunking), at the robot's control rate."""
 
     steps: int
     hz: Finite = Field(description="chunks per second, one after the other")
@@ -42,20 +43,18 @@ class Asynchrony(Data):
     oldest_ms: Finite = Field(description="behind the last one, when chunks follow as fast as they can")
 
 
-class Budget(Data):
-    """What is missing to the target, and what asynchrony makes of it."""
+class Budget(Answer):
+    """The way from a policy's latency to a target rate, and what asynchrony makes of it."""
 
-    schema_version: int = SCHEMA_VERSION
-    strobe_version: str
+    called: ClassVar[str] = "budget"
+
     study: Literal["budget"] = "budget"
-    title: str
     target_hz: Finite
     control_hz: Finite
     latencies: list[Latency]
     total: Line | None = Field(default=None, description="None with one number of steps")
     denoise: Line | None = None
     most_steps: int | None = Field(default=None, description="with which the target is met; None where no number does")
-    judged: Latency = Field(description="with the fewest steps: what the needs are told for")
+    judged: Latency = Field(description="with the fewest steps: the needs are about it")
     needs: list[Need] = Field(default_factory=list)
     asynchrony: list[Asynchrony] = Field(default_factory=list)
-    notes: list[str] = Field(default_factory=list)

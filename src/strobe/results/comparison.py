@@ -10,7 +10,7 @@ from strobe.results.data import Data, Finite, Interval
 
 
 class Verdict(Data):
-    """What a comparison showed. ``ratio`` is candidate over baseline: below 1 the candidate is faster."""
+    """Outcome of a comparison. ``ratio`` is candidate over baseline: below 1 the candidate is faster."""
 
     kind: Literal["faster", "slower", "no difference shown", "too noisy"]
     ratio: Finite

@@ -31,7 +31,7 @@ class Interval(Data):
 
 
 class Summary(Data):
-    """What a list of samples amounts to, in the unit of the samples (milliseconds unless said otherwise)."""
+    """Figures of a list of samples, in the unit of the samples (milliseconds unless said otherwise)."""
 
     n: int
     median: Finite

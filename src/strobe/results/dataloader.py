@@ -1,14 +1,13 @@
-"""What the search for the best data loader found. Plain data, with the schema's version."""
+"""A search for the best data loader. Plain data, with the schema's version."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from strobe.results.data import SCHEMA_VERSION, Data, Finite, Interval, Samples
-from strobe.results.finding import Finding
+from strobe.results.answer import Answer
+from strobe.results.data import Data, Finite, Interval, Samples
 from strobe.results.machine import Machine
 
 RowStatus = Literal["done", "refused", "failed", "not run"]
@@ -97,7 +96,7 @@ class Encoding(Data):
 
 
 class Need(Data):
-    """What a training step takes from the loader."""
+    """Rate at which a training step takes samples from the loader."""
 
     batch_size: int
     samples_per_s: Finite
@@ -130,27 +129,23 @@ class Recommendation(Data):
     searched_s: Finite = Field(description="what the search took")
 
 
-class Dataloader(Data):
+class Dataloader(Answer):
     """A search over the settings of lerobot-train's data loader."""
 
-    schema_version: int = SCHEMA_VERSION
-    strobe_version: str
+    called: ClassVar[str] = "search for a data loader"
+
     study: Literal["dataloader"] = "dataloader"
-    title: str
-    command: list[str] = Field(default_factory=list)
-    config: dict[str, object] = Field(default_factory=dict)
-    started: datetime = Field(default_factory=lambda: datetime.now(UTC))
-    duration_s: Finite = 0.0
-    status: Literal["complete", "interrupted"] = "complete"
     policy: str
     dataset: DatasetFacts
     own: Settings = Field(description="as the user's flags have them")
-    machine: Machine
+    machine: Machine  # type: ignore[assignment]  # required, where the envelope's may be None
     needs: list[Need] = Field(default_factory=list, description="by batch size; empty where the fastest was asked for")
     rows: list[LoaderRow] = Field(default_factory=list)
     recommendations: list[Recommendation] = Field(default_factory=list, description="the user's batch size first")
     start_ups: list[StartUp] = Field(default_factory=list)
     what_ifs: list[WhatIf] = Field(default_factory=list)
     encodings: list[Encoding] = Field(default_factory=list)
-    findings: list[Finding] = Field(default_factory=list)
-    notes: list[str] = Field(default_factory=list)
+
+    @property
+    def about(self) -> str:
+        return self.policy

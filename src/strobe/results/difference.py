@@ -1,12 +1,13 @@
-"""What changed between two runs."""
+"""Changes between two runs."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from strobe.results.answer import Answer
 from strobe.results.comparison import Verdict
 from strobe.results.data import Data, Finite, Samples
 
@@ -51,11 +52,13 @@ class MeasurementChange(Data):
     memory: list[MemoryChange] = Field(default_factory=list)
 
 
-class Difference(Data):
-    """What changed between two runs of the same study."""
+class Difference(Answer):
+    """Changes between two runs of the same study. Its notes say what else differs: machine, versions, config."""
 
-    study: str
+    called: ClassVar[str] = "diff"
+
+    study: Literal["diff"] = "diff"
+    of: str = Field(description="the study of both runs, e.g. 'breakdown'")
     before: RunLabel
     after: RunLabel
     measurements: list[MeasurementChange]
-    notes: list[str] = Field(default_factory=list, description="what else differs: machine, versions, config")

@@ -1,4 +1,4 @@
-"""What a rule found."""
+"""The finding of a rule."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from strobe.results.data import Data, Finite
 
 
 class Need(Data):
-    """What one part would have to fall to for a target rate, all others as they are."""
+    """Time that one part would have to fall to for a target rate, all others as they are."""
 
     part: str
     ms: Finite

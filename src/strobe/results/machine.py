@@ -8,7 +8,7 @@ from strobe.results.data import Data, Finite
 
 
 class Ceiling(Data):
-    """What this machine was measured to do, in the same run."""
+    """Highest rates that this machine was measured to reach, in the same run."""
 
     gflops: dict[str, Finite] = Field(
         default_factory=dict, description="dtype name → GFLOP/s of a large matrix product"

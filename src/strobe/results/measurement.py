@@ -1,4 +1,4 @@
-"""What was measured of one thing: samples, parts, memory."""
+"""Measurements of one thing: samples, parts, memory."""
 
 from __future__ import annotations
 

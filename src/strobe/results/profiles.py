@@ -1,4 +1,4 @@
-"""What profilers saw: operators, kernels, gaps, Python's functions."""
+"""Findings of profilers: operators, kernels, gaps, Python's functions."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _ALWAYS = ("version", "policy", "size", "treatments")  # written whatever they h
 
 
 class Rung(Data):
-    """What one treatment bought, together with those before it."""
+    """Speed and price of one treatment, together with those before it."""
 
     name: str
     ms: Finite = Field(description="of one chunk, median")
@@ -49,7 +49,7 @@ class Rung(Data):
 
 
 class Episodes(Data):
-    """What the treated policy did in a simulator, beside the untouched one from the same starts."""
+    """Episodes of the treated policy in a simulator, beside the untouched one's from the same starts."""
 
     environment: str
     pairs: int

@@ -16,18 +16,16 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from strobe.errors import UserError, nearest
-from strobe.results.answer import Result
+from strobe.results.answer import Answer, Result
+from strobe.results.any_answer import AnyAnswer, any_answer
 from strobe.results.data import SCHEMA_VERSION
-from strobe.results.dataloader import Dataloader
-from strobe.results.sweep import Sweep
 
 RESULT = "result.json"
 TRACE = "trace.json.gz"
 REPORT = "report.html"
 
-# Answers with a schema of their own, by study, and their names in messages.
-_KINDS: dict[str, type[Result | Sweep | Dataloader]] = {"sweep": Sweep, "dataloader": Dataloader}
-_NAMES = {"sweep": "sweep", "dataloader": "search for a data loader"}
+# Fields that every measured answer had, whatever its study, before each study had a class of its own.
+_ONCE_SHARED = ("comparisons", "episodes", "operators", "python", "training", "ladder")
 
 # Schema version → the function that turns such a document into one of the next version. Version 1 is the first
 # that was released, so there is nothing to migrate from yet.
@@ -47,7 +45,7 @@ def new_run(root: Path, study: str, subject: str) -> Path:
 
 
 def save(
-    answer: Result | Sweep | Dataloader,
+    answer: Answer,
     folder: Path,
     trace: dict[str, Any] | None = None,
     files: Mapping[str, bytes] | None = None,
@@ -83,19 +81,21 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def load(path: Path | str) -> Result:
-    """Read the result of a run, given its folder or its ``result.json``."""
-    answer = load_answer(path)
-    if not isinstance(answer, Result):
-        raise UserError(f"{path} is a {_NAMES[answer.study]}: `strobe report` shows it")
-    return answer
+    """Read the result of a run, given its folder or its ``result.json``. Raises UserError for any other answer."""
+    kept = load_answer(path)
+    if not isinstance(kept, Result):
+        raise UserError(f"{path} is a {kept.called}: `strobe report` shows it")
+    return kept
 
 
-def load_answer(path: Path | str) -> Result | Sweep | Dataloader:
-    """Read what was kept, whatever study it answers, given its folder or its ``result.json``."""
+def load_answer(path: Path | str) -> AnyAnswer:
+    """Read what was kept, whatever study it answers, given its folder or its ``result.json``. Raises UserError."""
     file = _find(Path(path))
     document = _current(file, _parse(file))
+    # Where such a field is empty it says nothing; where the study has it, it is empty without it too.
+    document = {name: value for name, value in document.items() if value or name not in _ONCE_SHARED}
     try:
-        return _KINDS.get(str(document.get("study")), Result).model_validate(document)
+        return any_answer.validate_python(document)
     except ValidationError as error:
         raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
 
@@ -154,5 +154,8 @@ def _parse(file: Path) -> dict[str, Any]:
 
 def _first(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or "the whole"
+    if first["type"].startswith("union_tag"):
+        return "study: not one that this Strobe knows"
+    _, *path = first["loc"]  # the first is the study, by which the class was chosen
+    field = ".".join(str(part) for part in path) or "the whole"
     return f"{field}: {first['msg'][:1].lower()}{first['msg'][1:]}"

@@ -10,7 +10,7 @@ from strobe.results.data import Data
 
 
 class SubjectInfo(Data):
-    """What was run, and on what."""
+    """The policy or model, its weights, and its inputs."""
 
     name: str
     kind: str = Field(description="the policy's type, e.g. 'act', 'pi05'")
@@ -23,4 +23,8 @@ class SubjectInfo(Data):
     stand_ins: list[str] = Field(default_factory=list, description="what stood in for a thing not to be had here")
     anatomy: str = Field(
         default="modules", description="the anatomy that named the parts; 'modules' for none of its own"
+    )
+    compilable: bool = Field(default=False, description="LeRobot has a setting that compiles it: `compile_model`")
+    mps_known: bool = Field(
+        default=False, description="the RTC profiling toolkit's times on Apple silicon are of this policy"
     )

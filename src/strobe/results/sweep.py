@@ -1,4 +1,4 @@
-"""What a sweep found: one study over a grid of configurations. Plain data, with the schema's version.
+"""A sweep: one study over a grid of configurations. Plain data, with the schema's version.
 
 Raw samples stay in the cells' own results, in the folders that `CellRun.folder` names.
 """
@@ -6,14 +6,14 @@ Raw samples stay in the cells' own results, in the folders that `CellRun.folder`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Literal
+from datetime import datetime
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from strobe.results.answer import Answer
 from strobe.results.comparison import Agreement, Verdict
-from strobe.results.data import SCHEMA_VERSION, Data, Finite, Interval, Summary
-from strobe.results.finding import Finding
+from strobe.results.data import Data, Finite, Interval, Summary
 from strobe.results.machine import Machine
 
 Status = Literal["done", "out of memory", "timed out", "crashed", "invalid", "not run"]
@@ -125,24 +125,16 @@ class Best(Data):
     sentence: str
 
 
-class Sweep(Data):
+class Sweep(Answer):
     """A study over a grid: one row per configuration, whatever became of it."""
 
-    schema_version: int = SCHEMA_VERSION
-    strobe_version: str
+    called: ClassVar[str] = "sweep"
+
     study: Literal["sweep"] = "sweep"
     of: str = Field(description="the study that every cell runs, e.g. 'breakdown'")
-    title: str
-    command: list[str] = Field(default_factory=list)
-    config: dict[str, object] = Field(default_factory=dict)
-    started: datetime = Field(default_factory=lambda: datetime.now(UTC))
-    duration_s: Finite = 0.0
-    status: Literal["complete", "interrupted"] = "complete"
     axes: list[Axis]
     repeats: int = 1
     cells: list[Cell]
     machines: list[Machine] = Field(default_factory=list, description="those that ran cells, unlike ones apart")
     scaling: list[Scaling] = Field(default_factory=list)
     best: list[Best] = Field(default_factory=list)
-    findings: list[Finding] = Field(default_factory=list)
-    notes: list[str] = Field(default_factory=list)

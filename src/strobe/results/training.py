@@ -1,4 +1,4 @@
-"""What a training waited for."""
+"""A training: its rate, its stalls, its workers and ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LoaderWorker(Data):
 
 
 class LoaderPart(Data):
-    """What all workers spent in one part of loading."""
+    """Time of all workers in one part of loading."""
 
     name: str
     ms: Finite = Field(description="per batch, mean")
@@ -55,7 +55,7 @@ class Rank(Data):
 
 
 class Training(Data):
-    """What a training waited for."""
+    """Rate of a training, and where the time of its steps goes."""
 
     batch_size: int = Field(description="samples in a step of one process")
     processes: int = 1

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import strobe
 from strobe.measure import ceiling as ceilings
 from strobe.measure import machine
-from strobe.results.answer import Result
+from strobe.results.answer import BreakdownResult, Result
 from strobe.results.machine import Ceiling
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
 from strobe.subjects.subject import Phase, Subject
@@ -20,7 +20,7 @@ def breakdown(
     options: Options,
     treatments: tuple[Treatment, ...] = (),
     reporter: Reporter | None = None,
-) -> tuple[Result, list[Measured]]:
+) -> tuple[BreakdownResult, list[Measured]]:
     """Measure each phase on its own and cut it into the anatomy's parts; ``treatments`` hold for inference.
 
     Returns:
@@ -28,7 +28,7 @@ def breakdown(
         leaves out the phases not begun.
     """
     reporter = reporter or Silent()
-    result = begin(subject, "breakdown", f"{subject.info.name}: where the time goes", options, reporter)
+    result = begin(BreakdownResult, subject, f"{subject.info.name}: where the time goes", options, reporter)
     measured: list[Measured] = []
     for phase in phases:
         variant = Variant(phase, treatments if phase == "inference" else ())
@@ -41,10 +41,10 @@ def breakdown(
     return result, measured
 
 
-def begin(
-    subject: Subject, study: str, title: str, options: Options, reporter: Reporter, dtypes: Iterable[str] = ()
-) -> Result:
-    """A result that knows its subject, its machine and what the machine can do, and nothing else yet.
+def begin[R: Result](
+    kind: type[R], subject: Subject, title: str, options: Options, reporter: Reporter, dtypes: Iterable[str] = ()
+) -> R:
+    """A result of ``kind`` that knows its subject, its machine and what the machine can do, and nothing else yet.
 
     ``dtypes``: those that the study runs it in beside its own.
     """
@@ -56,9 +56,8 @@ def begin(
         where.ceiling = ceilings.measure(subject.device, known or ["float32"])
     else:
         where.ceiling = Ceiling()
-    return Result(
+    return kind(
         strobe_version=strobe.__version__,
-        study=study,  # type: ignore[arg-type]
         title=title,
         subject=subject.info,
         machine=where,

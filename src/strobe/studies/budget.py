@@ -11,7 +11,7 @@ import strobe
 from strobe.errors import UserError
 from strobe.measure import budget as measure
 from strobe.results import store
-from strobe.results.answer import Result
+from strobe.results.answer import OptimizeResult, Result
 from strobe.results.budget import Budget, Latency
 from strobe.results.ladder import Try
 from strobe.results.measurement import Measurement
@@ -97,7 +97,7 @@ def _of_run(path: Path) -> tuple[str, list[Latency], list[Try]]:
     answer = store.load_answer(path)
     if isinstance(answer, Sweep):
         return answer.title, [found for cell in answer.cells for found in _of_cell(cell)], []
-    if isinstance(answer, Result) and answer.ladder is not None:  # its rungs are other policies, and no line
+    if isinstance(answer, OptimizeResult) and answer.ladder is not None:  # its rungs are other policies, and no line
         last = [m for m in answer.measurements if m.name == answer.ladder.chosen]
         return answer.title, [one for m in last if (one := _of_measurement(m)) is not None], answer.ladder.tries
     if isinstance(answer, Result):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from strobe.errors import UserError
 from strobe.measure.agreement import add_note, agree
 from strobe.measure.verdicts import difference_interval, paired_verdict
-from strobe.results.answer import Result
+from strobe.results.answer import CompareResult
 from strobe.results.comparison import Agreement, Comparison
 from strobe.results.measurement import Measurement
 from strobe.studies.breakdown import begin
@@ -26,7 +26,7 @@ def compare(
     phase: Phase,
     options: Options,
     reporter: Reporter | None = None,
-) -> tuple[Result, Measured]:
+) -> tuple[CompareResult, Measured]:
     """Judge every variant against the first one, on the same observations with the same noise.
 
     Raises:
@@ -44,7 +44,7 @@ def compare(
     reporter = reporter or Silent()
     title = f"{subject.info.name}: {' against '.join(names)}"
     dtypes = [dtype for variant in variants for dtype in variant.weight_dtypes]
-    result = begin(subject, "compare", title, options, reporter, dtypes)
+    result = begin(CompareResult, subject, title, options, reporter, dtypes)
     if dtypes and options.counted:
         result.notes.append(SEVERAL_COPIES)
     measured = measure(subject, phase, variants, options, result.machine.ceiling, reporter)
@@ -64,7 +64,7 @@ def compare(
 
 
 def _compare_gradients(
-    subject: PolicySubject, variants: Sequence[Variant], result: Result, options: Options, reporter: Reporter
+    subject: PolicySubject, variants: Sequence[Variant], result: CompareResult, options: Options, reporter: Reporter
 ) -> None:
     agreements, note = gradients(subject, variants, options.batch_size, reporter)
     for comparison in result.comparisons:

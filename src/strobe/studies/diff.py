@@ -1,4 +1,4 @@
-"""What changed between two runs of the same study?
+"""Diff: what changed between two runs of the same study?
 
 The runs were made at different times, so nothing pairs their samples: verdicts are unpaired, and a note says that a
 drift of the machine looks like a change. Many parts are judged at once. To keep the chance of any false claim at 5 %
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import strobe
 from strobe.errors import UserError
 from strobe.results.answer import Result
 from strobe.results.comparison import Verdict
@@ -41,7 +42,9 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
         raise UserError(f"the two runs have no measurement in common ({had}): name two runs that measured the same")
     judged_by = judge or _standard()
     return Difference(
-        study=after.study,
+        strobe_version=strobe.__version__,
+        of=after.study,
+        title=after.title,
         before=_label(before),
         after=_label(after),
         measurements=[_measurement(old, new, judged_by) for old, new in pairs],

@@ -149,6 +149,7 @@ def load(
         size=size,
         inputs=inputs.description,
         stand_ins=_grouped(stood_in),
+        **known(config),
         **count(policy),
     )
     return Loaded(policy, preprocessor, postprocessor, info, notes + [n for n in warned if n not in notes])
@@ -164,7 +165,13 @@ def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
         preprocessor, postprocessor = _saved_processors(config, path)
     source = checkpoints.source(Path(path))
     info = SubjectInfo(
-        name=source.split("/")[-1], kind=config.type, source=source, inputs="none", stand_ins=[], **count(policy)
+        name=source.split("/")[-1],
+        kind=config.type,
+        source=source,
+        inputs="none",
+        stand_ins=[],
+        **known(config),
+        **count(policy),
     )
     return Loaded(policy, preprocessor, postprocessor, info, list(warned))
 
@@ -284,6 +291,13 @@ def _describe_dataset(config: PreTrainedConfig, meta: Any) -> None:
     describe = getattr(config, "set_dataset_feature_metadata", None)
     if callable(describe):
         describe(meta.features)
+
+
+def known(config: Any) -> dict[str, bool]:
+    """Facts of a type of policy that advice asks for: `SubjectInfo.compilable` and `mps_known`."""
+    family = registered(config.type)
+    mps_known = family is not None and family.mps_known
+    return {"compilable": hasattr(config, "compile_model"), "mps_known": mps_known}
 
 
 def count(module: torch.nn.Module) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import strobe
-from strobe.advice.sweep import advise_sweep
+from strobe.kinds import advise
 from strobe.results.machine import Machine
 from strobe.results.sweep import Best, Cell, Sweep
 from strobe.sweeps import grid
@@ -46,7 +46,7 @@ def answer(
         best=[one for wish in wishes for one in _best(wish, rows, machines, found)],
         notes=_notes(machines, found),
     )
-    sweep.findings = [*advise_sweep(sweep), *common_findings(found)]
+    sweep.findings = [*advise(sweep), *common_findings(found)]
     return sweep
 
 

@@ -160,7 +160,7 @@ def _taken_together(repeats: Sequence[Measurement], result: Result) -> schema.Ro
     gflop = [part.gflop for part in first.components if part.depth == 1 and part.gflop is not None]
     memory = [m for one in repeats if (m := one.memory.peak_device or one.memory.peak_process) is not None]
     live = [one.memory.peak_activations for one in repeats if one.memory.peak_activations is not None]
-    judged = next((c for c in result.comparisons if c.candidate == first.name), None)
+    judged = next((c for c in result.judged() if c.candidate == first.name), None)
     return schema.Row(
         measurement=first.name,
         phase=first.phase,

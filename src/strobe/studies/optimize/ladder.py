@@ -11,7 +11,7 @@ from strobe.measure.common_parts import common_parts
 from strobe.measure.guard import Guard
 from strobe.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.results import recipe
-from strobe.results.answer import Result
+from strobe.results.answer import OptimizeResult
 from strobe.results.budget import Latency
 from strobe.results.comparison import Agreement, Comparison, Verdict
 from strobe.results.episodes import PairedEpisodes
@@ -89,7 +89,7 @@ def compared_by_tries(steps: Sequence[Step]) -> list[Comparison]:
 
 
 def ladder_of(
-    result: Result,
+    result: OptimizeResult,
     steps: Sequence[Step],
     tries: list[Try],
     target_hz: float,
@@ -146,7 +146,7 @@ def ladder_of(
     )
 
 
-def agreement_of(result: Result, name: str) -> Agreement | None:
+def agreement_of(result: OptimizeResult, name: str) -> Agreement | None:
     """How far the actions of the measurement ``name`` are from the untouched policy's; None for itself."""
     found = (c.agreement for c in result.comparisons if c.baseline == AS_IT_IS and c.candidate == name)
     return next(found, None)
@@ -163,7 +163,7 @@ def _played(judged: PairedEpisodes) -> recipe.Episodes:
     )
 
 
-def recipe_of(result: Result) -> Recipe | None:
+def recipe_of(result: OptimizeResult) -> Recipe | None:
     """Return the recipe of the ladder's chosen rung; None where that is no faster than the policy as it is."""
     ladder = result.ladder
     if ladder is None or ladder.chosen == AS_IT_IS:

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from functools import partial
 
 from strobe.errors import UserError
-from strobe.results.answer import Result
+from strobe.results.answer import OptimizeResult
 from strobe.results.measurement import Measurement
 from strobe.studies.breakdown import begin
 from strobe.studies.compare import SEVERAL_COPIES
@@ -47,7 +47,7 @@ def optimize(
     options: Options,
     base: Sequence[Treatment] = (),
     reporter: Climbing | None = None,
-) -> tuple[Result, list[Section]]:
+) -> tuple[OptimizeResult, list[Section]]:
     """Climb, then measure all rungs in one interleaved run; Ctrl-C keeps what was climbed.
 
     Args:
@@ -73,10 +73,10 @@ def optimize(
         return _climb_and_close(climb, episodes)
 
 
-def _climb_and_close(climb: Climb, episodes: Episodes | None) -> tuple[Result, list[Section]]:
+def _climb_and_close(climb: Climb, episodes: Episodes | None) -> tuple[OptimizeResult, list[Section]]:
     aim, runs, reporter = climb.aim, climb.runs, climb.reporter
     title = f"{runs.subject.info.name}: a ladder to {aim.target_hz:g} Hz"
-    result = begin(runs.subject, "optimize", title, runs.options, reporter)
+    result = begin(OptimizeResult, runs.subject, title, runs.options, reporter)
     strategy, interrupted = _start(climb)
     result.status, ended = "interrupted", "interrupted"
     measured: Measured | None = None

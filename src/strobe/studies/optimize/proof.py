@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from strobe.errors import UserError
 from strobe.measure.episodes import pairs_for
 from strobe.measure.guard import DROP, Guard
-from strobe.results.answer import Result
+from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import PairedEpisodes
 from strobe.results.ladder import Ladder
 from strobe.studies.episodes import CandidateFailed, Episodes, Watching
@@ -42,7 +42,7 @@ def started(subject: Subject, env: Any, count: int, guard: Guard, base: Sequence
 
 
 def prove(
-    result: Result,
+    result: OptimizeResult,
     variants: Sequence[Variant],
     episodes: Episodes,
     guard: Guard,

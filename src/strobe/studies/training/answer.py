@@ -12,7 +12,7 @@ import strobe
 from strobe.measure import machine
 from strobe.measure.components import Iteration, components, iterations, spans
 from strobe.measure.statistics import describe, find_warmup, summarise
-from strobe.results.answer import Result
+from strobe.results.answer import TrainResult
 from strobe.results.data import Samples
 from strobe.results.measurement import Measurement, Memory, Span
 from strobe.results.subject import SubjectInfo
@@ -34,7 +34,7 @@ def answer_of(
     peak_process: int,
     ended: BaseException | None,
     reason: str,
-) -> Result:
+) -> TrainResult:
     """The answer, without findings.
 
     Args:
@@ -49,15 +49,14 @@ def answer_of(
     kept = steps[find_warmup([step.ms for step in steps]) :]
     config = watch.config
     info = _info(watch)
-    result = Result(
+    result = TrainResult(
         strobe_version=strobe.__version__,
-        study="train",
         title=f"{info.name}: what {len(steps):,} steps of lerobot-train waited for",
         subject=info,
         machine=machine.describe(watch.device),
         status="complete" if ended is None else "interrupted" if isinstance(ended, KeyboardInterrupt) else "failed",
+        training=summary_of(watch, planned_steps, steps, kept, batches, reason),
     )
-    result.training = summary_of(watch, planned_steps, steps, kept, batches, reason)
     lost = {f"worker {one['worker']}" for one in worker_facts(watch)}
     step = _measurement(STEP, "training step", steps, kept)
     step.memory = Memory(weights=info.weight_bytes, peak_process=peak_process)

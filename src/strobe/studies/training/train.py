@@ -12,7 +12,7 @@ from pathlib import Path
 from strobe.errors import UserError
 from strobe.measure.kernel import kernel_use
 from strobe.measure.memory import peak_process
-from strobe.results.answer import Result
+from strobe.results.answer import TrainResult
 from strobe.studies.training.answer import STEP, answer_of
 from strobe.studies.training.batches import worker_facts
 from strobe.subjects import training_loop as loop
@@ -49,7 +49,7 @@ Options = WatchOptions  # the name that the command imports
 class Trained:
     """The result, without findings, and the sections of its last steps."""
 
-    result: Result
+    result: TrainResult
     sections: list[Section] = field(default_factory=list)
 
 

@@ -1,0 +1,139 @@
+"""The kinds of answers: what each one's report says and shows, and which rules it is given.
+
+Who adds a study adds its answer (`strobe.results`), its outline and plots (`strobe.report`), and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from strobe.advice import (
+    backbone,
+    delays,
+    episodes,
+    levers,
+    machine,
+    parts,
+    precision,
+    profiles,
+    rtc,
+    rules,
+    trust,
+    view,
+)
+from strobe.advice import dataloader as dataloader_rules
+from strobe.advice import ladder as ladder_rules
+from strobe.advice import sweep as sweep_rules
+from strobe.advice import training as training_rules
+from strobe.advice.rules import Rule
+from strobe.advice.thresholds import DEFAULTS, Thresholds
+from strobe.report import (
+    breakdown,
+    budget,
+    changes,
+    compare,
+    dataloader,
+    dataloader_plots,
+    html,
+    ladder,
+    measured,
+    sweep,
+    sweep_plots,
+    training,
+)
+from strobe.report.document import Document
+from strobe.report.plots import Plot
+from strobe.results.answer import Answer, BreakdownResult, CompareResult, OptimizeResult, TrainResult
+from strobe.results.budget import Budget
+from strobe.results.dataloader import Dataloader
+from strobe.results.difference import Difference
+from strobe.results.finding import Finding
+from strobe.results.sweep import Sweep
+
+Plots = dict[str, list[Plot]]
+
+
+@dataclass(frozen=True)
+class Kind[A: Answer]:
+    """How one kind of answer is shown and judged.
+
+    ``outline`` and ``plots`` take the answer and the number of levels to show of its trees, None for all. ``plots``
+    are by the key of their section. ``plausible`` leaves out of the answer what rules must not divide by.
+    """
+
+    outline: Callable[[A, int | None], Document]
+    plots: Callable[[A, int | None], Plots]
+    rules: tuple[Rule[A], ...] = ()
+    plausible: Callable[[A], A] = lambda answer: answer
+
+
+def _flat[A: Answer, T](of: Callable[[A], T]) -> Callable[[A, int | None], T]:
+    """``of`` for an answer without trees, which has no levels to leave out."""
+    return lambda answer, _: of(answer)
+
+
+KINDS: dict[type[Answer], Kind[Any]] = {
+    BreakdownResult: Kind[BreakdownResult](
+        breakdown.outline,
+        measured.plots,
+        (*parts.RULES, *rtc.RULES, *backbone.RULES, *machine.RULES, *profiles.RULES, *trust.RULES),
+        view.plausible,
+    ),
+    CompareResult: Kind[CompareResult](
+        compare.outline,
+        compare.plots,
+        (
+            *parts.RULES,
+            *delays.RULES,
+            *rtc.OF_COMPARISONS,
+            *backbone.RULES,
+            *machine.RULES,
+            *precision.RULES,
+            *levers.RULES,
+            *profiles.RULES,
+            *trust.OF_COMPARISONS,
+        ),
+        view.plausible,
+    ),
+    # A training's steps have rules of their own: the others take its parts for those of a breakdown.
+    TrainResult: Kind[TrainResult](
+        training.outline,
+        measured.plots,
+        (*training_rules.RULES, trust.unseen, trust.stand_ins),
+        view.plausible,
+    ),
+    # A ladder says itself where the time goes and what can be done about it.
+    OptimizeResult: Kind[OptimizeResult](
+        ladder.outline,
+        ladder.plots,
+        (*ladder_rules.RULES, *episodes.RULES, trust.too_noisy, trust.stand_ins),
+        view.plausible,
+    ),
+    Sweep: Kind[Sweep](_flat(sweep.outline), _flat(sweep_plots.plots), sweep_rules.RULES),
+    Dataloader: Kind[Dataloader](_flat(dataloader.outline), _flat(dataloader_plots.plots), dataloader_rules.RULES),
+    Budget: Kind[Budget](_flat(budget.outline), _flat(budget.plots)),
+    Difference: Kind[Difference](_flat(changes.outline), _flat(changes.plots)),
+}
+
+
+def document(answer: Answer, depth: int | None = None) -> Document:
+    """The words and tables of a report on ``answer``; ``depth`` limits the levels of its trees."""
+    return KINDS[type(answer)].outline(answer, depth)
+
+
+def figures(answer: Answer, depth: int | None = None) -> Plots:
+    """The plots of each section of the document, by the section's key."""
+    return KINDS[type(answer)].plots(answer, depth)
+
+
+def page(answer: Answer, depth: int | None = None) -> str:
+    """The whole report as one HTML page."""
+    return html.render(document(answer, depth), figures(answer, depth))
+
+
+def advise(answer: Answer, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
+    """The findings of the rules that are for ``answer``: warnings first, then by the share that they could save."""
+    kind = KINDS[type(answer)]
+    return rules.run(kind.rules, kind.plausible(answer), thresholds)

@@ -1,0 +1,20 @@
+"""Any answer that can be kept, recognised by its ``study``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
+
+from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, TrainResult
+from strobe.results.budget import Budget
+from strobe.results.dataloader import Dataloader
+from strobe.results.difference import Difference
+from strobe.results.sweep import Sweep
+
+AnyAnswer = Annotated[
+    BreakdownResult | CompareResult | TrainResult | OptimizeResult | Sweep | Dataloader | Budget | Difference,
+    Field(discriminator="study"),
+]
+
+any_answer: TypeAdapter[AnyAnswer] = TypeAdapter(AnyAnswer)

@@ -1,0 +1,117 @@
+"""Every answer that can be kept has its outline, its plots and its rules, and another package's rules know for whom
+they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from typing import get_args
+
+import pytest
+from report.test_ladder import climbed
+from support import example_runs as runs
+from support import example_sweeps as sweeps
+from support.advice_results import measured, result
+from support.any_loader import starved
+from support.example_budget import missed
+
+from strobe import kinds
+from strobe.advice import Thresholds, rule_for
+from strobe.results.answer import Answer, Result, TrainResult
+from strobe.results.any_answer import AnyAnswer
+from strobe.results.budget import Budget
+from strobe.results.finding import Finding
+from strobe.results.sweep import Sweep
+from strobe.results.training import Training
+from strobe.studies.diff import diff
+
+
+def trained() -> TrainResult:
+    training = Training(
+        batch_size=8, workers=0, steps=20, run_steps=20, planned_steps=100, samples_per_s=80, planned_hours=1,
+        bound="compute", sentence="", data_share=0, overhead=0,
+    )  # fmt: skip
+    return result(measured({}, name="training step", phase="training step"), of=TrainResult, training=training)
+
+
+ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
+    "breakdown": runs.act,
+    "compare": runs.rtc,
+    "train": trained,
+    "optimize": climbed,
+    "sweep": sweeps.square,
+    "dataloader": starved,
+    "budget": missed,
+    "diff": lambda: diff(runs.act(), runs.act(), judge=runs.judge),
+}
+
+
+def test_every_answer_that_can_be_kept_has_a_kind():
+    union, _ = get_args(AnyAnswer)
+    assert set(get_args(union)) == set(kinds.KINDS)
+    assert {answer.model_fields["study"].default for answer in kinds.KINDS} == set(ONE_OF_EACH)
+
+
+@pytest.mark.parametrize("study", ONE_OF_EACH)
+def test_every_kind_is_shown_and_judged(study: str):
+    answer = ONE_OF_EACH[study]()
+    assert answer.study == study
+    assert kinds.document(answer).answers
+    assert any(kinds.figures(answer).values())
+    assert not [finding for finding in kinds.advise(answer) if finding.rule == "rule-failed"]
+
+
+# Rules of another package, each for other answers.
+
+
+def said(rule: str) -> Iterator[Finding]:
+    yield Finding(rule=rule, level="good", title=rule, seen="1 thing", why="It does.")
+
+
+def unmarked(answer: Answer, _: Thresholds) -> Iterator[Finding]:
+    return said("unmarked")
+
+
+@rule_for(TrainResult, Sweep)
+def asks_for_two(answer: TrainResult | Sweep, _: Thresholds) -> Iterator[Finding]:
+    return said("asks for two")
+
+
+@rule_for(Result)
+def asks_for_what_is_measured(answer: Result, _: Thresholds) -> Iterator[Finding]:
+    return said("asks for what is measured")
+
+
+@rule_for(Budget)
+def breaks(answer: Budget, _: Thresholds) -> Iterator[Finding]:
+    yield from said("before it breaks")
+    raise RuntimeError("broken")
+
+
+RULES = ("unmarked", "asks_for_two", "asks_for_what_is_measured", "breaks", "missing")
+MEASURED = {"asks for what is measured"}
+MISSING = {f"The rule '{__name__}:missing' failed"}
+BROKEN = {f"The rule '{__name__}:breaks' failed"}
+
+
+@pytest.mark.parametrize(
+    ("study", "titles"),
+    [
+        ("breakdown", {"unmarked"} | MEASURED | MISSING),
+        ("compare", {"unmarked"} | MEASURED | MISSING),
+        ("train", {"asks for two"} | MEASURED),
+        ("optimize", MEASURED),
+        ("sweep", {"asks for two"}),
+        ("dataloader", set()),
+        ("budget", BROKEN),
+        ("diff", set()),
+    ],
+)
+def test_another_packages_rule_runs_on_the_answers_that_it_is_for(study, titles, monkeypatch: pytest.MonkeyPatch):
+    answer = ONE_OF_EACH[study]()
+    alone = kinds.advise(answer)
+    entries = [EntryPoint(name, f"{__name__}:{name}", "strobe.rules") for name in RULES]
+    monkeypatch.setattr("strobe.advice.rules.entry_points", lambda group: entries)
+    found = kinds.advise(answer)
+    assert {finding.title for finding in found} - {finding.title for finding in alone} == titles
+    assert len(found) == len(alone) + len(titles), "a rule that fails costs no other's finding"
