@@ -12,20 +12,14 @@ from strobe.results.measurement import Measurement
 from strobe.studies.optimize.candidates import Candidate, largest, together
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.ladder import Step
-from strobe.treatments.treatment import Spec, Variant
+from strobe.treatments.treatment import Variant
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate with all that was kept before it, ready to be run.
-
-    Args:
-        part: the costliest part that the candidate speeds up; '' for the whole.
-    """
+    """A candidate, and the variant that has it on top of all that was kept before."""
 
     candidate: Candidate
-    part: str
-    specs: tuple[Spec, ...]
     variant: Variant
 
 
@@ -67,7 +61,7 @@ def attempt(climb: Climb, candidate: Candidate, judge: Callable[[Trial], Judged]
     climb.reporter.doing(f"{head}{', building it first' if candidate.build_s else ''}")
     specs = together(before.specs, candidate.specs)
     try:
-        trial = Trial(candidate, part, specs, climb.runs.variant(number, specs))
+        trial = Trial(candidate, climb.runs.variant(number, specs))
         judged = judge(trial)
     except UserError as error:
         trial, judged = None, Judged("does not apply", str(error))
