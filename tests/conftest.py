@@ -8,13 +8,18 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+HERE = Path(__file__).parent
+
 # Workers that each use all cores hold each other up. Set before anything imports torch, for all that tests start too.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+# Else torch.compile asks, in each process, by starting Pythons that import torch; how fast its code is is not tested.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 
 # A shell that runs pytest in the background lets it, and all that it starts, ignore Ctrl-C, which some tests press.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -24,8 +29,19 @@ settings.register_profile("no deadline", deadline=None, suppress_health_check=[H
 settings.load_profile("no deadline")
 
 
+# What takes longest goes first, so that no worker is left with it at the end; the first ones start processes that begin
+# with their worker's memory, which grows.
+LONG = (
+    "studies/test_train.py", "cli/test_main.py", "treatments/test_levers.py", "sweeps/test_cluster.py",
+    "sweeps/test_command.py", "studies/test_dataloader.py", "sweeps/test_execute.py", "report/test_html.py",
+    "cli/test_optimize_flags.py", "treatments/test_engine.py", "cli/test_profilers.py", "subjects/test_record.py",
+)  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need an accelerator are skipped where there is none."""
+    """Put long files first; tests that need an accelerator are skipped where there is none."""
+    place = {str(HERE / name): index for index, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(str(item.path), len(LONG)))
     marked = [item for item in items if "gpu" in item.keywords]
     if not marked:
         return
