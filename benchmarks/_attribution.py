@@ -14,7 +14,7 @@ from rich.table import Table
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from strobe.measure.components import components, iterations
-from strobe.measure.sampling import Budget, collect
+from strobe.measure.sampling import SamplingBudget, collect
 from strobe.measure.verdicts import paired_verdict
 from strobe.results.measurement import Component
 from strobe.subjects.subject import ITERATION
@@ -107,7 +107,9 @@ def study(
             call(rounds[name])
             return (time.perf_counter() - start) * 1e3
 
-    budget = Budget(iterations=10, seconds=seconds) if quick else Budget(seconds=seconds, precision=0.002)
+    budget = (
+        SamplingBudget(iterations=10, seconds=seconds) if quick else SamplingBudget(seconds=seconds, precision=0.002)
+    )
     collected = collect({name: (lambda name=name: run(name)) for name in ("bare", "probed")}, budget)
     bare, probed = (collected.samples[name].values for name in ("bare", "probed"))
     verdict = paired_verdict(bare, probed, baseline_name="bare", candidate_name="probed")

@@ -36,7 +36,7 @@ from rich.table import Table
 from torch import Tensor
 
 from strobe.measure.accounting import Accounting
-from strobe.measure.sampling import Budget, collect
+from strobe.measure.sampling import SamplingBudget, collect
 from strobe.measure.verdicts import paired_verdict
 
 BARS = {"packed/one_way": 1.2, "expanded/one_way": 5.5, "expanded/two_way": 5.5}
@@ -211,7 +211,7 @@ def main() -> None:
     steps = {name: stepper(policy, batch) for name, policy in policies.items()}
 
     memory = {name: peak_bytes(policy, batch, device) for name, policy in policies.items()}
-    budget = Budget(seconds=12 if quick else arguments.seconds, precision=0.005)
+    budget = SamplingBudget(seconds=12 if quick else arguments.seconds, precision=0.005)
     collected = collect({name: (lambda step=step: timed(step, device)) for name, step in steps.items()}, budget)
     times = {name: collected.samples[name].values for name in names}
     attentions = {name.split("/")[1]: name for name in names if name.startswith("sampled")}

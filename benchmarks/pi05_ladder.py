@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.cli.live import Live
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.results.measurement import Measurement
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
@@ -71,12 +71,12 @@ def main() -> None:
     variants, so_far = [Variant(BASE)], list[Spec]()
     for name, specs in RUNGS:
         so_far += specs
-        made |= {catalogue.told(spec): catalogue.make(spec) for spec in specs}
-        shared = tuple(made[catalogue.told(spec)] for spec in catalogue.ordered(so_far))
+        made |= {catalogue.written(spec): catalogue.make(spec) for spec in specs}
+        shared = tuple(made[catalogue.written(spec)] for spec in catalogue.ordered(so_far))
         variants.append(Variant(f"+ {name}", shared))
     if arguments.ends:
         variants = [variants[0], variants[-1]]
-    budget = Budget(iterations=3 if arguments.quick else arguments.rounds, seconds=3600)
+    budget = SamplingBudget(iterations=3 if arguments.quick else arguments.rounds, seconds=3600)
     console = Console(width=140)
     with Live() as live:
         result, _ = compare(subject, variants, "inference", Options(budget, counted=False), live)

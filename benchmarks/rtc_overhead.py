@@ -17,7 +17,7 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from rich.console import Console
 from rich.table import Table
 
-from strobe.measure.sampling import Budget, collect
+from strobe.measure.sampling import SamplingBudget, collect
 from strobe.measure.verdicts import paired_verdict
 from strobe.subjects.loading import load_subject
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
@@ -59,7 +59,7 @@ def main() -> None:
         finally:
             undo()
 
-    budget = Budget(seconds=20.0 if arguments.quick else arguments.seconds, precision=0.002)
+    budget = SamplingBudget(seconds=20.0 if arguments.quick else arguments.seconds, precision=0.002)
     collected = collect({name: (lambda name=name: run(name)) for name in variants}, budget)
     samples = {name: collected.samples[name].values for name in variants}
     table = Table("", "ms per chunk", "over no RTC", title=f"{arguments.policy}, {arguments.device}")

@@ -20,7 +20,7 @@ from rich.progress import track
 from rich.table import Table
 from scipy import stats
 
-from strobe.measure.sampling import Budget, collect
+from strobe.measure.sampling import SamplingBudget, collect
 from strobe.measure.verdicts import paired_verdict
 
 PLANTED, FALSE, FOUND, CLAIMED = 0.03, 0.05, 0.90, 0.02
@@ -62,7 +62,7 @@ def main() -> None:
     plain = timed(work, lambda: 0.0)
     median = statistics.median(plain() for _ in range(50))
     planted_ms = lambda: PLANTED * median  # noqa: E731
-    budget = Budget(seconds=1.5, precision=0.012)
+    budget = SamplingBudget(seconds=1.5, precision=0.012)
 
     claims = {"A/A": 0, "planted": 0}
     scripts = {"A/A": 0, "planted": 0}

@@ -13,7 +13,7 @@ from support.sleeper import Clock
 from strobe.advice import Thresholds, backbone
 from strobe.cli.main import main
 from strobe.kinds import advise
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.results import store
 from strobe.results.measurement import Blocks, Memory
 from strobe.results.profiles import GapCause, Gaps, OperatorProfile
@@ -53,7 +53,7 @@ def subject(clock):
 
 def found(subject, expected: set[str], depth: int = 1) -> dict:
     """The findings, with the faults among them that are expected and no others."""
-    options = Options(Budget(iterations=15), depth=depth, batch_size=1, counted=False)
+    options = Options(SamplingBudget(iterations=15), depth=depth, batch_size=1, counted=False)
     answer, _ = breakdown(subject, ["inference"], options)
     findings = {finding.rule: finding for finding in advise(answer)}
     assert faults(findings) == expected

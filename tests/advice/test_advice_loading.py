@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.any_loader import rate, starved
 
 from strobe.kinds import advise
-from strobe.results.dataloader import Dataloader, Encoding, Need, Recommendation, StartUp
+from strobe.results.dataloader import Dataloader, Encoding, Recommendation, StartUp, StepNeed
 
 
 def rules(answer: Dataloader) -> set[str]:
@@ -56,7 +56,7 @@ def test_loading_without_workers_takes_turns_with_the_step() -> None:
 
 def test_when_nothing_feeds_the_step_that_is_said_with_the_share_lost() -> None:
     answer = healthy()
-    answer.needs = [Need(batch_size=8, samples_per_s=300, source="given")]
+    answer.needs = [StepNeed(batch_size=8, samples_per_s=300, source="given")]
     found = {finding.rule: finding for finding in advise(answer)}
     assert set(found) == {"loader-slower-than-step", "no-loader-feeds-step"}
     assert "50 %" in found["no-loader-feeds-step"].why

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from strobe.measure.sampling import Budget, Progress, collect
+from strobe.measure.sampling import Progress, SamplingBudget, collect
 from strobe.measure.verdicts import paired_verdict
 
 
@@ -24,7 +24,7 @@ class Bench:
 
         return call
 
-    def collect(self, budget: Budget, progress: Callable[[Progress], None] | None = None):
+    def collect(self, budget: SamplingBudget, progress: Callable[[Progress], None] | None = None):
         return collect(self.calls, budget, progress, clock=lambda: self.now)
 
 
@@ -44,26 +44,26 @@ def interrupting(at: int) -> Callable[[int], float]:
 
 def test_two_names_alternate():
     bench = Bench(a=noisy(0), b=noisy(1))
-    bench.collect(Budget(iterations=5))
+    bench.collect(SamplingBudget(iterations=5))
     assert "".join(bench.order) == "abba" * 3
 
 
 def test_more_names_are_shuffled_and_mirrored():
     bench = Bench(a=noisy(0), b=noisy(1), c=noisy(2))
-    collected = bench.collect(Budget(iterations=59))
+    collected = bench.collect(SamplingBudget(iterations=59))
     rounds = np.array(bench.order).reshape(-1, 3)
     assert all(sorted(entry) == ["a", "b", "c"] for entry in rounds)
     assert all((rounds[at] == rounds[at + 1][::-1]).all() for at in range(0, len(rounds) - 1, 2))
     assert len({tuple(entry) for entry in rounds}) == 6
     assert list(collected.samples) == ["a", "b", "c"]
     again = Bench(a=noisy(0), b=noisy(1), c=noisy(2))
-    again.collect(Budget(iterations=59))
+    again.collect(SamplingBudget(iterations=59))
     assert again.order == bench.order
 
 
 def test_fixed_iterations_are_kept_beside_the_warmup():
     bench = Bench(a=lambda count: 200.0 if count < 3 else 10 + 0.01 * (count % 5), b=lambda _: 10.0)
-    collected = bench.collect(Budget(iterations=30))
+    collected = bench.collect(SamplingBudget(iterations=30))
     assert collected.warmup_rounds == 3
     assert collected.rounds == 33
     assert collected.stopped_because == "30 iterations were measured"
@@ -74,13 +74,13 @@ def test_fixed_iterations_are_kept_beside_the_warmup():
 
 
 def test_the_first_round_is_always_warmup():
-    collected = Bench(a=lambda _: 10.0).collect(Budget(iterations=4))
+    collected = Bench(a=lambda _: 10.0).collect(SamplingBudget(iterations=4))
     assert (collected.warmup_rounds, collected.rounds) == (1, 5)
 
 
 def test_stops_once_the_interval_is_narrow():
-    quiet = Bench(a=noisy(0, spread=0.005)).collect(Budget())
-    rough = Bench(a=noisy(0, spread=0.05)).collect(Budget())
+    quiet = Bench(a=noisy(0, spread=0.005)).collect(SamplingBudget())
+    rough = Bench(a=noisy(0, spread=0.05)).collect(SamplingBudget())
     assert quiet.stopped_because == rough.stopped_because == "the intervals are narrower than ±1 %"
     assert quiet.rounds < 30 < rough.rounds
     summary = rough.samples["a"].summary
@@ -90,7 +90,7 @@ def test_stops_once_the_interval_is_narrow():
 
 def test_a_comparison_goes_on_until_the_ratio_is_narrow():
     bench = Bench(a=noisy(0, spread=0.05), b=noisy(1, 10.4, spread=0.05))
-    collected = bench.collect(Budget())
+    collected = bench.collect(SamplingBudget())
     verdict = paired_verdict(collected.samples["a"].values, collected.samples["b"].values)
     assert (verdict.interval.high - verdict.interval.low) / 2 <= 0.01 * verdict.ratio
     assert verdict.kind == "slower"
@@ -99,7 +99,9 @@ def test_a_comparison_goes_on_until_the_ratio_is_narrow():
 def test_stopping_early_keeps_the_level():
     claims = 0
     for seed in range(100):
-        collected = Bench(a=noisy(seed, spread=0.04), b=noisy(1000 + seed, spread=0.04)).collect(Budget(precision=0.02))
+        collected = Bench(a=noisy(seed, spread=0.04), b=noisy(1000 + seed, spread=0.04)).collect(
+            SamplingBudget(precision=0.02)
+        )
         values = [samples.values for samples in collected.samples.values()]
         claims += paired_verdict(*values).kind in ("faster", "slower")
     assert claims <= 4
@@ -107,14 +109,14 @@ def test_stopping_early_keeps_the_level():
 
 def test_slow_calls_fill_the_seconds_and_do_not_overrun_them():
     bench = Bench(a=lambda _: 8000.0)
-    collected = bench.collect(Budget(seconds=60))
+    collected = bench.collect(SamplingBudget(seconds=60))
     assert collected.rounds == 7
     assert bench.now <= 60
     assert collected.stopped_because == "the budget of 60 s was spent"
 
 
 def test_very_slow_calls_still_give_a_warmup_and_two_samples():
-    collected = Bench(a=lambda _: 100_000.0, b=lambda _: 90_000.0).collect(Budget(seconds=60))
+    collected = Bench(a=lambda _: 100_000.0, b=lambda _: 90_000.0).collect(SamplingBudget(seconds=60))
     assert collected.rounds == 3
     samples = collected.samples["a"]
     assert (len(samples.warmup), len(samples.values)) == (1, 2)
@@ -122,7 +124,7 @@ def test_very_slow_calls_still_give_a_warmup_and_two_samples():
 
 
 def test_a_long_first_call_does_not_end_the_sampling():
-    collected = Bench(a=lambda count: 50_000.0 if count == 0 else noisy(count)(0)).collect(Budget(seconds=60))
+    collected = Bench(a=lambda count: 50_000.0 if count == 0 else noisy(count)(0)).collect(SamplingBudget(seconds=60))
     assert collected.stopped_because.startswith("the intervals")
 
 
@@ -130,7 +132,7 @@ def test_a_long_first_call_does_not_end_the_sampling():
 def test_ctrl_c_keeps_the_complete_rounds(culprit):
     other = "b" if culprit == "a" else "a"
     bench = Bench(**dict(sorted({culprit: interrupting(8), other: lambda _: 20.0}.items())))
-    collected = bench.collect(Budget(iterations=100))
+    collected = bench.collect(SamplingBudget(iterations=100))
     assert collected.interrupted
     assert collected.stopped_because == "interrupted"
     assert collected.rounds == 8
@@ -143,18 +145,18 @@ def test_ctrl_c_in_the_progress_keeps_the_round():
         if state.done == 4:
             raise KeyboardInterrupt
 
-    assert Bench(a=noisy(0)).collect(Budget(iterations=9), progress).rounds == 4
+    assert Bench(a=noisy(0)).collect(SamplingBudget(iterations=9), progress).rounds == 4
 
 
 def test_ctrl_c_after_one_round_keeps_it_and_says_so():
-    collected = Bench(a=interrupting(1)).collect(Budget(iterations=9))
+    collected = Bench(a=interrupting(1)).collect(SamplingBudget(iterations=9))
     assert (collected.rounds, collected.warmup_rounds) == (1, 0)
     assert any("first call" in note for note in collected.samples["a"].notes)
 
 
 def test_ctrl_c_before_the_first_round_passes_through():
     with pytest.raises(KeyboardInterrupt):
-        Bench(a=interrupting(0)).collect(Budget(iterations=9))
+        Bench(a=interrupting(0)).collect(SamplingBudget(iterations=9))
 
 
 def test_other_errors_pass_through():
@@ -162,12 +164,12 @@ def test_other_errors_pass_through():
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        collect({"a": broken}, Budget())
+        collect({"a": broken}, SamplingBudget())
 
 
 def test_progress_counts_up_to_what_it_expects():
     seen: list[Progress] = []
-    collected = Bench(a=noisy(0)).collect(Budget(iterations=12), seen.append)
+    collected = Bench(a=noisy(0)).collect(SamplingBudget(iterations=12), seen.append)
     assert [state.done for state in seen] == list(range(1, collected.rounds + 1))
     assert seen[3].expected == 13
     assert seen[3].seconds_left == pytest.approx(9 * 0.01, rel=0.2)
@@ -176,7 +178,7 @@ def test_progress_counts_up_to_what_it_expects():
 
 def test_progress_expects_no_more_than_the_seconds_allow():
     seen: list[Progress] = []
-    Bench(a=lambda _: 1000.0).collect(Budget(iterations=1000, seconds=20), seen.append)
+    Bench(a=lambda _: 1000.0).collect(SamplingBudget(iterations=1000, seconds=20), seen.append)
     assert seen[5].expected == 20
     assert seen[5].seconds_left == pytest.approx(14)
 
@@ -184,12 +186,12 @@ def test_progress_expects_no_more_than_the_seconds_allow():
 @pytest.mark.parametrize("ms", [-1.0, float("nan"), float("inf")])
 def test_impossible_times_are_refused(ms):
     with pytest.raises(ValueError, match="slowpoke: "):
-        collect({"slowpoke": lambda: ms}, Budget())
+        collect({"slowpoke": lambda: ms}, SamplingBudget())
 
 
 def test_nothing_to_sample_is_refused():
     with pytest.raises(ValueError, match="no calls"):
-        collect({}, Budget())
+        collect({}, SamplingBudget())
 
 
 @pytest.mark.parametrize(
@@ -197,4 +199,4 @@ def test_nothing_to_sample_is_refused():
 )
 def test_impossible_budgets_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Budget(**wrong)
+        SamplingBudget(**wrong)

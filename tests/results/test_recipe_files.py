@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.any_result import NUMBER, TEXT, agreements, maybe
 
 from strobe.errors import UserError
-from strobe.results.recipe import Recipe, Rung, dump, load
+from strobe.results.recipe import Recipe, RecipeRung, dump, load
 
 KEY = st.text(min_size=1, max_size=12)
 # What YAML would take for something else, were it not quoted.
@@ -19,7 +19,7 @@ ODD = st.sampled_from(
 )
 VALUES = st.one_of(ODD, TEXT, st.integers(), NUMBER, st.booleans())
 rungs = st.builds(
-    Rung,
+    RecipeRung,
     name=TEXT,
     ms=NUMBER,
     hz=NUMBER,
@@ -64,7 +64,7 @@ def test_a_file_reads_well(tmp_path: Path) -> None:
         policy="pi05",
         treatments=[{"precision": "bf16", "precision.part": "model.vision"}, {"compile": True}],
         guard="cosine>=0.999",
-        rungs=[Rung(name="precision=bf16", ms=83.5, hz=12, times=2.1, effect="rounding", cosine=0.9995)],
+        rungs=[RecipeRung(name="precision=bf16", ms=83.5, hz=12, times=2.1, effect="rounding", cosine=0.9995)],
         command="strobe optimize --policy.type=pi05",
     )
     dump(recipe, tmp_path / "fast.yaml")

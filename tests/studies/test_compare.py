@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strobe.errors import UserError
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
 from strobe.subjects.loading import load_subject
@@ -15,7 +15,7 @@ from strobe.treatments.treatment import Variant
 
 def test_a_comparison_needs_two_names():
     subject = load_subject(policy_type="act", size="tiny")
-    options = Options(Budget(iterations=2))
+    options = Options(SamplingBudget(iterations=2))
     with pytest.raises(UserError, match="two variants"):
         compare(subject, [Variant("alone")], "inference", options)
     with pytest.raises(UserError, match="same name"):
@@ -43,7 +43,7 @@ def test_a_variant_that_fails_half_way_leaves_the_subject_as_it_was():
 
 def test_training_phases_can_be_compared_too():
     subject = load_subject(policy_type="act", size="tiny")
-    options = Options(Budget(iterations=3), batch_size=2, counted=False)
+    options = Options(SamplingBudget(iterations=3), batch_size=2, counted=False)
     result, _ = compare(subject, [Variant("a"), Variant("b")], "training forward", options)
     assert [m.name for m in result.measurements] == ["a", "b"]
     assert result.comparisons[0].agreement is None

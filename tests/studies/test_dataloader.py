@@ -16,8 +16,8 @@ import torch
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
-from strobe.measure.sampling import Budget
-from strobe.results.dataloader import Need, Settings
+from strobe.measure.sampling import SamplingBudget
+from strobe.results.dataloader import LoaderSettings, StepNeed
 from strobe.results.machine import Machine
 from strobe.studies.dataloader import encodings, needs, process, search
 from strobe.studies.dataloader.bench import Bench
@@ -53,7 +53,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> TrainPipelineConfig:
 
 
 @pytest.fixture(scope="module")
-def own(config: TrainPipelineConfig) -> Settings:
+def own(config: TrainPipelineConfig) -> LoaderSettings:
     return started_by_fork(settings_of(config))
 
 
@@ -63,7 +63,7 @@ def machine() -> Machine:
     return describe(torch.device("cpu"))
 
 
-def test_the_loader_delivers_what_lerobot_train_s_would(config: TrainPipelineConfig, own: Settings) -> None:
+def test_the_loader_delivers_what_lerobot_train_s_would(config: TrainPipelineConfig, own: LoaderSettings) -> None:
     from lerobot.datasets import EpisodeAwareSampler
 
     serial = own.model_copy(update={"num_workers": 0})
@@ -89,7 +89,7 @@ def test_the_loader_delivers_what_lerobot_train_s_would(config: TrainPipelineCon
 
 def test_a_search_names_the_cheapest_loader_that_feeds_the_step(config: TrainPipelineConfig) -> None:
     answer = search.study(
-        config, OPTIONS, machine(), lambda size: Need(batch_size=size, samples_per_s=1e-3, source="given"), Silent()
+        config, OPTIONS, machine(), lambda size: StepNeed(batch_size=size, samples_per_s=1e-3, source="given"), Silent()
     )
     said = answer.recommendations[0]
     assert said.fed
@@ -129,7 +129,7 @@ def test_ctrl_c_keeps_what_was_measured(config: TrainPipelineConfig) -> None:
 
 
 def test_a_loader_that_needs_too_much_shared_memory_is_refused_and_the_rest_go_on(
-    config: TrainPipelineConfig, own: Settings, monkeypatch: pytest.MonkeyPatch
+    config: TrainPipelineConfig, own: LoaderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts, _ = facts_of(config, own)
     monkeypatch.setattr(dataset_faults, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
@@ -156,7 +156,7 @@ def ended(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipelineConfig, own: Settings) -> None:
+def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipelineConfig, own: LoaderSettings) -> None:
     with LoaderProcess(config, own, patience_s=30) as process:
         process.start()
         worker = psutil.Process(process._workers[0])
@@ -189,7 +189,7 @@ def test_a_broken_video_is_named_in_one_line(config: TrainPipelineConfig, tmp_pa
         facts_of(broken, started_by_fork(settings_of(broken)))
 
 
-def test_candidates_hold_the_user_s_own_first_and_no_prefetch_without_workers(own: Settings) -> None:
+def test_candidates_hold_the_user_s_own_first_and_no_prefetch_without_workers(own: LoaderSettings) -> None:
     made = candidates(own, ["pyav", "torchcodec"], 2, SearchOptions())
     assert made[0] == own
     assert len(set(made)) == len(made)
@@ -199,7 +199,7 @@ def test_candidates_hold_the_user_s_own_first_and_no_prefetch_without_workers(ow
     assert {one.prefetch_factor for one in made if one.num_workers} == {2, 4, 8}
 
 
-def test_loading_without_workers_takes_turns_with_the_step(own: Settings) -> None:
+def test_loading_without_workers_takes_turns_with_the_step(own: LoaderSettings) -> None:
     serial = own.model_copy(update={"num_workers": 0})
     assert search.step_ms(40, 10, own) == pytest.approx(400)
     assert search.step_ms(10, 40, own) == pytest.approx(400)
@@ -216,7 +216,7 @@ def test_loading_without_workers_takes_turns_with_the_step(own: Settings) -> Non
     (True, False, {"num_workers": 0}, []),
 ])  # fmt: skip
 def test_only_changes_that_can_matter_are_tried(
-    own: Settings, video: bool, transforms: bool, update: dict[str, object], names: list[str]
+    own: LoaderSettings, video: bool, transforms: bool, update: dict[str, object], names: list[str]
 ) -> None:
     chosen = own.model_copy(update=update)
     made = changes(chosen, video=video, transforms=transforms)
@@ -224,7 +224,7 @@ def test_only_changes_that_can_matter_are_tried(
     assert all(change.settings != chosen for change in made)
 
 
-def test_what_ifs_are_measured_beside_the_chosen_loader(config: TrainPipelineConfig, own: Settings) -> None:
+def test_what_ifs_are_measured_beside_the_chosen_loader(config: TrainPipelineConfig, own: LoaderSettings) -> None:
     facts, _ = facts_of(config, own)
     with Bench(config, facts, [own], own) as bench:
         rows = list(what_ifs(bench, own, 0.1, transforms=False, live=Silent()))
@@ -235,7 +235,7 @@ def test_what_ifs_are_measured_beside_the_chosen_loader(config: TrainPipelineCon
 
 
 def test_a_sample_is_written_anew_and_loaded(
-    config: TrainPipelineConfig, own: Settings, monkeypatch: pytest.MonkeyPatch
+    config: TrainPipelineConfig, own: LoaderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     formats = (ImageFormat("h264", scale=0.5), ImageFormat("no such codec"), ImageFormat(None))
     monkeypatch.setattr(encodings, "FORMATS", formats)
@@ -263,7 +263,7 @@ def test_the_step_is_measured_as_lerobot_train_runs_it_and_the_notes_say_so(
         return forward(*args, **kwargs)
 
     monkeypatch.setattr(ACTPolicy, "forward", watched)
-    monkeypatch.setattr(needs, "BUDGET", Budget(iterations=1))
+    monkeypatch.setattr(needs, "BUDGET", SamplingBudget(iterations=1))
     data = ["--dataset.repo_id=local/pusht", f"--dataset.root={config.dataset.root}", f"--policy.use_amp={amp}"]
     small = ["--policy.dim_model=64", "--policy.n_heads=4", "--policy.pretrained_backbone_weights=null"]
     flags = [*data, *small, "--policy.type=act", "--policy.device=cpu"]

@@ -13,7 +13,7 @@ from support.sleeper import HEAD_MS, Clock, Planted, Sleeper, entry
 from strobe.errors import UserError
 from strobe.measure.agreement import agree
 from strobe.measure.guard import Guard
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.results import store
 from strobe.results.comparison import Agreement
 from strobe.studies.budget import budget
@@ -60,7 +60,7 @@ def climb(clock):
 
 
 def climbed(clock, hz: float = 1000.0, iterations: int = 10, reporter: Climbing | None = None, **aim):
-    options = Options(Budget(iterations=iterations, seconds=10.0), batch_size=1, counted=False)
+    options = Options(SamplingBudget(iterations=iterations, seconds=10.0), batch_size=1, counted=False)
     result, _ = optimize(Sleeper(clock), Aim(target_hz=hz, **{"time_limit": 30.0, **aim}), options, reporter=reporter)
     return result
 
@@ -237,7 +237,7 @@ def test_ctrl_c_while_the_policy_as_it_is_is_measured_ends_it(plant, clock):
         return chunk
 
     sleeper.change = press
-    options = Options(Budget(iterations=10, seconds=10.0), batch_size=1, counted=False)
+    options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
     result, _ = optimize(sleeper, Aim(target_hz=1000.0, time_limit=30.0), options)
     assert (result.status, result.ladder.ended, result.ladder.tries) == ("interrupted", "interrupted", [])
     assert [m.name for m in result.measurements] == [AS_IT_IS]

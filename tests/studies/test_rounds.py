@@ -11,7 +11,7 @@ import torch
 from support.sleeper import Clock, Planted, Sleeper
 from torch import Tensor
 
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.studies.measuring import Measured, Options, measure
 from strobe.subjects.subject import ITERATION, Phase
 from strobe.timeline import section
@@ -57,7 +57,7 @@ class Losing(Sleeper):
 def measured(monkeypatch: pytest.MonkeyPatch):
     def run(opened: dict[tuple[str, int], int]) -> Measured:
         subject: Any = Losing(Exact().wind(monkeypatch), opened)
-        options = Options(Budget(iterations=ROUNDS), counted=False)
+        options = Options(SamplingBudget(iterations=ROUNDS), counted=False)
         return measure(subject, "inference", VARIANTS, options)
 
     return run

@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.sleeper import Clock, Planted, Sleeper, entry
 
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing
@@ -31,7 +31,7 @@ def climb(monkeypatch: pytest.MonkeyPatch):
 
 def climbed(monkeypatch, clock, *entries, hz: float = 1000.0, reporter: Climbing | None = None, **aim):
     monkeypatch.setattr(catalogue, "ENTRIES", entries)
-    options = Options(Budget(iterations=10, seconds=10.0), batch_size=1, counted=False)
+    options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
     # A chunk takes 12 ms: a try of one candidate 0.3 s.
     wanted = Aim(target_hz=hz, **{"time_limit": 0.5, **aim})
     result, _ = optimize(Sleeper(clock), wanted, options, reporter=reporter)

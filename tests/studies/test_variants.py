@@ -12,7 +12,7 @@ from support.sleeper import Clock, Sleeper
 
 from strobe.cli import compare as command
 from strobe.errors import UserError
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.results.recipe import Recipe, dump
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options, measure
@@ -166,7 +166,7 @@ def test_facts_are_for_showing_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (variant.builds, variant.dtypes, variant.weight_dtypes, variant.micro_batches) == ((), (), (), 1)
     sleeper: Any = Sleeper(Clock().wind(monkeypatch))
     variants = [Variant("as it is"), variant, Variant("again", (Foreign(),))]
-    result, _ = compare(sleeper, variants, INFERENCE, Options(Budget(iterations=3), counted=False))
+    result, _ = compare(sleeper, variants, INFERENCE, Options(SamplingBudget(iterations=3), counted=False))
     foreign = result.measurement("foreign")
     assert foreign.facts["compiled"] is True
     assert "build s" not in foreign.facts
@@ -178,7 +178,7 @@ def test_the_python_api_is_held_against_the_phase_too() -> None:
         phases = frozenset({"inference"})
 
     wrong = [Variant("a"), Variant("b", (OfInference(),))]
-    options = Options(Budget(iterations=2))
+    options = Options(SamplingBudget(iterations=2))
     with pytest.raises(UserError, match=r"^'b': OfInference is of inference: leave out --phase$"):
         compare(subject(), wrong, STEP, options)
     with pytest.raises(UserError, match=r"^'fused': fused is of training step: add --phase='training step'$"):

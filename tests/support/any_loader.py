@@ -19,7 +19,7 @@ rates = st.builds(
     data.Rate, samples_per_s=RATE, interval=maybe(spans), block_samples=st.integers(1, 999), blocks_s=st.just([1.0])
 )
 settings = st.builds(
-    data.Settings,
+    data.LoaderSettings,
     num_workers=st.integers(0, 256),
     prefetch_factor=st.integers(1, 32),
     batch_size=st.sampled_from([8, 64]),
@@ -64,7 +64,7 @@ loaders = st.builds(
     machine=machines,
     needs=st.lists(
         st.builds(
-            data.Need,
+            data.StepNeed,
             batch_size=st.sampled_from([8, 64]),
             samples_per_s=RATE,
             source=st.just("given"),
@@ -121,7 +121,9 @@ def rate(per_s: float, spread: float = 0.0) -> data.Rate:
 
 def starved(**more: object) -> data.Dataloader:
     """Diffusion on a machine of two cores: 4 workers are too many, 2 would feed the step."""
-    own = data.Settings(num_workers=4, prefetch_factor=4, batch_size=8, video_backend="pyav", start_method="spawn")
+    own = data.LoaderSettings(
+        num_workers=4, prefetch_factor=4, batch_size=8, video_backend="pyav", start_method="spawn"
+    )
     measured = {(0, 4): 30.0, (1, 4): 80.0, (2, 4): 150.0, (4, 4): 90.0, (8, 4): 60.0, (2, 2): 140.0}
     made = [
         data.LoaderRow(
@@ -163,7 +165,7 @@ def starved(**more: object) -> data.Dataloader:
         ),
         "own": own,
         "machine": small().machine,
-        "needs": [data.Need(batch_size=8, samples_per_s=120.0, source="given")],
+        "needs": [data.StepNeed(batch_size=8, samples_per_s=120.0, source="given")],
         "rows": made,
         "recommendations": [found],
     }

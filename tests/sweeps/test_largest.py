@@ -27,7 +27,7 @@ def searched(
         assert 1 <= size <= most
         assert size not in search.fitted
         assert size not in search.failed
-        search.told(size, size <= fits, round(start + slope * size) if size <= fits else None)
+        search.tried(size, size <= fits, round(start + slope * size) if size <= fits else None)
     raise AssertionError("the search does not end")
 
 

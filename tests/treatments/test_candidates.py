@@ -26,7 +26,7 @@ def fast_bf16(monkeypatch):
 
 def offered(key: str, one) -> dict[str, tuple[str, ...]]:
     entry = catalogue.entry_of(key)
-    return {catalogue.told(spec): tuple(entry.parts(one, spec)) for spec in entry.candidates(one)}
+    return {catalogue.written(spec): tuple(entry.parts(one, spec)) for spec in entry.candidates(one)}
 
 
 SEES = {

@@ -70,7 +70,7 @@ SPECS = (
 
 @given(st.permutations(SPECS))
 def test_what_is_told_is_read_back_and_the_order_is_no_matter(specs):
-    assert catalogue.parse(", ".join(map(catalogue.told, specs))) == list(specs)
+    assert catalogue.parse(", ".join(map(catalogue.written, specs))) == list(specs)
     ranks = [catalogue.entry_of(next(iter(spec))).rank for spec in catalogue.ordered(specs)]
     assert ranks == sorted(ranks)
     assert next(iter(catalogue.ordered(specs)[-1])) == "compile"

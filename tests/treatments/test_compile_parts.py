@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from strobe.errors import UserError
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.studies.measuring import Options, measure
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
@@ -95,7 +95,7 @@ def test_it_is_compiled_anew_for_another_function_and_not_for_its_like(compiled:
 def test_the_part_is_timed_around_the_compiled_region(compiled: list[Any]) -> None:
     subject = tiny("pi05")
     variants = [Variant("as it is"), Variant("compiled", (FusedAttention(), Compile("default", STEP)))]
-    measured = measure(subject, "inference", variants, Options(Budget(iterations=2), counted=False))
+    measured = measure(subject, "inference", variants, Options(SamplingBudget(iterations=2), counted=False))
     plain, built = measured.measurements
     assert {"denoise step", "action expert"} <= {part.name for part in built.components}
     assert built.facts["compile.part"] == STEP

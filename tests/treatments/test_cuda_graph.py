@@ -26,7 +26,7 @@ from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking
 from strobe.treatments.graphs import graph, structure
 from strobe.treatments.graphs.graph import CudaGraph
-from strobe.treatments.graphs.host import Host
+from strobe.treatments.graphs.host_work import Host
 from strobe.treatments.layers.attention import FusedAttention
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Treatment, Variant

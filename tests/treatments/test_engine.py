@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from strobe.errors import UserError
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.studies.compare import agree, compare
 from strobe.studies.measuring import Options
 from strobe.subjects.families.family import Family
@@ -231,7 +231,7 @@ def test_real_architectures(kind: str, part: str, below: tuple[str, ...]) -> Non
 def test_the_part_is_timed_as_a_whole_and_its_inside_is_told_to_be_unseen() -> None:
     subject = subject_of("act")
     variants = [Variant("as it is"), Variant("engine", (PartInEngine("openvino", "model.encoder"),))]
-    result, _ = compare(subject, variants, "inference", Options(Budget(iterations=3), depth=2))
+    result, _ = compare(subject, variants, "inference", Options(SamplingBudget(iterations=3), depth=2))
     measurement = result.measurement("engine")
     names = [part.name for part in measurement.components]
     assert "encoder" in names

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from strobe.errors import UserError
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
 from strobe.subjects.clips import Clips
@@ -111,7 +111,7 @@ def test_what_is_recorded_is_the_variants_own() -> None:
     subject = subject_of("vjepa2")
     variants = [Variant("as it is")]
     variants += [Variant(t, catalogue.compose(catalogue.parse(t))) for t in ("frames=4", "images=64", "int8=dynamic")]
-    result, _ = compare(subject, variants, "inference", Options(Budget(iterations=3)))
+    result, _ = compare(subject, variants, "inference", Options(SamplingBudget(iterations=3)))
     facts = {m.name: m.facts for m in result.measurements}
     assert [facts[v.name]["tokens"] for v in variants] == [4 * 36, 2 * 36, 4 * 16, 4 * 36]
     assert facts["frames=4"]["frames per clip"] == 4

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.studies.compare import compare
 from strobe.studies.gradients import gradients
 from strobe.studies.measuring import Options
@@ -268,7 +268,7 @@ def test_a_broken_lever_is_seen_in_the_gradient():
 
 def test_a_comparison_of_levers_has_verdicts_memory_and_gradients():
     variants = [Variant("as it is"), *parse("amp,fused,accumulate=2")]
-    result, _ = compare(subject("act"), variants, "training step", Options(Budget(iterations=2), batch_size=2))
+    result, _ = compare(subject("act"), variants, "training step", Options(SamplingBudget(iterations=2), batch_size=2))
     assert [c.candidate for c in result.comparisons] == ["amp", "fused", "accumulate=2"]
     assert all(c.gradient is not None for c in result.comparisons)
     assert all(m.memory.peak_activations for m in result.measurements)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
-from strobe.results.dataloader import Dataloader, LoaderRow, Need, Rate, Recommendation
+from strobe.results.dataloader import Dataloader, LoaderRow, Rate, Recommendation, StepNeed
 from strobe.results.finding import Finding
 
 
@@ -13,7 +13,7 @@ def _own(answer: Dataloader) -> LoaderRow | None:
     return next((row for row in answer.rows if row.own), None)
 
 
-def _asked(answer: Dataloader) -> tuple[Recommendation, Need | None] | None:
+def _asked(answer: Dataloader) -> tuple[Recommendation, StepNeed | None] | None:
     """The recommendation for the user's batch size, and what the step needs there."""
     for said in answer.recommendations[:1]:
         return said, next((need for need in answer.needs if need.batch_size == said.batch_size), None)

@@ -210,7 +210,7 @@ def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
 
 def _tell(search: Search, size: int, outcome: Outcome, folder: Path) -> None:
     if outcome.status in DID_NOT:
-        search.told(size, False)
+        search.tried(size, False)
         return
     if outcome.status != "done":
         log = f" (see {folder})" if folder.is_dir() else ""  # one that could not be kept has no folder
@@ -219,7 +219,7 @@ def _tell(search: Search, size: int, outcome: Outcome, folder: Path) -> None:
     memory = result.measurements[0].memory if result.measurements else None
     if memory is not None and memory.peak_device is not None and result.machine.device_memory_bytes:
         search.limit = result.machine.device_memory_bytes
-    search.told(size, True, (memory.peak_device or memory.peak_process) if memory is not None else None)
+    search.tried(size, True, (memory.peak_device or memory.peak_process) if memory is not None else None)
 
 
 def _cell(flags: Sequence[str], size: int) -> grid.Cell:

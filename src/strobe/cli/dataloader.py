@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lerobot.configs.train import TrainPipelineConfig
 
     from strobe.cli.live import Live
-    from strobe.results.dataloader import Dataloader, Need, Settings
+    from strobe.results.dataloader import Dataloader, LoaderSettings, StepNeed
     from strobe.studies.dataloader.search import Options
 
 
@@ -106,16 +106,16 @@ def search(config: DataloaderConfig, options: Options, theirs: Sequence[str], li
     device = torch.device(device_of(train))
     steps = StepNeeds(train, live)
 
-    def need(batch_size: int) -> Need | None:
+    def need(batch_size: int) -> StepNeed | None:
         if options.needed is not None:
-            from strobe.results.dataloader import Need
+            from strobe.results.dataloader import StepNeed
 
             if math.isinf(options.needed):
                 return None
-            return Need(batch_size=batch_size, samples_per_s=options.needed, source="given")
+            return StepNeed(batch_size=batch_size, samples_per_s=options.needed, source="given")
         return steps(batch_size)
 
-    def more(answer: Dataloader, chosen: Settings) -> None:
+    def more(answer: Dataloader, chosen: LoaderSettings) -> None:
         if config.encodings:
             _encodings(answer, train, chosen, config, live)
 
@@ -151,7 +151,7 @@ def options_of(config: DataloaderConfig) -> Options:
 
 
 def _encodings(
-    answer: Dataloader, train: TrainPipelineConfig, chosen: Settings, config: DataloaderConfig, live: Any
+    answer: Dataloader, train: TrainPipelineConfig, chosen: LoaderSettings, config: DataloaderConfig, live: Any
 ) -> None:
     from strobe.studies.dataloader.encodings import encodings
 

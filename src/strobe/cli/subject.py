@@ -7,7 +7,7 @@ from pathlib import Path
 from strobe.cli.flags import RunConfig, SubjectFlags, size_of
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.studies.measuring import Options
 from strobe.subjects.subject import Subject
 
@@ -57,7 +57,7 @@ def load_subject(flags: SubjectFlags, config: RunConfig, live: Live) -> Subject:
 def options_of(config: RunConfig) -> Options:
     """The options of measuring, from the flags."""
     seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
-    budget = Budget(iterations=config.iterations, seconds=seconds, precision=config.interval)
+    budget = SamplingBudget(iterations=config.iterations, seconds=seconds, precision=config.interval)
     return Options(
         budget=budget,
         depth=config.depth,
@@ -71,8 +71,8 @@ def recipe_notes(path: Path | None) -> list[str]:
     """Notes on the recipe at ``path``: its treatments, and versions that differ from those it was made with."""
     if path is None:
         return []
-    from strobe.treatments.catalogue import told
+    from strobe.treatments.catalogue import written
     from strobe.treatments.recipe import differences, load
 
     recipe = load(path)
-    return [f"recipe {path.name}: {'; '.join(map(told, recipe.treatments))}", *differences(recipe, path.name)]
+    return [f"recipe {path.name}: {'; '.join(map(written, recipe.treatments))}", *differences(recipe, path.name)]

@@ -88,8 +88,8 @@ def tried_on(tries: Sequence[Try], part: str) -> list[str]:
 
 def why(one: Try) -> str:
     """What came of a try, in words that stand alone."""
-    told = one.outcome in ("does not apply", "failed", "not tried")
-    return f"{one.outcome}: {one.reason}" if told and one.reason else one.reason or one.outcome
+    unrun = one.outcome in ("does not apply", "failed", "not tried")
+    return f"{one.outcome}: {one.reason}" if unrun and one.reason else one.reason or one.outcome
 
 
 def asynchrony(latency: Latency, control_hz: float) -> Asynchrony:

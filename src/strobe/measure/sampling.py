@@ -23,7 +23,7 @@ Round = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Budget:
+class SamplingBudget:
     """When to stop: whichever comes first of ``iterations``, ``precision`` and ``seconds``.
 
     ``iterations``: rounds to keep after warm-up; None to sample until the precision is reached.
@@ -74,7 +74,7 @@ class Collected:
 
 def collect(
     calls: Mapping[str, Callable[[], float]],
-    budget: Budget,
+    budget: SamplingBudget,
     progress: Callable[[Progress], None] | None = None,
     *,
     clock: Callable[[], float] = time.perf_counter,
@@ -129,7 +129,7 @@ def _orders(names: list[str]) -> Iterator[list[str]]:
 class _Pace:
     """Decides after each round whether to stop (then ``reason`` says why) and how far it may still be."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: SamplingBudget) -> None:
         self.reason: str | None = None
         self._budget = budget
         self._next_look = budget.min_iterations

@@ -22,7 +22,7 @@ class Rate(Data):
     blocks_s: list[Finite] = Field(default_factory=list, description="seconds that each block took, in order")
 
 
-class Settings(BaseModel, frozen=True, extra="forbid"):
+class LoaderSettings(BaseModel, frozen=True, extra="forbid"):
     """A loader's settings under lerobot-train's names; the last four have no flag there. Hashable.
 
     ``start_method``: how workers start; None for Python's default. ``pin_memory``: copy batches into page-locked
@@ -46,7 +46,7 @@ class Settings(BaseModel, frozen=True, extra="forbid"):
 class LoaderRow(Data):
     """One candidate."""
 
-    settings: Settings
+    settings: LoaderSettings
     status: RowStatus
     reason: str = ""
     rate: Rate | None = None
@@ -95,7 +95,7 @@ class Encoding(Data):
     encode_s: Finite | None = Field(default=None, description="to write the sample")
 
 
-class Need(Data):
+class StepNeed(Data):
     """Rate at which a training step takes samples from the loader."""
 
     batch_size: int
@@ -137,9 +137,11 @@ class Dataloader(Answer):
     study: Literal["dataloader"] = "dataloader"
     policy: str
     dataset: DatasetFacts
-    own: Settings = Field(description="as the user's flags have them")
+    own: LoaderSettings = Field(description="as the user's flags have them")
     machine: Machine  # type: ignore[assignment]  # required, where the envelope's may be None
-    needs: list[Need] = Field(default_factory=list, description="by batch size; empty where the fastest was asked for")
+    needs: list[StepNeed] = Field(
+        default_factory=list, description="by batch size; empty where the fastest was asked for"
+    )
     rows: list[LoaderRow] = Field(default_factory=list)
     recommendations: list[Recommendation] = Field(default_factory=list, description="the user's batch size first")
     start_ups: list[StartUp] = Field(default_factory=list)

@@ -21,7 +21,7 @@ class Need(Data):
     treatments: list[str] = Field(default_factory=list, description="what could be tried on it, or was: in words")
 
 
-Outcome = Literal[
+TryOutcome = Literal[
     "kept", "slower", "no difference shown", "too noisy", "guard", "does not apply", "failed", "not tried"
 ]
 
@@ -35,7 +35,7 @@ class Try(Data):
     parts: list[str] = Field(default_factory=list, description="all that it speeds up; none for the whole")
     part_share: Finite = Field(default=1.0, description="of `part` in the whole before, 0 to 1")
     before_ms: Finite = Field(description="the whole before, median")
-    outcome: Outcome
+    outcome: TryOutcome
     reason: str = Field(default="", description="why it was not kept")
     verdict: Verdict | None = Field(default=None, description="against what was kept before; None if never timed")
     agreement: Agreement | None = Field(default=None, description="of all together with the untouched policy")

@@ -36,7 +36,7 @@ HEADER = """\
 _ALWAYS = ("version", "policy", "size", "treatments")  # written whatever they hold
 
 
-class Rung(Data):
+class RecipeRung(Data):
     """Speed and price of one treatment, together with those before it."""
 
     name: str
@@ -48,7 +48,7 @@ class Rung(Data):
     build_s: Finite | None = Field(default=None, description="seconds to put it on: compiling, building, calibrating")
 
 
-class Episodes(Data):
+class RecipeEpisodes(Data):
     """Episodes of the treated policy in a simulator, beside the untouched one's from the same starts."""
 
     environment: str
@@ -70,10 +70,10 @@ class Recipe(Data):
     )
     guard: str = Field(default="", description="what the agreement must satisfy, e.g. 'cosine>=0.999'")
     agreement: Agreement | None = Field(default=None, description="of the treated policy with the untouched one")
-    episodes: Episodes | None = Field(default=None, description="in a simulator, where that was asked for")
+    episodes: RecipeEpisodes | None = Field(default=None, description="in a simulator, where that was asked for")
     baseline_ms: Finite | None = Field(default=None, description="of one chunk of the untouched policy, median")
     ms: Finite | None = Field(default=None, description="of one chunk of the treated policy, median")
-    rungs: list[Rung] = Field(default_factory=list, description="what each treatment bought, in their order")
+    rungs: list[RecipeRung] = Field(default_factory=list, description="what each treatment bought, in their order")
     device_name: str = ""
     versions: dict[str, str] = Field(default_factory=dict, description="of strobe, lerobot, transformers, torch")
     command: str = Field(default="", description="that found it")
@@ -164,7 +164,7 @@ def _first(error: ValidationError) -> str:
     first = (unknown or errors)[0]
     at = list(first["loc"])
     if first["type"] == "extra_forbidden":
-        inner = {"rungs": Rung, "agreement": Agreement, "episodes": Episodes}
+        inner = {"rungs": RecipeRung, "agreement": Agreement, "episodes": RecipeEpisodes}
         model = inner.get(str(at[0]) if len(at) > 1 else "", Recipe)
         return f"{_path(at)}: no such field: {nearest(str(at[-1]), model.model_fields)}"
     if first["type"] == "missing":

@@ -14,7 +14,7 @@ from strobe.measure.blocks import blocks
 from strobe.measure.components import Iteration, components, iterations, spans
 from strobe.measure.kernel import kernel_use, median_use
 from strobe.measure.memory import peak_process
-from strobe.measure.sampling import Budget, Collected, Progress, collect
+from strobe.measure.sampling import Collected, Progress, SamplingBudget, collect
 from strobe.measure.statistics import summarise
 from strobe.measure.weights import Weights, weight_bytes
 from strobe.results.data import Samples
@@ -56,7 +56,7 @@ class Silent:
 class Options:
     """How to measure, whatever is measured."""
 
-    budget: Budget
+    budget: SamplingBudget
     depth: int = 1
     batch_size: int = 8
     serialised: bool = False

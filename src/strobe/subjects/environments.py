@@ -29,7 +29,7 @@ def make(env: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def told(name: str, failure: str = "cannot be started") -> Iterator[None]:
+def errors_in_a_line(name: str, failure: str = "cannot be started") -> Iterator[None]:
     """Whatever the environment of the type ``name`` raises, in a line that says ``failure``. Raises UserError."""
     try:
         with quiet():

@@ -148,7 +148,7 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     from lerobot.envs.factory import make_env_pre_post_processors
     from lerobot.envs.utils import preprocess_observation
 
-    with environments.told(env.type):
+    with environments.errors_in_a_line(env.type):
         vector: Any = next(iter(environments.make(env).values()))
         vector.action_space.seed(seed)
         to_policy, _ = make_env_pre_post_processors(env, config)

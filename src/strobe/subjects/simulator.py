@@ -63,7 +63,7 @@ class Simulator:
 
         self.subject = subject
         self.name = env.type
-        with environments.told(env.type):
+        with environments.errors_in_a_line(env.type):
             self._vectors = environments.make(env)
             self._to_policy, self._to_env = make_env_pre_post_processors(env, subject.policy.config)
 
@@ -85,7 +85,7 @@ class Simulator:
         first = _First(self._to_policy)
         subject.policy.eval()
         torch.manual_seed(seed)
-        with _without_bar() as lerobot_eval, environments.told(self.name, "failed in an episode"):
+        with _without_bar() as lerobot_eval, environments.errors_in_a_line(self.name, "failed in an episode"):
             out = lerobot_eval.rollout(
                 self._vectors[task],
                 subject.policy,
@@ -132,7 +132,9 @@ class _First:
             seen = hashlib.sha256()
             for key in sorted(observation):
                 value = observation[key]
-                told = value.contiguous().cpu().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode()
-                seen.update(key.encode() + told)
+                content = (
+                    value.contiguous().cpu().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode()
+                )
+                seen.update(key.encode() + content)
             self.digest = seen.hexdigest()
         return observation

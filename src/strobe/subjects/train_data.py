@@ -12,16 +12,16 @@ from lerobot.configs.train import TrainPipelineConfig
 from torch.utils.data import DataLoader, Sampler
 
 from strobe.errors import UserError
-from strobe.results.dataloader import Settings
+from strobe.results.dataloader import LoaderSettings
 from strobe.subjects.quiet import quiet
 
 # LeRobot knows two (and an alias); which of them load differs from machine to machine.
 VIDEO_BACKENDS = ("torchcodec", "pyav")
 
 
-def settings_of(config: TrainPipelineConfig, *, pin_memory: bool = False) -> Settings:
+def settings_of(config: TrainPipelineConfig, *, pin_memory: bool = False) -> LoaderSettings:
     """The settings that lerobot-train would take from ``config``."""
-    return Settings(
+    return LoaderSettings(
         num_workers=config.num_workers,
         prefetch_factor=config.prefetch_factor,
         batch_size=config.batch_size,
@@ -32,7 +32,7 @@ def settings_of(config: TrainPipelineConfig, *, pin_memory: bool = False) -> Set
     )
 
 
-def with_settings(config: TrainPipelineConfig, settings: Settings) -> TrainPipelineConfig:
+def with_settings(config: TrainPipelineConfig, settings: LoaderSettings) -> TrainPipelineConfig:
     """A copy of ``config`` with ``settings``, as far as it has fields for them."""
     changed = copy.copy(config)
     changed.dataset = dataclasses.replace(config.dataset, video_backend=settings.video_backend)
@@ -64,7 +64,7 @@ class EpochAfterEpoch(Sampler[int]):
         return len(self.sampler) if self.length is None else self.length
 
 
-def open_dataset(config: TrainPipelineConfig, settings: Settings) -> Any:
+def open_dataset(config: TrainPipelineConfig, settings: LoaderSettings) -> Any:
     """The training dataset as lerobot-train builds it: deltas, transforms, held-out episodes left out.
 
     Raises:
@@ -90,7 +90,7 @@ def open_dataset(config: TrainPipelineConfig, settings: Settings) -> Any:
 
 def open_loader(
     config: TrainPipelineConfig,
-    settings: Settings,
+    settings: LoaderSettings,
     dataset: Any,
     *,
     epoch: int | None = None,

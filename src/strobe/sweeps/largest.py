@@ -27,7 +27,7 @@ class Search:
     fitted: dict[int, int | None] = field(default_factory=dict)  # size → bytes at its peak
     failed: set[int] = field(default_factory=set)
 
-    def told(self, size: int, fits: bool, memory: int | None = None) -> None:
+    def tried(self, size: int, fits: bool, memory: int | None = None) -> None:
         """What became of ``size``."""
         if fits:
             self.fitted[size] = memory

@@ -77,7 +77,7 @@ class Timeline:
         self._in_force = False
         self._opener = self._make_opener()
         self._lost: dict[str, str] = {}
-        self.told: list[dict[str, Any]] = []  # by worker processes, see `workers.tell`
+        self.worker_facts: list[dict[str, Any]] = []  # by worker processes, see `workers.tell`
 
     def section(self, name: str) -> Any:
         """Open a section on this timeline, whichever is in force."""
@@ -127,7 +127,7 @@ class Timeline:
             gathered = self._spool.gather()
             self._foreign += gathered.sections
             self._lost.update(gathered.lost)
-            self.told += gathered.told
+            self.worker_facts += gathered.facts
             self._spool = None
         return self
 

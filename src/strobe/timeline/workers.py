@@ -36,7 +36,7 @@ class Gathered:
 
     sections: list[Foreign] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)  # worker of which the end is missing → why
-    told: list[dict[str, Any]] = field(default_factory=list)  # what `tell` was given
+    facts: list[dict[str, Any]] = field(default_factory=list)  # what `tell` was given
 
 
 _file: Path | None = None  # of this process, if it is a worker
@@ -108,7 +108,7 @@ class Spool:
                     if row == "end":
                         ended = True
                     elif isinstance(row, dict):
-                        found.told.append(row)
+                        found.facts.append(row)
                     else:
                         name, start, end, cpu, is_main, ident = row
                         thread = worker if is_main else f"{worker}, thread {ident}"

@@ -153,7 +153,7 @@ def parse(text: str) -> list[Spec]:
     return list(specs)
 
 
-def told(spec: Spec) -> str:
+def written(spec: Spec) -> str:
     """``spec`` as it is written on a command line."""
     return ", ".join(f"{key}={'true' if value is True else value}" for key, value in spec.items())
 

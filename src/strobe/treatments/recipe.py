@@ -123,7 +123,7 @@ def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment
     """
     rungs = []
     for number, spec in enumerate(recipe.treatments, 1):
-        label = f"{name}: rung {number} ({catalogue.told(spec)})"
+        label = f"{name}: rung {number} ({catalogue.written(spec)})"
         with _labelled(label):
             treatment = _made(spec)
         rungs.append(RecipeTreatment(treatment, catalogue.rank_of(spec), label, name))

@@ -11,7 +11,7 @@ from lerobot.configs.train import TrainPipelineConfig
 from strobe.measure import throughput
 from strobe.measure.halving import Halved, halve
 from strobe.measure.memory import available_bytes
-from strobe.results.dataloader import DatasetFacts, LoaderRow, Rate, Settings
+from strobe.results.dataloader import DatasetFacts, LoaderRow, LoaderSettings, Rate
 from strobe.studies.dataloader.candidates import cost, label
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
 from strobe.subjects import dataset_faults
@@ -48,13 +48,13 @@ class Bench:
 
     config: TrainPipelineConfig
     facts: DatasetFacts
-    candidates: list[Settings]
-    own: Settings
+    candidates: list[LoaderSettings]
+    own: LoaderSettings
     needed: float = math.inf
     live: Stages | None = None
-    rows: dict[Settings, LoaderRow] = field(default_factory=dict)
-    spent: dict[Settings, float] = field(default_factory=dict)
-    alive: dict[Settings, LoaderProcess] = field(default_factory=dict)
+    rows: dict[LoaderSettings, LoaderRow] = field(default_factory=dict)
+    spent: dict[LoaderSettings, float] = field(default_factory=dict)
+    alive: dict[LoaderSettings, LoaderProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         free = dataset_faults.shared_free()
@@ -69,7 +69,7 @@ class Bench:
                 own=candidate == self.own,
             )
         self._memory = available_bytes() * KEPT_SHARE
-        self._held_bytes: dict[Settings, int] = {}
+        self._held_bytes: dict[LoaderSettings, int] = {}
 
     def __enter__(self) -> Bench:
         return self
@@ -78,7 +78,7 @@ class Bench:
         for candidate in list(self.alive):
             self.close(candidate)
 
-    def search(self, first_s: float, last_s: float) -> Halved[Settings]:
+    def search(self, first_s: float, last_s: float) -> Halved[LoaderSettings]:
         """Search by successive halving among the candidates that are not refused, the cheapest first."""
         searched = [one for one in self.candidates if self.rows[one].status != "refused"]
         return halve(
@@ -91,7 +91,7 @@ class Bench:
             dropped=self.close,
         )
 
-    def cheapest(self, found: Halved[Settings]) -> Settings | None:
+    def cheapest(self, found: Halved[LoaderSettings]) -> LoaderSettings | None:
         """Of the candidates that practically equal the best one found, that with the fewest workers.
 
         One that is good enough ended the search, and is it. None where every candidate failed.
@@ -108,7 +108,7 @@ class Bench:
         ]
         return min(equal, key=cost)
 
-    def measure(self, candidate: Settings, budget_s: float) -> TrainingRate | None:
+    def measure(self, candidate: LoaderSettings, budget_s: float) -> TrainingRate | None:
         """Measure a candidate until it has had ``budget_s`` seconds in all; None where it fails."""
         row = self.rows[candidate]
         if self.live is not None:
@@ -125,9 +125,9 @@ class Bench:
             self.close(candidate)
         return self.training_rate(candidate)
 
-    def alternate(self, one: Settings, other: Settings, seconds: float) -> tuple[Rate, Rate]:
+    def alternate(self, one: LoaderSettings, other: LoaderSettings, seconds: float) -> tuple[Rate, Rate]:
         """Measure two candidates in turn, ``seconds`` each in all. Raises LoaderFailed."""
-        rates: dict[Settings, Rate] = {}
+        rates: dict[LoaderSettings, Rate] = {}
         pair = [one, other]
         for turn in range(TURNS):
             for candidate in pair if turn % 2 == 0 else pair[::-1]:
@@ -135,7 +135,7 @@ class Bench:
                 rates[candidate] = throughput.merged(rates.get(candidate), seen)
         return rates[one], rates[other]
 
-    def sample(self, candidate: Settings, seconds: float) -> Rate:
+    def sample(self, candidate: LoaderSettings, seconds: float) -> Rate:
         """Sample a candidate for ``seconds`` and add that to its row; it is started where it does not run yet.
 
         Returns the rate of these seconds alone. Raises LoaderFailed.
@@ -151,7 +151,7 @@ class Bench:
         self._held_bytes[candidate] = candidate.num_workers * (memory.uss_bytes or 0)
         return seen
 
-    def training_rate(self, candidate: Settings) -> TrainingRate:
+    def training_rate(self, candidate: LoaderSettings) -> TrainingRate:
         """The rate that the training reaches with the candidate: without workers, loading and step take turns."""
         rate = self.rate(candidate)
         ends = (rate.samples_per_s, throughput.low(rate), throughput.high(rate))
@@ -159,20 +159,20 @@ class Bench:
             ends = tuple(_in_turn(end, self.needed) for end in ends)
         return TrainingRate(*ends)
 
-    def rate(self, candidate: Settings) -> Rate:
+    def rate(self, candidate: LoaderSettings) -> Rate:
         """The candidate's rate by now; it must have been measured."""
         rate = self.rows[candidate].rate
         assert rate is not None
         return rate
 
-    def close(self, candidate: Settings) -> None:
+    def close(self, candidate: LoaderSettings) -> None:
         """End a candidate's process, if it has one."""
         process = self.alive.pop(candidate, None)
         self._held_bytes.pop(candidate, None)
         if process is not None:
             process.close()
 
-    def _running(self, candidate: Settings) -> LoaderProcess:
+    def _running(self, candidate: LoaderSettings) -> LoaderProcess:
         if candidate not in self.alive:
             self.alive[candidate] = process = LoaderProcess(self.config, candidate)
             seconds = process.start()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from strobe.results.dataloader import Settings
+from strobe.results.dataloader import LoaderSettings
 
 PREFETCH = (2, 4, 8)
 MOST_PER_CORE = 2  # workers; beyond, they only wait for one another's core
@@ -32,7 +32,9 @@ class SearchOptions:
     what_ifs: bool = True
 
 
-def candidates(own: Settings, backends: Sequence[str], cores: int, options: SearchOptions) -> list[Settings]:
+def candidates(
+    own: LoaderSettings, backends: Sequence[str], cores: int, options: SearchOptions
+) -> list[LoaderSettings]:
     """The settings to choose from, the user's own first among them; start method and persistence are not searched.
 
     Workers are started by fork where the machine has it: the steady state is the same, and it is there in no time.
@@ -50,7 +52,7 @@ def candidates(own: Settings, backends: Sequence[str], cores: int, options: Sear
     return list(dict.fromkeys(found))
 
 
-def started_by_fork(own: Settings) -> Settings:
+def started_by_fork(own: LoaderSettings) -> LoaderSettings:
     """The user's settings as the search starts them: by fork, where the machine has it."""
     if "fork" not in multiprocessing.get_all_start_methods():
         return own
@@ -62,19 +64,19 @@ def cores_here() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cost(settings: Settings) -> tuple[int, int]:
+def cost(settings: LoaderSettings) -> tuple[int, int]:
     """Order by what a loader holds on to: fewer workers first, then fewer batches ahead."""
     return settings.num_workers, settings.prefetch_factor
 
 
-def label(settings: Settings) -> str:
+def label(settings: LoaderSettings) -> str:
     """The settings in a few words: '2 workers, prefetch 4, pyav'."""
     workers = f"{settings.num_workers} worker{'' if settings.num_workers == 1 else 's'}"
     ahead = f", prefetch {settings.prefetch_factor}" if settings.num_workers else ""
     return f"{workers}{ahead}, {settings.video_backend}"
 
 
-def flags_of(settings: Settings) -> list[str]:
+def flags_of(settings: LoaderSettings) -> list[str]:
     """lerobot-train's flags for these settings."""
     flags = [f"--num_workers={settings.num_workers}"]
     if settings.num_workers:

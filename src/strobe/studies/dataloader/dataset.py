@@ -8,13 +8,13 @@ from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
-from strobe.results.dataloader import DatasetFacts, Settings
+from strobe.results.dataloader import DatasetFacts, LoaderSettings
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
 
 CACHED_SHARE = 0.5  # of free memory, up to which a dataset is taken to stay in the page cache
 
 
-def facts_of(config: TrainPipelineConfig, settings: Settings) -> tuple[DatasetFacts, Path]:
+def facts_of(config: TrainPipelineConfig, settings: LoaderSettings) -> tuple[DatasetFacts, Path]:
     """Facts of the dataset, and its folder; one sample of it is decoded. Raises UserError."""
     try:
         with LoaderProcess(config, settings.model_copy(update={"num_workers": 0})) as process:

@@ -19,7 +19,7 @@ from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
 from strobe.measure import throughput
-from strobe.results.dataloader import Encoding, Rate, Settings
+from strobe.results.dataloader import Encoding, LoaderSettings, Rate
 from strobe.studies.dataloader.bench import Stages
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
 from strobe.subjects.quiet import muted_encoder, quiet
@@ -68,7 +68,7 @@ class _Episodes:
 
 
 def encodings(
-    config: TrainPipelineConfig, chosen: Settings, episodes: int, seconds: float, live: Stages
+    config: TrainPipelineConfig, chosen: LoaderSettings, episodes: int, seconds: float, live: Stages
 ) -> Iterator[Encoding]:
     """A row for every encoding that this machine's LeRobot can write, with the dataset as it is first.
 
@@ -99,7 +99,7 @@ def encodings(
         yield from rows.values()
 
 
-def _sample(row: Encoding, config: TrainPipelineConfig, chosen: Settings, seconds: float) -> None:
+def _sample(row: Encoding, config: TrainPipelineConfig, chosen: LoaderSettings, seconds: float) -> None:
     try:
         with LoaderProcess(config, chosen) as process:
             process.start()

@@ -9,11 +9,11 @@ from typing import Any
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
-from strobe.measure.sampling import Budget, collect
-from strobe.results.dataloader import Need
+from strobe.measure.sampling import SamplingBudget, collect
+from strobe.results.dataloader import StepNeed
 from strobe.studies.measuring import Reporter
 
-BUDGET = Budget(seconds=20.0, min_iterations=5, precision=0.03)
+BUDGET = SamplingBudget(seconds=20.0, min_iterations=5, precision=0.03)
 
 
 def device_of(config: TrainPipelineConfig) -> str:
@@ -29,7 +29,7 @@ class StepNeeds:
         self._config, self._live = config, live
         self._subject: Any = None
 
-    def __call__(self, batch_size: int) -> Need:
+    def __call__(self, batch_size: int) -> StepNeed:
         """The step with a batch of ``batch_size``: preprocessing, forward, backward, clipping, optimizer.
 
         Raises:
@@ -50,7 +50,7 @@ class StepNeeds:
 
         samples = collect({"step": once}, BUDGET, self._live.progress).samples["step"]
         rate = 1000 * batch_size / samples.summary.median
-        return Need(batch_size=batch_size, samples_per_s=rate, source="measured", step_ms=samples)
+        return StepNeed(batch_size=batch_size, samples_per_s=rate, source="measured", step_ms=samples)
 
     def _built(self) -> Any:
         from strobe.subjects import inputs, policies

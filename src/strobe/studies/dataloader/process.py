@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 from lerobot.configs.train import TrainPipelineConfig
 
-from strobe.results.dataloader import Settings
+from strobe.results.dataloader import LoaderSettings
 from strobe.studies.dataloader.served import PATIENCE_S, serve
 from strobe.subjects.quiet import quiet
 
@@ -55,7 +55,7 @@ class LoaderProcess:
     def __init__(
         self,
         config: TrainPipelineConfig,
-        settings: Settings,
+        settings: LoaderSettings,
         *,
         like_lerobot_train: bool = False,
         patience_s: float = PATIENCE_S,

@@ -18,7 +18,7 @@ from lerobot.configs.train import TrainPipelineConfig
 import strobe
 from strobe.errors import UserError
 from strobe.measure import throughput
-from strobe.results.dataloader import Dataloader, DatasetFacts, Need, Recommendation, Settings
+from strobe.results.dataloader import Dataloader, DatasetFacts, LoaderSettings, Recommendation, StepNeed
 from strobe.studies.dataloader import process
 from strobe.studies.dataloader.bench import Bench, Stages
 from strobe.studies.dataloader.candidates import SearchOptions, candidates, cores_here, flags_of, started_by_fork
@@ -35,11 +35,11 @@ def study(
     config: TrainPipelineConfig,
     options: SearchOptions,
     machine: Any,
-    need: Callable[[int], Need | None],
+    need: Callable[[int], StepNeed | None],
     live: Stages,
     *,
     pin_memory: bool = False,
-    more: Callable[[Dataloader, Settings], None] = lambda result, chosen: None,
+    more: Callable[[Dataloader, LoaderSettings], None] = lambda result, chosen: None,
 ) -> Dataloader:
     """Search a loader for every batch size. Ctrl-C keeps what was measured by then.
 
@@ -69,7 +69,7 @@ def study(
     return answer
 
 
-def step_ms(rate: float, needed: float, settings: Settings) -> float | None:
+def step_ms(rate: float, needed: float, settings: LoaderSettings) -> float | None:
     """Milliseconds from one training step to the next, loading included; None where the need is not known.
 
     ``rate`` and ``needed`` are in samples per second: of the loader, and of the step alone.
@@ -80,7 +80,7 @@ def step_ms(rate: float, needed: float, settings: Settings) -> float | None:
     return max(load, step) if settings.num_workers else load + step
 
 
-def _unsearched(config: TrainPipelineConfig, facts: DatasetFacts, own: Settings, machine: Any) -> Dataloader:
+def _unsearched(config: TrainPipelineConfig, facts: DatasetFacts, own: LoaderSettings, machine: Any) -> Dataloader:
     kind = config.trainable_config.type
     return Dataloader(
         strobe_version=strobe.__version__,
@@ -95,11 +95,11 @@ def _unsearched(config: TrainPipelineConfig, facts: DatasetFacts, own: Settings,
 def _search(
     answer: Dataloader,
     config: TrainPipelineConfig,
-    own: Settings,
+    own: LoaderSettings,
     options: SearchOptions,
-    need: Callable[[int], Need | None],
+    need: Callable[[int], StepNeed | None],
     live: Stages,
-    more: Callable[[Dataloader, Settings], None],
+    more: Callable[[Dataloader, LoaderSettings], None],
 ) -> None:
     """Search the batch size of ``own`` and add to ``answer``; what else was asked for, for the first size only."""
     step = need(own.batch_size)
@@ -126,7 +126,7 @@ def _search(
             answer.start_ups.append(start_up)
 
 
-def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: Stages) -> Settings | None:
+def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: Stages) -> LoaderSettings | None:
     """Search the bench's candidates and add the recommendation. Returns its settings; None where all failed."""
     began = time.perf_counter()
     found = bench.search(options.first_s, options.last_s)

@@ -24,7 +24,7 @@ from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
 from strobe.measure.lifetime import end_with
-from strobe.results.dataloader import Settings
+from strobe.results.dataloader import LoaderSettings
 from strobe.subjects.dataset_faults import SHARED
 from strobe.subjects.quiet import quiet
 
@@ -33,7 +33,9 @@ LEAST_BLOCKS = 2  # enough to rank a loader by; an interval takes three
 SHORTEST_BLOCK_S = 0.05
 
 
-def serve(connection: Connection, config: TrainPipelineConfig, settings: Settings, like_lerobot_train: bool) -> None:
+def serve(
+    connection: Connection, config: TrainPipelineConfig, settings: LoaderSettings, like_lerobot_train: bool
+) -> None:
     """Answer requests (a method's name, its arguments) on ``connection`` until it closes.
 
     An answer is True with what the method returned, or False with the reason why it failed, in a line.
@@ -71,7 +73,7 @@ class ServedLoader:
     """The loader in its process; `serve` calls its public methods by name and sends back what they return."""
 
     config: TrainPipelineConfig
-    settings: Settings
+    settings: LoaderSettings
     batches: Iterator[Any] | None = None
     loader: Any = None
     rounds_in_block: int = 0  # 0 while unknown
@@ -169,7 +171,7 @@ class ServedLoader:
                 self.shared_most = max(self.shared_most, used - self.shared_before)
 
 
-def _preparation(settings: Settings) -> Callable[[int], None] | None:
+def _preparation(settings: LoaderSettings) -> Callable[[int], None] | None:
     """The function called first in every worker; None where workers are to be lerobot-train's, with nothing of ours."""
     threads = settings.torch_threads is not None or settings.decoder_threads is not None
     if threads or settings.start_method == "fork":

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from lerobot.configs.train import TrainPipelineConfig
 
-from strobe.results.dataloader import Settings, StartUp
+from strobe.results.dataloader import LoaderSettings, StartUp
 from strobe.studies.dataloader.bench import Stages
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
 
 
-def start_ups(config: TrainPipelineConfig, chosen: Settings, live: Stages) -> Iterator[StartUp]:
+def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Stages) -> Iterator[StartUp]:
     """A row per start method of this machine, in an interpreter that has just imported lerobot-train.
 
     Nothing without workers.

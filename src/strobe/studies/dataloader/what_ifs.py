@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from strobe.results.dataloader import LoaderRow, Settings, WhatIf
+from strobe.results.dataloader import LoaderRow, LoaderSettings, WhatIf
 from strobe.studies.dataloader.bench import Bench, Stages
 from strobe.studies.dataloader.process import LoaderFailed
 
@@ -15,11 +15,11 @@ class Change:
     """One change to the chosen settings, with a note for whoever reads its row."""
 
     name: str
-    settings: Settings
+    settings: LoaderSettings
     note: str = ""
 
 
-def changes(chosen: Settings, *, video: bool, transforms: bool) -> list[Change]:
+def changes(chosen: LoaderSettings, *, video: bool, transforms: bool) -> list[Change]:
     """The changes that can matter for ``chosen``.
 
     Args:
@@ -42,7 +42,7 @@ def changes(chosen: Settings, *, video: bool, transforms: bool) -> list[Change]:
     return found
 
 
-def what_ifs(bench: Bench, chosen: Settings, seconds: float, transforms: bool, live: Stages) -> Iterator[WhatIf]:
+def what_ifs(bench: Bench, chosen: LoaderSettings, seconds: float, transforms: bool, live: Stages) -> Iterator[WhatIf]:
     """A row per change, each measured for ``seconds`` in alternation with the chosen loader as it is."""
     for change in changes(chosen, video=bench.facts.video, transforms=transforms):
         live.stage(f"what if: {change.name}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.results.comparison import Comparison
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
@@ -43,9 +43,9 @@ class ByEffect:
         enough = limits.TRIES * limits.try_s(self.so_far.steps[0].ms / 1e3)
         return f"nothing was left to try together; from --time_limit={enough:.0f} on they are tried one by one"
 
-    def closing_budget(self, asked: Budget, seconds: float) -> Budget:
+    def closing_budget(self, asked: SamplingBudget, seconds: float) -> SamplingBudget:
         # Counted in pairs, which its verdicts need, since warm-up may take more than its one round.
-        return Budget(iterations=asked.iterations or limits.PAIRS, seconds=3 * seconds)
+        return SamplingBudget(iterations=asked.iterations or limits.PAIRS, seconds=3 * seconds)
 
     def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
         """Take off the top what is not shown to be faster than the rung below it.

@@ -32,7 +32,7 @@ class Candidate:
     @property
     def text(self) -> str:
         """As it is written on a command line."""
-        return ", ".join(map(catalogue.told, self.specs))
+        return ", ".join(map(catalogue.written, self.specs))
 
     @property
     def build_s(self) -> float:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from strobe.results.comparison import Agreement, Verdict
-from strobe.results.ladder import Outcome, Try
+from strobe.results.ladder import Try, TryOutcome
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing
 from strobe.studies.optimize.candidates import Candidate, candidates, in_order, largest, slot_of
@@ -73,8 +73,8 @@ class Climb:
             found = candidates(self.runs.subject, self.aim.choice)
         finally:
             undo()
-        on = {catalogue.told(spec) for step in self.steps for spec in step.specs}
-        found = [c for c in found if not {catalogue.told(spec) for spec in c.specs} <= on and not self._replaced(c)]
+        on = {catalogue.written(spec) for step in self.steps for spec in step.specs}
+        found = [c for c in found if not {catalogue.written(spec) for spec in c.specs} <= on and not self._replaced(c)]
         new = [c for c in found if c.text not in self._tried_on]
         once_more = [c for c in found if c.text in self._tried_on and self._deserves_retry(c)]
         return [*in_order(new, self.top.measurement), *in_order(once_more, self.top.measurement)]
@@ -116,7 +116,7 @@ class Climb:
     def record(
         self,
         candidate: Candidate,
-        outcome: Outcome,
+        outcome: TryOutcome,
         reason: str,
         verdict: Verdict | None = None,
         agreement: Agreement | None = None,

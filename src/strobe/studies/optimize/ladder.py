@@ -152,8 +152,8 @@ def agreement_of(result: OptimizeResult, name: str) -> Agreement | None:
     return next(found, None)
 
 
-def _played(judged: PairedEpisodes) -> recipe.Episodes:
-    return recipe.Episodes(
+def _played(judged: PairedEpisodes) -> recipe.RecipeEpisodes:
+    return recipe.RecipeEpisodes(
         environment=judged.environment,
         pairs=len(judged.pairs),
         success=judged.candidate_success,
@@ -185,7 +185,7 @@ def recipe_of(result: OptimizeResult) -> Recipe | None:
         baseline_ms=taken[AS_IT_IS],
         ms=taken[ladder.chosen],
         rungs=[
-            recipe.Rung(
+            recipe.RecipeRung(
                 name=rung.treatment,
                 ms=taken[rung.name],
                 hz=1e3 / taken[rung.name],

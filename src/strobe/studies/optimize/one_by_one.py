@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.results.comparison import Comparison
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
@@ -43,7 +43,7 @@ class OneByOne:
             attempt(so_far, fitting, partial(self._judge, sharing=quick))
         return so_far.end_at_target()
 
-    def closing_budget(self, asked: Budget, seconds: float) -> Budget:
+    def closing_budget(self, asked: SamplingBudget, seconds: float) -> SamplingBudget:
         return replace(asked, seconds=seconds)
 
     def judge_closing(self, comparisons: Sequence[Comparison]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from strobe.measure.agreement import agree
 from strobe.measure.guard import Guard
-from strobe.measure.sampling import Budget, Progress
+from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.verdicts import paired_verdict
 from strobe.results.comparison import Agreement, Verdict
 from strobe.results.machine import Ceiling
@@ -59,7 +59,7 @@ class Runs:
         """
         treatments, began = list(self.base), ()
         for spec in catalogue.ordered(specs):
-            began = (*began, catalogue.told(spec))
+            began = (*began, catalogue.written(spec))
             if began not in self._made:
                 self._made[began] = catalogue.make(spec)
             treatments.append(self._made[began])
@@ -94,15 +94,15 @@ class Runs:
 
     def first_sight(self, variants: Sequence[Variant]) -> Measured:
         """Run the fewest rounds that show parts and outputs; the closing run judges what they take."""
-        return self._measure(variants, self._uncounted(Budget(iterations=limits.FIRST - 1, seconds=1.0)))
+        return self._measure(variants, self._uncounted(SamplingBudget(iterations=limits.FIRST - 1, seconds=1.0)))
 
     def sample(self, variants: Sequence[Variant], seconds: float) -> Measured:
         """Run ``variants`` in alternation for ``seconds``, or less where their ratio is known sooner."""
         return self._measure(
-            variants, self._uncounted(Budget(seconds=seconds, min_iterations=limits.ROUNDS, precision=0.01))
+            variants, self._uncounted(SamplingBudget(seconds=seconds, min_iterations=limits.ROUNDS, precision=0.01))
         )
 
-    def close(self, variants: Sequence[Variant], budget: Budget, ceiling: Ceiling | None) -> Measured:
+    def close(self, variants: Sequence[Variant], budget: SamplingBudget, ceiling: Ceiling | None) -> Measured:
         """Run ``variants`` in alternation, and count their FLOP and memory where that was asked for."""
         return self._measure(variants, replace(self.options, budget=budget), ceiling)
 
@@ -114,7 +114,7 @@ class Runs:
         count = min(len(outputs), len(self.reference), limits.GUARDED)
         return agree(self.reference[:count], outputs[:count])
 
-    def _uncounted(self, budget: Budget) -> Options:
+    def _uncounted(self, budget: SamplingBudget) -> Options:
         return replace(self.options, budget=budget, counted=False)
 
     def _measure(self, variants: Sequence[Variant], options: Options, ceiling: Ceiling | None = None) -> Measured:

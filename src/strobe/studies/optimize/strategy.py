@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from strobe.measure.sampling import Budget
+from strobe.measure.sampling import SamplingBudget
 from strobe.results.comparison import Comparison
 from strobe.studies.measuring import Measured
 from strobe.treatments.treatment import Variant
@@ -30,7 +30,7 @@ class Strategy(Protocol):
         """Try candidates until nothing is left, or the target or the time limit is reached. Return why it ended."""
         ...
 
-    def closing_budget(self, asked: Budget, seconds: float) -> Budget:
+    def closing_budget(self, asked: SamplingBudget, seconds: float) -> SamplingBudget:
         """Return the closing run's budget: what was ``asked`` for, within ``seconds``."""
         ...
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from strobe.errors import UserError
 from strobe.results.comparison import Agreement, Verdict
-from strobe.results.ladder import Outcome
+from strobe.results.ladder import TryOutcome
 from strobe.results.measurement import Measurement
 from strobe.studies.optimize.candidates import Candidate, largest, together
 from strobe.studies.optimize.climb import Climb
@@ -34,7 +34,7 @@ class Judged:
         measurement: of the trial; a kept one has it.
     """
 
-    outcome: Outcome
+    outcome: TryOutcome
     reason: str = ""
     detail: str = ""
     figures: str = ""
@@ -86,7 +86,7 @@ def attempt(climb: Climb, candidate: Candidate, judge: Callable[[Trial], Judged]
     return False
 
 
-def outcome_of(verdict: Verdict, broken: str) -> tuple[Outcome, str]:
+def outcome_of(verdict: Verdict, broken: str) -> tuple[TryOutcome, str]:
     """Return the outcome of a try with its reason: kept if it is faster and breaks no limit of the guard."""
     low, high = verdict.interval.low, verdict.interval.high
     if verdict.kind == "faster":

@@ -15,7 +15,7 @@ BATCHES_KEPT = 5000  # of the loader, with their sections
 
 def worker_facts(watch: loop.Watch) -> list[dict[str, Any]]:
     """Facts that the loader's workers handed over about themselves; see `timeline.workers.tell`."""
-    return watch.timeline.told if watch.timeline is not None else []
+    return watch.timeline.worker_facts if watch.timeline is not None else []
 
 
 def worker_names(watch: loop.Watch) -> dict[str, str]:

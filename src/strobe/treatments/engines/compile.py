@@ -18,7 +18,7 @@ from strobe.errors import UserError, nearest
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import peeled, within
-from strobe.treatments.graphs.host import aside
+from strobe.treatments.graphs.host_work import aside
 from strobe.treatments.parts import is_flow, parts_of
 from strobe.treatments.patch import Patches, identity
 from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Treatment, Undo

@@ -174,14 +174,14 @@ def require_identity(processor: Any) -> None:
     tracker, processor.tracker = getattr(processor, "tracker", None), None
     try:
         for time in (1.0, 0.7, 0.1):
-            told = {
+            given = {
                 "prev_chunk_left_over": previous,
                 "inference_delay": 2,
                 "time": time,
                 "original_denoise_step_partial": lambda x: torch.tanh(x @ slope),
                 "execution_horizon": 8,
             }
-            theirs, ours = processor.denoise_step(latent, **told), Guidance(processor)(latent, **told)
+            theirs, ours = processor.denoise_step(latent, **given), Guidance(processor)(latent, **given)
             if not torch.equal(theirs.detach(), ours):
                 raise UserError(
                     "this LeRobot computes RTC's guidance in another way than 0.6.1 does: its closed form is not exact"

@@ -15,7 +15,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.flow.places import Flow, deriving, flow_of, only, worth
+from strobe.treatments.flow.places import FlowModules, deriving, flow_of, offered, only
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
@@ -41,7 +41,7 @@ class MasksOnce(Treatment):
     effect: Effect = "exact"
     _built: _Built | None = field(default=None, init=False, repr=False)
     _tried: bool = field(default=False, init=False, repr=False)
-    _flow: Flow | None = field(default=None, init=False, repr=False)
+    _flow: FlowModules | None = field(default=None, init=False, repr=False)
     key = "masks"
     phases = FOR_INFERENCE
 
@@ -55,15 +55,15 @@ class MasksOnce(Treatment):
 
         def stepping(denoise_step: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Tensor:
-                told = flow.step_arguments(args, kwargs)
+                given = flow.step_arguments(args, kwargs)
                 if deriving():
                     self._built = None
-                    return denoise_step(**told)
+                    return denoise_step(**given)
                 if not self._tried and not torch.compiler.is_compiling():
                     self._built = None
-                    self._try(denoise_step(**told), self._step(flow, **told))
+                    self._try(denoise_step(**given), self._step(flow, **given))
                 with section(STEP):  # the anatomy's probe is on LeRobot's own
-                    return self._step(flow, **told)
+                    return self._step(flow, **given)
 
             return call
 
@@ -89,7 +89,14 @@ class MasksOnce(Treatment):
         return undo
 
     def _step(
-        self, flow: Flow, *, prefix_pad_masks: Tensor, past_key_values: Any, x_t: Tensor, timestep: Tensor, **state: Any
+        self,
+        flow: FlowModules,
+        *,
+        prefix_pad_masks: Tensor,
+        past_key_values: Any,
+        x_t: Tensor,
+        timestep: Tensor,
+        **state: Any,
     ) -> Tensor:
         model, config = flow.model, flow.model.config
         embedded, pads, order, *condition = model.embed_suffix(*state.values(), x_t, timestep)
@@ -109,7 +116,7 @@ class MasksOnce(Treatment):
         self._tried = True
 
 
-def _build(flow: Flow, prefix: Tensor, pads: Tensor, order: Tensor) -> _Built:
+def _build(flow: FlowModules, prefix: Tensor, pads: Tensor, order: Tensor) -> _Built:
     module = flow.module_of(flow.model)
     batch, suffix = pads.shape
     before = prefix[:, None, :].expand(batch, suffix, prefix.shape[1])
@@ -124,6 +131,6 @@ ENTRY = Entry(
     "exact",
     STRUCTURE,
     only("masks", "once", MasksOnce),
-    candidates=worth({"masks": "once"}),
+    candidates=offered({"masks": "once"}),
     parts=lambda _, __: (STEP,),
 )

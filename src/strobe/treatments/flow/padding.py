@@ -16,7 +16,7 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import deriving, flow_of, one_value, worth
+from strobe.treatments.flow.places import deriving, flow_of, offered, one_value
 from strobe.treatments.parts import PREFIX, VISION
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
@@ -100,6 +100,6 @@ ENTRY = Entry(
     STRUCTURE,
     _make,
     options=("multiple",),
-    candidates=worth({"padding": "trimmed"}),
+    candidates=offered({"padding": "trimmed"}),
     parts=lambda _, __: (PREFIX, VISION),
 )

@@ -26,7 +26,7 @@ from strobe.treatments.treatment import Spec, Treatment
 
 
 @dataclass(frozen=True)
-class Flow:
+class FlowModules:
     """A flow policy's modules: ``joint`` holds both transformers, whose layers are ``language`` and ``expert``'s."""
 
     sampling: families.Flow
@@ -47,7 +47,7 @@ class Flow:
         return sys.modules[type(model).__module__]
 
 
-def flow_of(subject: Subject) -> Flow:
+def flow_of(subject: Subject) -> FlowModules:
     """Return ``subject``'s modules. Raises UserError if its family's record says of no flow."""
     sampling = subject.family.flow if isinstance(subject, PolicySubject) else None
     if sampling is None:
@@ -55,10 +55,10 @@ def flow_of(subject: Subject) -> Flow:
     module: Any = subject.module
     joint, language, expert = map(module.get_submodule, (sampling.joint, sampling.language, sampling.expert))
     steps = steps_of(module.config)
-    return Flow(sampling, module, module.model, joint, language, expert, steps or 0)
+    return FlowModules(sampling, module, module.model, joint, language, expert, steps or 0)
 
 
-def worth(*specs: Spec) -> Callable[[Subject], list[Spec]]:
+def offered(*specs: Spec) -> Callable[[Subject], list[Spec]]:
     """``Entry.candidates`` of what every flow policy can have."""
     return lambda subject: list(specs) if is_flow(subject) else []
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import deriving, flow_of, only, worth
+from strobe.treatments.flow.places import deriving, flow_of, offered, only
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
@@ -160,6 +160,6 @@ ENTRY = Entry(
     "exact",
     STRUCTURE,
     only("prefix_cache", "static", StaticPrefixCache),
-    candidates=worth({"prefix_cache": "static"}),
+    candidates=offered({"prefix_cache": "static"}),
     parts=lambda _, __: (STEP,),
 )

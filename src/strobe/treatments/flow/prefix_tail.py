@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import Flow, deriving, flow_of, only, worth
+from strobe.treatments.flow.places import FlowModules, deriving, flow_of, offered, only
 from strobe.treatments.parts import PREFIX
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
@@ -41,7 +41,7 @@ class SkippedTail(Treatment):
         return patches.undo
 
 
-def _of_modules(flow: Flow, patches: Patches) -> None:
+def _of_modules(flow: FlowModules, patches: Patches) -> None:
     # At inference the layer runs as a module when the prefix fills the cache, and then only.
     last = flow.language.layers[-1]
     rotate = flow.module_of(flow.model).modeling_gemma.apply_rotary_pos_emb
@@ -56,8 +56,8 @@ def _of_modules(flow: Flow, patches: Patches) -> None:
             **kwargs: Any,
         ) -> Tensor:
             if deriving() or not use_cache or past_key_values is None or position_embeddings is None:
-                told = {"past_key_values": past_key_values, "position_embeddings": position_embeddings}
-                return forward(hidden, *args, use_cache=use_cache, **told, **kwargs)
+                given = {"past_key_values": past_key_values, "position_embeddings": position_embeddings}
+                return forward(hidden, *args, use_cache=use_cache, **given, **kwargs)
             attention = last.self_attn
             normed, _ = last.input_layernorm(hidden, cond=kwargs.get("adarms_cond"))
             shape = (*normed.shape[:-1], -1, attention.head_dim)
@@ -72,7 +72,7 @@ def _of_modules(flow: Flow, patches: Patches) -> None:
     patches.wrap(last, "forward", around)
 
 
-def _of_methods(flow: Flow, patches: Patches, skipping: list[bool]) -> None:
+def _of_methods(flow: FlowModules, patches: Patches, skipping: list[bool]) -> None:
     # The layers are no modules of their own here: attention is a method of the whole, and what follows is called apart.
     last = flow.joint.num_vlm_layers - 1
     layer = flow.language.layers[last]
@@ -124,6 +124,6 @@ ENTRY = Entry(
     "exact",
     STRUCTURE,
     only("prefix_tail", "skipped", SkippedTail),
-    candidates=worth({"prefix_tail": "skipped"}),
+    candidates=offered({"prefix_tail": "skipped"}),
     parts=lambda _, __: (PREFIX,),
 )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import Flow, deriving, flow_of, only, weights_seen, worth
+from strobe.treatments.flow.places import FlowModules, deriving, flow_of, offered, only, weights_seen
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
@@ -71,7 +71,7 @@ class PrecomputedTimesteps(Treatment):
             patches.put(norm.dense, "forward", self._modulating(norm.dense.forward, number))
         return patches.undo
 
-    def _embedding(self, flow: Flow, module: Any, patches: Patches) -> None:
+    def _embedding(self, flow: FlowModules, module: Any, patches: Patches) -> None:
         model, own = flow.model, module.create_sinusoidal_pos_embedding
         now = self._now  # the embedding of the step that is running, while its suffix is embedded
 
@@ -123,7 +123,7 @@ class PrecomputedTimesteps(Treatment):
 
 
 @torch.no_grad()
-def _table(flow: Flow, norms: list[Any], steps: int) -> _Table:
+def _table(flow: FlowModules, norms: list[Any], steps: int) -> _Table:
     """Each row by itself, as the policy computes it, so that the bits are the same."""
     model = flow.model
     device = model.action_in_proj.weight.device
@@ -147,7 +147,7 @@ def _table(flow: Flow, norms: list[Any], steps: int) -> _Table:
     )
 
 
-def _adaptive(flow: Flow) -> list[Any]:
+def _adaptive(flow: FlowModules) -> list[Any]:
     """The norms that the timestep modulates, of the action expert: pi0.5 has them."""
     found: list[Any] = [module for module in flow.expert.modules() if getattr(module, "cond_dim", None) is not None]
     return [norm for norm in found if isinstance(getattr(norm, "dense", None), nn.Linear)]
@@ -159,6 +159,6 @@ ENTRY = Entry(
     "exact",
     STRUCTURE,
     only("timesteps", "precomputed", PrecomputedTimesteps),
-    candidates=worth({"timesteps": "precomputed"}),
+    candidates=offered({"timesteps": "precomputed"}),
     parts=lambda _, __: (STEP,),
 )

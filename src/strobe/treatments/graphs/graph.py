@@ -3,7 +3,7 @@
 A denoising step of a flow policy is hundreds of small kernels, and on a fast device most of its time is Python and
 launches. A graph has the same kernels in the same order, reads its inputs from fixed places and writes its outputs to
 fixed places; so inputs are copied in and outputs copied out (`Regions`). What the host does in between (numbers sent
-to the device, noise) is in `host`.
+to the device, noise) is in `host_work`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from strobe.subjects.subject import Subject
 from strobe.timeline import section
 from strobe.timeline.sections import CAPTURED as UNSEEN
 from strobe.timeline.sections import note_unseen, recording
-from strobe.treatments.graphs.host import Changed, Host
+from strobe.treatments.graphs.host_work import Changed, Host
 from strobe.treatments.graphs.structure import Structure
 from strobe.treatments.patch import patched
 
