@@ -39,7 +39,7 @@ def load(path: Path | str) -> Recipe:
 
 
 def guard_of(recipe: Recipe) -> Guard:
-    """What the recipe demands of the actions; without a guard on them, about what it recorded, else `DEFAULT`.
+    """The recipe's demands on the actions; without a guard on them, about what it recorded, else `DEFAULT`.
 
     What was recorded was so on other observations, maybe on another machine: twice its distance from 1 is allowed.
     """

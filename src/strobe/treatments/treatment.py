@@ -65,7 +65,7 @@ class Treatment(ABC):
 
     @abstractmethod
     def facts(self) -> Facts:
-        """What to show beside the numbers. Nothing is decided by it."""
+        """Facts to show beside the numbers. Nothing is decided by them."""
 
     @abstractmethod
     def apply(self, subject: Subject) -> Undo:
