@@ -25,7 +25,6 @@ NAMES = measure.Names(
     compute=(loop.FORWARD, loop.BACKWARD, loop.CLIPPING, loop.OPTIMIZER, loop.SCHEDULER, "policy update"),
     interruptions=(loop.CHECKPOINT, loop.EVALUATION, loop.ROLLOUTS),
 )
-STEP, LOADING = "training step", "loading a batch"
 MEMORY_BOUND = 0.25  # share of the steps in the kernel, handing out memory
 
 
