@@ -239,7 +239,7 @@ def test_a_node_without_strobe_is_named(nodes: Nodes, light: Callable[..., Job],
     nodes.add("bare", env_vars={"PYTHONPATH": str(tmp_path)})
     try:
         with pytest.raises(UserError, match=r"^node bare cannot run cells: ModuleNotFoundError: .*strobe.*$"):
-            list(run_on_ray([light(f"cell{index}", sleep=600) for index in range(3)], Heard(), nodes.address))
+            list(run_on_ray([light(f"cell{index}", sleep=600) for index in range(9)], Heard(), nodes.address))
     finally:
         nodes.kill("bare")
 
