@@ -13,9 +13,9 @@ import pytest
 from support import any_loader, example_sweeps
 from support import example_runs as runs
 
-from strobe.report import html
-from strobe.report.document import Answer
+from strobe import kinds
 from strobe.results import store
+from strobe.results.answer import Answer
 from strobe.results.dataloader import Encoding, StartUp
 from strobe.studies.budget import budget
 from strobe.studies.diff import diff
@@ -57,7 +57,7 @@ ANSWERS: dict[str, tuple[Callable[[Path], Answer], int]] = {
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_plotly_knows_every_property_of_a_plot(kind: str, tmp_path: Path) -> None:
     make, least = ANSWERS[kind]
-    drawn = figures(html.render(make(tmp_path)))
+    drawn = figures(kinds.page(make(tmp_path)))
     assert len(drawn) >= least
     check(drawn)
 
