@@ -64,7 +64,7 @@ def test_plotly_knows_every_property_of_a_plot(kind: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("example", sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()))
 def test_and_of_the_runs_in_the_docs(example: str) -> None:
-    drawn = figures(html.render(store.load_answer(EXAMPLES / example)))
+    drawn = figures(kinds.page(store.load_answer(EXAMPLES / example)))
     assert drawn
     check(drawn)
 
