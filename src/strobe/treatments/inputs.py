@@ -135,7 +135,7 @@ class OtherImages(Treatment):
         return max(1, round(height * scale)), max(1, round(width * scale))
 
     def _scalings(self, subject: PolicySubject) -> Iterable[_Scaled]:
-        """Yield each of Diffusion's image encoders with what it needs for the other size; nothing for other policies."""
+        """Yield Diffusion's image encoders, each with what it needs for the other size; nothing for other policies."""
         encoders = [module for module in subject.module.modules() if hasattr(getattr(module, "pool", None), "pos_grid")]
         if not encoders:
             return
