@@ -122,7 +122,7 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
 
 
 def wanted_of(config: CompareConfig) -> Wanted:
-    """The variants that the flags ask for. Raises UserError for one that cannot be read."""
+    """Return what the flags ask for. Raises UserError for a variant that cannot be read."""
     from strobe.studies.variants import Wanted, parse_variant
 
     return Wanted(

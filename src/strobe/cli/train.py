@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
         raise UserError("lerobot-train's arguments come after --: strobe train -- --policy.type=act --dataset.root=…")
     from strobe.subjects.train_config import train_config
 
-    train_config(theirs)  # a wrong flag is told in a line, before anything is built
+    train_config(theirs)  # a wrong flag ends in an error of one line, before anything is built
     return watch(config, theirs, ["train", *argv])
 
 

@@ -24,11 +24,14 @@ from strobe.timeline.sections import recording
 
 @dataclass
 class Account:
-    """What one part did in the counted pass. Memory is above that at the start of a call, the highest of its calls."""
+    """FLOP and memory of one part in the counted pass.
+
+    Memory counts from what was in use when a call of the part began; of several calls the highest counts.
+    """
 
     flop: Counter[str] = field(default_factory=Counter)  # dtype → FLOP
     peak_bytes: int = 0
-    kept_bytes: int | None = None  # at the call's end: outputs, and what autograd keeps; negative where it freed more
+    kept_bytes: int | None = None  # at the call's end: outputs, and what autograd keeps; negative if it freed more
     calls: int = 0
 
     @property
@@ -53,7 +56,7 @@ class Meter(Protocol):
 
 
 class LiveTensors:
-    """The storages of the tensors that were made since the beginning."""
+    """Memory of the tensors made since the beginning, counted by their storages."""
 
     source: MemorySource = "live tensors"
 
@@ -66,7 +69,7 @@ class LiveTensors:
         return highest
 
     def know(self, tensor: torch.Tensor, *, made: bool) -> None:
-        """Count the tensor's storage from now until it is freed, or, unless it was ``made`` just now, never."""
+        """Count the tensor's storage until it is freed; never, if it was not ``made`` just now but existed before."""
         try:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage
@@ -85,7 +88,7 @@ class LiveTensors:
 
 
 class CudaAllocator:
-    """What CUDA's caching allocator has handed out on ``device``: also what operators use inside themselves.
+    """Memory that CUDA's caching allocator has handed out on ``device``, including what operators use internally.
 
     Its peak is reset whenever it is asked for (torch.cuda.reset_peak_memory_stats). Nothing is synchronised: the
     allocator hands out memory when work is launched.
@@ -108,7 +111,7 @@ class CudaAllocator:
 
 
 class Accounting(TorchDispatchMode):
-    """Counts while it is entered; sections open meanwhile get an account each, by their path.
+    """Counts FLOP and memory while it is entered. Each section that opens meanwhile gets an account, by its path.
 
     Args:
         meter: where memory is read; by default live tensors. Those that existed before, weights and inputs, are not

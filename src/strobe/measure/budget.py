@@ -11,7 +11,7 @@ from strobe.results.budget import Asynchrony, Latency, Line
 from strobe.results.data import Interval
 from strobe.results.ladder import Need, Try
 
-AROUND = ("preprocessing", "postprocessing", "decode")  # what treatments of the whole policy do not touch
+AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
 DENOISE = ("denoise step", "denoise", "denoising")
 
 
@@ -23,7 +23,8 @@ def denoise_of(latency: Latency) -> str | None:
 def line(part: str, points: Sequence[tuple[int, float]]) -> Line | None:
     """The line through (steps, milliseconds); None with one number of steps.
 
-    Its 95 % t-intervals hold what repeats and the shape leave unexplained; two numbers of steps leave nothing.
+    Its 95 % t-intervals cover the spread of repeats and the departure from a straight line. With only two numbers of
+    steps the line has no intervals.
     """
     import statsmodels.api as sm  # slow to import
 
@@ -60,7 +61,7 @@ def most_steps(total: Line | None, latencies: Sequence[Latency], target_ms: floa
 
 
 def needs(latency: Latency, target_ms: float) -> list[Need]:
-    """What each part would have to fall to alone, the largest first; none where the target is met."""
+    """Return how short (ms) each part alone would have to get, the largest part first; none where the target is met."""
     if latency.total_ms <= target_ms:
         return []
     named = sum(latency.parts.values())
@@ -80,24 +81,24 @@ def needs(latency: Latency, target_ms: float) -> list[Need]:
 
 
 def tried_on(tries: Sequence[Try], part: str) -> list[str]:
-    """What came of each treatment that was tried and applies to ``part``, in words; the last try of each counts."""
+    """Return the outcome of each treatment tried that applies to ``part``, in words; the last try of each counts."""
     whole = part not in AROUND
     last = {one.treatment: one for one in tries if part in one.parts or (whole and not one.parts)}
     return [f"{one.treatment}: {why(one)}" for one in last.values()]
 
 
 def why(one: Try) -> str:
-    """What came of a try, in words that stand alone."""
+    """Return the outcome of a try, in words that stand alone."""
     unrun = one.outcome in ("does not apply", "failed", "not tried")
     return f"{one.outcome}: {one.reason}" if unrun and one.reason else one.reason or one.outcome
 
 
 def asynchrony(latency: Latency, control_hz: float) -> Asynchrony:
-    """The robot acts on the previous chunk while the next is computed.
+    """Return the delay and the age of observations where the robot acts on one chunk while the next is computed.
 
     The delay is the latency in whole control ticks, as LeRobot's RTC counts it (Black, Galliker and Levine, "Real-Time
-    Execution of Action Chunking Flow Policies", 2025). A chunk has to last for as many ticks as the next one takes, so
-    that its last action executed rests on an observation that is twice the delay old, less one tick.
+    Execution of Action Chunking Flow Policies", 2025). A chunk has to last for as many ticks as the next one takes. So
+    the last action executed of it rests on an observation that is twice the delay old, less one tick.
     """
     tick_ms = 1e3 / control_hz
     delay = max(1, math.ceil(latency.total_ms / tick_ms - 1e-9))

@@ -1,4 +1,4 @@
-"""What this machine can do, measured in the same run as the policy: the ceilings of the roofline.
+"""Ceilings of the roofline: the speeds that this machine reaches, measured in the same run as the policy.
 
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 2009. The arithmetic ceiling
 is a large matrix product's, through the same library that the policy uses; the memory ceiling is a large copy's.
@@ -43,7 +43,7 @@ def _product(device: torch.device, dtype: torch.dtype) -> float | None:
 
 
 def _copy(device: torch.device) -> float | None:
-    # Far larger than any cache, so that it is memory that is measured.
+    # Far larger than any cache, so that memory is measured and no cache.
     try:
         source = torch.zeros((64 if device.type == "cpu" else 512) * 2**20, device=device)
         target = torch.empty_like(source)

@@ -1,4 +1,4 @@
-"""When nothing ran: busy and idle time of a device, or of torch's operators on the host, and what each gap was for."""
+"""Busy and idle time of a device, or of torch's operators on the host, and the cause of each gap."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """A span cut into busy time and gaps: ``busy`` and the gaps' lengths add up to ``span``."""
+    """A span divided into busy time and gaps: ``busy`` and the gaps' lengths add up to ``span``."""
 
     span: int
     busy: int
@@ -47,7 +47,7 @@ class Occupancy:
 
 
 def occupancy(stretches: Iterable[Stretch], begin: int, end: int) -> Occupancy:
-    """What happened from ``begin`` to ``end``; stretches may overlap, nest, touch and reach beyond that."""
+    """Return busy time and gaps from ``begin`` to ``end``; stretches may overlap, nest, touch and reach beyond that."""
     kinds: dict[Kind, list[tuple[int, int]]] = {"work": [], "queued": [], "wait": []}
     for start, stop, kind in stretches:
         kinds[kind].append((max(start, begin), min(stop, end)))
@@ -65,7 +65,7 @@ Merged = Sequence[tuple[int, int]]
 
 
 def _merged(stretches: Iterable[tuple[int, int]]) -> Merged:
-    """Their union, as stretches that neither overlap nor touch; empty ones vanish."""
+    """Return the union of ``stretches``, as stretches that neither overlap nor touch; empty ones vanish."""
     found: list[tuple[int, int]] = []
     for start, stop in sorted(stretches):
         if stop <= start:

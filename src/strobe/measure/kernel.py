@@ -1,4 +1,4 @@
-"""What the operating system's kernel does for this process: time in it, and pages of memory it had to hand out."""
+"""Time that this process spends in the operating system's kernel, and pages of memory that the kernel hands it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KernelUse(NamedTuple):
 
 
 def kernel_use() -> KernelUse:
-    """So far, for the whole process; zeros where the system does not say."""
+    """Return the use so far, of the whole process; zeros where the system does not say."""
     if resource is None:
         return KernelUse(0.0, 0)
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -31,7 +31,7 @@ def kernel_use() -> KernelUse:
 
 
 def median_use(uses: Sequence[KernelUse]) -> KernelUse | None:
-    """The middle of several iterations; None where there is nothing to say."""
+    """Return the medians over several iterations; None where none of them had a page fault."""
     if not any(use.faults for use in uses):
         return None
     return KernelUse(median(use.ms for use in uses), round(median(use.faults for use in uses)))

@@ -10,11 +10,11 @@ from typing import Any
 from strobe.measure.gaps import Cause, Occupancy, Stretch, occupancy
 from strobe.results.profiles import GapCause, Gaps, LongGap, OperatorProfile, OperatorTime
 
-MARK = "strobe: one iteration"  # the annotation around the iteration that is looked at
+MARK = "strobe: one iteration"  # the annotation around the iteration that is profiled
 SHOWN = 20  # operators and kernels in the result; the trace has all
 GAP_US = 10.0  # shorter gaps are what any launch costs
-LONG_MS = 1.0  # longer gaps are no launch's
-LONGEST = 5  # of those are named by what is around them
+LONG_MS = 1.0  # gaps longer than this are too long for the cost of a launch
+LONGEST = 5  # how many of the long gaps are listed, with the calls around each
 
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _RUNTIME = ("cuda_runtime", "cuda_driver")
@@ -35,7 +35,7 @@ _HOST_CAUSES: Mapping[Cause, str] = {
 
 
 def operator_profile(events: Sequence[Mapping[str, Any]], measurement: str) -> OperatorProfile:
-    """What ran inside the annotation `MARK`.
+    """Return operators, kernels and gaps inside the annotation `MARK`.
 
     Raises:
         ValueError: no such annotation among the events.
@@ -92,7 +92,7 @@ def _stretch(event: Mapping[str, Any]) -> Stretch:
 
 
 def _calls(operators: Iterable[Mapping[str, Any]]) -> Iterable[_Call]:
-    """Operators with the time that those inside them took; nesting is containment, thread by thread."""
+    """Yield operators with the time of those nested in them; nesting is containment in time, thread by thread."""
     threads: dict[Any, list[_Call]] = {}
     for event in operators:
         call = _Call(event["name"], *_stretch(event)[:2], shapes=_shapes(event.get("args", {})))
@@ -145,7 +145,7 @@ def _longest(calls: Iterable[_Call]) -> str:
 
 
 def _device_stretches(kernels: Iterable[Mapping[str, Any]], runtime: Iterable[Mapping[str, Any]]) -> Iterable[Stretch]:
-    """Work on the device; from the end of each launch to its kernel's start, the kernel queued; the host blocked."""
+    """Yield work on the device, kernels queued (from their launch's end to their start), and waits of the host."""
     launched: dict[Any, int] = {}
     for event in runtime:
         start, end, _ = _stretch(event)
@@ -161,7 +161,10 @@ def _device_stretches(kernels: Iterable[Mapping[str, Any]], runtime: Iterable[Ma
 
 
 def _gaps(seen: Occupancy, words: Mapping[Cause, str], calls: Iterable[_Call], exposed: float = 1.0) -> Gaps:
-    """``calls``: what is busy; of those that begin or end together the outermost names a gap."""
+    """Sum up the gaps in ``seen``, with each cause in ``words``.
+
+    The longest gaps are named by the calls that end and begin there, the outermost where several do.
+    """
     counted = [gap for gap in seen.gaps if gap.end - gap.start > GAP_US * 1e3]
     long = sorted((g for g in counted if g.end - g.start > LONG_MS * 1e6), key=lambda g: g.start - g.end)
     ordered_calls = sorted(calls, key=lambda call: call.end - call.start)

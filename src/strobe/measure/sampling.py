@@ -27,10 +27,10 @@ class SamplingBudget:
     """When to stop: whichever comes first of ``iterations``, ``precision`` and ``seconds``.
 
     ``iterations``: rounds to keep after warm-up; None to sample until the precision is reached.
-    ``seconds``: wall time, which a round is not started to overrun, except for the first three.
+    ``seconds``: wall time; except for the first three, no round is started that would overrun it.
     ``min_iterations``: rounds kept before the precision is looked at.
     ``precision``: relative half-width at which to stop (0.01 is 1 %): of the median's 95 % interval, or where several
-    things are compared, of every paired ratio to the first of them (load that slows all alike need not prolong it).
+    things are compared, of every paired ratio to the first (then load that slows all alike need not prolong it).
 
     Raises ValueError for a budget that makes no sense.
     """
@@ -63,7 +63,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Collected:
-    """What was sampled: under each name equally many samples, entry i of each from the same round."""
+    """The samples: under each name equally many, entry i of each from the same round."""
 
     samples: dict[str, Samples]
     rounds: int
@@ -152,7 +152,7 @@ class _Pace:
         return Progress(done=done, expected=expected, seconds=seconds, seconds_left=left)
 
     def _wanted(self, rounds: list[Round]) -> int | None:
-        """How many rounds the count or the precision asks for, as far as can be told; sets the reason when met."""
+        """Number of rounds that the count or the precision asks for, where known; sets the reason when it is met."""
         budget, done = self._budget, len(rounds)
         if budget.iterations is not None:
             if done <= budget.iterations:

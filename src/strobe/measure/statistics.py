@@ -1,4 +1,4 @@
-"""What a list of timings amounts to: its summary, its warm-up, and what to know about it."""
+"""Describe a list of timings: its summary, its warm-up, and notes about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strobe.measure.intervals import Array, checked, inflation, median_interval
 from strobe.results.data import Interval, Summary
 
 _LEVEL = 0.95
-# A note accuses the machine; at this level a quiet run is accused once in a thousand.
+# A note blames the machine; at this level a quiet run is blamed wrongly once in a thousand.
 _SURE = 0.001
 _FEWEST_TO_DESCRIBE = 20
 # Theil's slopes and the ranks grow with the square of the samples; above this many, neighbours are merged
@@ -45,10 +45,10 @@ def summarise(values: Sequence[float] | Array) -> Summary:
 def find_warmup(values: Sequence[float] | Array) -> int:
     """How many leading ``values`` are warm-up: slower than what follows; at most half of them.
 
-    The cut is where the mean of the rest is known best: MSER (White, "An effective truncation heuristic for
+    Warm-up ends where the mean of the rest is known best: MSER (White, "An effective truncation heuristic for
     bias reduction in simulation output", Simulation 69, 1997). Values are clipped at the outer fence of their
-    later half (Tukey 1977), so that a spike counts little, and the cut is kept only when what it removes lies
-    beyond that fence or is slower by Mann and Whitney's test at 1 %. Raises ValueError as `summarise` does.
+    later half (Tukey 1977), so that a spike counts little. There is no warm-up unless the values before that end
+    lie beyond the fence or are slower by Mann and Whitney's test at 1 %. Raises ValueError as `summarise` does.
     """
     array = checked(values)
     count, most = len(array), len(array) // 2

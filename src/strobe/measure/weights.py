@@ -41,7 +41,7 @@ class Weights:
     def of(self, path: Sequence[str]) -> int | None:
         """Bytes below the part's module; None for a method, a function, or what could be one of several modules.
 
-        Parts of one name (the attention of every block) are told apart by the modules that they are in.
+        Parts of one name (the attention of every block) are distinguished by the modules that they are in.
         """
         owner = self._owner(path)
         return None if owner is None else self._bytes[id(owner)]

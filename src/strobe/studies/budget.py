@@ -18,7 +18,7 @@ from strobe.results.measurement import Measurement
 from strobe.results.sweep import Cell, Sweep
 
 STEPS = ("policy.num_inference_steps", "policy.num_steps")
-WHOLES = ("policy",)  # parts that are told by what is in them
+WHOLES = ("policy",)  # parts that are replaced by the parts inside them
 TOTAL, FACT = "total", "denoising steps"
 # What can be tried on a part, by words of its name: treatments as `strobe compare --variant` takes them.
 TREATMENTS = {

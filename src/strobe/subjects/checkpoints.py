@@ -63,7 +63,7 @@ def _snapshot(name: str, revision: str | None, what: str) -> Path:
 
 
 def source(folder: Path) -> str:
-    """What the user would call the checkpoint: the Hub id for a snapshot in the cache, else the folder."""
+    """Return the user's name for the checkpoint: the Hub id for a snapshot in the cache, else the folder."""
     for part in folder.parts:
         if part.startswith("models--"):
             return part.removeprefix("models--").replace("--", "/")
@@ -72,7 +72,7 @@ def source(folder: Path) -> str:
 
 @contextlib.contextmanager
 def watched(kind: type[nn.Module], folder: Path) -> Iterator[None]:
-    """Watch a ``kind`` being loaded from ``folder``: UserError unless every weight was read from it."""
+    """Watch a ``kind`` being loaded from ``folder``. Raises UserError unless every weight was read from it."""
     plain = nn.Module.load_state_dict
     outcome: list[str] = ["its weights were never read"]
 
@@ -107,7 +107,7 @@ def _mismatch(folder: Path, kind: type, reason: str) -> str:
 
 
 def _really_missing(module: nn.Module, missing: list[str]) -> list[str]:
-    """Those of the missing names whose weight is not tied to one that was read."""
+    """Return those of the ``missing`` names whose weight is not tied to one that was read."""
     storages = {k: v.untyped_storage()._cdata for k, v in module.state_dict(keep_vars=True).items()}
     read = {storage for key, storage in storages.items() if key not in missing}
     return [key for key in missing if storages.get(key) not in read]

@@ -1,4 +1,4 @@
-"""What a video or image backbone is run on: clips of a video file, of a LeRobotDataset's camera, or made up."""
+"""Inputs of a video or image backbone: clips of a video file, of a LeRobotDataset's camera, or made up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strobe.errors import UserError
 from strobe.subjects.inputs import locate_dataset
 from strobe.subjects.quiet import quiet
 
-FRAME = (480, 640)  # of synthetic clips: a camera's
+FRAME = (480, 640)  # height and width of synthetic clips, as of a camera
 TINY_FRAME = (96, 128)
 
 
@@ -23,9 +23,9 @@ TINY_FRAME = (96, 128)
 class Clips:
     """Clips of equally many frames; the indices wrap around.
 
-    ``read(index)`` gives one, ``(frames, 3, height, width)`` uint8. Where that is ``decoding``, it is part of what a
-    robot would wait for, and of what is measured. Of each clip the frames ``chosen`` are taken, by default all;
-    ``pick(index, chosen)`` reads no others, where that is less work.
+    ``read(index)`` returns one, ``(frames, 3, height, width)`` uint8. ``decoding``: reading decodes a video, which a
+    robot would have to wait for, so that it is measured too. ``chosen``: positions of the frames taken from each clip;
+    None for all. ``pick(index, chosen)`` reads these alone, where that is less work.
     """
 
     description: str
@@ -117,7 +117,7 @@ def from_video(path: Path, frames: int) -> Clips:
     # on from the nearest key frame.
     failures: list[str] = []
     with quiet():
-        # Chosen once, as a LeRobotDataset does: asked for in every call, it tries every FFmpeg library anew.
+        # Chosen once, as a LeRobotDataset does: every such call tries all FFmpeg libraries anew.
         preferred = get_safe_default_video_backend()
     for backend in dict.fromkeys((preferred, "pyav")):
         pick = reader(backend)

@@ -1,4 +1,4 @@
-"""LeRobot's environments, started; what goes wrong with them is told in a line."""
+"""Start LeRobot's environments; whatever they raise becomes a UserError of one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MUJOCO = ("metaworld", "libero", "libero_plus", "aloha")  # types that render by
 
 
 def make(env: Any) -> dict[str, Any]:
-    """A gymnasium vector of one environment for each task of ``env``, by the task's name."""
+    """Return a gymnasium vector of one environment for each task of ``env``, by the task's name."""
     from lerobot.envs.factory import make_env
 
     if env.type in MUJOCO:
@@ -30,7 +30,7 @@ def make(env: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def errors_in_a_line(name: str, failure: str = "cannot be started") -> Iterator[None]:
-    """Whatever the environment of the type ``name`` raises, in a line that says ``failure``. Raises UserError."""
+    """Raises UserError, a line that says ``failure``, for whatever the environment of the type ``name`` raises."""
     try:
         with quiet():
             yield

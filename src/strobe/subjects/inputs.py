@@ -1,6 +1,6 @@
-"""What a policy is run on: observations as inference hands them over, and batches as training does.
+"""Inputs of a policy: observations as inference hands them over, and batches as training does.
 
-Both are raw: they are what goes into the policy's preprocessor.
+Both are raw: they go into the policy's preprocessor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Inputs:
     observations: list[dict[str, Any]]
     features: dict[str, PolicyFeature]
     stats: dict[str, dict[str, Any]]
-    meta: Any  # a LeRobotDatasetMetadata, or what stands for one: .features, .stats, .fps
+    meta: Any  # a LeRobotDatasetMetadata, or an object in its place: .features, .stats, .fps
     make_batch: Callable[[int], dict[str, Any]]
 
     def batch(self, size: int) -> dict[str, Any]:

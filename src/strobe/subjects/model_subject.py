@@ -33,8 +33,8 @@ class ModelSubject:
     """A loaded backbone and what it is fed.
 
     ``predictor``: also run the predictor of a backbone that has one (V-JEPA 2), over all tokens; features need the
-    encoder only. ``pooled`` is the mean of the latest call's features over their tokens, ``(clips, width)``: what calls
-    of unlike clips have in common.
+    encoder only. ``pooled`` is the mean of the latest call's features over their tokens, ``(clips, width)``: its shape
+    is the same for clips of any size.
     """
 
     model: Model
@@ -101,7 +101,7 @@ class ModelSubject:
         return self.family.hooks(self.module, training=False, depth=depth) + (self._steps if depth > 1 else [])
 
     def facts(self, phase: Phase, batch_size: int) -> Facts:
-        """What a call works on; the tokens are those that the model gave back per clip."""
+        """Return the sizes of what a call works on; ``tokens`` are those that the model returned per clip."""
         return {
             "batch size": batch_size,
             "frames per clip": self.model.frames,
@@ -132,7 +132,7 @@ class ModelSubject:
         return output[0] if features is None else features
 
     def _kept(self, features: Tensor, batch_size: int) -> Tensor:
-        if features.ndim == 4:  # a feature map's places are its tokens
+        if features.ndim == 4:  # the places of a feature map count as tokens
             features = features.flatten(2).transpose(1, 2)
         if features.ndim == 3:
             self._tokens = features.shape[0] * features.shape[1] // batch_size

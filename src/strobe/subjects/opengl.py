@@ -12,7 +12,7 @@ NO_OPENGL = "MuJoCo needs OpenGL to render: apt-get install libosmesa6 (Debian, 
 
 
 def choose_opengl() -> None:
-    """Without a screen MuJoCo must be told how to render before it is imported; the user's own choice stays.
+    """Set how MuJoCo renders without a screen, which it reads as it is imported; the user's own choice stays.
 
     Raises UserError if there is no OpenGL that renders without one.
     """

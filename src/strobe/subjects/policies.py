@@ -81,7 +81,7 @@ def known_types() -> list[str]:
 
 @functools.cache
 def _register_plugins() -> None:
-    """Once: it reads the metadata of every installed package."""
+    """Register LeRobot's plug-ins, once, because that reads the metadata of every installed package."""
     with quiet():
         register_third_party_plugins()
 
@@ -234,9 +234,9 @@ def _fit(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str], notes
 
 
 def check_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str] | None = None) -> list[str]:
-    """What of ``inputs`` is other than what the policy was made for, and still does, in words.
+    """Return, in words, how ``inputs`` differ from what the policy was made for, where it works all the same.
 
-    Raises UserError for what is not there or of the wrong shape.
+    Raises UserError for a feature that is missing or of the wrong shape.
     """
     notes: list[str] = []
     given = {(rename or {}).get(key, key): feature for key, feature in inputs.features.items()}
@@ -294,14 +294,14 @@ def _describe_dataset(config: PreTrainedConfig, meta: Any) -> None:
 
 
 def known(config: Any) -> dict[str, bool]:
-    """Facts of a type of policy that advice asks for: `SubjectInfo.compilable` and `mps_known`."""
+    """Return the facts of a type of policy that advice asks for: `SubjectInfo.compilable` and `mps_known`."""
     family = registered(config.type)
     mps_known = family is not None and family.mps_known
     return {"compilable": hasattr(config, "compile_model"), "mps_known": mps_known}
 
 
 def count(module: torch.nn.Module) -> dict[str, Any]:
-    """What `SubjectInfo` says of the weights."""
+    """Return the figures of the weights in `SubjectInfo`: their number, their bytes, and their number per dtype."""
     parameters = list(module.parameters())
     dtypes: Counter[str] = Counter()
     for parameter in parameters:
@@ -314,7 +314,7 @@ def count(module: torch.nn.Module) -> dict[str, Any]:
 
 
 def _grouped(notes: Sequence[str]) -> list[str]:
-    """'config X: why', 'tokenizer X: why' as 'config and tokenizer X: why'."""
+    """Join notes that differ in the first word: 'config X: why', 'tokenizer X: why' → 'config and tokenizer X: why'."""
     found: dict[str, list[str]] = {}
     for note in notes:
         what, _, rest = note.partition(" ")

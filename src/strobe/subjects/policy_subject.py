@@ -97,11 +97,11 @@ class PolicySubject:
             return self.policy.predict_action_chunk(self.loaded.preprocessor(self.observation(index)))
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
-        """What one iteration of ``phase`` is, as a function of the iteration's index.
+        """Return one iteration of ``phase``, as a function of its index.
 
         A training phase runs the policy in training mode on one raw batch of ``batch_size`` samples, as
         ``lerobot-train`` does: preprocessing, forward; for a step also backward, clipping, optimizer. `training` says
-        how, and is what treatments change. The learning rate is 0, so that every step is the same step: the
+        how, and treatments change it. The learning rate is 0, so that every step is the same step: the
         arithmetic is all there, and the weights stay as they are.
 
         Raises:
@@ -130,7 +130,7 @@ class PolicySubject:
         return loss
 
     def facts(self, phase: Phase, batch_size: int) -> Facts:
-        """What the policy's config says about the work of one call."""
+        """Return the facts about the work of one call, most of them from the policy's config."""
         config: Any = self.policy.config
         facts: Facts = {
             "batch size": 1 if phase == "inference" else batch_size,

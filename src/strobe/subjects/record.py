@@ -42,9 +42,9 @@ def write(
 ) -> Path:
     """Write ``episodes`` of ``frames`` each into a new dataset at ``root``; return its folder.
 
-    ``start`` is called once the folder and the numbers are known to be good. ``progress`` is told (frames done, frames
-    in all). Whatever ends the recording early, the episodes finished by then are there and readable, and without one
-    nothing is. Raises UserError if ``root`` holds something already.
+    ``start`` is called once the folder and the numbers are known to be good. ``progress`` is called with (frames
+    done, frames in all). Whatever ends the recording early, the episodes finished by then are kept and readable. If
+    none was finished, nothing is kept. Raises UserError if ``root`` holds something already.
     """
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 

@@ -20,9 +20,9 @@ from strobe.subjects.record import Frame, Scripted, write
 TASK = "reach-v3"
 CAMERAS = ("corner2", "topview")
 _AXES = ["x", "y", "z", "gripper"]
-_NOISE = (
-    0.03  # of the expert's velocities, which are clipped to [-1, 1]; more would be most of what there is to predict
-)
+# Standard deviation of the noise on the expert's velocities, which are clipped to [-1, 1]. With more, most of what
+# there is to predict would be noise.
+_NOISE = 0.03
 
 
 def record_metaworld(
@@ -43,7 +43,8 @@ def record_metaworld(
     A frame has ``observation.images.<camera>`` (``image`` pixels high, ``width`` or as many wide, video) of each
     camera, ``observation.state`` (the hand's x, y, z in metres and how far the gripper is open) and ``action`` (the
     hand's velocity and the gripper's effort, each in [-1, 1]), all as LeRobot's own environment has them. The expert's
-    velocities get some noise; what was executed is what is recorded. ``progress`` is told (frames done, frames in all).
+    velocities get some noise; what was executed is what is recorded. ``progress`` is called with (frames done, frames
+    in all).
 
     Raises UserError if ``root`` holds something already, MetaWorld is not installed, it cannot render here, or there is
     no such task or camera.
@@ -68,7 +69,7 @@ class MetaWorld:
         return self.env.reset(seed=seed)[0]
 
     def images(self) -> dict[str, np.ndarray]:
-        """What each camera sees, under its feature's name: (height, width, 3) uint8."""
+        """Return the image of each camera, under its feature's name: (height, width, 3) uint8."""
         seen = {}
         for camera in self.cameras:
             self.renderer.update_scene(self.env.data, camera=camera)
@@ -134,7 +135,7 @@ def _start(task: str, cameras: Sequence[str], size: tuple[int, int], seed: int) 
 
 
 def _act(expert: Any, observation: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """What the expert does, (4,) float32, with noise on the hand's velocity so that it is seen to correct itself."""
+    """Return the expert's action, (4,) float32. Noise on the hand's velocity makes it correct itself, visibly."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that velocities beyond 1 will be clipped, which happens right here
         action = np.asarray(expert.get_action(observation), dtype=np.float32)

@@ -31,7 +31,8 @@ def record_pusht(
 
     A frame has ``observation.image`` (``image`` × ``image``, video), ``observation.state`` and ``action``,
     both the pusher's (x, y) on a table of 512 × 512. The pusher is scripted: it goes behind the block and
-    pushes it towards the target, with some noise. ``progress`` is told (frames done, frames in all).
+    pushes it towards the target, with some noise. ``progress`` is called with (frames done, frames in
+    all).
 
     Raises UserError if ``root`` holds something already, or gym-pusht is not installed.
     """

@@ -22,22 +22,22 @@ class Subject(Protocol):
 
     @property
     def module(self) -> torch.nn.Module:
-        """What holds the weights."""
+        """The module that holds the weights."""
         ...
 
     @property
     def info(self) -> SubjectInfo:
-        """What it is, for the result."""
+        """Facts about the subject, for the result."""
         ...
 
     @property
     def family(self) -> Family:
-        """The record of its family, or one that cuts it along its modules."""
+        """The record of its family, or one that divides it along its modules."""
         ...
 
     @property
     def notes(self) -> list[str]:
-        """What to know about how it was built."""
+        """Notes on how it was built."""
         ...
 
     @property
@@ -45,7 +45,7 @@ class Subject(Protocol):
 
     @property
     def compiled(self) -> Sequence[tuple[str, str]]:
-        """What ``--compile`` compiles, as (path of the object under ``module``, method)."""
+        """Methods that ``--compile`` compiles, as (path of the object under ``module``, method)."""
         ...
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
@@ -60,5 +60,5 @@ class Subject(Protocol):
         ...
 
     def facts(self, phase: Phase, batch_size: int) -> Facts:
-        """What belongs beside the numbers: batch size, chunk size, steps, frames."""
+        """Facts to show beside the numbers: batch size, chunk size, steps, frames."""
         ...

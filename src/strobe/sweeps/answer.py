@@ -1,4 +1,4 @@
-"""What a sweep found, from its cells' run folders: the table, what grows how, the best cells, findings."""
+"""The result of a sweep, from its cells' run folders: the table, how figures grow, the best cells, findings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def answer(
     wishes: Sequence[Wish] = (),
     unkept: Mapping[tuple[str, int], Outcome] | None = None,
 ) -> Sweep:
-    """Everything that the cells under ``root`` say so far; those that have not run are rows as well.
+    """Return all that the cells under ``root`` show so far; those that have not run are rows as well.
 
     Args:
         unkept: outcomes of runs that left no folder, by cell key and repeat.
@@ -51,7 +51,7 @@ def answer(
 
 
 def _best(wish: Wish, rows: Sequence[Cell], machines: Sequence[Machine], found: Found) -> list[Best]:
-    """The best cell; of each machine its own where they are unlike, since times of two cannot be judged."""
+    """Return the best cell. Unlike machines get one each, since times of two of them cannot be compared."""
     samples: dict[tuple[str, str], list[float]] = {}
     for (key, _), (_, result) in sorted(found.items()):
         for measurement in result.measurements if result is not None else ():

@@ -36,7 +36,7 @@ TESTS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True)
 class Wish:
-    """What to look for, parsed."""
+    """A parsed wish: the metric to look for, and the conditions on cells."""
 
     asked: str
     metric: str
@@ -103,7 +103,7 @@ def best(
         if other is not cell and _ties(wish.metric, (cell, row), (other, other_row), samples)
     ]
     shown = f"{value:.4g} {unit}".strip()
-    # What the conditions fix needs no saying again.
+    # Settings that the conditions fix are not repeated.
     fixed = {name for name, test, _ in wish.conditions if test in ("=", "==")}
     several = len({row.measurement for _, _, row in fits}) > 1
     which = _open(cell.settings, fixed) + (f" ({row.measurement})" if several else "")
@@ -127,7 +127,7 @@ def _ties(
     other: tuple[Cell, Row],
     samples: Mapping[tuple[str, str], Sequence[float]],
 ) -> bool:
-    """Whether ``other`` is not shown to be worse in time; figures of memory have no noise to hide in."""
+    """Whether ``other`` is not shown to be worse in time; figures of memory have no noise, so any difference counts."""
     if metric not in ("time_ms", "p95_ms", "throughput", "ms_per_sample"):
         return METRICS[metric][3](one[1]) == METRICS[metric][3](other[1])
     per_sample = metric in ("throughput", "ms_per_sample")
@@ -159,7 +159,7 @@ def _where(wish: Wish) -> str:
 
 
 def _open(settings: Mapping[str, str], fixed: set[str]) -> str:
-    """The settings that the conditions left open."""
+    """Return the settings that the conditions left open."""
     return label({name: value for name, value in settings.items() if name not in fixed} or settings)
 
 

@@ -28,7 +28,7 @@ from strobe.sweeps.execute import LOG, OUTCOME, Job, Limits, Outcome, execute, w
 from strobe.sweeps.local import Watch
 
 ALONE_S = 600.0  # how long a sweep waits for a node when none is left
-LOST_AT_MOST = 3  # a cell that has taken this many nodes with it is taken for their killer
+LOST_AT_MOST = 3  # a cell under which this many nodes were lost is not run again
 _STARTS_AT_MOST = 3  # how often Ray may fail to start our process on a node that lives
 _LOOK_EVERY_S = 2.0
 _REACH_S = 5.0
@@ -54,7 +54,7 @@ def run_on_ray(jobs: Sequence[Job], watch: Watch, address: str | None) -> Iterat
 
 
 def load_ray() -> Any:
-    """The package, told before it is imported to say nothing: the terminal is the sweep's.
+    """Import Ray, set up before that to print nothing, because the terminal is the sweep's. Return the package.
 
     Raises:
         UserError: it is not installed.
@@ -98,7 +98,7 @@ class _Runner:
             os.environ["OMP_NUM_THREADS"] = threads
 
     def run(self, job: Job, node: str) -> tuple[Outcome, dict[str, bytes]]:
-        """What became of ``job``, and the files that it left."""
+        """Run ``job``. Return its outcome, and the files that it left: name → content."""
         free = int(_MEMORY_SHARE * available_bytes())
         limits = Limits(job.limits.seconds, min(job.limits.memory_bytes, free))
         with tempfile.TemporaryDirectory(prefix="strobe-cell-", ignore_cleanup_errors=True) as folder:
@@ -138,7 +138,7 @@ class _Fleet:
             )
 
     def free(self) -> list[_Worker]:
-        """Those that wait for a job."""
+        """Return the workers that wait for a job."""
         return [worker for worker in self._workers.values() if worker.ready and worker.job is None]
 
     def hand(self, worker: _Worker, job: Job) -> None:
@@ -224,7 +224,7 @@ class _LostError(Exception):
 
 
 def _answered(ray: Any, calls: list[Any]) -> Any:
-    """A call that has an answer; None if there is none after a while."""
+    """Return a call that has an answer; None if there is none after a while."""
     if not calls:
         time.sleep(_LOOK_EVERY_S)
         return None
@@ -233,10 +233,11 @@ def _answered(ray: Any, calls: list[Any]) -> Any:
 
 
 def _answer(ray: Any, call: Any, node: str) -> Any:
-    """What an actor's call gave.
+    """Return the result of an actor's call.
 
     Raises:
         UserError: our code failed on the node, where it would fail again.
+        _LostError: the actor, or its answer, was lost.
     """
     from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError, RuntimeEnvSetupError
 
@@ -247,7 +248,7 @@ def _answer(ray: Any, call: Any, node: str) -> Any:
     except RayError as error:
         if isinstance(error, RayActorError) and error.actor_init_failed:
             raise _unfit(node, error) from None
-        # Ray goes on with advice and numbers of its own.
+        # Ray's message goes on with advice and numbers: its first sentence is enough.
         why = "out of reach" if isinstance(error, ActorUnavailableError) else _line(error).split(". ")[0].rstrip(".")
         raise _LostError(why) from None
 
@@ -257,7 +258,7 @@ def _unfit(node: str, error: Exception) -> UserError:
 
 
 def _line(error: Exception) -> str:
-    """What an error of Ray's says in the end: tracebacks and identifiers come first."""
+    """Return the last line of an error of Ray's, at most 300 characters: tracebacks and identifiers come first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:300]
 
@@ -265,7 +266,7 @@ def _line(error: Exception) -> str:
 def _bring_home(folder: Path, outcome: Outcome, files: dict[str, bytes]) -> Outcome:
     """Write a cell's files; the outcome last, since a folder that has one is finished.
 
-    Returns the outcome. Where the files could not be kept, there or here, it says so and there is no folder.
+    Returns the outcome. Where the files could not be kept, on the node or here, it says so and there is no folder.
     """
     shutil.rmtree(folder, ignore_errors=True)
     if OUTCOME not in files:
@@ -294,7 +295,7 @@ def _given_up(job: Job, losses: list[str], worker: _Worker) -> Outcome:
 
 
 def _devices(node: dict[str, Any]) -> list[dict[str, float]]:
-    """What an actor takes, for each device of a node; nothing on a head that only manages."""
+    """Return the resources that an actor asks for, per device of a node; none on a head node that runs nothing."""
     gpus, cpus = int(node["Resources"].get("GPU", 0)), node["Resources"].get("CPU", 0)
     if gpus:
         return [{"num_gpus": 1, "num_cpus": 0}] * gpus
@@ -302,13 +303,13 @@ def _devices(node: dict[str, Any]) -> list[dict[str, float]]:
 
 
 def _name(node: dict[str, Any]) -> str:
-    """The name that the node was started with; without one Ray puts its address there, and the host says more."""
+    """Return the name that the node was started with, else its host's: Ray's own default is the bare address."""
     name = node.get("NodeName")
     return name if name and name != node["NodeManagerAddress"] else node["NodeManagerHostname"]
 
 
 def _connected(address: str | None) -> tuple[Any, bool]:
-    """Ray, connected, and whether it was us who connected it."""
+    """Return Ray, connected, and whether this call connected it."""
     ray = load_ray()
     if ray.is_initialized():
         return ray, False
@@ -344,7 +345,7 @@ def _cluster_here() -> bool:
 
 
 def _require_listener(address: str) -> None:
-    """Tell a wrong address from a slow cluster: Ray itself tries for a minute."""
+    """Raises UserError where nothing answers at ``address``, at once: Ray itself would try for a minute."""
     if "://" in address:
         raise UserError(f"--ray.address={address}: write HOST:PORT, and start the sweep on a node of the cluster")
     host, _, port = address.rpartition(":")

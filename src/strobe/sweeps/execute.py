@@ -37,7 +37,7 @@ _LOOK_EVERY_S = 0.25
 
 @dataclass(frozen=True)
 class Limits:
-    """What a cell may take: seconds, and bytes of resident memory over all of its processes."""
+    """Limits of a cell: seconds, and bytes of resident memory over all of its processes."""
 
     seconds: float
     memory_bytes: int
@@ -77,16 +77,16 @@ def outcome_of(folder: Path) -> Outcome | None:
 
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:
-    """Write it whole or not at all."""
+    """Write ``outcome`` whole or not at all."""
     store.replace(folder / OUTCOME, outcome.model_dump_json().encode())
 
 
 def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = "") -> Outcome:
-    """Run ``job`` to its end. ``look`` is told, a few times a second, the last thing that the cell said.
+    """Run ``job`` to its end. ``look`` is called a few times a second with the last line of the cell's log.
 
-    An exception from ``look``, or Ctrl-C, ends the cell; one that had no outcome yet leaves no trace. Nor does one
-    whose files cannot be written, as on a full disk: the outcome that is returned says so, and the folder is gone, so
-    that the same sweep runs it again.
+    An exception from ``look``, or Ctrl-C, ends the cell. If it had no outcome yet, its folder is removed. The same
+    happens where its files cannot be written, as on a full disk: the outcome returned says so, and the same sweep runs
+    the cell again.
     """
     started, clock = datetime.now(UTC), time.monotonic()
 
@@ -142,7 +142,7 @@ def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = 
 
 
 def last_line(log: Path, of: int = 2000) -> str:
-    """The last line in a log that says something."""
+    """Return the last line of a log that is not blank, '' where there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - of))

@@ -1,4 +1,4 @@
-"""The grid: which settings vary, over which values, and the cells that makes."""
+"""The grid: which settings vary, over which values, and the cells that this makes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNITS = {
 }
 NAMING = (".path=", ".root=", ".video=")  # flags whose value is a folder or a file
 RECIPE = re.compile(r"(?:^--|^--variant=.*[:,]\s*)recipe\s*=([^,]+)")  # of all variants, or of one
-# A sweep's numbers are comparable with those of another day only if these are the same.
+# A sweep's numbers can be compared with those of another day only if these packages' versions are the same.
 PACKAGES = ("strobe", "lerobot", "torch", "transformers")
 
 
@@ -126,7 +126,7 @@ def cells(
 
 
 def subject_of(made: Sequence[Cell]) -> str:
-    """What the cells run, for names and titles."""
+    """Return the policy or model that the cells run, for names and titles; 'policies' or 'models' where it varies."""
     named = dict(flag.removeprefix("--").split("=", 1) for flag in made[0].argv if "=" in flag)
     for family, several in (("policy", "policies"), ("model", "models")):
         if {f"{family}.path", f"{family}.type"} & set(made[0].settings):
@@ -178,7 +178,7 @@ def in_blocks(made: Sequence[Cell], repeats: int, seed: int = 0) -> list[tuple[C
 
 
 def _key(study: str, argv: Sequence[str]) -> str:
-    """What a cell is: the study, its flags in any order, the folders these name as they are now, and the versions."""
+    """Return a hash of a cell: study, flags in any order, the folders that these name as they are now, and versions."""
     stamps: dict[str, Any] = {
         flag: _stamp(Path(flag.partition("=")[2])) for flag in argv if any(name in flag for name in NAMING)
     }
@@ -197,7 +197,7 @@ def _versions() -> dict[str, str]:
 
 
 def _stamp(folder: Path) -> list[float] | None:
-    """A folder's or file's total size and newest change: a checkpoint trained on is another checkpoint."""
+    """Return a folder's or file's total size and newest change: a checkpoint trained further is another one."""
     if not folder.exists():
         return None
     states = [file.stat() for file in (folder, *folder.rglob("*")) if file.is_file()]
@@ -205,7 +205,7 @@ def _stamp(folder: Path) -> list[float] | None:
 
 
 def _content(file: Path) -> str | None:
-    """A small file by what is in it: a recipe that is written again is the same, one that was edited is another."""
+    """Return a hash of a small file's content: a recipe written again is the same, an edited one is another."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:

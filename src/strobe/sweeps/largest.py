@@ -28,7 +28,7 @@ class Search:
     failed: set[int] = field(default_factory=set)
 
     def tried(self, size: int, fits: bool, memory: int | None = None) -> None:
-        """What became of ``size``."""
+        """Record whether ``size`` fitted, and the bytes at its peak where they are known."""
         if fits:
             self.fitted[size] = memory
         else:
@@ -78,9 +78,10 @@ class Search:
 
 
 def knee(sizes: Sequence[tuple[int, bool]]) -> int | None:
-    """The smallest size from which up to the best all are as fast: of (size, whether it is not shown to be slower).
+    """Return the smallest size from which on larger batches bring nothing: all of them are as fast as the best.
 
-    What is slower beyond the best (memory that swaps, a worse kernel) does not count. None without a size.
+    ``sizes``: (size, whether it is not shown to be slower than the best). Slower sizes at the upper end (memory that
+    swaps, a worse kernel) do not count. None where no size is left.
     """
     ranked = sorted(sizes, reverse=True)
     while ranked and not ranked[0][1]:

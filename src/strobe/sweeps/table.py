@@ -17,19 +17,19 @@ from strobe.results.measurement import Measurement
 from strobe.sweeps.execute import Outcome, outcome_of
 from strobe.sweeps.grid import Cell
 
-# Rules on one run whose answer the sweep's table and its own rules give for all of them.
+# Rules on single runs that a sweep leaves out: its table and its own rules give the answer for all runs together.
 SAID_BETTER = ("biggest-part", "backbone-dominates", "backbone-small", "backbone-undecided", "transformer-dominates")
 
 Found = dict[tuple[str, int], tuple[Outcome, Result | None]]  # by the cell's key and the repeat
 
 
 def folder_of(root: Path, cell: Cell, repeat: int) -> Path:
-    """Where an execution of ``cell`` is kept, under the sweep's folder."""
+    """Return the folder of an execution of ``cell``, under the sweep's folder."""
     return root / "cells" / f"{cell.key}-{repeat}"
 
 
 def collect(root: Path, cells: Sequence[Cell], repeats: int) -> Found:
-    """What has ended so far. A result that cannot be read counts as not run."""
+    """Read the executions that have ended so far. One whose result cannot be read counts as not run."""
     found: Found = {}
     for cell in cells:
         for repeat in range(1, repeats + 1):
@@ -48,7 +48,7 @@ def collect(root: Path, cells: Sequence[Cell], repeats: int) -> Found:
 
 
 def ended(root: Path, cell: Cell, repeat: int) -> Outcome | None:
-    """What became of an execution, if it need not be run again."""
+    """Return the outcome of an execution; None if it has to be run (again)."""
     folder = folder_of(root, cell, repeat)
     outcome = outcome_of(folder)
     if outcome is not None and outcome.status == "done" and not (folder / store.RESULT).is_file():
@@ -59,7 +59,7 @@ def ended(root: Path, cell: Cell, repeat: int) -> Outcome | None:
 def tabulate(
     cells: Sequence[Cell], repeats: int, found: Found, invalid: Mapping[str, str]
 ) -> tuple[list[schema.Cell], list[Machine]]:
-    """One row per cell and measurement, whatever became of the cell; and the machines, unlike ones apart.
+    """Return one row per cell and measurement, also for cells that failed; and the machines, unlike ones apart.
 
     Args:
         invalid: cell key → why its configuration was refused before anything ran.
@@ -122,7 +122,7 @@ def unlike(one: Machine, other: Machine) -> list[str]:
 
 
 def common_findings(found: Found) -> list[Finding]:
-    """The cells' own warnings, each once, with the number of cells that it fired in."""
+    """Return the warnings of single runs, each once, with the number of runs in which it fired."""
     results = [result for _, result in found.values() if result is not None]
     by_rule: dict[str, list[Finding]] = {}
     for result in results:

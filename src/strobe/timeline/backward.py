@@ -1,7 +1,7 @@
 """The backward pass, part by part: the time between the gradient's arrival at a part's outputs and at its inputs.
 
-Autograd goes back through the parts in the reverse of the order in which they ran. A hook on a tensor is told when the
-tensor's gradient is there; it adds nothing to the graph, and no bit of any gradient changes.
+Autograd goes back through the parts in the reverse of the order in which they ran. A hook on a tensor is called when
+the tensor's gradient is there; it adds nothing to the graph, and no bit of any gradient changes.
 """
 
 from __future__ import annotations

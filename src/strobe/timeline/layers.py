@@ -1,7 +1,7 @@
-"""Layers: what stands around a callable (a probe, a cast), written down, so that it can be put around another one.
+"""Layers: a record of what stands around a callable (a probe, a cast), so that it can be put around another one.
 
-A treatment that computes in another way what a callable computes has to run inside the same probes and casts. What is
-a plain closure to the caller therefore remembers what made it and what it is around.
+A treatment that computes the result of a callable in another way has to run inside the same probes and casts. So a
+wrapper, a plain function to its caller, remembers the function that made it and the callable that it wraps.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def layered(around: Callable[[Call], Call], inner: Call, *, probe: bool = False)
 
 
 def peeled(call: Call) -> tuple[Call, list[Layer]]:
-    """What is at the bottom of ``call``, and the layers around it, the outermost first.
+    """Return the innermost callable of ``call``, and the layers around it, the outermost first.
 
-    Something that is no layer hides what is below it: then it is the bottom.
+    A wrapper that is no layer hides what it wraps: then it is itself the innermost.
     """
     layers: list[Layer] = []
     while True:

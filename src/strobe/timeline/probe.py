@@ -41,8 +41,8 @@ class Probe:
         attribute: the callable on that object.
         when: called with the call's own arguments (without ``self``); the section is opened only if it returns true.
         argument: name of a parameter that is itself a callable: the section is then around each call of that one.
-        optional: nothing happens where the path does not exist, which otherwise is an error; and nobody is told when
-            it never fires.
+        optional: nothing happens where the path does not exist, which otherwise is an error; and there is no note
+            when it never fires.
         level: 1 for the parts shown by default, 2 for their blocks, 3 for the inside of blocks.
     """
 

@@ -28,10 +28,10 @@ CAPTURED = "captured in a CUDA graph, which replays without running this code ag
 
 
 class _Off:
-    """What a switched-off section is.
+    """The section that is opened while sections are off.
 
-    Its methods are C functions that take anything and return a false value: half the price of two Python calls that
-    do nothing.
+    Its methods are C functions that take anything and return a false value: half the cost of two Python functions
+    that do nothing.
     """
 
     __slots__ = ()
@@ -90,7 +90,7 @@ def _note_compiled(name: str) -> bool:
     return True
 
 
-# What torch.compile traces in place of `section`. A test inside `section` would do the same at a third of its price.
+# What torch.compile traces in place of `section`. A test inside `section` would do the same for a third of its cost.
 @substitute_in_graph(section)
 def _traced_section(name: str) -> AbstractContextManager[Any]:
     _note_compiled(name)

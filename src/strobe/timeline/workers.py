@@ -32,7 +32,7 @@ Foreign = tuple[str, str, int, int, int]  # thread, name, start_ns, end_ns, cpu_
 
 @dataclass
 class Gathered:
-    """What workers brought home."""
+    """Sections and facts gathered from workers, and the workers of which the end is missing."""
 
     sections: list[Foreign] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)  # worker of which the end is missing → why
@@ -43,14 +43,14 @@ _file: Path | None = None  # of this process, if it is a worker
 
 
 def tell(**facts: Any) -> None:
-    """In a worker: hand ``facts`` (JSON data) to the process that records, at once. Without effect elsewhere."""
+    """Hand ``facts`` (JSON data) from a worker to the process that records, at once. Without effect elsewhere."""
     if _file is not None:
         with contextlib.suppress(OSError), _file.open("a") as out:
             out.write(json.dumps({"worker": os.getpid(), **facts}) + "\n")
 
 
 def opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
-    """Opens sections that take the process's CPU time too, as their fifth field (nanoseconds, over all threads)."""
+    """Return an opener of sections whose fifth field is the process's CPU time (nanoseconds, over all threads)."""
     append, now, ident, cpu = records.append, time.perf_counter_ns, threading.get_ident, time.process_time_ns
 
     class WorkerSection:
@@ -78,7 +78,7 @@ class Spool:
         self._open = True
         self._outer_folder = os.environ.get(_ENVIRONMENT)
         os.environ[_ENVIRONMENT] = str(self.folder)
-        # Not os.register_at_fork: multiprocessing throws away what a fork inherits of exit functions after that.
+        # Not os.register_at_fork: after that multiprocessing drops the exit functions that a fork inherits.
         multiprocessing.util.register_after_fork(self, Spool._adopt)
 
     def _adopt(self) -> None:
@@ -93,7 +93,7 @@ class Spool:
         (self.folder / _CLOSED).touch()
 
     def gather(self) -> Gathered:
-        """What the workers recorded. Removes the folder."""
+        """Return what the workers recorded, and remove the folder."""
         self._open = False
         if self._outer_folder is None:
             os.environ.pop(_ENVIRONMENT, None)
@@ -120,7 +120,7 @@ class Spool:
 
 
 def spawned() -> list[tuple[Any, ...]] | None:
-    """In a worker spawned while its parent records: the list to record on, which is written out. Else None."""
+    """Return the list to record on, which is written out, in a worker spawned while its parent records. Else None."""
     folder = os.environ.get(_ENVIRONMENT)
     # A worker's dataset is unpickled, and so this module imported, before multiprocessing names its parent.
     inside = multiprocessing.parent_process() is not None or hasattr(multiprocessing.current_process(), "_inheriting")

@@ -1,6 +1,6 @@
-"""Less to look at: fewer frames of a clip, smaller images. Another input gives another answer, so both are lossy.
+"""Smaller inputs: fewer frames of a clip, smaller images. Another input gives another answer, so both are lossy.
 
-What they cost in accuracy no comparison of outputs can tell: that is for an evaluation on the task.
+No comparison of outputs shows what they cost in accuracy: that takes an evaluation on the task.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class OtherImages(Treatment):
     """Images of another size: ``height`` × ``width``, or with ``height`` alone that many pixels on the shorter side.
 
     A backbone's clips are squares, so there ``height`` is the side. A policy's cameras keep their shape. What a policy
-    does to its images itself (Diffusion's resizing and cropping) is scaled by as much.
+    does to its images itself (Diffusion's resizing and cropping) is scaled by the same factor.
     """
 
     height: int
@@ -128,14 +128,14 @@ class OtherImages(Treatment):
         return stack.close
 
     def sides(self, height: int, width: int) -> tuple[int, int]:
-        """The size of an image that was ``height`` × ``width``."""
+        """Return the new height and width of an image of ``height`` × ``width``."""
         if self.width is not None:
             return self.height, self.width
         scale = self.height / min(height, width)
         return max(1, round(height * scale)), max(1, round(width * scale))
 
     def _scalings(self, subject: PolicySubject) -> Iterable[_Scaled]:
-        """Yield Diffusion's image encoders, each with what it needs for the other size; nothing for other policies."""
+        """Yield each of Diffusion's image encoders, which are built for one size, scaled to the new one."""
         encoders = [module for module in subject.module.modules() if hasattr(getattr(module, "pool", None), "pos_grid")]
         if not encoders:
             return
@@ -170,7 +170,7 @@ class _Scaled:
             features = encoder.backbone(empty).shape[-2:]
         except (RuntimeError, ValueError) as error:
             raise UserError(f"images of {last[0]}×{last[1]} are too small for the image encoder") from error
-        # As LeRobot makes it, which is numpy's rounding.
+        # As LeRobot makes it, with numpy's rounding.
         rows, columns = torch.linspace(-1, 1, features[0]), torch.linspace(-1, 1, features[1])
         y, x = torch.meshgrid(rows, columns, indexing="ij")
         return cls(encoder, sizes, torch.stack([x.flatten(), y.flatten()], 1), (features[0], features[1]))
@@ -192,7 +192,7 @@ class _Scaled:
 
 
 class _Resized:
-    """A policy's preprocessor, and its images made smaller after it. All else is asked of the preprocessor itself."""
+    """A policy's preprocessor that makes its images smaller at the end. Other attributes are the preprocessor's own."""
 
     def __init__(self, inner: Any, keys: Iterable[str], sides: Callable[[int, int], tuple[int, int]]) -> None:
         self._inner, self._keys, self._sides = inner, keys, sides
@@ -243,7 +243,7 @@ def _make_images(spec: Spec) -> OtherImages:
     return OtherImages(int(found[1]), int(found[2]) if found[2] else None)
 
 
-# No candidates: what to look at is not for an optimizer to decide.
+# No candidates: an optimizer must not decide what the policy gets to see.
 ENTRIES = (
     Entry("frames", "that many frames of a video backbone's clips, evenly spaced", "lossy", SETTING, _make_frames),
     Entry("images", "smaller images: 192 (the shorter side) or 192x256", "lossy", SETTING, _make_images),

@@ -46,7 +46,7 @@ def is_flow(subject: Subject) -> bool:
 
 
 def _parts(subject: Subject, path: str) -> list[str]:
-    """Those it belongs to; where it is in none, those of the dominant modules in it."""
+    """Return the parts that ``path`` belongs to; where it is in none, those of the dominant modules inside it."""
     return list(_around(subject, path)) or [
         part for held in dominant(subject) if held.startswith(f"{path}.") for part in _around(subject, held)
     ]
@@ -64,7 +64,10 @@ def _around(subject: Subject, path: str) -> Iterator[str]:
 
 
 def _match(pattern: str, path: str) -> list[str] | None:
-    """What each star of ``pattern`` stands for where ``path`` is the module that it names or one below."""
+    """Return what each star of ``pattern`` stands for in ``path``.
+
+    None where ``path`` is neither the module that ``pattern`` names nor one below it.
+    """
     steps, wanted = path.split("."), pattern.split(".")
     if len(steps) < len(wanted) or any(one not in ("*", step) for one, step in zip(wanted, steps, strict=False)):
         return None

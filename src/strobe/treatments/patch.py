@@ -52,10 +52,11 @@ class Patches:
 
 
 def identity(call: Any, _above: tuple[int, ...] = ()) -> Hashable:
-    """What ``call`` does, as a key: equal for closures of the same code over the same objects.
+    """Return a key for what ``call`` does: equal for closures of the same code over the same objects.
 
-    Treatments are put on anew for every call and may make their closures anew; what was built of one of them (compiled,
-    captured) serves for its like. The key is made of addresses: it holds as long as a callable that it is of is kept.
+    Treatments are put on anew for every call, and may make new closures each time. What was built of one closure
+    (compiled, captured) serves for another with the same key. The key is made of addresses: it is valid only while
+    the callable is kept alive.
     """
     if id(call) in _above:  # a function that calls itself
         return id(call)
@@ -75,7 +76,7 @@ def identity(call: Any, _above: tuple[int, ...] = ()) -> Hashable:
 
 
 def patched(module: nn.Module) -> tuple[list[Any], Hashable]:
-    """What is put in the place of methods anywhere in ``module``, and its `identity`; configs count by their kind."""
+    """Return what replaces methods anywhere in ``module``, and one key for it (`identity`); configs count by type."""
     configs = tuple(type(vars(child).get("config")) for child in module.modules())
     calls = [
         (where, name, value)

@@ -1,7 +1,7 @@
 """Put a recipe on a subject: its treatments in the order in which they belong, each known by its rung in the file."""
 
 # pyright: reportIncompatibleVariableOverride=false
-# A rung's traits are properties, since they are those of the treatment in it at that moment.
+# A rung's traits are properties, because they are those that its treatment has at that moment.
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def load(path: Path | str) -> Recipe:
 
 
 def guard_of(recipe: Recipe) -> Guard:
-    """The recipe's demands on the actions; without a guard on them, about what it recorded, else `DEFAULT`.
+    """Return the recipe's guard on the actions; without one, a guard from the cosine it recorded, else `DEFAULT`.
 
-    What was recorded was so on other observations, maybe on another machine: twice its distance from 1 is allowed.
+    That cosine was found on other observations, maybe on another machine: twice its distance from 1 is allowed.
     """
     if recipe.guard and (guard := Guard.parse(recipe.guard)).on_actions:
         return guard
@@ -52,7 +52,7 @@ def guard_of(recipe: Recipe) -> Guard:
 
 @dataclass(frozen=True)
 class RecipeTreatment(Treatment):
-    """A treatment of a recipe; what goes wrong with it is told with its number and with what is written there."""
+    """A treatment of a recipe. Its errors give its number in the recipe, and what is written there."""
 
     treatment: Treatment
     rank: int
@@ -107,7 +107,7 @@ class RecipeTreatment(Treatment):
             return self.treatment.apply(subject)
 
     def settle(self) -> None:
-        """Let go of what only undoing needs, where the treatment knows how."""
+        """Free what only undoing needs, where the treatment knows how."""
         if (settle := getattr(self.treatment, "settle", None)) is not None:
             settle()
 
@@ -163,7 +163,7 @@ def require_kind(kind: str, recipe: Recipe, name: str = "recipe") -> None:
 
 
 def differences(recipe: Recipe, name: str = "recipe") -> list[str]:
-    """In a line, what is of another version here than where the recipe was made; nothing where all is the same."""
+    """Return a line with the packages whose versions differ from those the recipe was made with; none if all agree."""
     here = versions(PACKAGES)
     others = [
         f"{package} {version} (here {here.get(package, 'none')})"

@@ -49,7 +49,7 @@ class Treatment(ABC):
         copies_weights: whether it holds a copy of the weights in ``dtypes`` beside the subject's own.
         changes_input: whether the subject is given less or other data, so that its outputs answer another question.
         guided: whether the actions are guided towards a previous chunk, and differ on purpose.
-        micro_batches: into how many parts it cuts a training batch.
+        micro_batches: into how many parts it divides a training batch.
     """
 
     effect: Effect
@@ -65,7 +65,7 @@ class Treatment(ABC):
 
     @abstractmethod
     def facts(self) -> Facts:
-        """Facts to show beside the numbers. Nothing is decided by them."""
+        """Facts to show beside the numbers. No decision depends on them."""
 
     @abstractmethod
     def apply(self, subject: Subject) -> Undo:
@@ -144,7 +144,7 @@ class Variant:
         return stack.close
 
     def facts(self) -> Facts:
-        """All treatments' facts; what they say of different parts is in one text, of the same the last one counts."""
+        """Return all treatments' facts. Those on different parts are joined in a text; on one part the last counts."""
         found: dict[str, dict[object, str | int | float | bool | None]] = {}
         for facts in (treatment.facts() for treatment in self.treatments):
             part = next((value for key, value in facts.items() if key.endswith(".part")), "")
@@ -186,7 +186,7 @@ class Variant:
 
     @property
     def micro_batches(self) -> int:
-        """Into how many parts a training batch is cut; the treatment put on last decides."""
+        """Number of parts that a training batch is divided into; the treatment put on last decides."""
         return next((t.micro_batches for t in reversed(self.treatments) if t.micro_batches > 1), 1)
 
     def require(self, phase: Phase, flag: str = "--phase") -> None:

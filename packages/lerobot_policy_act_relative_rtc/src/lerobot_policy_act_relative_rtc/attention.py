@@ -23,9 +23,10 @@ class Blocks:
     size: int
 
     def mask(self, rows: int, device: torch.device) -> Tensor | None:
-        """What ``count`` blocks of ``rows`` queries each may see: (count·rows, shared + count·size), True for yes.
+        """Return which keys ``count`` blocks of ``rows`` queries each may see.
 
-        None where there is one block: it may see everything.
+        Boolean, (count·rows, shared + count·size), True where a query may see the key. None where there is one block:
+        it may see everything.
         """
         if self.count == 1:
             return None
@@ -46,8 +47,8 @@ class Attention(nn.Module):
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, shared: int = 0) -> Tensor:
         """``mask`` is True where a query may see a key, (…, L, S).
 
-        With ``shared``, the first that many queries see exactly the first that many keys, and the mask, if any, is
-        for the rest: two calls cost less than one over the whole sequence under a mask.
+        The first ``shared`` queries see exactly the first ``shared`` keys. The other queries see all keys that the
+        mask, if any, allows. These two calls cost less than one over the whole sequence under a mask.
         """
         q, k, v = (self._heads(layer(x)) for layer, x in ((self.query, query), (self.key, key), (self.value, value)))
         if shared:

@@ -1,4 +1,4 @@
-"""What can be set about the policy, in ACT's names where ACT has them."""
+"""Configuration of the policy, with ACT's names for the fields that ACT has too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the state was some ticks ago, where observations come one at a time."""
+"""Past states, where observations come one at a time, and how far the state moved since."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class StateHistory:
     def change(self, state: Tensor, ticks: int) -> Tensor:
         """Add the state now, (B, D), ``ticks`` after the last one; return its change over ``frames`` ticks.
 
-        Where no state was seen exactly then, it is interpolated between the neighbours: a policy that is asked every
-        20th tick still gets a change per ``frames``. Before the first state it is taken to have been that one, as
-        LeRobot's datasets do at an episode's start. A batch of another size starts anew.
+        If no state was seen exactly ``frames`` ticks ago, it is interpolated between the neighbours: a policy that is
+        called every 20th tick still gets a change over ``frames`` ticks. The state before the first call is taken to
+        equal the first one, as LeRobot's datasets do at an episode's start. A batch of another size starts anew.
         """
         if self._seen and self._seen[-1][1].shape != state.shape:
             self.clear()

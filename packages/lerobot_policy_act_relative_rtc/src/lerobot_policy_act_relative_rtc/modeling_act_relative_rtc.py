@@ -79,23 +79,23 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
         self._history.clear()
 
     def get_optim_params(self) -> list[dict[str, Any]]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The backbone has a learning rate of its own."""
+        """Return the parameter groups; the backbone has a learning rate of its own."""
         named = [(name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad]
         backbone = [parameter for name, parameter in named if name.startswith("model.backbone.")]
         rest = [parameter for name, parameter in named if not name.startswith("model.backbone.")]
         return [{"params": rest}, {"params": backbone, "lr": self.config.optimizer_lr_backbone}]
 
     def supports_rtc(self) -> bool:
-        """What LeRobot's rollout asks before it runs this policy in its RTC engine."""
+        """Whether the policy can run in LeRobot's RTC engine; LeRobot's rollout asks before it starts it."""
         return self.config.use_rtc
 
     def init_rtc_processor(self) -> None:
-        """Called where RTC is switched on; there is nothing to prepare, the prefix is an input of the network."""
+        """Do nothing: LeRobot calls this where RTC is switched on, and here the prefix is an input of the network."""
 
     # Training
 
     def forward(self, batch: dict[str, Any], delays: Tensor | None = None) -> tuple[Tensor, dict[str, float]]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The loss of a batch of absolute values and what it is made of.
+        """Return the loss of a batch of absolute values, and its terms by name.
 
         A sample's loss at delay d is the sum of |error| over its valid actions from position d on, divided by
         ``(chunk_size - d) * action_dim``; the loss is the mean over samples and delays, plus in training the latent's
@@ -105,7 +105,7 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
         Args:
             batch: ``observation.state`` (B, 2, state_dim) with the earlier one first, or (B, state_dim), which is taken
                 as a state at rest; images; ``action`` (B, ≥ chunk_size, action_dim); ``action_is_pad``.
-            delays: (B, N) to compute these instead of what ``delay_training`` says.
+            delays: the delays to compute, (B, N), instead of those that ``delay_training`` says.
         """
         config = self.config
         state, before = _last(batch[OBS_STATE], 2), _first(batch[OBS_STATE])
@@ -138,7 +138,7 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
         return reconstruction + config.kl_weight * divergence, {**parts, "kld_loss": divergence.item()}
 
     def _delays(self, batch: int, device: torch.device) -> Tensor:
-        """(B, N): what a training step computes of each sample."""
+        """Delays that a training step computes for each sample, (B, N)."""
         config = self.config
         if not config.use_rtc:
             return torch.zeros(batch, 1, dtype=torch.long, device=device)
@@ -167,10 +167,10 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
             delay: how many actions will be executed before this chunk is ready.
             action_prefix: those actions and possibly more, (B, ≥ delay, action_dim), absolute. The chunk begins with
                 the first ``delay`` of them, exactly.
-            inference_delay, prev_chunk_left_over: the same as LeRobot's rollout says it, the latter (T, action_dim) or
-                (B, T, action_dim), filled up with zeros, None before the first chunk. It guesses the delay and cannot
-                be refused in mid-motion: of a delay over ``rtc_max_delay`` as much is used as there can be, and a
-                warning says so once.
+            inference_delay, prev_chunk_left_over: the same in the form that LeRobot's rollout passes. The latter is
+                (T, action_dim) or (B, T, action_dim), filled up with zeros, and None before the first chunk. The
+                rollout guesses the delay, and an error would stop the robot in mid-motion: so a delay over
+                ``rtc_max_delay``, or over the actions left, is shortened to fit, and a warning says so once.
 
         Raises ValueError, in one line, for a delay or prefix that cannot be, and for missing statistics.
         """
@@ -195,7 +195,7 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
             )
         self.eval()
         state = _last(batch[OBS_STATE], 2)
-        # Seen every tick, also while actions are queued: the state's change is over ticks.
+        # Recorded every tick, also while actions are queued, because the history counts ticks.
         change = self._change(batch, state, 1)
         if not self._queue:
             chunk = self._chunk(batch, state, change, 0, None)
@@ -210,7 +210,7 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
         if config.use_rtc:
             given = state.new_zeros(len(state), 0, len(self.action_mean)) if action_prefix is None else action_prefix
             given = given[:, :delay].to(state)
-            # What fills it up is covered by the padding embedding.
+            # The network puts its padding embedding in the place of the rows that fill it up.
             prefix = pad(self._relative(given, state), (0, 0, 0, config.rtc_max_delay - delay))
         delays = torch.full((len(state), 1), delay, device=state.device)
         chunk, _ = self.model(self._observation(batch, change), prefix, delays)
@@ -236,7 +236,7 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
             raise ValueError(f"action_prefix must be of shape {wanted} for delay={delay}, got {tuple(prefix.shape)}")
 
     def _from_rollout(self, delay: int, left_over: Tensor | None, batch: int) -> tuple[int, Tensor | None]:
-        """What LeRobot's RTC engine passes, as a delay and a prefix that this policy takes."""
+        """Turn what LeRobot's RTC engine passes into a delay and a prefix that this policy takes."""
         if left_over is None:
             return 0, None
         prefix = left_over if left_over.dim() == 3 else left_over.expand(batch, *left_over.shape)
@@ -256,8 +256,9 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
     def _ticks_since(self, prefix: Tensor | None) -> int:
         """Ticks since the previous chunk's observation, which is where in that chunk ``prefix`` begins.
 
-        Nobody tells a policy how often it is asked, and LeRobot's RTC engine does so every so many ticks. A chunk that
-        was used up gives its length, and one that cannot be found one tick.
+        A policy is not given this number, and LeRobot's RTC engine calls it only every few ticks. So ``prefix`` is
+        looked up in the previous chunk. An empty one means that the chunk was used up: then it is the chunk's length.
+        It is 1 where the prefix is not found.
         """
         previous = self._previous
         if prefix is None or previous is None or prefix.shape[0] != len(previous):
@@ -287,13 +288,13 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
         return (actions - self._origin(state) - self.action_mean) / self.action_std
 
     def _origin(self, state: Tensor) -> Tensor:
-        """What actions are relative to, (B, 1, action_dim): the state where it has the dimension, else zero."""
+        """Return the origin of relative actions, (B, 1, action_dim): the state in the dimensions it has, else zero."""
         size = len(self.action_mean)
         kept = state[:, :size]
         return pad(kept, (0, size - kept.shape[1]))[:, None]
 
     def _require_statistics(self) -> None:
-        if self._have_statistics:  # looked at once: on a GPU every look waits for it
+        if self._have_statistics:  # checked once: on a GPU every check waits for the device
             return
         if not all(getattr(self, name).isfinite().all() for name in _STATISTICS):
             raise ValueError(
@@ -316,7 +317,7 @@ def _statistics(
 
 
 def _last(values: Tensor, dims: int) -> Tensor:
-    """Without its time axis, if it has one: ``dims`` is how many dimensions there are without."""
+    """Return the last entry of the time axis, if there is one: values without it have ``dims`` dimensions."""
     return values[:, -1] if values.dim() > dims else values
 
 

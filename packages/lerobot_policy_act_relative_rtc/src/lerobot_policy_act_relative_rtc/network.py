@@ -39,7 +39,7 @@ class Latent:
         return self.mean + (self.log_variance / 2).exp() * torch.randn_like(self.mean)
 
     def divergence(self) -> Tensor:
-        """From the standard normal, mean over the batch (Kingma and Welling 2014, appendix B)."""
+        """Return the divergence from the standard normal, mean over the batch (Kingma and Welling 2014, appendix B)."""
         terms = 1 + self.log_variance - self.mean.square() - self.log_variance.exp()
         return -0.5 * terms.sum(-1).mean()
 
@@ -136,7 +136,7 @@ class ACTRelativeRTC(nn.Module):
         return self.action_head(x).view(batch, count, self.config.chunk_size, -1), latent
 
     def encode_latent(self, state_delta: Tensor, actions: Tensor, valid: Tensor) -> Latent:
-        """What the VAE's encoder makes of the actions to be learnt: once per sample, whatever the delays."""
+        """Encode the actions to be learnt with the VAE's encoder: once per sample, whatever the delays."""
         token = self.vae_token.weight.expand(len(actions), 1, -1)
         state, steps = self.vae_state_projection(state_delta)[:, None], self.vae_action_projection(actions)
         visible = torch.cat([valid.new_ones(len(valid), 2), valid], dim=1)

@@ -122,7 +122,7 @@ def _bound(shares: Mapping[str, float], kernel: float | None, kept: Sequence[Ite
         return "memory"
     device = [part for step in kept for part in step.parts if part.name in NAMES.compute and part.device_ms is not None]
     if device and sum(part.host_ms for part in device) >= 0.95 * sum(part.ms for part in device):
-        return "host"  # the device waits to be told what to do
+        return "host"  # the device waits for the host to launch work
     return "compute"
 
 

@@ -2,7 +2,7 @@
 
 A new family is one file with one record. Everything else asks the record; nothing else knows a family's name. Another
 package offers its record under the entry-point group ``strobe.families``, with the policy's type as the entry's name.
-A type without a record is cut along its modules, and gets the treatments that look at modules alone.
+A type without a record is divided along its modules, and gets the treatments that need nothing but modules.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Backbone:
-    """What `subjects.models` and `ModelSubject` ask about a backbone of transformers.
+    """Facts about a backbone of transformers, for `subjects.models` and `ModelSubject`.
 
     Args:
         sizes: ``--model.size`` → fields of the config.
@@ -124,13 +124,13 @@ class Family:
     Args:
         name: shown with the result.
         types: LeRobot policy types (``--policy.type``) or transformers model types (``--model.type``) it is for.
-        probes: policy or model → probes, for every phase; None to cut it along its modules. Level 1 is the default cut,
+        probes: policy or model → probes, for every phase; None to divide it along its modules. Level 1 is the default,
             2 the blocks, 3 the inside of blocks; a backbone has its blocks at level 1.
         training: further probes for the training phases, where the forward pass takes another way.
         inference: further probes for inference alone.
         compiled: what ``--compile`` compiles.
-        costly: paths of the modules that its time goes to, the usually costliest first.
-        seeing: part → path of its module, for the parts that see; the costliest first.
+        costly: paths of the modules that take its time, the usually costliest first.
+        seeing: part → path of its module, for the parts that process images; the costliest first.
         working: a step of a module's path → the parts in which that module works, where parts are methods.
         steps: the field of the config that holds the number of denoising steps, read on every call; '' for none.
         every_step: the field that holds the number where ``steps`` is None.
@@ -147,8 +147,8 @@ class Family:
         any_image_size: whether its images go through a convolutional net alone, which takes any size.
         image_size: the field of the config with the size, (height, width), that its vision tower is built for.
         rtc: whether LeRobot's Real-Time Chunking can guide it.
-        mps_known: whether the RTC profiling toolkit's times on Apple silicon are of it.
-        backbone: what is asked of a backbone of transformers.
+        mps_known: whether the RTC profiling toolkit has times of it on Apple silicon.
+        backbone: facts about it, for a backbone of transformers.
     """
 
     name: str

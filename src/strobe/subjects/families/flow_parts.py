@@ -1,7 +1,7 @@
-"""What the flow-matching policies share: a prefix pass that fills the KV cache once, then denoising steps over it.
+"""Probes that the flow-matching policies share: a prefix pass fills the KV cache once, then denoising steps read it.
 
-They run one module for three things, told apart by which embeddings it is given: prefix alone (fill the cache), suffix
-alone (a denoising step), both (training).
+They run one module for three purposes, and the embeddings that it is given show which one it is: prefix alone (fill
+the cache), suffix alone (a denoising step), both (training).
 """
 
 from __future__ import annotations

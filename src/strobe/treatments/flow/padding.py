@@ -1,8 +1,8 @@
-"""What is masked out is not computed: the padding of the prompt, and cameras that are not there.
+"""Leave out what is masked: the padding of the prompt, and cameras that are not there.
 
 LeRobot pads pi0.5's prompt to 200 tokens, and stands an image of -1 in for each camera that the policy knows and the
 robot lacks. Both are masked, so that nothing attends to them, and positions count valid tokens only: leaving them
-out changes nothing but how sums are rounded.
+out changes how sums are rounded, and nothing else.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MULTIPLE = 16
 
 @dataclass
 class TrimmedPadding(Treatment):
-    """The prompt is cut to the tokens that any sample of the batch uses, rounded up to ``multiple`` of them.
+    """Shorten the prompt to the tokens that any sample of the batch uses, rounded up to ``multiple`` of them.
 
-    Done before the model is entered, so that what is compiled or captured sees tensors of the shorter shape.
+    This happens before the model is entered, so that what is compiled or captured sees tensors of the shorter shape.
     """
 
     multiple: int = MULTIPLE
@@ -64,7 +64,7 @@ class TrimmedPadding(Treatment):
         return patches.undo
 
     def trimmed(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """``batch`` with its tokens and their mask, (B, L) each, cut to (B, l)."""
+        """``batch`` with its tokens and their mask, (B, L) each, shortened to (B, l)."""
         tokens, mask = batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK]
         used = mask.bool().any(0)
         length = tokens.shape[1]

@@ -48,7 +48,7 @@ class FlowModules:
 
 
 def flow_of(subject: Subject) -> FlowModules:
-    """Return ``subject``'s modules. Raises UserError if its family's record says of no flow."""
+    """Return ``subject``'s modules. Raises UserError if its family's record has no flow."""
     sampling = subject.family.flow if isinstance(subject, PolicySubject) else None
     if sampling is None:
         raise UserError(f"{subject.info.name}: this is for {', '.join(types_with(lambda family: family.flow))}")
@@ -85,5 +85,5 @@ def deriving() -> bool:
 
 
 def weights_seen(*modules: nn.Module) -> tuple[tuple[int, int, torch.dtype], ...]:
-    """What tells whether the weights of ``modules`` are those that were there before."""
+    """Return a fingerprint of the weights of ``modules``: another one where a weight was replaced or changed."""
     return tuple((p.data_ptr(), p._version, p.dtype) for module in modules for p in module.parameters())

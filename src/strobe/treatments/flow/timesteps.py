@@ -1,4 +1,4 @@
-"""What depends on the timestep alone, computed once for all chunks.
+"""Values that depend on the timestep alone, computed once for all chunks.
 
 A policy that denoises in ten steps meets ten timesteps, always the same. pi0.5 makes an embedding of each, two linear
 layers of that, and with a third one per norm the scale, shift and gate of its adaptive norms (37 of them, float32
@@ -32,9 +32,12 @@ class _Table:
     modulations: list[Tensor]
 
     def index(self, timestep: Tensor) -> Tensor | None:
-        """Where ``timestep``, (B,), stands in the table, as (1,); None where it is another. All samples share one."""
+        """Return the table's row of ``timestep``, (B,), as (1,); None where it has none.
+
+        All samples share one timestep.
+        """
         equal = self.times == timestep[:1]
-        # A look at the device's memory would wait for it; the steps were looked at when the table was made.
+        # Checked on the CPU alone: to read a GPU's memory would wait for it. The table was made for these steps.
         if not torch.compiler.is_compiling() and equal.device.type == "cpu" and not bool(equal.any()):
             return None
         return equal.int().argmax(0, keepdim=True)
@@ -100,7 +103,7 @@ class PrecomputedTimesteps(Treatment):
             patches.put(model.time_mlp_out, "forward", self._second(model.time_mlp_out.forward, now))
 
     def _first(self, forward: Any, now: list[Tensor]) -> Any:
-        # Its result goes through an activation into the second layer, which does not look at it.
+        # The result goes through an activation into the second layer, which ignores it while ``now`` is set.
         return lambda x: x if now else forward(x)
 
     def _second(self, forward: Any, now: list[Tensor]) -> Any:
@@ -124,7 +127,7 @@ class PrecomputedTimesteps(Treatment):
 
 @torch.no_grad()
 def _table(flow: FlowModules, norms: list[Any], steps: int) -> _Table:
-    """Each row by itself, as the policy computes it, so that the bits are the same."""
+    """Make the table row by row, as the policy computes each step, so that the bits are the same."""
     model = flow.model
     device = model.action_in_proj.weight.device
     times = [
@@ -148,7 +151,7 @@ def _table(flow: FlowModules, norms: list[Any], steps: int) -> _Table:
 
 
 def _adaptive(flow: FlowModules) -> list[Any]:
-    """The norms that the timestep modulates, of the action expert: pi0.5 has them."""
+    """Return the norms of the action expert that the timestep modulates, as pi0.5 has them."""
     found: list[Any] = [module for module in flow.expert.modules() if getattr(module, "cond_dim", None) is not None]
     return [norm for norm in found if isinstance(getattr(norm, "dense", None), nn.Linear)]
 

@@ -65,7 +65,7 @@ def loop(call: Callable[..., Any], regions: Regions, subject: PolicySubject) -> 
 
 
 def _cells(call: Any) -> dict[str, Any]:
-    """What a closure closes over, by name."""
+    """Return the variables that a closure captured, by name; none for anything but a function."""
     if not isinstance(call, FunctionType):
         return {}
     return {
@@ -74,7 +74,7 @@ def _cells(call: Any) -> dict[str, Any]:
 
 
 def _rebound(call: FunctionType, cells: dict[str, Any]) -> FunctionType:
-    """``call`` over other contents: LeRobot's loop finds the KV cache and the masks in the closure of its step."""
+    """Return ``call`` with other captured variables: in LeRobot's loop they hold the KV cache and the masks."""
     closure = tuple(_cell(cells[name]) for name in call.__code__.co_freevars)
     rebound = FunctionType(call.__code__, call.__globals__, call.__name__, call.__defaults__, closure)
     rebound.__kwdefaults__ = call.__kwdefaults__
@@ -86,7 +86,7 @@ def _cell(value: Any) -> Any:
 
 
 def _with_tensors(value: Any) -> Any:
-    """A batch without what no model reads: the task in words would make every sentence a capture of its own."""
+    """Return a batch without entries that hold no tensor: no model reads them, but each task would need a capture."""
     if type(value) is not dict:
         return value
     return {

@@ -1,9 +1,9 @@
-"""What the host does inside a region that a CUDA graph captures: numbers it sends to the device, noise it orders.
+"""Work of the host in a region that a CUDA graph captures: numbers it sends to the device, noise it asks for.
 
 LeRobot makes tensors of Python's numbers on the device as it goes (``torch.tensor(time, device=…)`` in every denoising
 step, masks from lists, ``zeros(…).to(device)``, ``torch.where`` with numbers). Each is a copy from the host, which a
-capture forbids, and each gives the same tensor in every run over the same shapes and settings. So they are remembered
-while the region warms up, and stand there when it is captured. Noise is drawn anew before each replay, by the same
+capture forbids, and each gives the same tensor in every run over the same shapes and settings. So they are kept
+while the region warms up, and reused when it is captured. Noise is drawn anew before each replay, by the same
 calls in the same order, so that a seed means the same as without a graph.
 
 Both are noticed by a mode of torch's function overrides, which is in force only on this thread and only while the
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-# Held as they are at import: a precision replaces torch's by its own while it is on, which call these.
+# The functions as they are at import: a precision puts its own in their place while it is on, and those call these.
 _SENDING = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.to, torch.Tensor.cuda}
 _DRAWING = {torch.randn, torch.rand, torch.randint, torch.normal}
 _DRAWING_LIKE = {torch.randn_like, torch.rand_like}
@@ -46,7 +46,7 @@ class _Remembered:
 
 
 class Host(TorchFunctionMode):
-    """Remembers in ``warming``, and hands out in ``capturing``."""
+    """Keeps tensors and draws of noise in ``warming``, and hands them out in ``capturing``."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
@@ -57,21 +57,21 @@ class Host(TorchFunctionMode):
 
     @contextmanager
     def warming(self) -> Iterator[None]:
-        """Run as ever, and remember; what an earlier run left is forgotten."""
+        """Run as ever, and keep what is sent and drawn; what an earlier run left is dropped."""
         self._kept = _Remembered()
         with self._in_force(capturing=False):
             yield
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        """Copy nothing from the host and draw nothing. Raises Changed where the run is another than that remembered."""
+        """Copy nothing from the host and draw nothing. Raises Changed where the run differs from the one kept."""
         with self._in_force(capturing=True):
             yield
         if (self._sent, self._drawn) != (len(self._kept.sent), len(self._kept.draws)):
             raise Changed("it sends or draws less than before")
 
     def draw(self) -> None:
-        """New noise, as the region would have drawn it now."""
+        """Draw new noise, as the region would have drawn it now."""
         for draw in self._kept.draws:
             draw.buffer.copy_(draw.call())
 
@@ -136,8 +136,8 @@ _active: Host | None = None
 
 
 def aside(call: Callable[..., Any]) -> Callable[..., Any]:
-    """``call``, a compiled region, out of sight of a host that watches: it makes its numbers on the device, and a mode
-    in force would be traced into it."""
+    """Hide ``call``, a compiled region, from the `Host` in force: it makes its numbers on the device by itself, and a
+    mode in force would be traced into it."""
 
     def stepped(*args: Any, **kwargs: Any) -> Any:
         global _active
@@ -156,7 +156,7 @@ def aside(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _filled(condition: Tensor, *values: Any) -> list[Tensor]:
-    """``torch.where``'s two values as tensors on the device; it would send numbers there from the host."""
+    """Return ``torch.where``'s two values as tensors on the device; it would send numbers there from the host."""
     dtype = torch.result_type(*values)
     return [
         value if isinstance(value, Tensor) else torch.full((), value, dtype=dtype, device=condition.device)

@@ -30,9 +30,9 @@ from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Treatmen
 # The name by which transformers' attention finds ours. It is added to what is registered there, and changes nothing for
 # a model that does not ask for it.
 NAME = "strobe_sdpa"
-# What eager attention functions may be told that scaled_dot_product_attention does not know.
+# Arguments of eager attention functions that scaled_dot_product_attention does not take.
 _MORE = ("softcap", "s_aux", "position_bias", "head_mask")
-_CLOSE = 1e-4  # between two ways to compute attention over small random numbers, in float32
+_CLOSE = 1e-4  # largest difference between two ways to compute attention over small random numbers, in float32
 
 
 @dataclass
@@ -72,7 +72,7 @@ class FusedAttention(Treatment):
 
 @dataclass(frozen=True)
 class _Place:
-    """Where something of ``owner`` is exchanged: ``instead`` for what is there, or ``around`` it.
+    """An attribute of ``owner`` to replace: by ``instead``, or by ``around`` put around what is there.
 
     ``inside``: paths of the modules whose attention it is.
     """
@@ -100,7 +100,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale
 
 
 class _Masks:
-    """A mask as the kernels take it. The layers of a pass share one, so the last one is kept."""
+    """Masks in the form that kernels take. The layers of a pass share one, so the last one is kept."""
 
     def __init__(self) -> None:
         self._mask: Tensor | None = None
@@ -108,7 +108,7 @@ class _Masks:
         self._made: Tensor | None = None
 
     def of(self, mask: Tensor, dtype: torch.dtype) -> Tensor:
-        """``mask``, boolean (true: look) or additive, as one that is added in ``dtype``."""
+        """Return ``mask``, boolean (true: look) or additive, as one that is added in ``dtype``."""
         if (
             torch.compiler.is_compiling()
             or mask.is_inference()  # has no version
@@ -122,7 +122,7 @@ class _Masks:
         return made
 
     def forget(self) -> None:
-        """Hold on to nothing."""
+        """Drop the mask that was kept."""
         self._mask = self._made = None
 
 
@@ -145,9 +145,9 @@ def _register() -> None:
 
 
 class _Config:
-    """A config that calls fused attention what it is told is eager, and is the real one otherwise.
+    """A config that names fused attention where the real one says eager; all else is the real one's.
 
-    LeRobot writes "eager" into the real one before every pass, so it is asked on every call.
+    LeRobot writes "eager" into the real one before every pass, so the real one is read on every call.
     """
 
     def __init__(self, real: Any, eager: Callable[..., Any], masks: _Masks) -> None:
@@ -174,7 +174,7 @@ def _transformers_attention(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What transformers calls; query (B, H, L, D) → (B, L, H, D). Goes back to eager for what only eager can do."""
+    """Attend as transformers asks; query (B, H, L, D) → (B, L, H, D). Calls eager for what only eager can do."""
     config: Any = module.config
     if dropout or kwargs.get("output_attentions") or any(kwargs.get(name) is not None for name in _MORE):
         return config.strobe_eager(
@@ -203,7 +203,7 @@ def _of_transformers(subject: Subject, masks: _Masks) -> Iterator[_Place]:
 
 
 def _eager_function(module: nn.Module) -> Callable[..., Any] | None:
-    """The eager function of a transformers attention that finds its attention by name; None for any other module."""
+    """Return the eager function of a transformers attention that looks its function up by name; else None."""
     function = inspect.unwrap(type(module).forward)
     code, names = getattr(function, "__code__", None), getattr(function, "__globals__", {})
     if code is None or "ALL_ATTENTION_FUNCTIONS" not in code.co_names:
@@ -217,7 +217,7 @@ def _made_eager(subject: Subject, path: str) -> bool:
 
 
 def _same(module: nn.Module, eager: Callable[..., Any]) -> bool:
-    """Whether ``eager`` is the attention that is computed here; models may have added something to theirs."""
+    """Whether ``eager`` computes the same as `attend`; models may have added something to theirs."""
     generator = torch.Generator().manual_seed(0)
     groups = getattr(module, "num_key_value_groups", 1)
     query, key, value = (torch.randn(1, heads, 4, 8, generator=generator) for heads in (2 * groups, 2, 2))

@@ -1,8 +1,8 @@
 """Channels last: images, and the weights of 2-D convolutions, with the channels innermost in memory.
 
-A convolution works in the format of its weights where its input is in the other, so that what a policy makes of its
-images before they get there costs a conversion and nothing else. Convolution libraries have their fastest kernels for
-it on tensor cores and on CPUs with wide vectors; elsewhere it makes no difference, or costs conversions.
+Where its input is in the other format, a convolution works in the format of its weights. So whatever a policy does to
+its images before they get there costs a conversion and nothing else. Convolution libraries have their fastest kernels
+for channels last on tensor cores and on CPUs with wide vectors; elsewhere it makes no difference, or costs conversions.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _convolutions(module: nn.Module) -> list[Tensor]:
 
 
 def _moments(subject: PolicySubject, weights: list[Tensor]) -> list[Tensor]:
-    """What the optimizer keeps of each weight's shape; nothing before it exists."""
+    """Return the tensors of a weight's shape that the optimizer keeps for it; none before the optimizer exists."""
     if not subject.training.begun:
         return []
     state = subject.training.optimizer.state
@@ -109,7 +109,7 @@ def _moments(subject: PolicySubject, weights: list[Tensor]) -> list[Tensor]:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    # One alone is a transformer's patch embedding, and not worth a try.
+    # A single one is a transformer's patch embedding, too little to try.
     return [{"channels_last": True}] if len(_convolutions(subject.module)) > 1 else []
 
 

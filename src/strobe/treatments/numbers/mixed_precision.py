@@ -55,7 +55,10 @@ class MixedPrecision(Treatment):
 
 
 def _flag(subject: PolicySubject, dtype: torch.dtype) -> str:
-    """How ``lerobot-train`` is told (`subjects.training.own_autocast`); empty where it cannot be."""
+    """Return the flag or command with which ``lerobot-train`` does the same; '' where none does.
+
+    See `subjects.training.own_autocast`.
+    """
     config: Any = subject.policy.config
     device, name = subject.device.type, str(dtype).removeprefix("torch.")
     if device == "cpu" and dtype is torch.float16:  # accelerate refuses it there

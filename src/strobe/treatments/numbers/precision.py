@@ -30,8 +30,10 @@ from strobe.treatments.treatment import ANY_PHASE, DTYPE, Effect, Entry, Spec, T
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ALIASES = {"float32": "fp32", "tfloat32": "tf32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 
-_WORTH = 0.05  # of a part's weights that are wider: less are kept so on purpose (norms), and are no time
-# What a subject is entered by.
+# The least share of wider weights with which a part is a candidate. A smaller share is wide on purpose (norms), and
+# takes next to no time.
+_WORTH = 0.05
+# The methods by which a subject is called.
 _ENTRIES = ("forward", "predict_action_chunk")
 # How torch says that an operator does not take these dtypes.
 _UNFIT = re.compile(r"not implemented for '|dtype|scalar type|same type|BFloat16|Half", re.IGNORECASE)
@@ -54,9 +56,9 @@ def sensible(device: str) -> tuple[str, ...]:
 
 @dataclass
 class Precision(Treatment):
-    """Weights in ``dtype``, of the whole subject or of the module at the path ``part``; what they meet is cast.
+    """Weights in ``dtype``, of the whole subject or of the module at the path ``part``; inputs are cast to it.
 
-    What leaves a part goes back to the dtype that most of its weights had, what leaves the whole to float32.
+    Outputs of a part are cast back to the dtype that most of its weights had, outputs of the whole to float32.
     """
 
     dtype: str
@@ -84,7 +86,7 @@ class Precision(Treatment):
             raise UserError(f"tf32 is a mode of CUDA's tensor cores; on {subject.device.type} use fp32 or bf16")
         if not self._prepared:
             self._prepare(subject)
-        # Which weights differ is asked every time: another treatment may have been put on before.
+        # Which weights differ is looked up every time: another treatment may have been put on before.
         swaps = [swap for swap in self._swaps if swap.tensor.dtype != swap.dtype]
         self.effect = "rounding" if swaps else "exact"
         stack = ExitStack()
@@ -93,7 +95,7 @@ class Precision(Treatment):
                 self._tensor_float(stack)
             if swaps:
                 self._border.outside = _majority([swap.tensor for swap in self._swaps])
-                copies: dict[Any, Tensor] = {}  # of tied weights there is one
+                copies: dict[Any, Tensor] = {}  # tied weights share one
                 for swap in swaps:
                     swap.convert(copies)
                 stack.callback(_swap_back, swaps)  # one callback for all: a policy has a thousand of them
@@ -108,7 +110,7 @@ class Precision(Treatment):
         return stack.close
 
     def settle(self) -> None:
-        """Let go of the untouched weights, which only undoing needs: what is on stays on."""
+        """Free the untouched weights, which only undoing needs: the treatment then stays on."""
         for swap in self._swaps:
             swap.settle()
 
@@ -252,7 +254,7 @@ def _require_floating(part: nn.Module, held: Sequence[Tensor], what: str) -> Non
 
 
 def _plain(tensor: Tensor) -> bool:
-    # A quantised tensor may say that it is float32: what is of a class of its own is not for casting.
+    # A quantised tensor may say that it is float32: tensors of a class of their own are not cast.
     dtypes = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
     return tensor.dtype in dtypes and type(tensor) in (Tensor, nn.Parameter) and type(tensor.data) is Tensor
 
@@ -262,7 +264,10 @@ def _make(spec: Spec) -> Precision:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    """What the device has arithmetic for: the part that sees alone, and the whole, where they are not lower already."""
+    """Return the specs of formats that the device has arithmetic for, where the weights are not that narrow already.
+
+    For each format: the part that processes images alone, then the whole.
+    """
     modules = dict(subject.module.named_modules())
     places = [path for path in _seeing(subject).values() if path in modules] + [""]
     found: list[Spec] = []
@@ -290,7 +295,7 @@ def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
 
 
 def _seeing(subject: Subject) -> dict[str, str]:
-    """The costliest part that sees, with the path of its module: it is worth lowering alone."""
+    """Return the costliest part that processes images, with the path of its module: it is tried alone too."""
     return dict(list(subject.family.seeing.items())[:1])
 
 
