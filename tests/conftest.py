@@ -29,12 +29,14 @@ settings.register_profile("no deadline", deadline=None, suppress_health_check=[H
 settings.load_profile("no deadline")
 
 
-# What takes longest goes first, so that no worker is left with it at the end; the first ones start processes that begin
-# with their worker's memory, which grows.
+# MuJoCo's OpenGL goes first: where a worker has had Ray or torch.compile's libraries before, it can crash. Then what takes
+# longest, so that no worker is left with it at the end; the first of them start processes that begin with their worker's
+# memory, which grows.
 LONG = (
+    "subjects/test_record.py",
     "studies/test_train.py", "cli/test_main.py", "treatments/test_levers.py", "sweeps/test_cluster.py",
     "sweeps/test_command.py", "studies/test_dataloader.py", "sweeps/test_execute.py", "report/test_html.py",
-    "cli/test_optimize_flags.py", "treatments/test_engine.py", "cli/test_profilers.py", "subjects/test_record.py",
+    "cli/test_optimize_flags.py", "treatments/test_engine.py", "cli/test_profilers.py",
 )  # fmt: skip
 
 

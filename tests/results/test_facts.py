@@ -94,6 +94,8 @@ class Collected:
                 self._read(source, key)
             case ast.Subscript(value=value, slice=key, ctx=ast.Store()) if _are_facts(source, value):
                 self._write(source, key)
+            case ast.Subscript(value=ast.Name(id="facts"), slice=key, ctx=ast.Store()):
+                self._write(source, key)
             case ast.Assign(targets=[ast.Attribute(attr="facts")], value=value):
                 self._write_all(source, value)
             case ast.keyword(arg="facts", value=value):

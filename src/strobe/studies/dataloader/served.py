@@ -46,13 +46,19 @@ def serve(
         sys.modules["__main__"].__spec__ = importlib.util.find_spec("lerobot.scripts.lerobot_train")
     with quiet():
         served = ServedLoader(config, settings)
+        died = ""  # why a worker did, while nothing was asked
         while True:
             try:
                 what, arguments = connection.recv()
             except (EOFError, OSError):
                 return _wake_workers()  # workers end with this process
+            except (
+                RuntimeError
+            ) as error:  # torch raises it wherever Python is when a worker dies, here before a request
+                died = _reason(error)
+                continue
             try:
-                answer = True, getattr(served, what)(*arguments)
+                answer = (False, died) if died else (True, getattr(served, what)(*arguments))
             except Exception as error:
                 answer = False, _reason(error)
             try:
