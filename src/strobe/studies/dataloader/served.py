@@ -52,9 +52,7 @@ def serve(
                 what, arguments = connection.recv()
             except (EOFError, OSError):
                 return _wake_workers()  # workers end with this process
-            except (
-                RuntimeError
-            ) as error:  # torch raises it wherever Python is when a worker dies, here before a request
+            except RuntimeError as error:  # raised by torch, wherever Python is, when a worker dies
                 died = _reason(error)
                 continue
             try:
