@@ -10,9 +10,9 @@ def test_time_in_no_named_part_is_summed_over_the_first_two_levels(ms: float, fi
     assert ("other-large" in rules(result(measured(parts)))) == fires
 
 
-def test_a_policy_without_an_anatomy_is_told_to_get_one():
+def test_a_policy_without_a_record_is_told_to_get_one():
     found = rules(result(measured({"other": 50.0}), anatomy="modules"))["other-large"]
-    assert "anatomy" in found.do
+    assert "'strobe.families'" in found.do
 
 
 def test_probes_that_saw_nothing():

@@ -24,8 +24,8 @@ def other(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             seen=f"{ms(whole * share)} of {ms(whole)} in '{measurement.name}' is 'other'; "
             f"up to {percent(thresholds.other_large)} is expected.",
             why="Advice on the named parts misses what happens between them.",
-            do="It was cut along its modules: register an anatomy that names its parts (entry-point group "
-            "'strobe.anatomies')."
+            do="It was cut along its modules: give its family a record that names its parts (entry-point group "
+            "'strobe.families')."
             if general
             else "--operators shows what runs there.",
             evidence={"share": share, "whole_ms": whole},
