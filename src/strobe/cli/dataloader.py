@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from strobe.cli.live import Live
     from strobe.results.dataloader import Dataloader, LoaderSettings, StepNeed
-    from strobe.studies.dataloader.search import Options
+    from strobe.studies.dataloader.candidates import SearchOptions
 
 
 @dataclass
@@ -87,7 +87,7 @@ def run(argv: Sequence[str]) -> int:
     return 0 if answer.status == "complete" else 130
 
 
-def search(config: DataloaderConfig, options: Options, theirs: Sequence[str], live: Live) -> Dataloader:
+def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[str], live: Live) -> Dataloader:
     """Parse lerobot-train's flags, measure the step, search. Raises UserError, KeyboardInterrupt."""
     live.stage("reading lerobot-train's flags")
     from strobe.studies.dataloader import process as loading
@@ -126,9 +126,9 @@ def search(config: DataloaderConfig, options: Options, theirs: Sequence[str], li
     return answer
 
 
-def options_of(config: DataloaderConfig) -> Options:
+def options_of(config: DataloaderConfig) -> SearchOptions:
     """The candidates and times of the search, from the flags. Raises UserError."""
-    from strobe.studies.dataloader.search import Options
+    from strobe.studies.dataloader.candidates import SearchOptions
 
     needed: float | None = None
     if config.needed is not None:
@@ -138,7 +138,7 @@ def options_of(config: DataloaderConfig) -> Options:
             needed = math.nan
         if not needed > 0:
             raise UserError(f"--needed={config.needed}: samples per second, such as 120, or max")
-    return Options(
+    return SearchOptions(
         needed=needed,
         batch_sizes=_numbers("batch_sizes", config.batch_sizes, 1) or (),
         workers=_numbers("workers", config.workers, 0),

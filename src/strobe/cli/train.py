@@ -75,11 +75,11 @@ def run(argv: Sequence[str]) -> int:
 def watch(config: TrainConfig, theirs: Sequence[str], argv: Sequence[str]) -> int:
     """Train and show what was seen. Returns the exit code."""
     from strobe.studies.training import ranks
-    from strobe.studies.training.train import STEP, Options, train
+    from strobe.studies.training.train import STEP, WatchOptions, train
 
     started = time.monotonic()
     profiler = _Profiler(config.python_profile) if config.python_profile else None
-    options = Options(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
+    options = WatchOptions(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
     meeting = ranks.Meeting.of_environment(config.output_dir)
     trained = train(theirs, options)
     result = trained.result

@@ -28,8 +28,6 @@ from strobe.studies.dataloader.start_ups import start_ups
 from strobe.studies.dataloader.what_ifs import what_ifs
 from strobe.subjects.train_data import backends_here, settings_of
 
-Options = SearchOptions  # the name that the command imports
-
 
 def study(
     config: TrainPipelineConfig,

@@ -20,7 +20,7 @@ from strobe.subjects.dataset_faults import broken_table, broken_video, require_s
 from strobe.subjects.train_config import lent
 from strobe.timeline.timeline import Section
 
-__all__ = ["STEP", "Options", "Trained", "WatchOptions", "train"]
+__all__ = ["STEP", "Trained", "WatchOptions", "train"]
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,6 @@ class WatchOptions:
     planned_steps: int = 100_000
     serialised: bool = False
     profiler: Callable[[Callable[[], None]], None] | None = None
-
-
-Options = WatchOptions  # the name that the command imports
 
 
 @dataclass
