@@ -14,9 +14,9 @@ help: ## show this list
 env: ## make .venv with the locked packages; instant when it is up to date
 	@scripts/env.sh
 
-# Two workers, each a file at a time, so that what a file sets up is set up once; more would take more memory than 6 GB.
+# In one process: with ARGS='-n 2 --dist loadfile --no-loadscope-reorder' it takes less time, and a worker can be lost.
 test: env ## run the tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest $(ARGS)
 
 tour: env ## from nothing to insight: record, break down, compare
 	@$(BIN)/strobe tour $(ARGS)

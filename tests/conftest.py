@@ -43,7 +43,8 @@ LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first; tests that need an accelerator are skipped where there is none."""
     place = {str(HERE / name): index for index, name in enumerate(LONG)}
-    items.sort(key=lambda item: place.get(str(item.path), len(LONG)))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: place.get(str(item.path), len(LONG)))
     marked = [item for item in items if "gpu" in item.keywords]
     if not marked:
         return
