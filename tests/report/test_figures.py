@@ -25,7 +25,7 @@ TABLE = "steps,total,vision,denoise\n10,171,17,98\n5,122,17,49\n2,93,17,20\n"
 
 
 def figures(page: str) -> list[dict[str, Any]]:
-    """What the page gives Plotly to draw."""
+    """Return the figures that the page gives Plotly to draw."""
     (found,) = re.findall(r'<script type="application/json" id="figures">(.*?)</script>', page, re.S)
     return json.loads(found)
 

@@ -1,4 +1,4 @@
-"""What Strobe knows of the small flow policy, through the entry point ``strobe.families``."""
+"""The record that Strobe gets of the small flow policy, through the entry point ``strobe.families``."""
 
 from __future__ import annotations
 
