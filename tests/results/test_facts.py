@@ -139,7 +139,7 @@ class Collected:
                     self.read += [Use(pattern.replace(ANY, name), source.place(node)) for name in names or ()]
 
     def _names(self, source: Source, key: ast.expr, *, asks: bool = False) -> set[str] | None:
-        """Return the names that ``key`` can be; None where they are not known, or (``asks``) those who call are asked."""
+        """Return the names that ``key`` can be; None where they are unknown, or (``asks``) those who call are asked."""
         match key:
             case ast.Constant(value=str(name)):
                 return {name}
