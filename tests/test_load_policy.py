@@ -17,7 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import strobe
 from strobe.deploy import with_recipe
 from strobe.errors import UserError
-from strobe.results.comparison import Agreement
+from strobe.results.agreement import Agreement
 from strobe.results.recipe import Recipe, dump
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject

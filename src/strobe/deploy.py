@@ -27,7 +27,7 @@ from torch import Tensor
 
 from strobe.errors import UserError, nearest
 from strobe.measure.agreement import agree, in_words
-from strobe.results.comparison import Agreement
+from strobe.results.agreement import Agreement
 from strobe.results.recipe import Recipe
 from strobe.subjects import inputs, policies
 from strobe.subjects.policy_subject import PolicySubject

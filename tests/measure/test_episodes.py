@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strobe.errors import UserError
 from strobe.measure.episodes import judge, paired_interval, pairs_for
 from strobe.measure.guard import Guard
-from strobe.results.comparison import Agreement
+from strobe.results.agreement import Agreement
 from strobe.results.data import Interval
 from strobe.results.episodes import Episode, EpisodePair
 

@@ -15,7 +15,7 @@ from strobe.measure.agreement import agree
 from strobe.measure.guard import Guard
 from strobe.measure.sampling import SamplingBudget
 from strobe.results import store
-from strobe.results.comparison import Agreement
+from strobe.results.agreement import Agreement
 from strobe.studies.budget import budget
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import limits

@@ -13,7 +13,7 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from strobe.errors import UserError
 from strobe.measure.guard import DEFAULT, Guard
 from strobe.measure.machine import versions
-from strobe.results.comparison import Agreement
+from strobe.results.agreement import Agreement
 from strobe.results.recipe import Recipe, dump
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
-from strobe.results.comparison import NOT_FINITE, Agreement
+from strobe.results.agreement import ActionScale, Agreement, DimensionAgreement
+
+# A decision counts as made where the untouched action is further from the middle than this share of the way from one
+# decision to the other. One that sits in the middle can fall to either side by rounding, and says nothing.
+UNDECIDED = 0.05
 
 
-def agree(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> Agreement:
-    """Compare action chunks of equal shape, pair by pair, in the action's own units.
+def agree(
+    baseline: Sequence[Tensor],
+    candidate: Sequence[Tensor],
+    scale: ActionScale | None = None,
+    *,
+    executed: int | None = None,
+    calls: Sequence[str] = (),
+) -> Agreement:
+    """Compare action chunks of equal shape, pair by pair.
 
-    Numbers that are not finite are left out of the errors and counted in the note; the cosine is then 0.
+    Numbers that are not finite are left out of the errors and counted; the cosine is then 0.
+
+    Args:
+        baseline, candidate: chunks, (…, chunk, action dim) where there is a ``scale``, else of any shape.
+        scale: the spread of each dimension; None for errors in the action's own units alone.
+        executed: actions of a chunk that are executed, from its first on; None where that is not known.
+        calls: of each pair, what the call was, to say where the largest error is.
 
     Raises:
-        ValueError: no pairs, or pairs of unequal shape.
+        ValueError: no pairs, pairs of unequal shape, or a ``scale`` of other dimensions than the actions have.
     """
     if not baseline or len(baseline) != len(candidate):
         raise ValueError(f"need as many candidate chunks as baseline chunks, got {len(baseline)} and {len(candidate)}")
@@ -36,13 +54,23 @@ def agree(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> Agreement:
     lengths = (left * right) ** 0.5
     # What is not finite has no direction: no cosine of the rest may vouch for it.
     cosine = product / lengths if lengths > 0 and not broken else 0.0
-    return Agreement(
+    agreement = Agreement(
         cosine=min(max(cosine, -1.0), 1.0),
         largest_error=largest,
         mean_error=total / max(compared, 1),
         observations=len(baseline),
-        note=f"{broken:,} numbers of {compared + broken:,} are {NOT_FINITE}" if broken else "",
+        note=f"{_not_finite(broken, compared + broken)}, so the cosine is given as 0" if broken else "",
+        not_finite=broken,
     )
+    if scale is not None:
+        _by_dimension(agreement, baseline, candidate, scale, executed, calls)
+    return agreement
+
+
+def spread_of(chunks: Sequence[Tensor]) -> Tensor:
+    """Return the standard deviation of each action dimension over ``chunks``, (action dim,)."""
+    actions = torch.cat([chunk.double().reshape(-1, chunk.shape[-1]) for chunk in chunks])
+    return actions.std(dim=0, correction=0)
 
 
 def add_note(agreement: Agreement, note: str) -> None:
@@ -52,5 +80,80 @@ def add_note(agreement: Agreement, note: str) -> None:
 
 def in_words(agreement: Agreement) -> str:
     """Describe an agreement in a line."""
-    figures = f"cosine {agreement.cosine:.6f}, largest difference {agreement.largest_error:.4g} in the action's units"
-    return f"{figures} ({agreement.note})" if agreement.note else figures
+    if agreement.rms is None or agreement.worst is None:
+        cosine, largest = agreement.cosine, agreement.largest_error
+        figures = f"cosine {cosine:.6f}, largest difference {largest:.4g} in the action's units"
+    else:
+        figures = f"actions move by {agreement.rms:.2g} σ (RMS), {agreement.worst:.2g} σ at most"
+        where = ", ".join(filter(None, (agreement.worst_dimension, agreement.worst_at)))
+        figures += f" ({where})" if where and agreement.worst else ""
+        if agreement.flips:
+            figures += f", {100 * agreement.flips:.3g} % of decisions flip"
+    return f"{figures}; {agreement.note}" if agreement.note else figures
+
+
+def _not_finite(broken: int, of: int) -> str:
+    return f"{broken:,} numbers of {of:,} are infinite or not a number"
+
+
+def _by_dimension(
+    agreement: Agreement,
+    baseline: Sequence[Tensor],
+    candidate: Sequence[Tensor],
+    scale: ActionScale,
+    executed: int | None,
+    calls: Sequence[str],
+) -> None:
+    """Fill in what is told in units of the spread."""
+    width = len(scale.spread)
+    if any(chunk.shape[-1] != width for chunk in baseline):
+        raise ValueError(f"the spread has {width} dimensions, the actions {baseline[0].shape[-1]}")
+    before, after = (torch.stack([c.double().reshape(-1, width) for c in chunks]) for chunks in (baseline, candidate))
+    finite = before.isfinite() & after.isfinite()
+    errors = torch.where(finite, after - before, 0.0) / torch.tensor(scale.spread, dtype=torch.float64)
+    sizes = errors.abs()
+    flips = [
+        _flips(before[..., d], after[..., d], scale.middle[d], scale.width[d]) if scale.decides[d] else None
+        for d in range(width)
+    ]
+    agreement.spread = scale.source
+    agreement.dimensions = [
+        DimensionAgreement(
+            name=scale.names[d],
+            spread=scale.spread[d],
+            rms=_rms(errors[..., d]),
+            p99=float(sizes[..., d].flatten().quantile(0.99)),
+            worst=float(sizes[..., d].max()),
+            offset=float(errors[..., d].mean()),
+            flips=flips[d],
+            along=[_rms(errors[:, step, d]) for step in range(errors.shape[1])],
+        )
+        for d in range(width)
+    ]
+    dimensions = agreement.dimensions
+    agreement.rms = max(one.rms for one in dimensions)
+    agreement.p99 = max(one.p99 for one in dimensions)
+    agreement.worst = max(one.worst for one in dimensions)
+    call, step, dimension = (int(i) for i in torch.unravel_index(sizes.argmax(), sizes.shape))
+    agreement.worst_dimension = scale.names[dimension]
+    agreement.worst_at = ", ".join(
+        filter(None, (calls[call] if calls else f"call {call + 1}", f"action {step + 1} of {errors.shape[1]}"))
+    )
+    made = [share for share in flips if share is not None]
+    agreement.flips = max(made) if made else None
+    if executed is not None:
+        agreement.executed = min(executed, errors.shape[1])
+        run = errors[:, : agreement.executed]
+        agreement.executed_rms = max(_rms(run[..., d]) for d in range(width))
+        agreement.executed_worst = float(run.abs().max())
+
+
+def _rms(errors: Tensor) -> float:
+    return float(errors.square().mean().sqrt())
+
+
+def _flips(before: Tensor, after: Tensor, middle: float, width: float) -> float:
+    """Share of the decisions made that are the other one after; 0 where none was made."""
+    made = (before - middle).abs() > UNDECIDED * width
+    flipped = made & ((before > middle) != (after > middle))
+    return float(flipped.sum()) / max(int(made.sum()), 1)

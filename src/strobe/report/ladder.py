@@ -10,8 +10,9 @@ from typing import Any
 from strobe.report import compare, episodes, measured, memory, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
+from strobe.results.agreement import Agreement
 from strobe.results.answer import OptimizeResult
-from strobe.results.comparison import Agreement, Comparison
+from strobe.results.comparison import Comparison
 from strobe.results.data import Interval
 from strobe.results.ladder import Ladder, Need, Rung
 from strobe.results.measurement import Measurement

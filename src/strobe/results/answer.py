@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from strobe.results.agreement import Check, Yardstick
 from strobe.results.comparison import Comparison
 from strobe.results.data import SCHEMA_VERSION, Data, Finite
 from strobe.results.episodes import PairedEpisodes
@@ -88,6 +89,9 @@ class CompareResult(Result):
 
     study: Literal["compare"] = "compare"
     comparisons: list[Comparison] = Field(default_factory=list)
+    yardsticks: list[Yardstick] = Field(
+        default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
+    )
     operators: OperatorProfile | None = None
     python: PythonProfile | None = None
 
@@ -114,6 +118,9 @@ class OptimizeResult(Result):
 
     study: Literal["optimize"] = "optimize"
     comparisons: list[Comparison] = Field(default_factory=list)
+    yardsticks: list[Yardstick] = Field(
+        default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
+    )
     episodes: list[PairedEpisodes] = Field(default_factory=list, description="in a simulator, in the order judged")
     ladder: Ladder | None = Field(default=None, description="None only while the study runs")
 
@@ -122,6 +129,26 @@ class OptimizeResult(Result):
 
     def judged(self) -> Sequence[Comparison]:
         return self.comparisons
+
+
+class VerifyResult(Result):
+    """Whether a policy with a recipe on it acts as it does without; nothing is timed."""
+
+    study: Literal["verify"] = "verify"
+    recipe: str = Field(description="the file's name")
+    guard: str = Field(description="as it was asked for")
+    checks: list[Check] = Field(default_factory=list, description="in the order in which they were made")
+    yardsticks: list[Yardstick] = Field(
+        default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
+    )
+
+    @property
+    def passed(self) -> bool:
+        """Whether all checks were made, and none was broken."""
+        return self.status == "complete" and bool(self.checks) and not any(check.broken for check in self.checks)
+
+    def advised(self) -> Sequence[Measurement]:
+        return ()
 
 
 Profiled = BreakdownResult | CompareResult  # profilers look at one more iteration of them

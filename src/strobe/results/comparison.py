@@ -6,7 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from strobe.results.agreement import Agreement
 from strobe.results.data import Data, Finite, Interval
+
+Effect = Literal["exact", "rounding", "lossy"]
 
 
 class Verdict(Data):
@@ -17,20 +20,6 @@ class Verdict(Data):
     interval: Interval
     pairs: int = Field(description="pairs of samples judged; 0 where the runs were not interleaved")
     sentence: str = Field(description="the verdict in words, with its numbers")
-
-
-# What an agreement's note says of such numbers.
-NOT_FINITE = "infinite or not a number, so the cosine is given as 0"
-
-
-class Agreement(Data):
-    """How far two variants' actions differ on the same observations with the same noise."""
-
-    cosine: Finite
-    largest_error: Finite = Field(description="largest absolute difference, in the action's own units")
-    mean_error: Finite
-    observations: int
-    note: str = ""
 
 
 class GradientAgreement(Data):
@@ -61,4 +50,7 @@ class Comparison(Data):
     difference: Interval | None = Field(default=None, description="of the medians, candidate − baseline, milliseconds")
     difference_ms: Finite
     agreement: Agreement | None = None
+    effect: Effect | None = Field(default=None, description="the most that the candidate's treatments do to actions")
+    guard: str = Field(default="", description="what the agreement was held against; '' where nothing was")
+    broken: str = Field(default="", description="the limit of the guard that is broken, in words")
     gradient: GradientAgreement | None = None

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.results.comparison import Agreement, Verdict
+from strobe.results.agreement import Agreement
+from strobe.results.comparison import Verdict
 from strobe.results.data import Data, Finite
 
 

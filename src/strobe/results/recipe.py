@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from yaml.constructor import ConstructorError
 
 from strobe.errors import UserError, nearest
-from strobe.results.comparison import Agreement
+from strobe.results.agreement import Agreement
 from strobe.results.data import Data, Finite
 from strobe.results.store import replace
 

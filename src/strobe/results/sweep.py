@@ -11,8 +11,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from strobe.results.agreement import Agreement
 from strobe.results.answer import Answer
-from strobe.results.comparison import Agreement, Verdict
+from strobe.results.comparison import Verdict
 from strobe.results.data import Data, Finite, Interval, Summary
 from strobe.results.machine import Machine
 

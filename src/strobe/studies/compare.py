@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from strobe.errors import UserError
 from strobe.measure.agreement import add_note, agree
 from strobe.measure.verdicts import difference_interval, paired_verdict
+from strobe.results.agreement import Agreement
 from strobe.results.answer import CompareResult
-from strobe.results.comparison import Agreement, Comparison
+from strobe.results.comparison import Comparison
 from strobe.results.measurement import Measurement
 from strobe.studies.breakdown import begin
 from strobe.studies.gradients import gradients

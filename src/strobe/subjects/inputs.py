@@ -17,8 +17,12 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.subjects import environments, synthesis
+from strobe.subjects.checks import COUNT, SHARE, Checks, blended
 from strobe.subjects.quiet import quiet
 from strobe.subjects.standins import hub_reachable
+
+EPISODES = 4  # of an environment, that observations are taken from
+APART = 5  # ticks between two observations of an episode
 
 
 @dataclass
@@ -37,6 +41,7 @@ class Inputs:
     stats: dict[str, dict[str, Any]]
     meta: Any  # a LeRobotDatasetMetadata, or an object in its place: .features, .stats, .fps
     make_batch: Callable[[int], dict[str, Any]]
+    make_checks: Callable[[int], Checks]
 
     def batch(self, size: int) -> dict[str, Any]:
         """A training batch of ``size``: collated items with the policy's deltas, images float in [0, 1].
@@ -46,6 +51,18 @@ class Inputs:
         if size < 1:
             raise UserError(f"a batch needs at least one sample, not {size}")
         return self.make_batch(size)
+
+    def checks(self, count: int = COUNT) -> Checks:
+        """Observations to compare actions on, ``count`` or as many as there are, spread over all that is there."""
+        return self.make_checks(count)
+
+    @property
+    def action_names(self) -> list[str] | None:
+        """Names of the action's dimensions, as the data set has them; None where it has none."""
+        names = self.meta.features.get(ACTION, {}).get("names")
+        if isinstance(names, dict):  # {"motors": [...]}, as older data sets have it
+            names = next((value for value in names.values() if isinstance(value, list)), None)
+        return [str(name) for name in names] if names else None
 
 
 def from_dataset(
@@ -85,12 +102,22 @@ def from_dataset(
     for key in meta.camera_keys:
         meta.stats[key] |= {k: torch.tensor(v, dtype=torch.float32) for k, v in IMAGENET_STATS.items()}
     keys = [k for k in meta.features if k.startswith(OBS_STR)]
-    chosen = torch.linspace(0, len(frames) - 1, min(count, len(frames))).long().tolist()
-    observations = []
-    for index in chosen:
+
+    def observation(index: int) -> dict[str, Any]:
         item = frames[index]
-        observation: dict[str, Any] = {k: item[k].unsqueeze(0) for k in keys if isinstance(item[k], Tensor)}
-        observations.append(observation | {"task": item["task"], "robot_type": meta.robot_type or ""})
+        seen: dict[str, Any] = {k: item[k].unsqueeze(0) for k in keys if isinstance(item[k], Tensor)}
+        return seen | {"task": item["task"], "robot_type": meta.robot_type or ""}
+
+    def make_checks(count: int) -> Checks:
+        chosen = _spread(len(frames), count)
+        return Checks(
+            description=f"{len(chosen)} frames of the dataset {repo_id or where}",
+            observations=[observation(index) for index in chosen],
+            neighbours=[observation(_next(frames, index)) for index in chosen],
+            neighbour="the next frame of the episode",
+        )
+
+    observations = [observation(index) for index in _spread(len(frames), count)]
     generator = torch.Generator().manual_seed(seed)
 
     def make_batch(size: int) -> dict[str, Any]:
@@ -108,7 +135,23 @@ def from_dataset(
         stats=meta.stats,
         meta=meta,
         make_batch=make_batch,
+        make_checks=make_checks,
     )
+
+
+def _spread(frames: int, count: int) -> list[int]:
+    """``count`` places spread over ``frames`` frames, each in the middle of its share, so that no two are alike."""
+    count = min(count, frames)
+    return [min(int((number + 0.5) * frames / count), frames - 1) for number in range(count)]
+
+
+def _next(frames: Any, index: int) -> int:
+    """The next frame of the same episode; the one before where ``index`` is the last."""
+    episodes = frames.hf_dataset["episode_index"]
+    for other in (index + 1, index - 1):
+        if 0 <= other < len(frames) and int(episodes[other]) == int(episodes[index]):
+            return other
+    return index
 
 
 def locate_dataset(root: str | Path | None, repo_id: str | None) -> Path:
@@ -139,7 +182,7 @@ def locate_dataset(root: str | Path | None, repo_id: str | None) -> Path:
 
 
 def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 0) -> Inputs:
-    """Observations of an environment (a LeRobot ``EnvConfig``) after a reset and random actions.
+    """Observations of an environment (a LeRobot ``EnvConfig``), from several resets, after random actions.
 
     The features are those the environment really shows, which may differ from what its config says. Batches
     are put together from its observations and random actions; statistics come from them too. Raises UserError
@@ -148,17 +191,23 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     from lerobot.envs.factory import make_env_pre_post_processors
     from lerobot.envs.utils import preprocess_observation
 
+    each = max(-(-COUNT // EPISODES), 1)  # observations of an episode
     with environments.errors_in_a_line(env.type):
         vector: Any = next(iter(environments.make(env).values()))
         vector.action_space.seed(seed)
         to_policy, _ = make_env_pre_post_processors(env, config)
-        raw, _ = vector.reset(seed=seed)
-        ticks = []
-        for _ in range(count + config.n_obs_steps - 1):
-            tick: dict[str, Any] = preprocess_observation(raw)
-            tick["task"] = _task(vector)
-            ticks.append(to_policy(tick))
-            raw, *_ = vector.step(vector.action_space.sample())
+        ticks: list[dict[str, Any]] = []
+        windows: list[dict[str, Any]] = []
+        for episode in range(EPISODES):
+            raw, _ = vector.reset(seed=seed + episode)
+            run: list[dict[str, Any]] = []
+            for _ in range(each * APART + config.n_obs_steps):
+                tick: dict[str, Any] = preprocess_observation(raw)
+                tick["task"] = _task(vector)
+                run.append(to_policy(tick))
+                raw, *_ = vector.step(vector.action_space.sample())
+            ticks += run
+            windows += _windows(run, config.n_obs_steps)
     space = vector.single_action_space
     vector.close()
     features = {k: _observed(k, v) for k, v in ticks[0].items() if k.startswith(OBS_STR) and isinstance(v, Tensor)}
@@ -168,7 +217,24 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
         if feature.type in (FeatureType.STATE, FeatureType.ENV):
             seen = torch.cat([tick[key] for tick in ticks])
             ranges[key] = (seen.amin(0) - 1, seen.amax(0) + 1)
-    return _made(config, f"{count} observations of the environment {env.type}", ticks, features, ranges, env.fps, seed)
+    per = len(windows) // EPISODES
+    places = [e * per + APART * k for k in range(each) for e in range(EPISODES)]
+    named = f"observations of the environment {env.type}"
+
+    def make_checks(count: int) -> Checks:
+        chosen = places[:count]
+        return Checks(
+            description=f"{len(chosen)} {named} from {EPISODES} episodes",
+            observations=[windows[place] for place in chosen],
+            neighbours=[windows[place + 1] for place in chosen],
+            neighbour="the next tick of the episode, after a random action",
+        )
+
+    # One of each episode before a second of any: neighbouring ticks are all but the same picture.
+    observations = [windows[place] for place in places[:count]]
+    return _made(
+        config, f"{len(observations)} {named}", ticks, observations, features, ranges, env.fps, seed, make_checks
+    )
 
 
 def _task(vector: Any) -> list[str]:
@@ -213,31 +279,49 @@ def synthetic(
         features.setdefault(key, arm[key])
     generator = torch.Generator().manual_seed(seed)
     ranges = synthesis.ranges(features)
-    ticks = [
-        synthesis.tick(features, ranges, generator) | {"task": synthesis.TASK, "robot_type": ""}
-        for _ in range(count + config.n_obs_steps - 1)
-    ]
-    return _made(config, f"{count} synthetic observations", ticks, features, ranges, 30, seed)
+
+    def windows(count: int, generator: torch.Generator) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        ticks = [
+            synthesis.tick(features, ranges, generator) | {"task": synthesis.TASK, "robot_type": ""}
+            for _ in range(count + config.n_obs_steps - 1)
+        ]
+        return ticks, _windows(ticks, config.n_obs_steps)
+
+    def make_checks(count: int) -> Checks:
+        observations = windows(count, torch.Generator().manual_seed(seed + 2))[1]
+        return Checks(
+            description=f"{count} synthetic observations",
+            observations=observations,
+            neighbours=blended(observations),
+            neighbour=f"the observation moved {100 * SHARE:g} % of the way to another synthetic one",
+        )
+
+    ticks, observations = windows(count, generator)
+    named = f"{count} synthetic observations"
+    return _made(config, named, ticks, observations, features, ranges, 30, seed, make_checks)
 
 
 def _made(
     config: PreTrainedConfig,
     description: str,
     ticks: list[dict[str, Any]],
+    observations: list[dict[str, Any]],
     features: dict[str, PolicyFeature],
     ranges: dict[str, tuple[Tensor, Tensor]],
     fps: int,
     seed: int,
+    make_checks: Callable[[int], Checks],
 ) -> Inputs:
     stats = synthesis.stats(features, ranges)
     generator = torch.Generator().manual_seed(seed + 1)
     return Inputs(
         description=description,
-        observations=_windows(ticks, config.n_obs_steps),
+        observations=observations,
         features=features,
         stats=stats,
         meta=synthesis.Meta(features, stats, fps),
         make_batch=lambda size: synthesis.batch(config, features, ranges, ticks, size, generator),
+        make_checks=make_checks,
     )
 
 

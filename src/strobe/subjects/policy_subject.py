@@ -12,7 +12,10 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
 from strobe.errors import UserError
+from strobe.results.agreement import ActionScale
 from strobe.results.subject import SubjectInfo
+from strobe.subjects.action_scale import scale_of
+from strobe.subjects.checks import COUNT, Checks, varied
 from strobe.subjects.families.family import Family
 from strobe.subjects.families.registry import family_of, steps_of
 from strobe.subjects.inputs import Inputs
@@ -76,9 +79,12 @@ class PolicySubject:
 
         The noise is the same whenever the index is. Sections: preprocessing, policy, postprocessing.
         """
-        observation = self.observation(index)
+        return self.act(self.observation(index), self.seed + index)
+
+    def act(self, observation: dict[str, Any], seed: int) -> Tensor:
+        """Like `chunk`, for a raw observation and the seed of its noise."""
         self.policy.eval()
-        torch.manual_seed(self.seed + index)
+        torch.manual_seed(seed)
         with section(ITERATION), torch.no_grad():
             with section("preprocessing"):
                 batch = self.training.laid_out(self.loaded.preprocessor(observation))
@@ -88,6 +94,21 @@ class PolicySubject:
                 actions = self.loaded.postprocessor(actions)
             synchronise(self.device)
         return actions
+
+    def checks(self, count: int = COUNT) -> Checks:
+        """Observations to compare this policy's actions on: they differ in all that it looks at."""
+        words = any("tokenizer" in type(step).__name__.lower() for step in self.loaded.preprocessor.steps)
+        return varied(self.inputs.checks(count), reads_words=words, may_miss=self.family.fills_cameras)
+
+    @property
+    def executed(self) -> int | None:
+        """Actions of a chunk that the robot executes before the next one; None where the config does not say."""
+        return getattr(self.policy.config, "n_action_steps", None)
+
+    def scale(self, chunks: Sequence[Tensor] = ()) -> ActionScale | None:
+        """The spread of its action's dimensions; from ``chunks`` of its own where there are no statistics of them."""
+        fed = self.inputs
+        return scale_of(self.loaded.postprocessor, fed.stats, fed.action_names, fed.description, chunks)
 
     def model_chunk(self, index: int = 0) -> Tensor:
         """Like ``chunk``, but as the policy gave it, normalised: what RTC keeps as the previous chunk."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from strobe.results.comparison import Agreement, Verdict
+from strobe.results.agreement import Agreement
+from strobe.results.comparison import Verdict
 from strobe.results.ladder import Try, TryOutcome
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing

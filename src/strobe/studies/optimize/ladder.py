@@ -11,9 +11,10 @@ from strobe.measure.common_parts import common_parts
 from strobe.measure.guard import Guard
 from strobe.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.results import recipe
+from strobe.results.agreement import Agreement
 from strobe.results.answer import OptimizeResult
 from strobe.results.budget import Latency
-from strobe.results.comparison import Agreement, Comparison, Verdict
+from strobe.results.comparison import Comparison, Verdict
 from strobe.results.episodes import PairedEpisodes
 from strobe.results.ladder import Ladder, Rung, Try
 from strobe.results.measurement import Measurement

@@ -13,7 +13,8 @@ from strobe.measure.agreement import agree
 from strobe.measure.guard import Guard
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.verdicts import paired_verdict
-from strobe.results.comparison import Agreement, Verdict
+from strobe.results.agreement import Agreement
+from strobe.results.comparison import Verdict
 from strobe.results.machine import Ceiling
 from strobe.studies.measuring import Measured, Options, Outputs, Reporter, measure
 from strobe.studies.optimize import limits

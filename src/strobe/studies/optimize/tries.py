@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from strobe.errors import UserError
-from strobe.results.comparison import Agreement, Verdict
+from strobe.results.agreement import Agreement
+from strobe.results.comparison import Verdict
 from strobe.results.ladder import TryOutcome
 from strobe.results.measurement import Measurement
 from strobe.studies.optimize.candidates import Candidate, largest, together

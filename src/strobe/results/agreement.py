@@ -1,0 +1,90 @@
+"""How alike two policies act: their actions apart, dimension by dimension, in units of each dimension's spread."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.results.data import Data, Finite
+
+YardstickName = Literal["reordered sums", "another noise draw", "neighbouring frame", "another observation"]
+
+
+class ActionScale(Data):
+    """The spread of a policy's actions, in which errors are told, and its dimensions that decide.
+
+    A dimension decides where it stands for one of two things, as a gripper does that is open or shut. Its decision is
+    the side of ``middle`` that the action is on.
+    """
+
+    source: str = Field(description="where the spread is from, in words")
+    names: list[str] = Field(description="of the dimensions, as the data set has them, else 'action 0', 'action 1' …")
+    spread: list[Finite] = Field(description="σ: the standard deviation of each, in the action's own units")
+    decides: list[bool]
+    middle: list[Finite] = Field(description="the action's own units; it means something where a dimension decides")
+    width: list[Finite] = Field(description="from the one decision to the other, in the action's own units")
+
+
+class DimensionAgreement(Data):
+    """How far the actions of one dimension are apart. Errors are in units of its spread."""
+
+    name: str
+    spread: Finite = Field(description="σ, in the action's own units")
+    rms: Finite = Field(description="root mean square of the errors")
+    p99: Finite = Field(description="99th percentile of the absolute errors")
+    worst: Finite = Field(description="largest absolute error")
+    offset: Finite = Field(description="mean error, with its sign: a joint that is always off shows here")
+    flips: Finite | None = Field(default=None, description="share of decisions that flipped; None where none is made")
+    along: list[Finite] = Field(default_factory=list, description="RMS at each action of the chunk, the first first")
+
+
+class Agreement(Data):
+    """How far two variants' actions differ on the same observations with the same noise.
+
+    The first figures are over all numbers at once, in the action's own units. Those in units of the spread (σ) are of
+    the dimension that is worst in them; they are None where no spread is known, as for a backbone's features.
+    """
+
+    cosine: Finite = Field(description="of all chunks as one vector; 0 where a number is not finite")
+    largest_error: Finite = Field(description="largest absolute difference, in the action's own units")
+    mean_error: Finite
+    observations: int = Field(description="chunks compared, one for each call")
+    note: str = ""
+    not_finite: int = Field(default=0, description="numbers that are infinite or not a number, in either's chunks")
+    rms: Finite | None = Field(default=None, description="σ: root mean square of the errors, of the worst dimension")
+    p99: Finite | None = Field(default=None, description="σ: 99th percentile of the errors, of the worst dimension")
+    worst: Finite | None = Field(default=None, description="σ: largest error of all")
+    worst_dimension: str = Field(default="", description="where the largest error is")
+    worst_at: str = Field(default="", description="the call and the action of the chunk where the largest error is")
+    flips: Finite | None = Field(
+        default=None, description="share of flipped decisions of the worst dimension; None where none decides"
+    )
+    executed: int | None = Field(default=None, description="actions of a chunk that are executed, from its first on")
+    executed_rms: Finite | None = Field(default=None, description="σ: like `rms`, of the executed actions alone")
+    executed_worst: Finite | None = Field(default=None, description="σ: like `worst`, of the executed actions alone")
+    spread: str = Field(default="", description="where σ is from, in words")
+    how: str = Field(default="", description="which calls were compared, in words")
+    dimensions: list[DimensionAgreement] = Field(default_factory=list)
+
+
+class Yardstick(Data):
+    """How far something that changes nothing, or something harmless, moves the untouched policy's own actions (σ)."""
+
+    name: YardstickName
+    about: str = Field(default="", description="how it was made, in words")
+    rms: Finite = Field(description="σ: root mean square, of the worst dimension")
+    worst: Finite = Field(description="σ: largest of all")
+    observations: int
+    dimensions: list[DimensionAgreement] = Field(default_factory=list)
+
+
+class Check(Data):
+    """Treatments held against their guard, together."""
+
+    name: str = Field(description="which treatments of the recipe they are, in words")
+    treatments: list[str] = Field(description="as they are written on a command line")
+    effect: Literal["exact", "rounding", "lossy"] = Field(description="the most that they do to the actions")
+    guard: str
+    agreement: Agreement | None = Field(default=None, description="None where a call failed")
+    broken: str = Field(default="", description="why the check failed, in words; '' where it passed")

@@ -1,0 +1,205 @@
+"""Run a policy with treatments and without on observations that find faults, and say how far its actions are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from strobe.measure.agreement import agree
+from strobe.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
+from strobe.sameness.reordered import reordered
+from strobe.sameness.visits import Visit, told
+from strobe.subjects.checks import COUNT
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments.flow.rtc import RealTimeChunking, supports
+from strobe.treatments.treatment import Treatment, Variant
+
+# Of the calls with Real-Time Chunking, in control ticks: what LeRobot's rollout has where nothing else is said.
+HORIZON, DELAY = 10, 4
+OTHER_NOISE = 1_000_003  # added to a seed
+FEWEST = 4  # observations, however long a chunk takes
+CALLS_EACH = 7  # of the policy for each observation, roughly: its reference, its visits, its yardsticks
+
+YARDSTICKS: tuple[YardstickName, ...] = (
+    "reordered sums",
+    "another noise draw",
+    "neighbouring frame",
+    "another observation",
+)
+
+Progress = Callable[[int, int], None]  # calls done, calls planned
+
+
+class CallFailed(Exception):
+    """A call of the treated policy failed. Its message is one line that names the call."""
+
+
+def affordable(seconds: float, chunk_s: float) -> int:
+    """Return how many observations can be checked in ``seconds``, `FEWEST` to `COUNT`."""
+    return max(FEWEST, min(COUNT, int(seconds / (CALLS_EACH * max(chunk_s, 1e-6)))))
+
+
+class Sameness:
+    """The untouched policy's chunks on the observations of a check, each computed once, and what is held against them.
+
+    Args:
+        base: treatments of the untouched policy itself (Real-Time Chunking), on in every call.
+        count: observations, at most.
+
+    Raises:
+        UserError: a treatment of ``base`` does not apply.
+    """
+
+    def __init__(self, subject: PolicySubject, base: Sequence[Treatment] = (), count: int = COUNT) -> None:
+        self.subject = subject
+        self.untouched = Variant("untouched", tuple(base))
+        self.checks = subject.checks(count)
+        self.rtc = supports(subject) and not any(treatment.key == "rtc" for treatment in base)
+        self._guidance = self._make_guidance() if self.rtc else None
+        self._chunks: dict[tuple[int, bool], Tensor] = {}
+        self._scale: ActionScale | None = None
+
+    @property
+    def count(self) -> int:
+        """How many observations there are."""
+        return len(self.checks.observations)
+
+    @property
+    def scale(self) -> ActionScale:
+        """The spread of the actions; that of the untouched chunks where there are no statistics of it."""
+        if self._scale is None:
+            self.prepare([Visit(index) for index in range(self.count)])
+            found = self.subject.scale([self._chunks[index, False] for index in range(self.count)])
+            assert found is not None  # there are chunks
+            self._scale = found
+        return self._scale
+
+    def prepare(self, visits: Sequence[Visit], progress: Progress | None = None) -> None:
+        """Compute the untouched policy's chunks of ``visits``, as far as that was not done yet."""
+        wanted = dict.fromkeys((visit.observation, visit.rtc) for visit in visits)
+        missing = [key for key in wanted if key not in self._chunks]
+        if not missing:
+            return
+        with self._on(self.untouched):
+            for done, (observation, rtc) in enumerate(missing, 1):
+                self._chunks[observation, rtc] = self._chunk(Visit(observation, rtc=rtc))
+                if progress is not None:
+                    progress(done, len(missing))
+
+    def check(self, variant: Variant, visits: Sequence[Visit], progress: Progress | None = None) -> Agreement:
+        """Compare ``variant`` with the untouched policy on ``visits``, with the same noise, in their order.
+
+        ``variant`` is put on once for all of them, but for those that it is put on for alone.
+
+        Raises:
+            UserError: a treatment does not apply.
+            CallFailed: a call fails that does not fail without the treatments, or gives a chunk of another shape.
+        """
+        self.prepare(visits)
+        scale = self.scale
+        chunks: list[Tensor] = []
+
+        def run(visit: Visit) -> None:
+            try:
+                chunk = self._chunk(visit)
+            except Exception as error:
+                words = " ".join(str(error).split())[:200] or type(error).__name__
+                raise CallFailed(f"the call fails ({visit.words or 'plain'}): {words}") from error
+            expected = self._chunks[visit.observation, visit.rtc]
+            if chunk.shape != expected.shape:
+                raise CallFailed(f"a chunk of {tuple(chunk.shape)}, and {tuple(expected.shape)} without the treatments")
+            chunks.append(chunk)
+            if progress is not None:
+                progress(len(chunks), len(visits))
+
+        staying = [visit for visit in visits if not visit.apart]
+        with self._on(variant):
+            for visit in staying:
+                run(visit)
+        alone = [visit for visit in visits if visit.apart]
+        for visit in alone:
+            with self._on(variant):
+                run(visit)
+        ordered = [*staying, *alone]
+        agreement = agree(
+            [self._chunks[visit.observation, visit.rtc] for visit in ordered],
+            chunks,
+            scale,
+            executed=self.subject.executed,
+            calls=[visit.words for visit in ordered],
+        )
+        agreement.how = told(ordered)
+        return agreement
+
+    def yardstick(self, name: YardstickName, count: int, progress: Progress | None = None) -> Yardstick | None:
+        """Measure how far the untouched policy's own actions move, on ``count`` observations.
+
+        Returns:
+            None for another noise draw of a policy that draws none.
+        """
+        count = min(count, self.count)
+        self.prepare([Visit(index) for index in range(count)], progress)
+        observations, neighbours = self.checks.observations, self.checks.neighbours
+        moved: list[Tensor] = []
+        with self._on(self.untouched):
+            for index in range(count):
+                observation, seed = observations[index], self.subject.seed + index
+                if name == "reordered sums":
+                    with reordered(seed):
+                        moved.append(self._act(observation, seed))
+                elif name == "another noise draw":
+                    moved.append(self._act(observation, seed + OTHER_NOISE))
+                elif name == "neighbouring frame":
+                    moved.append(self._act(neighbours[index], seed))
+                else:
+                    moved.append(self._act(observations[(index + 1) % self.count], seed))
+                if progress is not None:
+                    progress(index + 1, count)
+        before = [self._chunks[index, False] for index in range(count)]
+        found = agree(before, moved, self.scale)
+        assert found.rms is not None and found.worst is not None  # there is a scale
+        if name == "another noise draw" and found.worst == 0:
+            return None
+        about = {
+            "reordered sums": "the same arithmetic, its sums taken in another order",
+            "another noise draw": "the same observation with other noise to start from",
+            "neighbouring frame": self.checks.neighbour,
+            "another observation": "another observation with the same noise",
+        }[name]
+        return Yardstick(
+            name=name, about=about, rms=found.rms, worst=found.worst, observations=count, dimensions=found.dimensions
+        )
+
+    def _make_guidance(self) -> RealTimeChunking:
+        from lerobot.policies.rtc.configuration_rtc import RTCConfig
+
+        chunk = getattr(self.subject.policy.config, "chunk_size", None) or 2
+        horizon = max(min(HORIZON, chunk - 1), 1)
+        return RealTimeChunking(RTCConfig(enabled=True, execution_horizon=horizon), min(DELAY, horizon))
+
+    @contextmanager
+    def _on(self, variant: Variant) -> Iterator[None]:
+        undo = variant.apply(self.subject)
+        try:
+            yield
+        finally:
+            undo()
+            self.subject.policy.reset()
+
+    def _chunk(self, visit: Visit) -> Tensor:
+        if visit.reset:
+            self.subject.policy.reset()
+        observation, seed = self.checks.observations[visit.observation], self.subject.seed + visit.observation
+        if not visit.rtc or self._guidance is None:
+            return self._act(observation, seed)
+        undo = self._guidance.apply(self.subject)
+        try:
+            return self._act(observation, seed)
+        finally:
+            undo()
+
+    def _act(self, observation: dict[str, Any], seed: int) -> Tensor:
+        return self.subject.act(dict(observation), seed).detach().float().cpu().clone()

@@ -1,0 +1,74 @@
+"""The calls that a treated policy is judged by, and their order: faults of caches show where an observation returns."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+APART = 4  # calls around each of which the treatments are put on and taken off
+RTC_CALLS = 4
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One call.
+
+    Args:
+        observation: its number among those that are checked; it draws the noise as well.
+        words: what is special about the call, in words; '' for nothing.
+        rtc: whether Real-Time Chunking guides it.
+        apart: whether the treatments are put on for this call alone.
+        reset: whether the policy is reset before it, as at the start of an episode.
+    """
+
+    observation: int
+    words: str = ""
+    rtc: bool = False
+    apart: bool = False
+    reset: bool = False
+
+
+def plan(count: int, *, rtc: bool, passes: int = 1) -> list[Visit]:
+    """Return the calls on ``count`` observations, in order.
+
+    Each pass goes A B A C B D C …, so that each observation is followed by one seen before it; from the second pass on
+    in another order. Half-way the policy is reset. Then come calls with Real-Time Chunking and without in turn, where
+    the policy has it, and calls that the treatments are put on for alone.
+    """
+    visits: list[Visit] = []
+    for number in range(passes):
+        order = list(range(count))
+        if number:
+            random.Random(number).shuffle(order)
+        visits += _returning(order, "" if not number else f"pass {number + 1}, ")
+    half = len(visits) // 2
+    visits[half] = Visit(visits[half].observation, f"{visits[half].words}, after a reset", reset=True)
+    if rtc:
+        for call in range(RTC_CALLS):
+            visits.append(Visit(call % count, "with RTC", rtc=True))
+            visits.append(Visit((call + 1) % count, "without RTC after a call with it"))
+    visits += [Visit((3 * call) % count, "put on for this call alone", apart=True) for call in range(APART)]
+    return visits
+
+
+def told(visits: Sequence[Visit]) -> str:
+    """Describe ``visits`` in a line."""
+    observations = len({visit.observation for visit in visits})
+    kinds = {
+        "on returning to an earlier one": sum("again" in visit.words for visit in visits),
+        "with RTC": sum(visit.rtc for visit in visits),
+        "with the treatments put on for the call alone": sum(visit.apart for visit in visits),
+    }
+    named = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
+    return f"{len(visits)} calls on {observations} observations: {named}" if named else f"{len(visits)} calls"
+
+
+def _returning(order: Sequence[int], words: str) -> list[Visit]:
+    visits = []
+    for place, observation in enumerate(order):
+        visits.append(Visit(observation, f"{words}observation {observation + 1}"))
+        if place:
+            earlier = order[place - 1]
+            visits.append(Visit(earlier, f"{words}observation {earlier + 1} again"))
+    return visits
