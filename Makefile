@@ -14,9 +14,9 @@ help: ## show this list
 env: ## make .venv with the locked packages; instant when it is up to date
 	@scripts/env.sh
 
-# In one process: with ARGS='-n 2 --dist loadfile --no-loadscope-reorder' it takes less time, and a worker can be lost.
+# Two processes, whatever the machine has: some tests fill the memory of a small one. ARGS='-n 0' for one.
 test: env ## run the tests
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 tour: env ## from nothing to insight: record, break down, compare
 	@$(BIN)/strobe tour $(ARGS)

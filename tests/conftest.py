@@ -29,9 +29,8 @@ settings.register_profile("no deadline", deadline=None, suppress_health_check=[H
 settings.load_profile("no deadline")
 
 
-# MuJoCo's OpenGL goes first: it crashed in workers that had run other long files before. Then what takes longest, so
-# that no worker is left with it at the end; the first of them start processes that begin with their worker's memory,
-# which grows.
+# What takes longest goes first, so that no worker is left with it at the end; the first of them start processes that
+# begin with their worker's memory, which grows.
 LONG = (
     "subjects/test_record.py",
     "studies/test_train.py", "cli/test_main.py", "treatments/test_levers.py", "sweeps/test_cluster.py",
