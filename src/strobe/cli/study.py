@@ -26,6 +26,7 @@ class Studied:
     sections: Sequence[Section] = ()
     profiled: list[dict[str, Any]] | None = None  # torch.profiler's events, for the trace
     files: dict[str, bytes] = field(default_factory=dict)  # name → content of what profilers left
+    failed: bool = False  # whether what was asked about is not so: exit code 1
     made_of: Callable[[Result], dict[str, bytes]] | None = None  # further files, of the finished result
 
 
@@ -37,7 +38,7 @@ def run_study[C: RunConfig](
     study: Callable[[SubjectFlags, C, Live], Studied],
     argv: Sequence[str],
 ) -> int:
-    """Run a measuring command: help or flags, the study, the run's folder. Returns the exit code, 0 or 130.
+    """Run a measuring command: help or flags, the study, the run's folder. Returns the exit code: 0, 1 or 130.
 
     Raises:
         UserError: wrong flags, or an answer that could not be kept.
@@ -50,7 +51,7 @@ def run_study[C: RunConfig](
         answer = study(flags, config, live)
     trace = finish(answer, [name, *argv], started)
     keep(answer.result, config.output_dir, trace, answer.files)
-    return 0 if answer.result.status == "complete" else 130
+    return int(answer.failed) if answer.result.status == "complete" else 130
 
 
 def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, Any]:

@@ -161,7 +161,7 @@ class Guards:
         """Return the guard for treatments of these effects together: the one that changes most decides."""
         if self.of_features:
             return self.said or Guard.parse(OF_FEATURES)
-        exact = set(effects) <= {"exact"}
+        exact = strongest(effects) == "exact"
         said = self.said if self.said is not None and self.said.limits else None
         if exact:
             return Guard(said.limits if said else (), exact=True)
@@ -182,6 +182,11 @@ class Guards:
         if self.said is not None:
             return str(self.said)
         return OF_FEATURES if self.of_features else BY_EFFECT
+
+
+def strongest(effects: Sequence[Effect]) -> Effect:
+    """Return the one that may change the actions most; exact where there is none."""
+    return "lossy" if "lossy" in effects else "rounding" if "rounding" in effects else "exact"
 
 
 def allowed(reordered: Yardstick) -> tuple[float, float]:

@@ -45,6 +45,8 @@ class RecipeRung(Data):
     times: Finite = Field(description="how often as fast as the untouched policy")
     effect: Literal["exact", "rounding", "lossy"]
     cosine: Finite | None = Field(default=None, description="of the actions with the untouched policy's")
+    rms: Finite | None = Field(default=None, description="σ: how far it moves the actions, root mean square")
+    worst: Finite | None = Field(default=None, description="σ: how far it moves any action at most")
     build_s: Finite | None = Field(default=None, description="seconds to put it on: compiling, building, calibrating")
 
 
@@ -68,7 +70,7 @@ class Recipe(Data):
     treatments: list[dict[str, str | int | Finite | bool]] = Field(
         min_length=1, description="as in --variant: a key with its value, then its options"
     )
-    guard: str = Field(default="", description="what the agreement must satisfy, e.g. 'cosine>=0.999'")
+    guard: str = Field(default="", description="what the agreement must satisfy, e.g. 'rms<=0.02, worst<=0.2'")
     agreement: Agreement | None = Field(default=None, description="of the treated policy with the untouched one")
     episodes: RecipeEpisodes | None = Field(default=None, description="in a simulator, where that was asked for")
     baseline_ms: Finite | None = Field(default=None, description="of one chunk of the untouched policy, median")

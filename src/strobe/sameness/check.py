@@ -160,7 +160,8 @@ class Sameness:
                     progress(index + 1, count)
         before = [self._chunks[index, False] for index in range(count)]
         found = agree(before, moved, self.scale)
-        assert found.rms is not None and found.worst is not None  # there is a scale
+        assert found.rms is not None  # there is a scale
+        assert found.worst is not None
         if name == "another noise draw" and found.worst == 0:
             return None
         about = {

@@ -6,8 +6,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-APART = 4  # calls around each of which the treatments are put on and taken off
-RTC_CALLS = 4
+SPECIAL = (
+    4  # one call with Real-Time Chunking, and one that the treatments are put on for alone, for so many observations
+)
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,12 @@ def plan(count: int, *, rtc: bool, passes: int = 1) -> list[Visit]:
         visits += _returning(order, "" if not number else f"pass {number + 1}, ")
     half = len(visits) // 2
     visits[half] = Visit(visits[half].observation, f"{visits[half].words}, after a reset", reset=True)
+    special = max(count // SPECIAL, 1)
     if rtc:
-        for call in range(RTC_CALLS):
+        for call in range(special):
             visits.append(Visit(call % count, "with RTC", rtc=True))
             visits.append(Visit((call + 1) % count, "without RTC after a call with it"))
-    visits += [Visit((3 * call) % count, "put on for this call alone", apart=True) for call in range(APART)]
+    visits += [Visit((3 * call) % count, "put on for this call alone", apart=True) for call in range(special)]
     return visits
 
 

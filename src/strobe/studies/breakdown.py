@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import strobe
 from strobe.measure import ceiling as ceilings
@@ -42,11 +43,17 @@ def breakdown(
 
 
 def begin[R: Result](
-    kind: type[R], subject: Subject, title: str, options: Options, reporter: Reporter, dtypes: Iterable[str] = ()
+    kind: type[R],
+    subject: Subject,
+    title: str,
+    options: Options,
+    reporter: Reporter,
+    dtypes: Iterable[str] = (),
+    **fields: Any,
 ) -> R:
     """A result of ``kind`` that knows its subject, its machine and what the machine can do, and nothing else yet.
 
-    ``dtypes``: those that the study runs it in beside its own.
+    ``dtypes``: those that the study runs it in beside its own; ``fields``: those that ``kind`` alone has.
     """
     where = machine.describe(subject.device)
     if options.counted:
@@ -62,4 +69,5 @@ def begin[R: Result](
         subject=subject.info,
         machine=where,
         notes=list(subject.notes),
+        **fields,
     )

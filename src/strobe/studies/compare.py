@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from strobe.errors import UserError
 from strobe.measure.agreement import add_note, agree
+from strobe.measure.guard import Guards, strongest
+from strobe.measure.sampling import Collected
 from strobe.measure.verdicts import difference_interval, paired_verdict
 from strobe.results.agreement import Agreement
 from strobe.results.answer import CompareResult
@@ -14,10 +16,12 @@ from strobe.results.measurement import Measurement
 from strobe.studies.breakdown import begin
 from strobe.studies.gradients import gradients
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
+from strobe.studies.sameness import SHARE, Looked, look
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Phase, Subject
 from strobe.treatments.treatment import Variant
 
+MOST_S = 60.0  # of sampling, of which the check of a variant takes its share
 SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held side by side"
 
 
@@ -27,8 +31,12 @@ def compare(
     phase: Phase,
     options: Options,
     reporter: Reporter | None = None,
+    guards: Guards | None = None,
 ) -> tuple[CompareResult, Measured]:
     """Judge every variant against the first one, on the same observations with the same noise.
+
+    Args:
+        guards: how far the actions of a variant may be from the first one's; None for the usual.
 
     Raises:
         UserError: fewer than two variants, two of one name, or a treatment that does not apply or is not for ``phase``.
@@ -48,14 +56,25 @@ def compare(
     result = begin(CompareResult, subject, title, options, reporter, dtypes)
     if dtypes and options.counted:
         result.notes.append(SEVERAL_COPIES)
-    measured = measure(subject, phase, variants, options, result.machine.ceiling, reporter)
+    looked = Looked()
+
+    def look_at_actions(collected: Collected) -> None:
+        nonlocal looked
+        if phase == "inference" and options.checked and isinstance(subject, PolicySubject):
+            chunk_s = max(one.summary.median for one in collected.samples.values()) / 1e3
+            looked = look(subject, variants, chunk_s, SHARE * min(options.budget.seconds, MOST_S), reporter)
+
+    measured = measure(subject, phase, variants, options, result.machine.ceiling, reporter, look_at_actions)
     result.measurements = measured.measurements
-    result.status = "interrupted" if measured.interrupted else "complete"
+    result.status = "interrupted" if measured.interrupted or looked.interrupted else "complete"
+    result.yardsticks = looked.yardsticks
     result.comparisons = [
         judge(baseline, candidate, measured)
         for baseline, candidate in _pairs(measured)
         if len(candidate.samples.values) > 1
     ]
+    if phase == "inference":
+        _hold(result, measured, looked, guards or Guards(of_features=not isinstance(subject, PolicySubject)))
     if phase != "inference" and result.status == "complete" and isinstance(subject, PolicySubject):
         try:
             _compare_gradients(subject, variants, result, options, reporter)
@@ -72,6 +91,23 @@ def _compare_gradients(
         if comparison.baseline == variants[0].name:
             comparison.gradient = agreements.get(comparison.candidate)
     result.notes += [note] if note else []
+
+
+def _hold(result: CompareResult, measured: Measured, looked: Looked, guards: Guards) -> None:
+    """Hold the comparisons with the first variant against the guard of what the candidate has beyond it."""
+    first = measured.variants[result.measurements[0].name]
+    for comparison in result.comparisons:
+        candidate = measured.variants[comparison.candidate]
+        if comparison.baseline != first.name or candidate.guided != first.guided:
+            continue
+        added = [treatment for treatment in candidate.treatments if treatment not in first.treatments]
+        comparison.effect = strongest([treatment.effect for treatment in added])
+        guard = guards.of([comparison.effect])
+        comparison.guard = str(guard)
+        comparison.agreement = looked.agreements.get(comparison.candidate, comparison.agreement)
+        failed = looked.failed.get(comparison.candidate, "")
+        if comparison.agreement is not None:
+            comparison.broken = failed or guard.broken(comparison.agreement, looked.reordered)
 
 
 def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> Comparison:
@@ -97,7 +133,8 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
     before, after = baseline.name, candidate.name
     shapes = measured.outputs.shapes
     if shapes[before] == shapes[after] or not measured.pooled[after]:
-        agreement = agree(measured.actions[before], measured.actions[after])
+        scale = measured.scale
+        agreement = agree(measured.actions[before], measured.actions[after], scale, executed=measured.executed)
         add_note(agreement, measured.outputs.note)
         return agreement
     # One by one they cannot be compared: a token is another piece of another picture.

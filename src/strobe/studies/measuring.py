@@ -17,11 +17,13 @@ from strobe.measure.memory import peak_process
 from strobe.measure.sampling import Collected, Progress, SamplingBudget, collect
 from strobe.measure.statistics import summarise
 from strobe.measure.weights import Weights, weight_bytes
+from strobe.results.agreement import ActionScale
 from strobe.results.data import Samples
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement, Memory
 from strobe.studies.outputs import Outputs
 from strobe.studies.rounds import Round, attribute, recorded
+from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import ITERATION, Facts, Phase, Subject
 from strobe.timeline import Section, Timeline
 from strobe.timeline.probe import Attached, Hook
@@ -62,6 +64,7 @@ class Options:
     serialised: bool = False
     counted: bool = True
     probed: bool = True
+    checked: bool = True  # whether a comparison also looks at the actions on observations that find faults
 
 
 @dataclass
@@ -75,6 +78,8 @@ class Measured:
     interrupted: bool = False
     first_s: dict[str, float] = field(default_factory=dict)  # of putting a variant on, with its first call
     variants: dict[str, Variant] = field(default_factory=dict)  # by name
+    scale: ActionScale | None = None  # of a policy's actions
+    executed: int | None = None  # actions of a chunk
 
     @property
     def actions(self) -> dict[str, list[Tensor]]:
@@ -94,10 +99,15 @@ def measure(
     options: Options,
     ceiling: Ceiling | None = None,
     reporter: Reporter | None = None,
+    afterwards: Callable[[Collected], None] = lambda _: None,
 ) -> Measured:
     """Run ``variants`` of one phase in alternation until the budget is spent; Ctrl-C keeps the complete rounds.
 
     A round in which the timeline has not exactly one iteration of each variant is left out of all of them, with a note.
+
+    Args:
+        afterwards: called after the last round, while the probes are still attached: without them, code that was
+            compiled with them would be compiled again. Not called after Ctrl-C.
 
     Raises:
         UserError: a treatment does not apply, or is not for ``phase``; a probe does not fit.
@@ -146,6 +156,8 @@ def measure(
             reporter.stage(stage)
         with timeline:
             collected = collect({name: runner(one) for name, one in seen.items()}, options.budget, reporter.progress)
+        if not collected.interrupted:
+            afterwards(collected)
     sections = timeline.sections()
     attribute([round for one in seen.values() for round in one.rounds], iterations(sections, ITERATION))
     kept, lost = recorded([one.rounds[: collected.rounds] for one in seen.values()], collected.warmup_rounds)
@@ -176,7 +188,18 @@ def measure(
         measurements.append(measurement)
     first_s = {name: one.first_s for name, one in seen.items()}
     by_name = {name: one.variant for name, one in seen.items()}
-    return Measured(measurements, collected, outputs, sections, interrupted, first_s, by_name)
+    acting = subject if isinstance(subject, PolicySubject) and phase == "inference" and outputs.whole else None
+    return Measured(
+        measurements,
+        collected,
+        outputs,
+        sections,
+        interrupted,
+        first_s,
+        by_name,
+        scale=acting.scale(outputs.first(variants[0].name)) if acting is not None else None,
+        executed=acting.executed if acting is not None else None,
+    )
 
 
 @dataclass

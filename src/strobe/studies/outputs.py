@@ -47,6 +47,11 @@ class Outputs:
         return _aligned(self._pooled, warmup)
 
     @property
+    def whole(self) -> bool:
+        """Whether all outputs were kept whole, in the shape that they had."""
+        return not self._drawn
+
+    @property
     def note(self) -> str:
         """In words how much of each output was left out; empty where it was kept whole."""
         if not self._drawn:

@@ -40,6 +40,16 @@ class Checks:
     neighbours: list[dict[str, Any]]
     neighbour: str
 
+    @property
+    def alike(self) -> list[int]:
+        """Those that have the first one's prompt and cameras, at most three: they make tensors of the same shapes."""
+        first = self.observations[0]
+        return [
+            index
+            for index, one in enumerate(self.observations)
+            if _prompt(one) == _prompt(first) and _cameras(one) == _cameras(first)
+        ][:3]
+
 
 def varied(checks: Checks, *, reads_words: bool, may_miss: bool) -> Checks:
     """Return ``checks`` with other prompts in some, and without their last camera in some.

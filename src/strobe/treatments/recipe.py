@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strobe.errors import UserError
-from strobe.measure.guard import DEFAULT, Guard
+from strobe.measure.guard import ROUNDING, Guard, Guards
 from strobe.measure.machine import versions
 from strobe.results import recipe as files
 from strobe.results.recipe import Recipe
@@ -39,15 +39,23 @@ def load(path: Path | str) -> Recipe:
 
 
 def guard_of(recipe: Recipe) -> Guard:
-    """Return the recipe's guard on the actions; without one, a guard from the cosine it recorded, else `DEFAULT`.
+    """Return the recipe's guard on the actions; without one, a guard from the cosine it recorded, else `ROUNDING`.
 
     That cosine was found on other observations, maybe on another machine: twice its distance from 1 is allowed.
     """
     if recipe.guard and (guard := Guard.parse(recipe.guard)).on_actions:
         return guard
     if recipe.agreement is None:
-        return Guard.parse(DEFAULT)
+        return Guard.parse(ROUNDING)
     return Guard((("cosine", 1 - 2 * (1 - recipe.agreement.cosine) - 1e-6),))
+
+
+def guards_of(recipe: Recipe) -> Guards:
+    """Return the guard of each effect: the recipe's own limits, where it has some on the actions."""
+    said = Guard.parse(recipe.guard) if recipe.guard else None
+    if said is None and recipe.agreement is not None and recipe.agreement.rms is None:
+        said = guard_of(recipe)
+    return Guards(said if said is not None and said.limits else None)
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,7 @@ class RecipeTreatment(Treatment):
     rank: int
     label: str
     recipe: str
+    written: str  # as on a command line
 
     @property
     def effect(self) -> Effect:
@@ -126,7 +135,7 @@ def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment
         label = f"{name}: rung {number} ({catalogue.written(spec)})"
         with _labelled(label):
             treatment = _made(spec)
-        rungs.append(RecipeTreatment(treatment, catalogue.rank_of(spec), label, name))
+        rungs.append(RecipeTreatment(treatment, catalogue.rank_of(spec), label, name, catalogue.written(spec)))
     return tuple(sorted(rungs, key=lambda rung: rung.rank))
 
 

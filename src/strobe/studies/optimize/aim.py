@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from strobe.measure.guard import DEFAULT, Guard
+from strobe.measure.guard import Guards
 from strobe.studies.measuring import Reporter, Silent
 from strobe.studies.optimize.candidates import Choice
 from strobe.treatments.treatment import Spec
@@ -17,6 +17,7 @@ class Aim:
 
     Args:
         target_hz: control loops per second: a chunk must be ready within one.
+        guards: how far the policy may move from the untouched one, by what its treatments do.
         everything: go on through all candidates once the target is reached.
         time_limit: seconds for climb and closing run; None for what suits the subject. Episodes come after it.
         start: treatments that are on from the first rung, whatever they buy; the guard holds for them too.
@@ -24,7 +25,7 @@ class Aim:
     """
 
     target_hz: float = 20.0
-    guard: Guard = field(default_factory=lambda: Guard.parse(DEFAULT))
+    guards: Guards = field(default_factory=Guards)
     choice: Choice = field(default_factory=Choice)
     start: tuple[Spec, ...] = ()
     everything: bool = False

@@ -15,7 +15,7 @@ from strobe.studies.optimize import limits
 from strobe.studies.optimize.candidates import EFFECTS, groups
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.runs import build_seconds
-from strobe.studies.optimize.tries import Judged, Trial, attempt, milliseconds, outcome_of
+from strobe.studies.optimize.tries import Judged, Trial, attempt, milliseconds, moved, outcome_of
 from strobe.treatments.treatment import Effect, Variant
 
 
@@ -81,11 +81,11 @@ class ByEffect:
         agreement = so_far.runs.agreement(measured, trial.variant.name)
         build_s = build_seconds(measured, trial.variant.name)
         seen = f"{milliseconds(median)} at first sight"
-        if broken := so_far.aim.guard.broken(agreement):
+        if broken := so_far.runs.broken(trial.variant, agreement):
             detail = f" ({agreement.observations} observations)"
             return Judged("guard", f"guard: {broken}", detail, agreement=agreement, build_s=build_s)
         if median > limits.SLOWER * before.ms:
             reason = f"slower: {seen}, and {milliseconds(before.ms)} before"
             return Judged("slower", reason, agreement=agreement, build_s=build_s)
-        figures = f"{seen}, cosine {agreement.cosine:.6f}"
+        figures = f"{seen}, {moved(agreement)}"
         return Judged("kept", figures=figures, measurement=after, agreement=agreement, build_s=build_s)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from strobe.errors import UserError
 from strobe.measure.common_parts import share, shares
+from strobe.measure.guard import strongest
 from strobe.results.measurement import Measurement
 from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
@@ -114,12 +115,6 @@ def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
     return part, found
 
 
-def strongest(effects: Iterable[Effect]) -> Effect:
-    """Return the one that may change the actions most; exact where there is none."""
-    found = set(effects)
-    return "lossy" if "lossy" in found else "rounding" if "rounding" in found else "exact"
-
-
 def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
     """Return ``specs`` with ``added``, which replace those in the same slots."""
     slots = [slot_of(spec) for spec in added]
@@ -138,7 +133,7 @@ def _candidate(subject: Subject, specs: Sequence[Spec]) -> Candidate:
     return Candidate(
         specs=tuple(specs),
         parts=tuple(dict.fromkeys(part for parts in each for part in parts)) if all(each) else (),
-        effect=strongest(entry.effect for entry in entries),
+        effect=strongest([entry.effect for entry in entries]),
         rank=max(entry.rank for entry in entries),
     )
 

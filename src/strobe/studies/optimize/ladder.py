@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from strobe.measure import budget as budgets
 from strobe.measure.common_parts import common_parts
-from strobe.measure.guard import Guard
+from strobe.measure.guard import Guards
 from strobe.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.results import recipe
-from strobe.results.agreement import Agreement
+from strobe.results.agreement import Agreement, Yardstick
 from strobe.results.answer import OptimizeResult
 from strobe.results.budget import Latency
 from strobe.results.comparison import Comparison, Verdict
@@ -22,8 +22,9 @@ from strobe.results.recipe import Recipe
 from strobe.studies.compare import judge
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize.candidates import Candidate
+from strobe.treatments import catalogue
 from strobe.treatments.recipe import PACKAGES
-from strobe.treatments.treatment import Spec, Variant
+from strobe.treatments.treatment import Effect, Spec, Variant
 
 AS_IT_IS = "as it is"
 NOTHING: Mapping[str, str] = {}
@@ -94,7 +95,7 @@ def ladder_of(
     steps: Sequence[Step],
     tries: list[Try],
     target_hz: float,
-    guard: Guard,
+    guards: Guards,
     *,
     ended: str,
     interleaved: bool,
@@ -106,14 +107,15 @@ def ladder_of(
         target_hz: control loops per second.
         ended: why the climbing stopped, in words.
         interleaved: whether the measurements are of one run of all rungs in alternation.
-        refused: rung → what paired episodes have against it.
+        refused: rung → what a closer look at its actions, or paired episodes, have against it.
     """
     target_ms = 1e3 / target_hz
     rungs: list[Rung] = []
     for step, measurement, parts in zip(steps, result.measurements, common_parts(result.measurements), strict=True):
         seen = agreement_of(result, measurement.name)
         against = refused.get(measurement.name, "")
-        if seen is not None and (broken := guard.broken(seen)):
+        guard = guards.of(_effects(step))
+        if not against and seen is not None and (broken := guard.broken(seen, reordered_of(result))):
             against = f"{broken} in the closing run, on more observations than its try had"
         rungs.append(
             Rung(
@@ -136,7 +138,7 @@ def ladder_of(
     return Ladder(
         target_hz=target_hz,
         target_ms=target_ms,
-        guard=str(guard),
+        guard=str(guards),
         met=median <= target_ms,
         ended=ended,
         interleaved=interleaved,
@@ -151,6 +153,15 @@ def agreement_of(result: OptimizeResult, name: str) -> Agreement | None:
     """How far the actions of the measurement ``name`` are from the untouched policy's; None for itself."""
     found = (c.agreement for c in result.comparisons if c.baseline == AS_IT_IS and c.candidate == name)
     return next(found, None)
+
+
+def reordered_of(result: OptimizeResult) -> Yardstick | None:
+    """The yardstick that an exact guard measures by; None for a backbone."""
+    return next((one for one in result.yardsticks if one.name == "reordered sums"), None)
+
+
+def _effects(step: Step) -> list[Effect]:
+    return [catalogue.entry_of(next(iter(spec))).effect for spec in step.specs]
 
 
 def _played(judged: PairedEpisodes) -> recipe.RecipeEpisodes:
@@ -180,7 +191,7 @@ def recipe_of(result: OptimizeResult) -> Recipe | None:
         policy=result.subject.kind,
         size=result.subject.size,
         treatments=[{key: v for key, v in spec.items() if v is not None} for spec in kept[-1].treatments],
-        guard=ladder.guard,
+        guard=next((c.guard for c in result.comparisons if c.candidate == ladder.chosen and c.guard), ladder.guard),
         agreement=seen[ladder.chosen],
         episodes=next((_played(one) for one in result.episodes if one.candidate == ladder.chosen), None),
         baseline_ms=taken[AS_IT_IS],
@@ -193,6 +204,8 @@ def recipe_of(result: OptimizeResult) -> Recipe | None:
                 times=taken[AS_IT_IS] / taken[rung.name],
                 effect=rung.effect,
                 cosine=getattr(seen[rung.name], "cosine", None),
+                rms=getattr(seen[rung.name], "rms", None),
+                worst=getattr(seen[rung.name], "worst", None),
                 build_s=rung.build_s,
             )
             for rung in kept[1:]

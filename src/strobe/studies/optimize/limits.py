@@ -8,6 +8,8 @@ from __future__ import annotations
 PAIRS = 8  # with which a verdict reaches its 99 %
 ROUNDS = 10  # of a try or of the closing run, at the least
 GUARDED = 16  # observations with noise of their own that a try is guarded on, at most
+LOOKED_AT = 2  # observations of a try that differ in prompt and state, the first of them twice
+CHECK_S = 12.0  # seconds for looking well at the actions of the rung that the ladder ends with, roughly
 FIRST = 2  # of them before it is timed, so that what is wrong costs little
 SLOWER = 1.05  # times what was before, at first sight: too slow for the closing run
 TRIES = 3  # that must fit into the time limit, at the policy's first speed, for candidates to be tried one by one

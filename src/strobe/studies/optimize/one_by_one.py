@@ -13,7 +13,7 @@ from strobe.studies.optimize import limits
 from strobe.studies.optimize.candidates import Candidate
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.runs import build_seconds, verdict_of
-from strobe.studies.optimize.tries import Judged, Trial, attempt, outcome_of, speedup
+from strobe.studies.optimize.tries import Judged, Trial, attempt, moved, outcome_of, speedup
 from strobe.treatments.treatment import Variant
 
 
@@ -65,15 +65,15 @@ class OneByOne:
         ``sharing``: how many candidates that are quick to build share the time that is left.
         """
         so_far, before = self.so_far, self.so_far.top
-        guard, runs, name = so_far.aim.guard, so_far.runs, trial.variant.name
+        runs, name = so_far.runs, trial.variant.name
         first_s, call_s = None, before.ms / 1e3
         if not trial.candidate.build_s:  # compiled code has the probes in it: a call without them would build it twice
-            checked = runs.check(trial.variant, guard)
+            checked = runs.check(trial.variant)
             first_s, call_s = checked.first_s, checked.call_s
-            if broken := guard.broken(checked.agreement):
+            if checked.broken:
                 return Judged(
                     "guard",
-                    f"guard: {broken}",
+                    f"guard: {checked.broken}",
                     detail=f" ({checked.agreement.observations} observations)",
                     agreement=checked.agreement,
                     build_s=max(first_s - call_s, 0.0),
@@ -86,9 +86,9 @@ class OneByOne:
             raise KeyboardInterrupt
         verdict = verdict_of(measured, before.variant.name, name)
         agreement = runs.agreement(measured, name)
-        outcome, reason = outcome_of(verdict, guard.broken(agreement))
+        outcome, reason = outcome_of(verdict, runs.broken(trial.variant, agreement))
         figures = {
-            "kept": f"{speedup(verdict)}, cosine {agreement.cosine:.6f}",
+            "kept": f"{speedup(verdict)}, {moved(agreement)}",
             "guard": speedup(verdict),
         }
         return Judged(

@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from functools import partial
 
 from strobe.errors import UserError
+from strobe.measure.guard import strongest
 from strobe.results.answer import OptimizeResult
 from strobe.results.measurement import Measurement
 from strobe.studies.breakdown import begin
@@ -22,15 +23,16 @@ from strobe.studies.measuring import Measured, Options
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing, SilentClimb
 from strobe.studies.optimize.by_effect import ByEffect
-from strobe.studies.optimize.candidates import Candidate, strongest
+from strobe.studies.optimize.candidates import Candidate
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.closing import closing_run, enough
+from strobe.studies.optimize.confirm import confirm, hold
 from strobe.studies.optimize.ladder import AS_IT_IS, Step, compared, compared_by_tries, ladder_of
 from strobe.studies.optimize.one_by_one import OneByOne
 from strobe.studies.optimize.proof import prove, started
 from strobe.studies.optimize.runs import Runs, build_seconds, verdict_of
 from strobe.studies.optimize.strategy import Strategy
-from strobe.studies.optimize.tries import milliseconds, speedup
+from strobe.studies.optimize.tries import milliseconds, moved, speedup
 from strobe.subjects.subject import Subject
 from strobe.timeline import Section
 from strobe.treatments.treatment import Treatment, Variant
@@ -64,12 +66,13 @@ def optimize(
     """
     reporter = reporter or SilentClimb()
     limit_s = aim.time_limit or limits.default_limit(subject.device.type)
-    climb = Climb(aim, Runs(subject, options, tuple(base), reporter), reporter, limit_s)
+    runs = Runs(subject, options, tuple(base), reporter, aim.guards)
+    climb = Climb(aim, runs, reporter, limit_s)
     if not aim.episodes:
         return _climb_and_close(climb, None)
     # First, before anything is measured that a simulator's fault could cost.
     reporter.stage(f"starting {aim.env.type}")
-    with closing(started(subject, aim.env, aim.episodes, aim.guard, base)) as episodes:
+    with closing(started(subject, aim.env, aim.episodes, aim.guards, base)) as episodes:
         return _climb_and_close(climb, episodes)
 
 
@@ -101,11 +104,16 @@ def _climb_and_close(climb: Climb, episodes: Episodes | None) -> tuple[OptimizeR
         result.notes.append(SEVERAL_COPIES)
     interleaved = measured is not None
     ladder = partial(
-        ladder_of, result, climb.steps, climb.tries, aim.target_hz, aim.guard, ended=ended, interleaved=interleaved
+        ladder_of, result, climb.steps, climb.tries, aim.target_hz, aim.guards, ended=ended, interleaved=interleaved
     )
+    result.yardsticks = runs.yardsticks
+    hold(result, climb)
     result.ladder = ladder()
+    refused: dict[str, str] = {}
+    if result.status == "complete":
+        refused = confirm(result, climb, ladder)
     if episodes is not None and result.status == "complete":
-        prove(result, [step.variant for step in climb.steps], episodes, aim.guard, ladder, reporter)
+        prove(result, [step.variant for step in climb.steps], episodes, aim.guards, ladder, reporter, refused)
     return result, measured.sections if measured is not None else []
 
 
@@ -127,6 +135,7 @@ def _start(climb: Climb) -> tuple[Strategy, bool]:
     if measured.interrupted and len(measured.measurements) < len(variants):
         raise KeyboardInterrupt
     runs.reference = measured.outputs.first(AS_IT_IS)
+    runs.begin_checks(measured.measurements[0].samples.summary.median / 1e3)
     first, *others = measured.measurements
     climb.steps.append(Step(untouched, (), first))
     climb.reporter.said(f"as it is: {milliseconds(climb.top.ms)} ({1e3 / climb.top.ms:.1f} Hz)")
@@ -139,10 +148,10 @@ def _add_start(climb: Climb, variant: Variant, taken: Measurement, measured: Mea
     """Add the rung of the treatments that were asked for from the start."""
     aim = climb.aim
     agreement = climb.runs.agreement(measured, variant.name)
-    if broken := aim.guard.broken(agreement):
+    if broken := climb.runs.broken(variant, agreement):
         raise UserError(f"--start does not hold the guard by itself: {broken}; change --guard or --start")
     verdict = verdict_of(measured, AS_IT_IS, variant.name)
-    candidate = Candidate(aim.start, (), strongest(treatment.effect for treatment in variant.treatments), 0)
+    candidate = Candidate(aim.start, (), strongest([treatment.effect for treatment in variant.treatments]), 0)
     build_s = build_seconds(measured, variant.name)
     climb.steps.append(Step(variant, aim.start, taken, candidate, "", build_s, verdict, agreement))
-    climb.reporter.said(f"rung 1, asked for: {candidate.text}: {speedup(verdict)}, cosine {agreement.cosine:.6f}")
+    climb.reporter.said(f"rung 1, asked for: {candidate.text}: {speedup(verdict)}, {moved(agreement)}")

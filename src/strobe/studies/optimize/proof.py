@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from strobe.errors import UserError
 from strobe.measure.episodes import pairs_for
-from strobe.measure.guard import DROP, Guard
+from strobe.measure.guard import DROP, Guards
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import PairedEpisodes
 from strobe.results.ladder import Ladder
 from strobe.studies.episodes import CandidateFailed, Episodes, Watching
-from strobe.studies.optimize.ladder import AS_IT_IS
+from strobe.studies.optimize.ladder import AS_IT_IS, NOTHING
 from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import Treatment, Variant, policy_of
 
@@ -23,7 +23,7 @@ class Proving(Watching, Protocol):
     def stage(self, what: str) -> None: ...
 
 
-def started(subject: Subject, env: Any, count: int, guard: Guard, base: Sequence[Treatment] = ()) -> Episodes:
+def started(subject: Subject, env: Any, count: int, guards: Guards, base: Sequence[Treatment] = ()) -> Episodes:
     """Start the simulator of LeRobot's ``EnvConfig`` for ``count`` pairs per task.
 
     Raises:
@@ -31,7 +31,7 @@ def started(subject: Subject, env: Any, count: int, guard: Guard, base: Sequence
     """
     policy = policy_of(subject)
     episodes = Episodes(env, policy, Variant(AS_IT_IS, tuple(base)), count, policy.seed)
-    limit = guard.success_drop
+    limit = guards.success_drop
     if limit is not None and episodes.planned < (enough := pairs_for(limit)):
         episodes.close()
         raise UserError(
@@ -45,9 +45,10 @@ def prove(
     result: OptimizeResult,
     variants: Sequence[Variant],
     episodes: Episodes,
-    guard: Guard,
+    guards: Guards,
     climbed: Callable[..., Ladder],
     watching: Proving,
+    refused: Mapping[str, str] = NOTHING,
 ) -> None:
     """Play the rung that the ladder ends with against the policy as it is; where it is refused, the next one below.
 
@@ -55,9 +56,10 @@ def prove(
 
     Args:
         variants: of the ladder's rungs.
-        climbed: makes the ladder again, given ``refused``: rung → what the episodes have against it.
+        climbed: makes the ladder again, given ``refused``: rung → what speaks against it.
+        refused: what speaks against some already.
     """
-    refused: dict[str, str] = {}
+    refused = dict(refused)
     if result.ladder is not None and result.ladder.chosen == AS_IT_IS:
         result.notes.append("no paired episodes: the ladder has no rung to play")
     while result.ladder is not None and (name := result.ladder.chosen) != AS_IT_IS:
@@ -73,14 +75,14 @@ def prove(
         except UserError as error:  # the simulator's fault says nothing of any rung, and must not cost the ladder
             result.notes.append(f"no paired episodes: {error}")
         if judged is not None:
-            judged.broken = guard.lost(judged)
+            judged.broken = guards.lost(judged)
             result.episodes.append(judged)
             refused |= {name: judged.broken} if judged.broken else {}
             watching.said(judged.sentence)
         elif interrupted:
             result.notes.append("no paired episodes: interrupted before the first pair was played")
         unknown = judged is None and name not in refused
-        if (interrupted or unknown) and guard.success_drop is not None:
+        if (interrupted or unknown) and guards.success_drop is not None:
             refused = {variant.name: "no episodes show what it loses" for variant in variants[1:]} | refused
         result.ladder = climbed(refused=refused)
         if interrupted:

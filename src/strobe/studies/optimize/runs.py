@@ -10,14 +10,18 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from strobe.measure.agreement import agree
-from strobe.measure.guard import Guard
+from strobe.measure.guard import Guard, Guards, strongest
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.verdicts import paired_verdict
-from strobe.results.agreement import Agreement
-from strobe.results.comparison import Verdict
+from strobe.results.agreement import Agreement, Yardstick
+from strobe.results.comparison import Effect, Verdict
 from strobe.results.machine import Ceiling
+from strobe.sameness.check import Sameness, affordable
+from strobe.sameness.visits import plan
 from strobe.studies.measuring import Measured, Options, Outputs, Reporter, measure
 from strobe.studies.optimize import limits
+from strobe.studies.sameness import shown, visits_of, yardsticks
+from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Spec, Treatment, Variant
@@ -27,10 +31,13 @@ from strobe.treatments.treatment import Spec, Treatment, Variant
 class Checked:
     """A few calls of a variant: the agreement of their chunks, and what the first two calls took.
 
-    ``first_s`` includes putting the variant on.
+    Args:
+        broken: the limit of the guard that is broken, in words; '' where it holds.
+        first_s: with putting the variant on.
     """
 
     agreement: Agreement
+    broken: str
     first_s: float
     call_s: float
 
@@ -40,10 +47,21 @@ class Runs:
 
     Args:
         base: treatments of the untouched policy itself, on in every variant.
+        guards: how far the chunks may be apart.
     """
 
-    def __init__(self, subject: Subject, options: Options, base: tuple[Treatment, ...], reporter: Reporter) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        options: Options,
+        base: tuple[Treatment, ...],
+        reporter: Reporter,
+        guards: Guards | None = None,
+    ) -> None:
         self.subject, self.options, self.base = subject, options, base
+        self.guards = guards or Guards(of_features=not isinstance(subject, PolicySubject))
+        self.same: Sameness | None = None  # of a policy, from `begin_checks` on
+        self.yardsticks: list[Yardstick] = []
         self.reference: list[Tensor] = []  # chunks of the untouched policy, by the index of observation and noise
         self._reporter = reporter
         self._call = subject.call("inference", options.batch_size)
@@ -82,16 +100,59 @@ class Runs:
             undo()
         return chunk, time.perf_counter() - begun
 
-    def check(self, variant: Variant, guard: Guard) -> Checked:
-        """Run ``variant`` on a few observations; on more where the guard does not hold, so that this is no chance."""
+    def begin_checks(self, chunk_s: float) -> None:
+        """Choose the observations that a policy's actions are compared on, and measure how far rounding moves them.
+
+        Args:
+            chunk_s: seconds that a chunk of the untouched policy takes.
+        """
+        if not isinstance(self.subject, PolicySubject) or not self.options.checked:
+            return
+        self.same = Sameness(self.subject, self.base, affordable(limits.CHECK_S, chunk_s))
+        self.yardsticks = yardsticks(self.same, chunk_s, self._reporter, ("reordered sums",))
+
+    def guard(self, variant: Variant) -> Guard:
+        """Return the guard for what ``variant`` has beyond the untouched policy."""
+        return self.guards.of([self.effect(variant)])
+
+    def effect(self, variant: Variant) -> Effect:
+        """Return the most that ``variant`` does to the actions, beyond the untouched policy's own treatments."""
+        return strongest([treatment.effect for treatment in variant.treatments[len(self.base) :]])
+
+    def broken(self, variant: Variant, agreement: Agreement) -> str:
+        """Return the limit of its guard that ``agreement`` breaks, in words; '' where it holds."""
+        reordered = next((one for one in self.yardsticks if one.name == "reordered sums"), None)
+        return self.guard(variant).broken(agreement, reordered)
+
+    def check(self, variant: Variant) -> Checked:
+        """Run ``variant`` on a few observations; on more where the guard does not hold, so that this is no chance.
+
+        Raises:
+            CallFailed: a call fails on an observation that the untouched policy takes.
+        """
         outputs, took = Outputs([variant.name]), []
         for index in range(min(limits.GUARDED, len(self.reference))):
             chunk, seconds = self.once(variant, index)
             outputs.add(variant.name, chunk)
             took.append(seconds)
-            if index + 1 == limits.FIRST and guard.holds(self._agreement(outputs.first(variant.name))):
+            if index + 1 == limits.FIRST and not self.broken(variant, self._agreement(outputs.first(variant.name))):
                 break
-        return Checked(self._agreement(outputs.first(variant.name)), took[0], took[min(1, len(took) - 1)])
+        agreement = self._agreement(outputs.first(variant.name))
+        broken = self.broken(variant, agreement)
+        if not broken and self.same is not None:
+            agreement = self.same.check(variant, plan(limits.LOOKED_AT, rtc=False))
+            broken = self.broken(variant, agreement)
+        return Checked(agreement, broken, took[0], took[min(1, len(took) - 1)])
+
+    def check_well(self, variant: Variant) -> Agreement | None:
+        """Run ``variant`` on all that finds faults; None for a backbone.
+
+        Raises:
+            CallFailed: a call fails on an observation that the untouched policy takes.
+        """
+        if self.same is None:
+            return None
+        return self.same.check(variant, visits_of(self.same, variant), shown(self._reporter))
 
     def first_sight(self, variants: Sequence[Variant]) -> Measured:
         """Run the fewest rounds that show parts and outputs; the closing run judges what they take."""
@@ -113,7 +174,10 @@ class Runs:
 
     def _agreement(self, outputs: Sequence[Tensor]) -> Agreement:
         count = min(len(outputs), len(self.reference), limits.GUARDED)
-        return agree(self.reference[:count], outputs[:count])
+        scale, executed = None, None
+        if isinstance(self.subject, PolicySubject) and self.reference[0].dim() > 1:
+            scale, executed = self.subject.scale(self.reference), self.subject.executed
+        return agree(self.reference[:count], outputs[:count], scale, executed=executed)
 
     def _uncounted(self, budget: SamplingBudget) -> Options:
         return replace(self.options, budget=budget, counted=False)

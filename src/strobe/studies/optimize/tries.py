@@ -105,6 +105,15 @@ def speedup(verdict: Verdict) -> str:
     return f"{1 / verdict.ratio:.2f}× {word} [{low:.2f}, {high:.2f}]"
 
 
+def moved(agreement: Agreement) -> str:
+    """Return how far the actions are from the untouched policy's, in words."""
+    if agreement.rms is None or agreement.worst is None:
+        return f"cosine {agreement.cosine:.6f}"
+    if not agreement.worst:
+        return "the same actions to the bit"
+    return f"actions move by {agreement.rms:.2g} σ, {agreement.worst:.2g} σ at most"
+
+
 def milliseconds(value: float) -> str:
     """Return ``value`` with its unit, in as many figures as it takes."""
     return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"

@@ -1,0 +1,89 @@
+"""strobe verify: does a policy with a recipe on it act as it does without? The whole check, without timing.
+
+Both are run on at least 16 observations that differ in frame, state, prompt, its length, and in the cameras that are
+there, with the same noise: earlier observations again, after a reset, with Real-Time Chunking and without where the
+policy has it, and with the treatments put on for one call alone. Errors are told per action dimension, in units of its
+spread (σ), beside yardsticks from the same run: how far the untouched policy's own actions move when its sums are taken
+in another order, by another noise draw, by the next frame.
+
+The guard is --guard, else the recipe's own. Exact treatments must agree as well as reordered sums do, also by
+themselves where the recipe has others.
+
+Exit code: 0 where it acts the same, 1 where it does not, 2 for wrong input, 130 after Ctrl-C.
+
+Examples:
+  strobe verify --recipe=recipe.yaml --policy.path=FOLDER --dataset.root=DATASET
+  strobe verify --recipe=recipe.yaml --policy.path=FOLDER --env.type=pusht
+  strobe verify --recipe=recipe.yaml --policy.path=FOLDER --guard "rms<=0.01, worst<=0.1, flips<=0"
+  strobe verify --recipe=recipe.yaml --policy.type=pi05 --policy.size=tiny        synthetic observations, random weights
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from strobe.cli.bounds import at_least
+from strobe.cli.flags import RunConfig, SubjectFlags, check_recipe, read_flags
+from strobe.cli.live import Live
+from strobe.cli.parse import ModelFlags
+from strobe.cli.study import Studied, run_study
+from strobe.cli.subject import load_subject, recipe_notes
+from strobe.errors import UserError
+
+UNTIMED = ("iterations", "seconds", "batch_size", "operators", "python_profile", "memory_snapshot", "serialised", "rtc")
+
+
+@dataclass
+class VerifyConfig(RunConfig):
+    # How far the actions may be from the untouched policy's, e.g. "rms<=0.02, worst<=0.2, flips<=0" (default: the
+    # recipe's own guard, else by what its treatments do).
+    guard: str = ""
+    # How many observations to look at.
+    observations: int = field(default=16, metadata=at_least(2))
+    # How many times to go through them, each time in another order.
+    passes: int = field(default=2, metadata=at_least(1))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; see the module's docstring."""
+    return run_study("verify", __doc__, VerifyConfig, read, study, argv)
+
+
+def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
+    """The command's flags, checked. Raises UserError."""
+    from strobe.measure.guard import Guards
+
+    flags, config = read_flags(VerifyConfig, argv)
+    if isinstance(flags, ModelFlags):
+        raise UserError("a model does not act: strobe compare shows how far its features are apart")
+    if config.recipe is None:
+        raise UserError("name the recipe to verify: --recipe=recipe.yaml (strobe optimize writes one)")
+    for name in UNTIMED:
+        if getattr(config, name):
+            raise UserError(f"--{name} is about timing or calls, which verify chooses itself: leave it out")
+    check_recipe(flags, config.recipe, ["inference"])
+    try:
+        guard = Guards.parse(config.guard)
+    except UserError as error:
+        raise UserError(f"--guard={error}") from None
+    if guard.success_drop is not None:
+        raise UserError(f"--guard={config.guard}: success_drop is seen in episodes: strobe optimize plays them")
+    return flags, config
+
+
+def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
+    """Load the policy and verify the recipe on it. Raises UserError."""
+    from strobe.measure.guard import Guards
+    from strobe.studies.verify import verify
+    from strobe.treatments.recipe import guards_of, load, require_kind
+    from strobe.treatments.treatment import policy_of
+
+    assert config.recipe is not None  # checked when it was read
+    subject = policy_of(load_subject(flags, config, live))
+    recipe = load(config.recipe)
+    require_kind(subject.info.kind, recipe, config.recipe.name)
+    guards = Guards.parse(config.guard) if config.guard.strip() else guards_of(recipe)
+    result = verify(subject, recipe, config.recipe.name, guards, live, count=config.observations, passes=config.passes)
+    result.notes += recipe_notes(config.recipe)
+    return Studied(result, flags, config, failed=result.status == "complete" and not result.passed)

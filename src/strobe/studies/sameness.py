@@ -1,0 +1,105 @@
+"""Beside a timing: do the variants act like the first one? Looked at on observations that find faults."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from strobe.measure.sampling import Progress
+from strobe.results.agreement import Agreement, Yardstick, YardstickName
+from strobe.sameness.check import YARDSTICKS, CallFailed, Sameness, affordable
+from strobe.sameness.visits import Visit, plan
+from strobe.studies.measuring import Reporter
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments.treatment import Variant
+
+SHARE = 0.3  # of the time for sampling, that the check of a variant may take
+YARDSTICKS_S = 3.0  # that each yardstick may take; at least one observation is measured
+MOST = 4  # observations of a yardstick beside a timing
+
+
+@dataclass
+class Looked:
+    """The agreement of each variant with the first one, by name, and what it is measured by."""
+
+    agreements: dict[str, Agreement] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # variant → the call that failed, in words
+    yardsticks: list[Yardstick] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def reordered(self) -> Yardstick | None:
+        """The yardstick that an exact guard measures by."""
+        return next((one for one in self.yardsticks if one.name == "reordered sums"), None)
+
+
+def look(
+    subject: PolicySubject, variants: Sequence[Variant], chunk_s: float, seconds: float, reporter: Reporter
+) -> Looked:
+    """Check all ``variants`` but the first against it, and measure the yardsticks. Ctrl-C keeps what was found.
+
+    Args:
+        chunk_s: seconds that a chunk takes.
+        seconds: for one variant, roughly: it decides on how many observations.
+    """
+    first, *others = variants
+    looked = Looked()
+    same = Sameness(subject, first.treatments, affordable(seconds, chunk_s))
+    try:
+        looked.yardsticks = yardsticks(same, chunk_s, reporter)
+        for variant in others:
+            if variant.guided != first.guided:
+                continue
+            reporter.stage(f"the same actions? {variant.name}")
+            try:
+                looked.agreements[variant.name] = same.check(variant, visits_of(same, variant), shown(reporter))
+            except CallFailed as error:
+                looked.failed[variant.name] = str(error)
+    except KeyboardInterrupt:
+        looked.interrupted = True
+    return looked
+
+
+def yardsticks(
+    same: Sameness,
+    chunk_s: float,
+    reporter: Reporter,
+    names: Sequence[YardstickName] = YARDSTICKS,
+    most: int = MOST,
+) -> list[Yardstick]:
+    """Measure yardsticks, each on as many observations as `YARDSTICKS_S` allow, 1 to ``most``."""
+    count = max(1, min(most, int(YARDSTICKS_S / max(chunk_s, 1e-6))))
+    found = []
+    for name in names:
+        reporter.stage(f"how far the untouched policy's actions move by {name}")
+        found.append(same.yardstick(name, count, shown(reporter)))
+    return [one for one in found if one is not None]
+
+
+def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[Visit]:
+    """Return the calls that ``variant`` is judged by.
+
+    Code that is compiled for one shape is not asked for others, each of which could take a minute to compile.
+    """
+    if "compiled" not in variant.builds:
+        return plan(same.count, rtc=same.rtc, passes=passes)
+    alike = same.checks.alike
+    visits = [Visit(index, f"observation {index + 1}") for index in alike]
+    return [*visits, Visit(alike[0], f"observation {alike[0] + 1} again")]
+
+
+def shown(reporter: Reporter) -> _Shown:
+    """Return where a check reports its calls, for ``reporter``."""
+    return _Shown(reporter)
+
+
+class _Shown:
+    """Calls done and planned → the progress that a reporter shows."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter, self.began = reporter, time.perf_counter()
+
+    def __call__(self, done: int, planned: int) -> None:
+        took = time.perf_counter() - self.began
+        self.reporter.progress(Progress(done, planned, took, took / done * (planned - done), "chunks"))
