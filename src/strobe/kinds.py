@@ -20,6 +20,7 @@ from strobe.advice import (
     profiles,
     rtc,
     rules,
+    sameness,
     trust,
     view,
 )
@@ -42,10 +43,18 @@ from strobe.report import (
     sweep,
     sweep_plots,
     training,
+    verify,
 )
 from strobe.report.document import Document
 from strobe.report.plots import Plot
-from strobe.results.answer import Answer, BreakdownResult, CompareResult, OptimizeResult, TrainResult
+from strobe.results.answer import (
+    Answer,
+    BreakdownResult,
+    CompareResult,
+    OptimizeResult,
+    TrainResult,
+    VerifyResult,
+)
 from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
@@ -91,6 +100,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
             *backbone.RULES,
             *machine.RULES,
             *precision.RULES,
+            *sameness.RULES,
             *levers.RULES,
             *profiles.RULES,
             *trust.OF_COMPARISONS,
@@ -108,9 +118,10 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     OptimizeResult: Kind[OptimizeResult](
         ladder.outline,
         ladder.plots,
-        (*ladder_rules.RULES, *episodes.RULES, trust.too_noisy, trust.stand_ins),
+        (*ladder_rules.RULES, *sameness.RULES, *episodes.RULES, trust.too_noisy, trust.stand_ins),
         view.plausible,
     ),
+    VerifyResult: Kind[VerifyResult](verify.outline, verify.plots, (*sameness.RULES, trust.stand_ins)),
     Sweep: Kind[Sweep](_flat(sweep.outline), _flat(sweep_plots.plots), sweep_rules.RULES),
     Dataloader: Kind[Dataloader](_flat(dataloader.outline), _flat(dataloader_plots.plots), dataloader_rules.RULES),
     Budget: Kind[Budget](_flat(budget.outline), _flat(budget.plots)),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import breakdown, measured, memory, profiles, tables, units
+from strobe.report import breakdown, measured, memory, profiles, sameness, sameness_plots, tables, units
 from strobe.report.document import Document, Section
 from strobe.report.plots import PALETTE, Plot, text
-from strobe.results.answer import CompareResult, Result
+from strobe.results.agreement import Yardstick
+from strobe.results.answer import CompareResult, OptimizeResult, Result
 from strobe.results.measurement import Component, Measurement
 
 
 def outline(result: CompareResult, depth: int | None = None) -> Document:
     """The document of a comparison; ``depth`` limits the levels of its trees."""
     found = sections(result, depth) + memory.sections(result.measurements, depth, detail=True)
-    return measured.document(result, answers(result), found + profiles.sections(result.operators, result.python))
+    found += profiles.sections(result.operators, result.python)
+    said = answers(result) + sameness.answers(sameness.of_comparisons(result.judged()), result.yardsticks)
+    return measured.document(result, said, found)
 
 
 def answers(result: Result) -> list[str]:
@@ -32,9 +35,7 @@ def sections(result: Result, depth: int | None) -> list[Section]:
     found = [Section("samples", "Comparison", tables.metrics(result))]
     if result.judged():
         found.append(Section("verdict", "Verdict", tables.verdicts(result)))
-    if (same := tables.agreement(result)) is not None:
-        said = [units.plain(c.agreement.note) for c in result.judged() if c.agreement and c.agreement.note]
-        found.append(Section("agreement", "Do they act the same?", same, text=said))
+    found += agreement(result)
     if (same := tables.gradients(result)) is not None:
         notes = [c.gradient.note for c in result.judged() if c.gradient and c.gradient.note]
         said = [units.plain(note) for note in dict.fromkeys(notes)]
@@ -46,9 +47,26 @@ def sections(result: Result, depth: int | None) -> list[Section]:
     return [*found, *measured.each(result, depth, detail=len(parted) > 1), *measured.blocks(result)]
 
 
+def agreement(result: Result) -> list[Section]:
+    """How far the actions of the candidates moved: in σ with yardsticks where that is known, else by the cosine."""
+    candidates = sameness.of_comparisons(result.judged())
+    if sameness.told(candidates):
+        return sameness.sections(candidates, yardsticks(result))
+    if (same := tables.agreement(result)) is None:
+        return []
+    said = [units.plain(c.agreement.note) for c in result.judged() if c.agreement and c.agreement.note]
+    return [Section(sameness.KEY, sameness.TITLE, same, text=said)]
+
+
+def yardsticks(result: Result) -> list[Yardstick]:
+    """Those of the result; none of a study that takes none."""
+    return result.yardsticks if isinstance(result, CompareResult | OptimizeResult) else []
+
+
 def plots(result: Result, depth: int | None = None) -> dict[str, list[Plot]]:
     """The plots of each section, by its key; ``depth`` limits the levels of the parts side by side."""
     found, parted = measured.plots(result), _parted(result)
+    found |= sameness_plots.plots(sameness.of_comparisons(result.judged()), yardsticks(result))
     return found | ({"parts": [_side_by_side(parted, depth)]} if len(parted) > 1 else {})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from strobe.report import compare, episodes, measured, memory, units
+from strobe.report import compare, episodes, measured, memory, sameness, sameness_plots, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
 from strobe.results.agreement import Agreement
@@ -34,6 +34,8 @@ PRICE = (
     "observations with the same noise, in the action's own units. Guard: {guard}."
 )
 
+SPREADS = " σ is the spread of an action dimension; RMS and flips are of the worst dimension."
+
 
 def outline(result: OptimizeResult, depth: int | None = None) -> Document:
     """The document of a ladder; one whose rungs were not all measured is shown as a comparison."""
@@ -41,6 +43,9 @@ def outline(result: OptimizeResult, depth: int | None = None) -> Document:
     ladder = of(result)
     if ladder is None:
         return measured.document(result, compare.answers(result), found)
+    # Of a whole ladder the agreement is told rung by rung, beside the price of each.
+    moved = sameness.told(_climbed(result, ladder))
+    found = [section for section in found if not (moved and section.key.startswith(sameness.KEY))]
     below = [replace(section, detail=True) for section in found]
     return measured.document(result, answers(result, ladder), [*sections(result, ladder), *below])
 
@@ -50,6 +55,8 @@ def plots(result: OptimizeResult, depth: int | None = None) -> dict[str, list[Pl
     found, ladder = compare.plots(result, depth), of(result)
     if ladder is None:
         return found
+    found.pop(sameness.KEY, None)
+    found |= sameness_plots.plots(_climbed(result, ladder), result.yardsticks, closely=_closely(ladder))
     return found | {"ladder": [_rungs(result, ladder)]} | episodes.plots(result.episodes)
 
 
@@ -72,7 +79,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     if len(kept) > 1:
         gain = f", {_factor(whole)} as fast" if whole is not None else ""
         same = whole.agreement if whole is not None else None
-        moved = f", cosine {same.cosine:.6f} to the untouched policy" if same is not None else ""
+        moved = f", {sameness.in_short(same)}" if same is not None else ""
         climbed = f"{_ms(first)} → {reached}{gain}{moved}"
     else:
         climbed = f"it takes {reached} as it is"
@@ -86,6 +93,8 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
         bought = [f"{brief(rung.treatment)} ({_bought(result, ladder, rung)})" for rung in kept[1:]]
         said.append(f"{units.count(len(kept) - 1, 'rung')}: {'; '.join(bought)}.")
     said += [_missing(ladder)] if ladder.needs else []
+    if result.yardsticks and len(kept) > 1:
+        said.append(sameness.beside(result.yardsticks))
     said += episodes.answers(result.episodes)
     if broken := [rung for rung in ladder.rungs if not rung.guarded]:
         why = "; ".join(f"{rung.name} ({units.plain(rung.refused) or 'it broke the guard'})" for rung in broken)
@@ -102,7 +111,11 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
     found = [Section("ladder", "Ladder", _ladder(result, ladder), [about])]
     if len(ladder.rungs) > 1:
         about = PRICE.format(guard=units.plain(ladder.guard))
+        about += SPREADS if sameness.told(_climbed(result, ladder)) else ""
         found.append(Section("price", "Does it still act the same, and what it costs", _price(result, ladder), [about]))
+    found += sameness.sections(
+        _climbed(result, ladder), result.yardsticks, "How far the actions move, rung by rung", closely=_closely(ladder)
+    )
     found += episodes.sections(result.episodes)
     if any(rung.parts for rung in ladder.rungs):
         found.append(Section("rung-latencies", "Component latencies per rung", _latencies(result, ladder)))
@@ -196,13 +209,15 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
 
 
 def _price(result: OptimizeResult, ladder: Ladder) -> Table:
-    columns = [Column("Rung", numeric=False), Column("Does", numeric=False), Column("Cosine"), Column("Largest error")]
-    columns += [Column("Mean error"), Column("Peak activations"), Column("Weights"), Column("Built in (s)")]
+    columns = [Column("Rung", numeric=False), Column("Does", numeric=False), Column("RMS (σ)"), Column("Worst (σ)")]
+    columns += [Column(title) for title in ("Flips", "Cosine", "Largest error", "Mean error", "Peak activations")]
+    columns += [Column("Weights"), Column("Built in (s)")]
     rows = []
     for index, rung in enumerate(ladder.rungs):
         same, memory = _agreement(result, ladder, rung), result.measurement(rung.name).memory
         cells = [_label(index, rung), rung.effect if index else None]
-        cells += [None if same is None else f"{same.cosine:.6f}"]
+        cells += [units.sigma(same and same.rms), units.sigma(same and same.worst)]
+        cells += [sameness.flipped(same and same.flips), None if same is None else f"{same.cosine:.6f}"]
         cells += [units.number(same and same.largest_error, 3), units.number(same and same.mean_error, 3)]
         cells += [units.size(memory.peak_activations or memory.peak_device), units.size(memory.weights)]
         rows.append(Row([*cells, f"{rung.build_s:.1f}" if rung.build_s and rung.build_s >= 0.05 else None]))
@@ -290,6 +305,24 @@ def _bought(result: OptimizeResult, ladder: Ladder, rung: Rung) -> str:
 
 def _comparison(result: OptimizeResult, baseline: str, candidate: str) -> Comparison | None:
     return next((c for c in result.comparisons if (c.baseline, c.candidate) == (baseline, candidate)), None)
+
+
+def _climbed(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]:
+    """Each rung against the policy as it is."""
+    first = ladder.rungs[0].name
+    found = []
+    for index, rung in enumerate(ladder.rungs):
+        if index and (one := _comparison(result, first, rung.name)) is not None:
+            found += [
+                replace(candidate, name=units.plain(_label(index, rung)))
+                for candidate in sameness.of_comparisons([one])
+            ]
+    return found
+
+
+def _closely(ladder: Ladder) -> list[str]:
+    """The name of the chosen rung among those of `_climbed`."""
+    return [units.plain(_label(i, rung)) for i, rung in enumerate(ladder.rungs) if rung.name == ladder.chosen]
 
 
 def _agreement(result: OptimizeResult, ladder: Ladder, rung: Rung) -> Agreement | None:

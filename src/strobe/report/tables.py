@@ -125,13 +125,14 @@ def verdicts(result: Result) -> Table:
 def agreement(result: Result) -> Table | None:
     """How far the actions of each candidate differ from its baseline's, or None where that was not measured."""
     columns = [Column("Actions of", numeric=False), Column("Cosine"), Column("Largest error")]
-    columns += [Column("Mean error"), Column("Observations")]
+    columns += [Column("Mean error"), Column("Observations"), Column("Guard", numeric=False)]
     rows = []
     for pair in result.judged():
         if (same := pair.agreement) is not None:
+            held = f"broken: {units.plain(pair.broken)}" if pair.broken else "held" if pair.guard else None
             cells = [_compared(pair), f"{same.cosine:.6f}", units.number(same.largest_error)]
-            rows.append(Row([*cells, units.number(same.mean_error), f"{same.observations:,}"]))
-    return Table(columns, rows) if rows else None
+            rows.append(Row([*cells, units.number(same.mean_error), f"{same.observations:,}", held]))
+    return Table(columns, rows).without_empty_columns() if rows else None
 
 
 def gradients(result: Result) -> Table | None:

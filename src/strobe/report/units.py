@@ -96,3 +96,15 @@ def metric(value: float) -> str:
         if value >= limit:
             return f"{value / limit:.3g} {unit}"
     return f"{value:g}"
+
+
+def sigma(value: float | None) -> str | None:
+    """A number with two figures, such as an error in units of a spread; with an exponent only below a thousandth."""
+    if value is None:
+        return None
+    if value and abs(value) < 0.001:
+        digits, _, power = f"{abs(value):.1e}".partition("e")
+        shown = f"{digits.removesuffix('.0')}e{int(power)}"
+    else:
+        shown = f"{float(f'{abs(value):.2g}'):,.10g}"
+    return f"−{shown}" if value < 0 else shown

@@ -6,14 +6,22 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, TrainResult
+from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, TrainResult, VerifyResult
 from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
 from strobe.results.sweep import Sweep
 
 AnyAnswer = Annotated[
-    BreakdownResult | CompareResult | TrainResult | OptimizeResult | Sweep | Dataloader | Budget | Difference,
+    BreakdownResult
+    | CompareResult
+    | TrainResult
+    | OptimizeResult
+    | VerifyResult
+    | Sweep
+    | Dataloader
+    | Budget
+    | Difference,
     Field(discriminator="study"),
 ]
 

@@ -1,0 +1,86 @@
+"""Verification → document: passed or failed first, then the checks, then how far the actions moved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from strobe.report import measured, sameness, sameness_plots, units
+from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.plots import Plot
+from strobe.results.agreement import Check
+from strobe.results.answer import VerifyResult
+
+LEVEL = 0.95
+
+
+def outline(result: VerifyResult, _depth: int | None = None) -> Document:
+    """The document of a verification, which times nothing."""
+    found = [Section("checks", "Checks", _checks(result))] if result.checks else []
+    found += sameness.sections(sameness.of_checks(result.checks), result.yardsticks)
+    page = measured.document(result, answers(result), [])
+    return replace(page, sections=found, banner=_banner(result))
+
+
+def plots(result: VerifyResult, _depth: int | None = None) -> dict[str, list[Plot]]:
+    """Errors along the chunk, of the checks that deserve a closer look."""
+    return sameness_plots.plots(sameness.of_checks(result.checks), result.yardsticks)
+
+
+def answers(result: VerifyResult) -> list[str]:
+    """Whether it passed and by which guard, what each check found, and how often it can still be wrong."""
+    said = [_headline(result), *sameness.answers(sameness.of_checks(result.checks), result.yardsticks)]
+    return [*said, *_still_wrong(result)]
+
+
+def at_most_wrong(calls: int, level: float = LEVEL) -> float:
+    """The share of faulty calls of which ``calls`` would show none with a chance of 1 − ``level``: about 3 / n."""
+    return 1 - (1 - level) ** (1 / calls)
+
+
+def _headline(result: VerifyResult) -> str:
+    recipe, name = units.plain(result.recipe) or "the recipe", units.plain(result.subject.name)
+    guard = f"guard: {units.plain(result.guard)}" if result.guard.strip() else "no guard was set"
+    broken = [check for check in result.checks if check.broken]
+    if result.passed:
+        checks = units.count(len(result.checks), "check")
+        return f"PASSED: {name} with {recipe} acts as it does without ({checks}; {guard})."
+    if broken:
+        first = broken[0]
+        more = f", and {units.count(len(broken) - 1, 'more check')} failed" if len(broken) > 1 else ""
+        failed = f"{units.plain(first.name)}: {units.plain(first.broken)}"
+        return f"FAILED: {name} with {recipe} does not act as it does without. {failed}{more} ({guard})."
+    why = "no check was made" if not result.checks else "not all checks were made"
+    return f"FAILED: {recipe} was not verified on {name}, for {why} ({guard})."
+
+
+def _still_wrong(result: VerifyResult) -> list[str]:
+    """What calls that all held leave open. The check of the most treatments stands for the recipe."""
+    most = max((len(check.treatments) for check in result.checks), default=0)
+    whole = [one.agreement for one in result.checks if len(one.treatments) == most and one.agreement is not None]
+    calls = max((same.observations for same in whole), default=0)
+    if not result.passed or calls < 1:
+        return []
+    share = f"{units.sigma(100 * at_most_wrong(calls))} %"
+    return [f"{calls:,} calls held: at most {share} of chunks can be wrong (95 %), of calls that are like these."]
+
+
+def _banner(result: VerifyResult) -> str | None:
+    if result.status == "complete":
+        return None
+    made = f"{units.count(len(result.checks), 'check')} made" if result.checks else "no check made"
+    if result.status == "failed":
+        return f"Failed: the run ended before it was done ({made})."
+    return f"Interrupted: this run was stopped before it was done ({made})."
+
+
+def _checks(result: VerifyResult) -> Table:
+    columns = [Column("Check", numeric=False), Column("Outcome", numeric=False), Column("Their effect", numeric=False)]
+    columns += [Column("Guard", numeric=False), Column("Treatments", numeric=False)]
+    return Table(columns, [_check(check) for check in result.checks])
+
+
+def _check(check: Check) -> Row:
+    outcome = f"failed: {units.plain(check.broken)}" if check.broken else "held"
+    cells: list[str | None] = [units.plain(check.name), outcome, check.effect, units.plain(check.guard) or None]
+    treatments = ", ".join(units.plain(one) for one in check.treatments)
+    return Row([*cells, treatments or None], "whole" if check.broken else "part")
