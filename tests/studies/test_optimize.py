@@ -12,7 +12,7 @@ from support.sleeper import HEAD_MS, Clock, Planted, Sleeper, entry
 
 from strobe.errors import UserError
 from strobe.measure.agreement import agree
-from strobe.measure.guard import Guard
+from strobe.measure.guard import Guard, Guards
 from strobe.measure.sampling import SamplingBudget
 from strobe.results import store
 from strobe.results.agreement import Agreement
@@ -105,8 +105,8 @@ def test_what_is_faster_but_wrong_is_refused_with_its_cosine(plant, climb):
 
 def test_a_looser_guard_keeps_it_and_another_figure_refuses_it_again(plant, climb):
     plant(entry(WRONG, "vision"))
-    assert outcomes(climb(guard=Guard.parse("cosine>=0.9")))["wrong=true"] == "kept"
-    result = climb(guard=Guard.parse("cosine>=0.9, largest_error<=0.4"))
+    assert outcomes(climb(guards=Guards.parse("cosine>=0.9")))["wrong=true"] == "kept"
+    result = climb(guards=Guards.parse("cosine>=0.9, largest_error<=0.4"))
     assert result.ladder.tries[0].reason == "guard: largest error 0.5 > 0.4"
 
 

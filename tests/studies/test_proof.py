@@ -9,7 +9,7 @@ from lerobot.envs.factory import make_env_config
 
 from strobe.errors import UserError
 from strobe.measure.episodes import judge
-from strobe.measure.guard import Guard
+from strobe.measure.guard import Guards
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import Episode, EpisodePair
 from strobe.results.ladder import Ladder, Rung
@@ -112,8 +112,8 @@ def test_a_guard_that_the_episodes_cannot_meet_is_refused_before_anything_runs(e
     with pytest.raises(
         UserError, match=r"success_drop<=0\.1 takes 26 pairs of episodes or more, even if all of them end"
     ):
-        started(subject, env, 5, Guard.parse("success_drop<=0.1"))
-    started(subject, env, 30, Guard.parse("success_drop<=0.1")).close()
+        started(subject, env, 5, Guards.parse("success_drop<=0.1"))
+    started(subject, env, 30, Guards.parse("success_drop<=0.1")).close()
 
 
 @dataclass
@@ -160,7 +160,7 @@ def proved(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: boo
 
     result.ladder = climbed({variant.name: "guard" for variant in VARIANTS[top + 1 :]})
     scripted = Scripted(ends, interrupted)
-    prove(result, VARIANTS, scripted, Guard.parse(guard), climbed, Lines())  # type: ignore[arg-type]
+    prove(result, VARIANTS, scripted, Guards.parse(guard), climbed, Lines())  # type: ignore[arg-type]
     return result, scripted.asked
 
 

@@ -11,7 +11,7 @@ import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.errors import UserError
-from strobe.measure.guard import DEFAULT, Guard
+from strobe.measure.guard import ROUNDING, Guard
 from strobe.measure.machine import versions
 from strobe.results.agreement import Agreement
 from strobe.results.recipe import Recipe, dump
@@ -179,7 +179,7 @@ def test_the_guard_is_the_recipes_or_what_it_recorded() -> None:
     assert recorded.holds(agreement(0.985))
     assert not recorded.holds(agreement(0.97))
     assert guard_of(recipe("act", spec, agreement=agreement(1.0))).holds(agreement(1 - 5e-7))
-    assert str(guard_of(recipe("act", spec))) == DEFAULT
+    assert str(guard_of(recipe("act", spec))) == ROUNDING
     episodes = guard_of(recipe("act", spec, guard="success_drop<=0.1", agreement=agreement(0.99)))
     assert episodes == recorded, "loading plays no episodes, and must not let any actions pass for it"
 
@@ -244,7 +244,7 @@ def test_a_rung_has_the_traits_of_the_treatment_in_it() -> None:
             return lambda: None
 
     inner = Everything()
-    rung = RecipeTreatment(inner, 0, "rung 1", "x.yaml")
+    rung = RecipeTreatment(inner, 0, "rung 1", "x.yaml", "everything=true")
     for trait in Treatment.__annotations__:
         if trait != "effect":
             assert getattr(inner, trait) != getattr(Treatment, trait), f"this test must set {trait}"

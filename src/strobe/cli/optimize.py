@@ -125,7 +125,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
 
 def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
     """Raises UserError for paired episodes that cannot be played, or a guard that lacks them."""
-    guards, count = aim_of(config, flags).guards, config.eval.n_episodes
+    guards, count = aim_of(config).guards, config.eval.n_episodes
     if not count:
         if guards.success_drop is not None:
             raise UserError(f"--guard={config.guard}: success_drop is seen in episodes: add --eval.n_episodes=50")
@@ -143,7 +143,7 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     from strobe.studies.optimize.optimize import optimize
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
-    aim = aim_of(config, flags)
+    aim = aim_of(config)
     subject = load_subject(flags, config, live)
     base: list[Any] = []
     if config.rtc is not None:
@@ -157,7 +157,7 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     return Studied(result, flags, config, latest(sections, ITERATION), made_of=written)
 
 
-def aim_of(config: OptimizeConfig, flags: SubjectFlags) -> Any:
+def aim_of(config: OptimizeConfig) -> Any:
     """The target, the guard and the candidates of a climb, from the flags. Raises UserError."""
     from strobe.measure.guard import Guards
     from strobe.studies.optimize.aim import Aim
@@ -170,7 +170,7 @@ def aim_of(config: OptimizeConfig, flags: SubjectFlags) -> Any:
         if not own[-1]:
             raise UserError(f"--candidate '{text}': write KEY=VALUE, such as policy.num_inference_steps=5")
     try:
-        guards = Guards.parse(config.guard, of_features=isinstance(flags, ModelFlags))
+        guards = Guards.parse(config.guard)
     except UserError as error:
         raise UserError(f"--guard={error}") from None
     keys = [entry.key for entry in catalogue.entries()]

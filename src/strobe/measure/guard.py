@@ -153,9 +153,9 @@ class Guards:
     of_features: bool = False
 
     @classmethod
-    def parse(cls, text: str, *, of_features: bool = False) -> Guards:
+    def parse(cls, text: str) -> Guards:
         """Read ``--guard``; '' for the usual limits. Raises UserError."""
-        return cls(Guard.parse(text) if text.strip() else None, of_features)
+        return cls(Guard.parse(text) if text.strip() else None)
 
     def of(self, effects: Sequence[Effect]) -> Guard:
         """Return the guard for treatments of these effects together: the one that changes most decides."""

@@ -104,7 +104,7 @@ def _climb_and_close(climb: Climb, episodes: Episodes | None) -> tuple[OptimizeR
         result.notes.append(SEVERAL_COPIES)
     interleaved = measured is not None
     ladder = partial(
-        ladder_of, result, climb.steps, climb.tries, aim.target_hz, aim.guards, ended=ended, interleaved=interleaved
+        ladder_of, result, climb.steps, climb.tries, aim.target_hz, runs.guards, ended=ended, interleaved=interleaved
     )
     result.yardsticks = runs.yardsticks
     hold(result, climb)
@@ -113,7 +113,7 @@ def _climb_and_close(climb: Climb, episodes: Episodes | None) -> tuple[OptimizeR
     if result.status == "complete":
         refused = confirm(result, climb, ladder)
     if episodes is not None and result.status == "complete":
-        prove(result, [step.variant for step in climb.steps], episodes, aim.guards, ladder, reporter, refused)
+        prove(result, [step.variant for step in climb.steps], episodes, runs.guards, ladder, reporter, refused)
     return result, measured.sections if measured is not None else []
 
 

@@ -59,7 +59,7 @@ class Runs:
         guards: Guards | None = None,
     ) -> None:
         self.subject, self.options, self.base = subject, options, base
-        self.guards = guards or Guards(of_features=not isinstance(subject, PolicySubject))
+        self.guards = replace(guards or Guards(), of_features=not isinstance(subject, PolicySubject))
         self.same: Sameness | None = None  # of a policy, from `begin_checks` on
         self.yardsticks: list[Yardstick] = []
         self.reference: list[Tensor] = []  # chunks of the untouched policy, by the index of observation and noise

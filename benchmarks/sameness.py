@@ -1,0 +1,196 @@
+"""Does the guard see a policy that acts otherwise, and does it leave alone one that acts the same?
+
+Faults are planted into a tiny pi0.5 of random weights: six joints in degrees and a gripper that is 0 or 1, two cameras,
+prompts of different length. Each is a treatment that claims to be exact, as a cache is, or rounding, as another number
+format is. Bars: the default guard refuses each of them. Beside it stands what ``cosine>=0.999`` over all action numbers
+says, which was the default before. The cosine is that of the same calls.
+
+Then the other side: on pi0, pi0.5 and SmolVLA the untouched policy against itself, each exact treatment and all of
+them together must pass in every try, with other weights every twenty tries, and other noise in each.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+from _planted import Planted, every, first, inverted, of_output, of_prefix, shifted, with_arguments
+from _shared import finish
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from strobe.measure.guard import Guard, Guards
+from strobe.sameness.check import CallFailed, Sameness
+from strobe.sameness.visits import plan
+from strobe.subjects import inputs, policies
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments import catalogue
+from strobe.treatments.flow.closed_form import ClosedFormGuidance
+from strobe.treatments.treatment import Variant
+
+FLOW = {"pi0": "num_inference_steps", "pi05": "num_inference_steps", "smolvla": "num_steps"}
+STEPS = 3  # denoising steps, so that many tries take little time
+GRIPPER = 6
+LOW, HIGH, SHARE = 0.0, 1.0, 0.4  # of the gripper's values, and how often it is the high one
+TRIES, QUICK = 200, 4
+EVERY = 20  # tries with the same weights
+COSINE = Guard.parse("cosine>=0.999")
+DEGREES = 3.0
+
+
+def faults(spread: float) -> list[Planted]:
+    """The planted faults; ``spread`` is that of a joint, in degrees."""
+    mean = LOW + SHARE * (HIGH - LOW)
+    std = (HIGH - LOW) * (SHARE * (1 - SHARE)) ** 0.5
+    middle = ((LOW + HIGH) / 2 - mean) / std  # in normalised units
+
+    def offset(chunk: torch.Tensor, _: Any) -> torch.Tensor:
+        chunk[..., 0] += DEGREES / spread
+        return chunk
+
+    def last(chunk: torch.Tensor, _: Any) -> torch.Tensor:
+        chunk[:, -1, 0] += 0.5
+        return chunk
+
+    def not_a_number(chunk: torch.Tensor, _: Any) -> torch.Tensor:
+        chunk[:, 10, 1] = float("nan")
+        return chunk
+
+    def sometimes(chunk: torch.Tensor, kept: dict[str, Any]) -> torch.Tensor:
+        return chunk + 0.5 if every(20, kept) else chunk
+
+    def again(chunk: torch.Tensor, kept: dict[str, Any]) -> torch.Tensor:
+        return first(kept, "chunk", chunk)
+
+    def stale(_: Any, made: tuple[Any, ...], kept: dict[str, Any]) -> tuple[Any, ...]:
+        return (made[0], first(kept, "mask", made[1]), *made[2:])
+
+    def reused(_: Any, made: tuple[Any, ...], kept: dict[str, Any]) -> tuple[Any, ...]:
+        return first(kept, "prefix", tuple(one.clone() for one in made))
+
+    def swapped(given: list[Any], _: Any) -> list[Any]:
+        return [given[0][::-1], given[1][::-1], *given[2:]]
+
+    def prompt(given: list[Any], kept: dict[str, Any]) -> list[Any]:
+        return [*given[:2], first(kept, "tokens", given[2]), first(kept, "mask", given[3])]
+
+    return [
+        Planted("inverted gripper", "rounding", of_output(lambda chunk, _: inverted(chunk, GRIPPER, middle))),
+        Planted(f"one joint {DEGREES:g}° off", "rounding", of_output(offset)),
+        Planted("dead policy: always the mean", "rounding", of_output(lambda chunk, _: torch.zeros_like(chunk))),
+        Planted("the first chunk again and again", "exact", of_output(again)),
+        Planted("first observation's prefix reused", "exact", of_prefix(reused)),
+        Planted("stale mask", "exact", of_prefix(stale)),
+        Planted("swapped cameras", "exact", with_arguments(swapped)),
+        Planted("wrong prompt", "exact", with_arguments(prompt)),
+        Planted("actions one tick early", "rounding", of_output(lambda chunk, _: shifted(chunk))),
+        Planted("last action of the chunk wrong", "rounding", of_output(last)),
+        Planted("not a number in one dimension", "rounding", of_output(not_a_number)),
+        Planted("one in twenty chunks wrong", "rounding", of_output(sometimes)),
+    ]
+
+
+def with_gripper(kind: str, seed: int = 0) -> PolicySubject:
+    """A tiny policy of six joints and a gripper, with random weights."""
+    config = policies.config_from_type(kind, [f"--{FLOW[kind]}={STEPS}", "--device=cpu"])
+    from lerobot.configs import FeatureType, PolicyFeature
+    from lerobot.utils.constants import ACTION
+
+    config.output_features = {ACTION: PolicyFeature(FeatureType.ACTION, (GRIPPER + 1,))}
+    fed = inputs.synthetic(config, tiny=True)
+    mean, spread = LOW + SHARE * (HIGH - LOW), (HIGH - LOW) * (SHARE * (1 - SHARE)) ** 0.5
+    known = {"min": LOW, "max": HIGH, "mean": mean, "std": spread, "q01": LOW, "q99": HIGH}
+    for name, value in known.items():
+        fed.stats[ACTION][name][GRIPPER] = value
+    fed.meta.features[ACTION]["names"] = [*(f"joint_{index + 1}" for index in range(GRIPPER)), "gripper"]
+    return PolicySubject(policies.load(config, fed, size="tiny", seed=seed), fed, seed)
+
+
+def planted(console: Console) -> dict[str, Any]:
+    """Plant each fault, and print what the guards say. Returns the figures."""
+    subject = with_gripper("pi05")
+    same = Sameness(subject)
+    reordered = same.yardstick("reordered sums", same.count)
+    visits = plan(same.count, rtc=same.rtc, passes=2)
+    table = Table(
+        "planted fault", "claims", "RMS (σ)", "worst (σ)", "flips", "default guard", "cosine", "cosine>=0.999"
+    )
+    refused, passed_cosine, found = 0, 0, faults(same.scale.spread[0])
+    for fault in found:
+        guard = Guards().of([fault.effect])
+        try:
+            agreement = same.check(Variant(fault.name, (fault,)), visits)
+        except CallFailed as error:
+            table.add_row(fault.name, fault.effect, "", "", "", f"refused: {error}", "", "")
+            refused += 1
+            continue
+        broken, by_cosine = guard.broken(agreement, reordered), COSINE.broken(agreement)
+        refused += bool(broken)
+        passed_cosine += not by_cosine
+        flips = "" if agreement.flips is None else f"{100 * agreement.flips:.3g} %"
+        table.add_row(
+            fault.name, fault.effect, f"{agreement.rms:.3g}", f"{agreement.worst:.3g}", flips,
+            f"refused: {broken}" if broken else "PASSES", f"{agreement.cosine:.5f}",
+            "refused" if by_cosine else "passes",
+        )  # fmt: skip
+    console.print(table)
+    console.print(f"{len(visits)} calls each; reordered sums move the actions by {reordered.rms:.2g} σ")
+    return {"faults": len(found), "refused": refused, "passed_by_cosine": passed_cosine}
+
+
+def exact_variants(subject: PolicySubject) -> list[Variant]:
+    """The untouched policy, it with each exact treatment that applies, and with all of them."""
+    specs = [spec for entry in catalogue.entries() if entry.effect == "exact" for spec in entry.candidates(subject)]
+    specs = [spec for spec in catalogue.ordered(specs) if "graph" not in spec]
+    made = [(catalogue.written(spec), catalogue.make(spec)) for spec in specs]
+    made.append(("closed-form guidance", ClosedFormGuidance()))
+    return [
+        Variant("untouched", ()),
+        *(Variant(name, (treatment,)) for name, treatment in made),
+        Variant("all of them", tuple(treatment for _, treatment in made)),
+    ]
+
+
+def passing(tries: int, console: Console) -> dict[str, Any]:
+    """Check what acts the same, ``tries`` times for each policy. Returns the figures."""
+    refused: list[str] = []
+    counts: dict[str, int] = {}
+    largest = 0.0
+    for kind in FLOW:
+        subject = with_gripper(kind)
+        for number in track(range(tries), f"{kind}: what acts the same", console=console, transient=True):
+            if number % EVERY == 0:
+                subject = with_gripper(kind, seed=number)
+            subject.seed = 1000 * number
+            same = Sameness(subject, count=4)
+            reordered = same.yardstick("reordered sums", 2)
+            assert reordered is not None
+            for variant in exact_variants(subject):
+                agreement = same.check(variant, plan(same.count, rtc=same.rtc))
+                broken = Guards().of(["exact"]).broken(agreement, reordered)
+                counts[variant.name] = counts.get(variant.name, 0) + 1
+                largest = max(largest, (agreement.rms or 0.0) / max(reordered.rms, 1e-6))
+                if broken:
+                    refused.append(f"{kind}, try {number + 1}, {variant.name}: {broken}")
+    for line in refused[:20]:
+        console.print(f"refused though it acts the same: {line}")
+    console.print(f"{sum(counts.values())} checks of what acts the same, {len(refused)} refused; {counts}")
+    console.print(f"the largest error was {largest:.2g} times that of reordered sums (of 1e-6 σ at least)")
+    return {"tries": tries, "checks": sum(counts.values()), "false_alarms": len(refused), "largest_ratio": largest}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} tries instead of {TRIES}: about a minute")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    console = Console(width=170)
+    figures = planted(console)
+    figures |= passing(QUICK if arguments.quick else TRIES, console)
+    finish(figures, holds=figures["refused"] == figures["faults"] and not figures["false_alarms"])
+
+
+if __name__ == "__main__":
+    main()
