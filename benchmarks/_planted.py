@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Facts, Subject
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Effect, Treatment, Undo, policy_of
 
-Around = Callable[[Callable[..., Any]], Callable[..., Any]]
+Plant = Callable[[Patches, PolicySubject, dict[str, Any]], None]
 
 
 @dataclass
 class Planted(Treatment):
-    """A fault: ``plant`` is given the patches and the policy, whenever the treatment is put on.
+    """A fault: ``plant`` is given the patches and the subject, whenever the treatment is put on.
 
     Args:
         effect: what the fault claims to be: the effect of the treatment that it is an error of.
@@ -26,7 +27,7 @@ class Planted(Treatment):
 
     name: str
     effect: Effect
-    plant: Callable[[Patches, Any, dict[str, Any]], None]
+    plant: Plant
     kept: dict[str, Any] = field(default_factory=dict)  # what it remembers from one call to the next
 
     def facts(self) -> Facts:
@@ -34,48 +35,46 @@ class Planted(Treatment):
 
     def apply(self, subject: Subject) -> Undo:
         patches = Patches()
-        self.plant(patches, policy_of(subject).policy, self.kept)
+        self.plant(patches, policy_of(subject), self.kept)
         return patches.undo
 
 
-def of_output(change: Callable[[Tensor, dict[str, Any]], Tensor]) -> Callable[[Patches, Any, dict[str, Any]], None]:
-    """A fault of the chunk, (1, chunk, action dim), in the policy's own normalised units."""
+def of_output(change: Callable[[Tensor, dict[str, Any]], Tensor]) -> Plant:
+    """A fault of the chunk, (1, chunk, action dim), in the action's own units."""
 
-    def plant(patches: Patches, policy: Any, kept: dict[str, Any]) -> None:
-        def around(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-            return lambda *args, **kwargs: change(call(*args, **kwargs).clone(), kept)
-
-        patches.wrap(policy, "predict_action_chunk", around)
+    def plant(patches: Patches, subject: PolicySubject, kept: dict[str, Any]) -> None:
+        made = subject.loaded.postprocessor
+        patches.put(subject.loaded, "postprocessor", lambda chunk: change(made(chunk).clone(), kept))
 
     return plant
 
 
-def of_prefix(change: Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]) -> Any:
-    """A fault of what ``embed_prefix`` returns, given its arguments and its result."""
+def of_prefix(change: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]) -> Plant:
+    """A fault of what ``embed_prefix`` returns: embeddings, their mask, their order."""
 
-    def plant(patches: Patches, policy: Any, kept: dict[str, Any]) -> None:
+    def plant(patches: Patches, subject: PolicySubject, kept: dict[str, Any]) -> None:
         def around(call: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda *args, **kwargs: change(args, call(*args, **kwargs), kept)
+            return lambda *args, **kwargs: change(call(*args, **kwargs), kept)
 
-        patches.wrap(policy.model, "embed_prefix", around)
+        patches.wrap(subject.policy.model, "embed_prefix", around)
 
     return plant
 
 
-def with_arguments(change: Callable[[list[Any], dict[str, Any]], list[Any]]) -> Any:
+def with_arguments(change: Callable[[list[Any], dict[str, Any]], list[Any]]) -> Plant:
     """A fault of what ``embed_prefix`` is given: images, their masks, tokens, their mask."""
 
-    def plant(patches: Patches, policy: Any, kept: dict[str, Any]) -> None:
+    def plant(patches: Patches, subject: PolicySubject, kept: dict[str, Any]) -> None:
         def around(call: Callable[..., Any]) -> Callable[..., Any]:
             return lambda *args, **kwargs: call(*change(list(args), kept), **kwargs)
 
-        patches.wrap(policy.model, "embed_prefix", around)
+        patches.wrap(subject.policy.model, "embed_prefix", around)
 
     return plant
 
 
 def inverted(chunk: Tensor, dimension: int, middle: float) -> Tensor:
-    """The chunk with the decisions of one dimension inverted; ``middle`` in normalised units."""
+    """The chunk with the decisions of one dimension inverted, about its ``middle``."""
     chunk[..., dimension] = 2 * middle - chunk[..., dimension]
     return chunk
 
