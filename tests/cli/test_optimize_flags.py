@@ -62,7 +62,9 @@ def test_a_run_of_a_real_policy_has_a_ladder_and_a_recipe(clock, tmp_path, capsy
     assert last.memory.weights
     assert {"vision tower", "prefix KV cache", "denoise step"} <= set(result.ladder.rungs[1].parts)
     agreement = result.comparisons[0].agreement
-    assert agreement.observations == 12
+    assert agreement.observations >= 8
+    assert agreement.how.startswith("10 calls on 4 observations")
+    assert {"reordered sums", "another noise draw"} <= {one.name for one in result.yardsticks}
     assert agreement.largest_error > 0
     recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
     assert recipe["treatments"] == [{"policy.num_steps": 2}]

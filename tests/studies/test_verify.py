@@ -1,0 +1,141 @@
+"""strobe verify: passes a recipe that acts the same, names the one that does not, and exits accordingly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strobe.cli import main as cli
+from strobe.measure.guard import Guards
+from strobe.results import store
+from strobe.results.answer import VerifyResult
+from strobe.results.recipe import Recipe, dump
+from strobe.studies.verify import ALL, EXACT_ALONE, verify
+from strobe.subjects.loading import load_subject
+from strobe.treatments import catalogue
+from strobe.treatments.recipe import guards_of
+from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of
+
+MIXED = [{"padding": "trimmed"}, {"masks": "once"}, {"precision": "bf16"}]
+BOUND = ["--policy.type=pi05", "--policy.size=tiny", "--policy.num_inference_steps=2", "--policy.device=cpu"]
+
+
+def recipe(treatments: list[dict[str, object]], guard: str = "") -> Recipe:
+    return Recipe(policy="pi05", size="tiny", treatments=treatments, guard=guard)  # type: ignore[arg-type]
+
+
+class Reused(Treatment):
+    """Claims to be exact, and gives the first observation's prefix to all."""
+
+    effect = "exact"
+    key = "reused"
+
+    def facts(self):
+        return {}
+
+    def apply(self, subject):
+        model = policy_of(subject).policy.model
+        kept, before = {}, model.embed_prefix
+
+        def embed(*args, **kwargs):
+            return kept.setdefault("first", before(*args, **kwargs))
+
+        model.__dict__["embed_prefix"] = embed
+        return lambda: model.__dict__.pop("embed_prefix")
+
+
+@pytest.fixture
+def reused(monkeypatch):
+    entry = Entry("reused", "a planted fault", "exact", STRUCTURE, lambda _: Reused())
+    monkeypatch.setattr(catalogue, "ENTRIES", (*catalogue.ENTRIES, entry))
+
+
+@pytest.fixture(scope="module")
+def subject():
+    return load_subject(policy_type="pi05", size="tiny", overrides=["--num_inference_steps=2", "--device=cpu"])
+
+
+def test_a_recipe_that_acts_the_same_passes_and_its_exact_treatments_are_held_to_more(subject):
+    found = recipe(MIXED)
+    result = verify(subject, found, "fast.yaml", guards_of(found), count=4, passes=1)
+    assert result.passed
+    assert [(check.name, check.effect) for check in result.checks] == [(EXACT_ALONE, "exact"), (ALL, "rounding")]
+    exact, together = (check.agreement for check in result.checks)
+    assert exact.rms < 1e-5 < together.rms < 0.02
+    assert [one.name for one in result.yardsticks] == [
+        "reordered sums", "another noise draw", "neighbouring frame", "another observation",
+    ]  # fmt: skip
+    assert not result.measurements
+
+
+def test_a_wrong_exact_treatment_is_not_hidden_by_rounding(subject, reused):
+    found = recipe([{"reused": True}, {"precision": "bf16"}], guard="rms<=1, worst<=3")
+    result = verify(subject, found, "fast.yaml", guards_of(found), count=4, passes=1)
+    assert not result.passed
+    exact, together = result.checks
+    assert "it is not exact" in exact.broken
+    assert exact.agreement.worst_at
+    assert not together.broken, "the recipe's own guard is as loose as that"
+
+
+def test_limits_of_ones_own_count(subject):
+    found = recipe([{"precision": "bf16"}])
+    result = verify(subject, found, "fast.yaml", Guards.parse("rms<=1e-6"), count=2, passes=1)
+    assert [check.broken.startswith("rms") for check in result.checks] == [True]
+
+
+def test_ctrl_c_keeps_the_checks_that_were_made(subject):
+    class Stops:
+        def stage(self, what: str) -> None:
+            if what.startswith(ALL):
+                raise KeyboardInterrupt
+
+        def progress(self, progress) -> None: ...
+
+    found = recipe(MIXED)
+    result = verify(subject, found, "fast.yaml", guards_of(found), Stops(), count=2, passes=1)
+    assert result.status == "interrupted"
+    assert [check.name for check in result.checks] == [EXACT_ALONE]
+    assert not result.passed
+
+
+def test_the_command_ends_in_a_run_and_an_exit_code(tmp_path: Path, capsys, reused):
+    path = tmp_path / "fast.yaml"
+    common = [f"--recipe={path}", *BOUND, f"--output_dir={tmp_path / 'runs'}", "--observations=2", "--passes=1"]
+    dump(recipe(MIXED), path)
+    assert cli.main(["verify", *common]) == 0
+    said = capsys.readouterr().out
+    assert "fast.yaml" in said
+    assert "σ" in said
+    assert cli.main(["verify", *common, "--guard=rms<=1e-9"]) == 1
+    dump(recipe([{"reused": True}]), path)
+    assert cli.main(["verify", *common]) == 1
+    assert "not exact" in capsys.readouterr().out
+    runs = sorted((tmp_path / "runs").iterdir())
+    assert len(runs) == 3
+    for run in runs:
+        assert isinstance(store.load(run), VerifyResult)
+        assert (run / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--policy.type=pi05"], "name the recipe to verify: --recipe=recipe.yaml"),
+        (["--policy.type=pi05", "--recipe={recipe}", "--iterations=5"], "--iterations is about timing"),
+        (["--policy.type=act", "--recipe={recipe}"], "is a recipe for the type 'pi05'"),
+        (["--policy.type=pi05", "--recipe={recipe}", "--guard=rms<=x"], "--guard='rms<=x': 'x' is not a number"),
+        (["--policy.type=pi05", "--recipe={recipe}", "--guard=success_drop<=0.1"], "success_drop is seen in episodes"),
+        (["--model.type=vjepa2", "--recipe={recipe}"], "a model does not act"),
+        (["--policy.type=pi05", "--recipe={recipe}x"], "cannot read the recipe"),
+        (["--policy.type=pi05", "--recipe={recipe}", "--observations=1"], "observations"),
+    ],
+)
+def test_wrong_input_is_one_line(tmp_path: Path, capsys, argv: list[str], words: str):
+    path = tmp_path / "fast.yaml"
+    dump(recipe(MIXED), path)
+    assert cli.main(["verify", *(one.replace("{recipe}", str(path)) for one in argv)]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
