@@ -143,11 +143,12 @@ def sections(
 def table(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> Table:
     """Candidates, then yardsticks, with the figures of each."""
     columns = [Column("Actions of", numeric=False), Column("RMS (σ)"), Column("p99 (σ)"), Column("Worst (σ)")]
-    columns += [Column("Flips"), Column("Guard", numeric=False), Column("Worst dimension", numeric=False)]
-    columns += [Column("At", numeric=False), Column("Executed: RMS (σ)"), Column("Executed: worst (σ)")]
+    columns += [Column("Flips"), Column("Guard", numeric=False), Column("Worst in", numeric=False)]
+    columns += [Column("Executed: RMS (σ)"), Column("Executed: worst (σ)")]
     columns += [Column("Cosine"), Column("Calls")]
     rows = [Row(_figures(one), "whole" if one.broken else "part") for one in candidates]
-    rows += [Row(_yardstick(one), "other") for one in yardsticks]
+    rows += [Row(["yardsticks", *[None] * (len(columns) - 1)], "other")] if yardsticks else []
+    rows += [Row(_yardstick(one), "other", depth=1) for one in yardsticks]
     return Table(columns, rows).without_empty_columns()
 
 
@@ -160,11 +161,11 @@ def _figures(one: Candidate) -> list[str | None]:
     same = one.agreement
     held = f"broken: {units.plain(one.broken)}" if one.broken else "held" if one.guard else None
     if same is None:
-        return [one.name, *[None] * 4, held, *[None] * 6]
+        return [one.name, *[None] * 4, held, *[None] * 5]
     figures = [units.sigma(same.rms), units.sigma(same.p99), units.sigma(same.worst), flipped(same.flips)]
-    where = [units.plain(same.worst_dimension), units.plain(same.worst_at)] if same.worst else ["", ""]
+    where = ", ".join(filter(None, (same.worst_dimension, same.worst_at))) if same.worst else ""
     executed = [units.sigma(same.executed_rms), units.sigma(same.executed_worst)] if _partly(same) else [None, None]
-    figures += [held, *(text or None for text in where), *executed]
+    figures += [held, units.plain(where) or None, *executed]
     return [one.name, *figures, f"{same.cosine:.6f}", f"{same.observations:,}"]
 
 
@@ -174,8 +175,8 @@ def _yardstick(one: Yardstick) -> list[str | None]:
     p99 = max((dimension.p99 for dimension in dimensions), default=None)
     flips = max((dimension.flips for dimension in dimensions if dimension.flips is not None), default=None)
     figures = [units.sigma(one.rms), units.sigma(p99), units.sigma(one.worst), flipped(flips), None]
-    figures += [units.plain(worst.name) if worst and worst.worst else None, None, None, None, None]
-    return [f"yardstick: {one.name}", *figures, f"{one.observations:,}"]
+    figures += [units.plain(worst.name) if worst and worst.worst else None, None, None, None]
+    return [one.name, *figures, f"{one.observations:,}"]
 
 
 def _moved(one: Candidate) -> str:

@@ -13,19 +13,20 @@ from strobe.results.agreement import Agreement, DimensionAgreement, Yardstick
 
 LEAST = 1e-9  # σ: nothing below it is drawn apart from 0
 MOST = 6  # dimensions with a colour of their own, the worst ones
-TICKS = 8  # decades that are labelled, about
-# Yardstick → how its upper edge is drawn, and its ground: each shows on white and on near black.
+TICKS = 12  # decades that are labelled, about
+# Yardstick → how its upper edge is drawn, and its ground: each shows on white and on near black, and none of their
+# colours is that of a dimension.
 BANDS = {
     "reordered sums": ("dot", "rgba(108,116,125,0.22)"),
-    "another noise draw": ("dash", "rgba(115,85,181,0.20)"),
-    "neighbouring frame": ("dashdot", "rgba(45,125,79,0.22)"),
-    "another observation": ("longdash", "rgba(184,92,20,0.18)"),
+    "another noise draw": ("dash", "rgba(82,111,166,0.20)"),
+    "neighbouring frame": ("dashdot", "rgba(95,115,40,0.22)"),
+    "another observation": ("longdash", "rgba(150,86,59,0.20)"),
 }
 EDGES = {
     "reordered sums": OTHER,
-    "another noise draw": PALETTE[4],
-    "neighbouring frame": PALETTE[2],
-    "another observation": PALETTE[1],
+    "another noise draw": PALETTE[9],
+    "neighbouring frame": PALETTE[7],
+    "another observation": PALETTE[8],
 }
 
 
@@ -126,7 +127,7 @@ def _edges(one: Yardstick) -> tuple[str, list[float], list[float]] | None:
     if not any(value > 0 for values in along for value in values):
         return None
     steps = list(zip(*along, strict=False))
-    return one.name, [min(values) for values in steps], [max(values) for values in steps]
+    return one.name, [min(filter(None, values), default=0.0) for values in steps], [max(values) for values in steps]
 
 
 def _band(name: str, least: Sequence[float], most: Sequence[float], low: float) -> list[dict[str, Any]]:
@@ -137,6 +138,7 @@ def _band(name: str, least: Sequence[float], most: Sequence[float], low: float) 
         "mode": "lines" if len(most) > 1 else "markers",
         "x": list(range(1, len(most) + 1)),
         "legendgroup": name,
+        "legendrank": 2000,  # drawn first, named last
         "marker": {"color": colour, "size": 7, "symbol": "line-ew-open"},
     }
     bottom = {"y": [_drawn(value, low) for value in least], "line": {"color": colour, "width": 0}}
