@@ -1,8 +1,8 @@
 import pytest
 from support.advice_results import N, measured, result, rules
 
-from strobe.results.answer import CompareResult
 from strobe.results.agreement import Agreement
+from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval
 

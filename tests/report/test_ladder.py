@@ -11,9 +11,9 @@ from strobe.measure.budget import needs
 from strobe.measure.common_parts import common_parts
 from strobe.measure.episodes import judge as judge_episodes
 from strobe.report import console, ladder, markdown
+from strobe.results.agreement import Agreement
 from strobe.results.answer import OptimizeResult
 from strobe.results.budget import Latency
-from strobe.results.agreement import Agreement
 from strobe.results.comparison import Comparison
 from strobe.results.episodes import Episode, EpisodePair, PairedEpisodes
 from strobe.results.ladder import Ladder, Rung, Try

@@ -66,13 +66,12 @@ def guard_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
     broken = [one for one in _held(result) if one.broken and one.effect != "exact"]
     for one in broken[:1] if isinstance(result, OptimizeResult) else broken:
         limit = f" Allowed is {one.guard}." if one.guard else ""
+        far = f"The actions are {_figures(one.agreement)}" if one.agreement is not None else one.broken
         yield Finding(
             rule="guard-broken",
             level="warning",
             title=f"'{one.name}' breaks its guard: {one.broken}",
-            seen=f"The actions are {_figures(one.agreement)}.{limit}"
-            if one.agreement is not None
-            else f"{one.broken}.{limit}",
+            seen=f"{far}.{limit}",
             why="The robot gets other actions than those that the policy was judged by. Whether it still succeeds at "
             "its task was not measured here.",
             do="Leave it out, put it on one part alone, or show with paired episodes that it does no harm "

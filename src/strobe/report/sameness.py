@@ -90,7 +90,7 @@ def answers(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) ->
     # Of many, those that broke their guard come before those that are as they should be.
     chosen = [*broken, *(one for one in shown if not one.broken)][:SENTENCES]
     said = [f"{_moved(one)}{_guarded(one)}." for one in shown if one in chosen]
-    said += [f"{units.count(len(shown) - len(chosen), 'more')} in the table." for _ in [0] if len(shown) > len(chosen)]
+    said += [f"{len(shown) - len(chosen):,} more in the table."] if len(shown) > len(chosen) else []
     return [*said, beside(yardsticks)] if yardsticks else said
 
 
@@ -149,7 +149,9 @@ def table(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> T
     rows = [Row(_figures(one), "whole" if one.broken else "part") for one in candidates]
     rows += [Row(["yardsticks", *[None] * (len(columns) - 1)], "other")] if yardsticks else []
     rows += [Row(_yardstick(one), "other", depth=1) for one in yardsticks]
-    return Table(columns, rows).without_empty_columns()
+    kept = [index for index in range(len(columns)) if any(row.cells[index] is not None for row in rows)]
+    rows = [Row([row.cells[index] for index in kept], row.kind, row.depth) for row in rows]
+    return Table([columns[index] for index in kept], rows)
 
 
 def flipped(share: float | None) -> str | None:
