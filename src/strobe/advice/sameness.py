@@ -52,7 +52,7 @@ def exact_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
             rule="exact-treatment-broken",
             level="warning",
             title=f"{one.treatment or one.name} should change nothing, and changes the actions: a defect",
-            seen=f"{_sentence(one.broken)}{_how_far(one.agreement, _yardstick(result, 'reordered sums'))}",
+            seen=f"It is not: {one.broken}.{_how_far(one.agreement, _yardstick(result, 'reordered sums'))}",
             why="An exact treatment does the same arithmetic, so its actions may differ by what another order of sums "
             "does and no more. More than that is a fault of the treatment, of Strobe, or of a library under them, and "
             "the robot would act on it.",
@@ -304,10 +304,6 @@ def _evidence(one: Held) -> dict[str, float | str | None]:
     if same is None:
         return {"broken": one.broken}
     return {"broken": one.broken, "rms": same.rms, "worst": same.worst, "flips": same.flips, "cosine": same.cosine}
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def _share(share: float) -> str:

@@ -13,6 +13,7 @@ from strobe.results.agreement import Agreement, DimensionAgreement, Yardstick
 
 LEAST = 1e-9  # σ: nothing below it is drawn apart from 0
 MOST = 6  # dimensions with a colour of their own, the worst ones
+LONGEST = 28  # letters of a name in the legend
 TICKS = 12  # decades that are labelled, about
 # Yardstick → how its upper edge is drawn, and its ground: each shows on white and on near black, and none of their
 # colours is that of a dimension.
@@ -65,14 +66,14 @@ def _along(name: str, same: Agreement, yardsticks: Sequence[Yardstick], *, sever
     ]
     ticks = _decades(low, high)
     layout: dict[str, Any] = {
-        "height": 420 + 14 * (len(traces) // 4),
+        "height": 460,
         "showlegend": True,
         "hovermode": "closest",
         "xaxis": {"title": {"text": "action of the chunk"}, "range": [0.5, length + 0.5]},
         "yaxis": {
             "title": {"text": "error (RMS, σ)"},
             "type": "log",
-            "range": [math.log10(low) - 0.1, math.log10(high) + 0.2],
+            "range": [math.log10(low) - 0.1, math.log10(high) + 0.7],
             "tickvals": ticks,
             "ticktext": [str(units.sigma(tick)) for tick in ticks],
         },
@@ -89,6 +90,11 @@ def _along(name: str, same: Agreement, yardsticks: Sequence[Yardstick], *, sever
         ]
     title = f"Error along the chunk: {name}" if several else "Error along the chunk"
     return Plot(title, _caption(dimensions, moved, bool(bands)), traces, layout)
+
+
+def _short(name: str) -> str:
+    """A name for the legend: of a long one both ends, which tell it from its neighbours."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST // 3]}…{name[-LONGEST // 2 :]}"
 
 
 def _caption(dimensions: Sequence[DimensionAgreement], moved: Sequence[DimensionAgreement], banded: bool) -> str:
@@ -108,7 +114,7 @@ def _line(one: DimensionAgreement, colour: str, low: float) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines" if len(one.along) > 1 else "markers",
-        "name": text(one.name),
+        "name": text(_short(one.name)),
         "x": list(steps),
         "y": [_drawn(value, low) for value in one.along],
         "customdata": [
