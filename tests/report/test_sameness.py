@@ -54,8 +54,8 @@ def test_a_sentence_says_how_far_it_moved_beside_the_yardsticks_and_whether_the_
         in (said[1])
     )
     assert said[2] == (
-        "For comparison: taking the same sums in another order moves the actions by 3e-7 σ, another noise draw by 0.61 σ, the "
-        "neighbouring frame by 0.05 σ, another observation by 0.8 σ."
+        "For comparison: taking the same sums in another order moves the actions by 3e-7 σ, another noise draw by "
+        "0.61 σ, the neighbouring frame by 0.05 σ, another observation by 0.8 σ."
     )
     broken = kinds.document(compared(apart(joints(0.04, gripper=0.031)), guard=GUARD, broken="rms 0.04 σ > 0.02 σ"))
     assert "3.1 % of its decisions flip: it breaks its guard (rms 0.04 σ > 0.02 σ)" in broken.answers[1]

@@ -139,6 +139,8 @@ def sigma(value: float) -> str:
 
 def number_in_words(value: float) -> str:
     """A number with two figures; with an exponent only below a thousandth and from a million on."""
+    if not math.isfinite(value):
+        return "no finite number"
     if value and (abs(value) < 0.001 or abs(value) >= 1e6):
         digits, _, power = f"{value:.1e}".partition("e")
         return f"{digits.removesuffix('.0')}e{int(power)}"

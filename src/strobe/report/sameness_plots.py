@@ -11,7 +11,7 @@ from strobe.report.plots import OTHER, PALETTE, Plot, text
 from strobe.report.sameness import KEY, Candidate, focus
 from strobe.results.agreement import Agreement, DimensionAgreement, Yardstick
 
-LEAST = 1e-9  # σ: nothing below it is drawn apart from 0
+LEAST, LARGEST = 1e-9, 1e12  # σ: nothing below is drawn apart from 0, and nothing above apart from the largest
 MOST = 6  # dimensions with a colour of their own, the worst ones
 LONGEST = 28  # letters of a name in the legend
 TICKS = 12  # decades that are labelled, about
@@ -164,7 +164,7 @@ def _band(name: str, least: Sequence[float], most: Sequence[float], low: float) 
 
 
 def _drawn(value: float, low: float) -> float:
-    return float(f"{max(value, low):.4g}")
+    return float(f"{min(max(value, low), LARGEST):.4g}")
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
@@ -173,10 +173,11 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(drawn, default=LEAST), max(drawn, default=1.0)
     if any(value < low for value in values):
         low = max(low / 10, LEAST / 10)
-    return low, max(high, 10 * low)
+    low = min(low, LARGEST / 10)
+    return low, min(max(high, 10 * low), LARGEST)
 
 
 def _decades(low: float, high: float) -> list[float]:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     step = max(1, math.ceil((last - first) / TICKS))
-    return [10.0**power for power in range(first, min(last, 307) + 1, step)]
+    return [10.0**power for power in range(first, last + 1, step)]
