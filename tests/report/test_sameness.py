@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from report.conftest import Browse
+from report.test_html import PAYLOAD, without_policy
 from report.test_ladder import climbed
 from report.test_tables import printed
 from support import example_runs as runs
@@ -184,8 +186,10 @@ def test_a_broken_candidate_comes_before_those_that_hold():
     many = [sameness.Candidate(f"v{index}", apart(joints(0.001)), guard=GUARD) for index in range(9)]
     many[2] = sameness.Candidate("v2", apart(joints(0.5)), guard=GUARD, broken="rms 0.5 σ > 0.02 σ")
     assert [one.name for one in sameness.focus(many)] == ["v2", "v7", "v8"]
+    many[8] = sameness.Candidate("v8", apart(joints(0.5)), guard=GUARD, broken="rms 0.5 σ > 0.02 σ")
     said = sameness.answers(many, YARDSTICKS)
     assert len(said) == 8
+    assert [sentence.split()[0] for sentence in said[:6]] == ["v0", "v1", "v2", "v3", "v4", "v8"]
     assert said[-2] == "3 more in the table."
 
 
@@ -255,6 +259,20 @@ def test_a_ladder_tells_spreads_beside_the_cosine():
 def test_a_ladder_of_cosines_is_shown_as_it_was():
     titles = [one.title for one in table(climbed(), "price").columns]
     assert titles[2:5] == ["Cosine", "Largest error", "Mean error"]
+
+
+def test_names_from_outside_run_nothing(browse: Browse):
+    dimensions = [dimension(PAYLOAD + one.name, one.rms, flips=one.flips) for one in joints(0.004)]
+    spoilt = apart(dimensions, spread=PAYLOAD, how=PAYLOAD, worst_at=PAYLOAD, worst_dimension=PAYLOAD)
+    poisoned = check(PAYLOAD, agreement=spoilt, broken=PAYLOAD, guard=PAYLOAD, treatments=[PAYLOAD])
+    of_yardstick = yardstick("another observation", 1e-4, about=PAYLOAD, dimensions=dimensions)
+    result = verified(poisoned, exact(), recipe=PAYLOAD, guard=PAYLOAD, yardsticks=[of_yardstick])
+    result.findings = kinds.advise(result)
+    dom = browse(without_policy(kinds.page(result)))
+    assert "data-pwned" not in dom[dom.index("<html") : dom.index(">", dom.index("<html"))]
+    body = re.sub(r"<script\b.*?</script>", "", dom, flags=re.S)
+    assert not re.search(r"<img|<i>|<script", body)
+    assert dom.count('<div class="plot js-plotly-plot"') == 2
 
 
 def test_the_page_draws_it(browse: Browse):
