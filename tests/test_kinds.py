@@ -14,6 +14,7 @@ from support import example_sweeps as sweeps
 from support.advice_results import measured, result
 from support.any_loader import starved
 from support.example_budget import missed
+from support.example_sameness import verified
 
 from strobe import kinds
 from strobe.advice import Thresholds, rule_for
@@ -39,6 +40,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "compare": runs.rtc,
     "train": trained,
     "optimize": climbed,
+    "verify": verified,
     "sweep": sweeps.square,
     "dataloader": starved,
     "budget": missed,
@@ -101,6 +103,7 @@ BROKEN = {f"The rule '{__name__}:breaks' failed"}
         ("compare", {"unmarked"} | MEASURED | MISSING),
         ("train", {"asks for two"} | MEASURED),
         ("optimize", MEASURED),
+        ("verify", MEASURED),
         ("sweep", {"asks for two"}),
         ("dataloader", set()),
         ("budget", BROKEN),

@@ -7,8 +7,8 @@ from datetime import UTC
 from hypothesis import strategies as st
 
 from strobe.results import sweep
-from strobe.results.agreement import Agreement
-from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, TrainResult
+from strobe.results.agreement import Agreement, Check, DimensionAgreement, Yardstick
+from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, TrainResult, VerifyResult
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
 from strobe.results.episodes import Episode, EpisodePair, PairedEpisodes
@@ -84,7 +84,62 @@ verdicts = st.builds(
     pairs=COUNT,
     sentence=TEXT,
 )
-agreements = st.builds(Agreement, cosine=NUMBER, largest_error=NUMBER, mean_error=NUMBER, observations=COUNT, note=TEXT)
+EFFECT = st.sampled_from(["exact", "rounding", "lossy"])
+GUARDS = TEXT | st.sampled_from(["", "exact", "cosine>=0.999", "rms<=0.02, worst<=0.2, flips<=0"])
+ERROR = st.one_of(NUMBER, st.sampled_from([0.0, 1e-300, 3e-7, 0.01, 0.5]))
+dimension_agreements = st.builds(
+    DimensionAgreement,
+    name=TEXT,
+    spread=ERROR,
+    rms=ERROR,
+    p99=ERROR,
+    worst=ERROR,
+    offset=ERROR,
+    flips=maybe(ERROR),
+    along=st.lists(ERROR, max_size=4),
+)
+DIMENSIONS = st.lists(dimension_agreements, max_size=9)
+cosines = st.builds(Agreement, cosine=NUMBER, largest_error=NUMBER, mean_error=NUMBER, observations=COUNT, note=TEXT)
+agreements = cosines | st.builds(
+    Agreement,
+    cosine=NUMBER,
+    largest_error=NUMBER,
+    mean_error=NUMBER,
+    observations=COUNT,
+    note=TEXT,
+    not_finite=st.sampled_from([0, 0, 0, 3]),
+    rms=maybe(ERROR),
+    p99=maybe(ERROR),
+    worst=maybe(ERROR),
+    worst_dimension=TEXT,
+    worst_at=TEXT,
+    flips=maybe(ERROR),
+    executed=maybe(COUNT),
+    executed_rms=maybe(ERROR),
+    executed_worst=maybe(ERROR),
+    spread=TEXT,
+    how=TEXT,
+    dimensions=DIMENSIONS,
+)
+yardsticks = st.builds(
+    Yardstick,
+    name=st.sampled_from(["reordered sums", "another noise draw", "neighbouring frame", "another observation"]),
+    about=TEXT,
+    rms=ERROR,
+    worst=ERROR,
+    observations=COUNT,
+    dimensions=DIMENSIONS,
+)
+YARDSTICKS = st.lists(yardsticks, max_size=4, unique_by=lambda yardstick: yardstick.name)
+checks = st.builds(
+    Check,
+    name=TEXT,
+    treatments=TEXTS,
+    effect=EFFECT,
+    guard=GUARDS,
+    agreement=maybe(agreements),
+    broken=st.just("") | TEXT,
+)
 comparisons = st.builds(
     Comparison,
     baseline=TEXT,
@@ -93,6 +148,9 @@ comparisons = st.builds(
     difference=maybe(intervals),
     difference_ms=NUMBER,
     agreement=maybe(agreements),
+    effect=maybe(EFFECT),
+    guard=GUARDS,
+    broken=st.just("") | TEXT,
 )
 findings = st.builds(
     Finding,
@@ -325,7 +383,7 @@ MEASURED = ENVELOPE | {
     "measurements": st.lists(measurements, max_size=3, unique_by=lambda m: m.name),
 }
 PROFILED = {"operators": maybe(operator_profiles), "python": maybe(python_profiles)}
-JUDGED = {"comparisons": st.lists(comparisons, max_size=2)}
+JUDGED = {"comparisons": st.lists(comparisons, max_size=2), "yardsticks": YARDSTICKS}
 
 
 @st.composite
@@ -346,6 +404,16 @@ results = st.one_of(
     st.builds(CompareResult, **MEASURED, **PROFILED, **JUDGED),
     st.builds(TrainResult, **MEASURED, training=trainings, python=maybe(python_profiles)),
     optimized(),
+    st.builds(
+        VerifyResult,
+        **ENVELOPE,
+        subject=subjects,
+        machine=machines,
+        recipe=TEXT,
+        guard=GUARDS,
+        checks=st.lists(checks, max_size=3),
+        yardsticks=YARDSTICKS,
+    ),
 )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
-from strobe.advice.view import ms, percent, whole_ms
+from strobe.advice.view import ms, number_in_words, percent, sigma, whole_ms
+from strobe.results.agreement import Agreement
 from strobe.results.answer import OptimizeResult
 from strobe.results.finding import Finding
 from strobe.results.ladder import Ladder, Try
@@ -51,10 +52,7 @@ def guarded(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     for one in refused[:SHOWN]:
         faster = f", {1 / one.verdict.ratio:.2f} × as fast" if one.verdict and one.verdict.ratio > 0 else ""
         same = one.agreement
-        figures = (
-            f"cosine {same.cosine:.5f}, largest error {same.largest_error:.3g}" if same is not None else one.reason
-        )
-        said.append(f"{one.treatment} ({figures}{faster})")
+        said.append(f"{one.treatment} ({_figures(same) if same is not None else one.reason}{faster})")
     more = f", and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
     yield Finding(
         rule="guard-refused",
@@ -63,9 +61,22 @@ def guarded(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
         seen=f"{'; '.join(said)}{more}; allowed is {ladder.guard}.",
         why="The guard is about this policy on these observations. Actions of random weights, or on inputs that the "
         "policy was not trained for, say little about what a treatment does to the robot.",
-        do="If these errors, in the action's own units, do not matter to the robot, loosen --guard; else leave it.",
+        do=f"If these errors, in {_units(refused)}, do not matter to the robot, loosen --guard; else leave it.",
         evidence={"refused": float(len(refused))},
     )
+
+
+def _figures(same: Agreement) -> str:
+    if same.rms is None or same.worst is None:
+        return f"cosine {same.cosine:.5f}, largest error {same.largest_error:.3g}"
+    flips = f", {number_in_words(100 * same.flips)} % of decisions flip" if same.flips else ""
+    where = f" in {same.worst_dimension}" if same.worst_dimension else ""
+    return f"RMS {sigma(same.rms)}, worst {sigma(same.worst)}{where}{flips}"
+
+
+def _units(refused: list[Try]) -> str:
+    spread = any(one.agreement is not None and one.agreement.rms is not None for one in refused)
+    return "σ, the spread of each action dimension" if spread else "the action's own units"
 
 
 def flat(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:

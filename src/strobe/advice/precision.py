@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
-from strobe.advice.view import ms, percent, whole_ms, without
+from strobe.advice.view import ms, percent, sigma, whole_ms, without
+from strobe.results.agreement import Agreement
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
 from strobe.results.finding import Finding
@@ -45,24 +46,53 @@ def speed(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def accuracy(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """A precision whose outputs no longer point where the baseline's do."""
+    """A precision that moves the actions too far; of other outputs, one where they point elsewhere."""
     for comparison, _, after in _lower(result):
         same = comparison.agreement
-        if same is None or same.cosine >= thresholds.precision_cosine:
+        if same is None or _accurate(same, thresholds):
             continue
         name = str(after.facts["precision"])
         note = f" {same.note[0].upper()}{same.note[1:]}." if same.note else ""
         yield Finding(
             rule=f"precision-{name}-inaccurate",
             level="warning",
-            title=f"{name} changes the outputs: cosine {same.cosine:.4f} to {comparison.baseline}",
-            seen=f"Largest error {same.largest_error:.3g}, mean error {same.mean_error:.3g}, over "
-            f"{same.observations} observations with the same noise.{note}",
-            why=f"Rounding alone stays above {thresholds.precision_cosine:g} in a model whose numbers fit the format; "
+            title=f"{name} changes the outputs: {_moved(same)} {comparison.baseline}",
+            seen=f"{_errors(same)}, over {same.observations} observations with the same noise.{note}",
+            why=f"Rounding alone stays {_usual(same, thresholds)} in a model whose numbers fit the format; "
             "float16 overflows beyond 65504, bfloat16 keeps three significant digits.",
             do="Lower one part at a time: --variant 'NAME: precision=bf16, precision.part=MODULE'.",
-            evidence={"cosine": same.cosine, "largest_error": same.largest_error, "mean_error": same.mean_error},
+            evidence={
+                "cosine": same.cosine,
+                "largest_error": same.largest_error,
+                "mean_error": same.mean_error,
+                "rms": same.rms,
+            },
         )
+
+
+def _accurate(same: Agreement, thresholds: Thresholds) -> bool:
+    if same.rms is None:
+        return same.cosine >= thresholds.precision_cosine
+    return same.rms <= thresholds.precision_rms and not same.not_finite
+
+
+def _moved(same: Agreement) -> str:
+    if same.rms is None or same.not_finite:
+        return f"cosine {same.cosine:.4f} to"
+    return f"the actions are {sigma(same.rms)} (RMS of the worst dimension) from"
+
+
+def _errors(same: Agreement) -> str:
+    if same.rms is None or same.worst is None:
+        return f"Largest error {same.largest_error:.3g}, mean error {same.mean_error:.3g}"
+    where = f" in {same.worst_dimension}" if same.worst_dimension else ""
+    return f"RMS {sigma(same.rms)}, largest error {sigma(same.worst)}{where}, cosine {same.cosine:.6f}"
+
+
+def _usual(same: Agreement, thresholds: Thresholds) -> str:
+    if same.rms is None:
+        return f"above {thresholds.precision_cosine:g}"
+    return f"within {sigma(thresholds.precision_rms)}"
 
 
 def _lower(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:

@@ -69,6 +69,16 @@ class Thresholds:
     precision_high: float = 2.0
     # Cosine to the baseline's outputs under which a lower precision changes them too much.
     precision_cosine: float = 0.999
+    # σ (RMS) by which a lower precision may move the actions: what the usual guard allows.
+    precision_rms: float = 0.02
+    # Mean error of an action dimension over its RMS from which it is an offset, and not a scatter …
+    offset_share: float = 0.5
+    # … where its RMS is above this (σ).
+    offset_least: float = 0.01
+    # How far a treatment may move the actions, over what another observation does, before that cannot be told apart.
+    drowned: float = 0.5
+    # σ (RMS) by which another observation moves the actions, below which the policy does not look.
+    input_ignored: float = 0.001
     # Cosine of a lever's gradient to the baseline's under which it trains something else.
     lever_cosine: float = 0.99
     # Share of a gradient that float16 loses to 0 without a loss scaler, from which it needs one.

@@ -130,3 +130,18 @@ def free(measurement: Measurement, share: float) -> str:
     before = whole_ms(measurement)
     after = without(before, share)
     return f"at most: if it were free, the {measurement.phase} would go from {ms(before)} to {ms(after)} (computed)"
+
+
+def sigma(value: float) -> str:
+    """An error in units of a spread, with two figures."""
+    return f"{number_in_words(value)} σ"
+
+
+def number_in_words(value: float) -> str:
+    """A number with two figures; with an exponent only below a thousandth and from a million on."""
+    if not math.isfinite(value):
+        return "no finite number"
+    if value and (abs(value) < 0.001 or abs(value) >= 1e6):
+        digits, _, power = f"{value:.1e}".partition("e")
+        return f"{digits.removesuffix('.0')}e{int(power)}"
+    return f"{float(f'{value:.2g}'):,.10g}"

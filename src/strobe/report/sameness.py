@@ -12,7 +12,7 @@ from strobe.results.comparison import Comparison, Effect
 
 KEY = "agreement"
 TITLE = "Do they act the same?"
-FEW = 3  # dimensions that are shown of each candidate, the worst ones; those that decide are shown besides
+FEW = 3  # dimensions shown of each candidate, by their RMS; the one of the largest error and those that decide besides
 FOCUS = 3  # candidates whose dimensions are shown and plotted
 SENTENCES = 6  # candidates that have a sentence each
 # Yardstick → what moves the actions, as the subject of a sentence.
@@ -90,15 +90,15 @@ def answers(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) ->
     # Of many, those that broke their guard come before those that are as they should be.
     chosen = [*broken, *(one for one in shown if not one.broken)][:SENTENCES]
     said = [f"{_moved(one)}{_guarded(one)}." for one in shown if one in chosen]
-    said += [f"{units.count(len(shown) - len(chosen), 'more')} in the table." for _ in [0] if len(shown) > len(chosen)]
+    said += [f"{len(shown) - len(chosen):,} more in the table."] if len(shown) > len(chosen) else []
     return [*said, beside(yardsticks)] if yardsticks else said
 
 
 def beside(yardsticks: Sequence[Yardstick]) -> str:
     """How far each yardstick moves the untouched policy's actions, in a sentence."""
-    listed = [f"{MOVES[one.name]} moves them by {units.sigma(one.rms)} σ" for one in yardsticks[:1]]
+    listed = [f"{MOVES[one.name]} moves the actions by {units.sigma(one.rms)} σ" for one in yardsticks[:1]]
     listed += [f"{MOVES[one.name]} by {units.sigma(one.rms)} σ" for one in yardsticks[1:]]
-    return f"Beside that: {', '.join(listed)}."
+    return f"For comparison: {', '.join(listed)}."
 
 
 def in_short(same: Agreement) -> str:
@@ -143,12 +143,14 @@ def sections(
 def table(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> Table:
     """Candidates, then yardsticks, with the figures of each."""
     columns = [Column("Actions of", numeric=False), Column("RMS (σ)"), Column("p99 (σ)"), Column("Worst (σ)")]
-    columns += [Column("Flips"), Column("Guard", numeric=False), Column("Worst dimension", numeric=False)]
-    columns += [Column("At", numeric=False), Column("Executed: RMS (σ)"), Column("Executed: worst (σ)")]
-    columns += [Column("Cosine"), Column("Calls")]
+    columns += [Column("Flips"), Column("Guard", numeric=False), Column("Executed: RMS (σ)")]
+    columns += [Column("Executed: worst (σ)"), Column("Cosine"), Column("Calls"), Column("Worst in", numeric=False)]
     rows = [Row(_figures(one), "whole" if one.broken else "part") for one in candidates]
-    rows += [Row(_yardstick(one), "other") for one in yardsticks]
-    return Table(columns, rows).without_empty_columns()
+    rows += [Row(["yardsticks", *[""] * (len(columns) - 1)], "other")] if yardsticks else []
+    rows += [Row(_yardstick(one), "other", depth=1) for one in yardsticks]
+    kept = [index for index in range(len(columns)) if any(row.cells[index] for row in rows)]
+    rows = [Row([row.cells[index] for index in kept], row.kind, row.depth) for row in rows]
+    return Table([columns[index] for index in kept], rows)
 
 
 def flipped(share: float | None) -> str | None:
@@ -160,12 +162,12 @@ def _figures(one: Candidate) -> list[str | None]:
     same = one.agreement
     held = f"broken: {units.plain(one.broken)}" if one.broken else "held" if one.guard else None
     if same is None:
-        return [one.name, *[None] * 4, held, *[None] * 6]
+        return [one.name, *[None] * 4, held, *[None] * 5]
     figures = [units.sigma(same.rms), units.sigma(same.p99), units.sigma(same.worst), flipped(same.flips)]
-    where = [units.plain(same.worst_dimension), units.plain(same.worst_at)] if same.worst else ["", ""]
+    where = ", ".join(filter(None, (same.worst_dimension, same.worst_at))) if same.worst else ""
     executed = [units.sigma(same.executed_rms), units.sigma(same.executed_worst)] if _partly(same) else [None, None]
-    figures += [held, *(text or None for text in where), *executed]
-    return [one.name, *figures, f"{same.cosine:.6f}", f"{same.observations:,}"]
+    figures += [held, *executed, f"{same.cosine:.6f}", f"{same.observations:,}"]
+    return [one.name, *figures, units.plain(where) or None]
 
 
 def _yardstick(one: Yardstick) -> list[str | None]:
@@ -174,8 +176,8 @@ def _yardstick(one: Yardstick) -> list[str | None]:
     p99 = max((dimension.p99 for dimension in dimensions), default=None)
     flips = max((dimension.flips for dimension in dimensions if dimension.flips is not None), default=None)
     figures = [units.sigma(one.rms), units.sigma(p99), units.sigma(one.worst), flipped(flips), None]
-    figures += [units.plain(worst.name) if worst and worst.worst else None, None, None, None, None]
-    return [f"yardstick: {one.name}", *figures, f"{one.observations:,}"]
+    figures += [None, None, None, f"{one.observations:,}"]
+    return [one.name, *figures, units.plain(worst.name) if worst and worst.worst else None]
 
 
 def _moved(one: Candidate) -> str:
@@ -238,11 +240,11 @@ def _worst_dimensions(shown: Sequence[Candidate], of: int) -> Section:
     for one in shown:
         dimensions = _dimensions(one)
         if len(shown) > 1 and dimensions:
-            rows.append(Row([one.name, *[None] * 7], "whole"))
+            rows.append(Row([one.name, *[""] * 7], "whole"))
         rows += [_dimension(dimension, depth=int(len(shown) > 1)) for dimension in _few(dimensions)]
     most = max(len(_dimensions(one)) - len(_few(_dimensions(one))) for one in shown)
     said = [f"Of {shown[0].name}."] if len(shown) == 1 < of else []
-    said += [f"The {FEW} that move most, and those that decide."] if most else []
+    said += [f"The {FEW} that move most, the one of the largest error, and those that decide."] if most else []
     text = [" ".join(said)] if said else []
     return Section(f"{KEY}-dimensions", "Which dimensions move", _of_dimensions("Dimension", rows), text)
 
@@ -269,6 +271,7 @@ def _few(dimensions: Sequence[DimensionAgreement]) -> list[DimensionAgreement]:
     if len(dimensions) <= FEW + 2:
         return list(dimensions)
     worst = sorted(range(len(dimensions)), key=lambda index: -dimensions[index].rms)[:FEW]
+    worst.append(max(range(len(dimensions)), key=lambda index: dimensions[index].worst))
     return [one for index, one in enumerate(dimensions) if index in worst or one.flips is not None]
 
 

@@ -11,21 +11,23 @@ from strobe.report.plots import OTHER, PALETTE, Plot, text
 from strobe.report.sameness import KEY, Candidate, focus
 from strobe.results.agreement import Agreement, DimensionAgreement, Yardstick
 
-LEAST = 1e-9  # σ: nothing below it is drawn apart from 0
+LEAST, LARGEST = 1e-9, 1e12  # σ: nothing below is drawn apart from 0, and nothing above apart from the largest
 MOST = 6  # dimensions with a colour of their own, the worst ones
-TICKS = 8  # decades that are labelled, about
-# Yardstick → how its upper edge is drawn, and its ground: each shows on white and on near black.
+LONGEST = 28  # letters of a name in the legend
+TICKS = 12  # decades that are labelled, about
+# Yardstick → how its upper edge is drawn, and its ground: each shows on white and on near black, and none of their
+# colours is that of a dimension.
 BANDS = {
     "reordered sums": ("dot", "rgba(108,116,125,0.22)"),
-    "another noise draw": ("dash", "rgba(115,85,181,0.20)"),
-    "neighbouring frame": ("dashdot", "rgba(45,125,79,0.22)"),
-    "another observation": ("longdash", "rgba(184,92,20,0.18)"),
+    "another noise draw": ("dash", "rgba(82,111,166,0.20)"),
+    "neighbouring frame": ("dashdot", "rgba(95,115,40,0.22)"),
+    "another observation": ("longdash", "rgba(150,86,59,0.20)"),
 }
 EDGES = {
     "reordered sums": OTHER,
-    "another noise draw": PALETTE[4],
-    "neighbouring frame": PALETTE[2],
-    "another observation": PALETTE[1],
+    "another noise draw": PALETTE[9],
+    "neighbouring frame": PALETTE[7],
+    "another observation": PALETTE[8],
 }
 
 
@@ -64,14 +66,14 @@ def _along(name: str, same: Agreement, yardsticks: Sequence[Yardstick], *, sever
     ]
     ticks = _decades(low, high)
     layout: dict[str, Any] = {
-        "height": 420 + 14 * (len(traces) // 4),
+        "height": 460,
         "showlegend": True,
         "hovermode": "closest",
         "xaxis": {"title": {"text": "action of the chunk"}, "range": [0.5, length + 0.5]},
         "yaxis": {
             "title": {"text": "error (RMS, σ)"},
             "type": "log",
-            "range": [math.log10(low) - 0.1, math.log10(high) + 0.2],
+            "range": [math.log10(low) - 0.1, math.log10(high) + 0.7],
             "tickvals": ticks,
             "ticktext": [str(units.sigma(tick)) for tick in ticks],
         },
@@ -88,6 +90,11 @@ def _along(name: str, same: Agreement, yardsticks: Sequence[Yardstick], *, sever
         ]
     title = f"Error along the chunk: {name}" if several else "Error along the chunk"
     return Plot(title, _caption(dimensions, moved, bool(bands)), traces, layout)
+
+
+def _short(name: str) -> str:
+    """A name for the legend: of a long one both ends, which tell it from its neighbours."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST // 3]}…{name[-LONGEST // 2 :]}"
 
 
 def _caption(dimensions: Sequence[DimensionAgreement], moved: Sequence[DimensionAgreement], banded: bool) -> str:
@@ -107,7 +114,7 @@ def _line(one: DimensionAgreement, colour: str, low: float) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines" if len(one.along) > 1 else "markers",
-        "name": text(one.name),
+        "name": text(_short(one.name)),
         "x": list(steps),
         "y": [_drawn(value, low) for value in one.along],
         "customdata": [
@@ -126,7 +133,7 @@ def _edges(one: Yardstick) -> tuple[str, list[float], list[float]] | None:
     if not any(value > 0 for values in along for value in values):
         return None
     steps = list(zip(*along, strict=False))
-    return one.name, [min(values) for values in steps], [max(values) for values in steps]
+    return one.name, [min(filter(None, values), default=0.0) for values in steps], [max(values) for values in steps]
 
 
 def _band(name: str, least: Sequence[float], most: Sequence[float], low: float) -> list[dict[str, Any]]:
@@ -137,6 +144,7 @@ def _band(name: str, least: Sequence[float], most: Sequence[float], low: float) 
         "mode": "lines" if len(most) > 1 else "markers",
         "x": list(range(1, len(most) + 1)),
         "legendgroup": name,
+        "legendrank": 2000,  # drawn first, named last
         "marker": {"color": colour, "size": 7, "symbol": "line-ew-open"},
     }
     bottom = {"y": [_drawn(value, low) for value in least], "line": {"color": colour, "width": 0}}
@@ -156,7 +164,7 @@ def _band(name: str, least: Sequence[float], most: Sequence[float], low: float) 
 
 
 def _drawn(value: float, low: float) -> float:
-    return float(f"{max(value, low):.4g}")
+    return float(f"{min(max(value, low), LARGEST):.4g}")
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
@@ -165,10 +173,11 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(drawn, default=LEAST), max(drawn, default=1.0)
     if any(value < low for value in values):
         low = max(low / 10, LEAST / 10)
-    return low, max(high, 10 * low)
+    low = min(low, LARGEST / 10)
+    return low, min(max(high, 10 * low), LARGEST)
 
 
 def _decades(low: float, high: float) -> list[float]:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     step = max(1, math.ceil((last - first) / TICKS))
-    return [10.0**power for power in range(first, min(last, 307) + 1, step)]
+    return [10.0**power for power in range(first, last + 1, step)]

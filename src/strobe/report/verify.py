@@ -28,8 +28,9 @@ def plots(result: VerifyResult, _depth: int | None = None) -> dict[str, list[Plo
 
 def answers(result: VerifyResult) -> list[str]:
     """Whether it passed and by which guard, what each check found, and how often it can still be wrong."""
+    guard = units.plain(result.guard)
     said = [_headline(result), *sameness.answers(sameness.of_checks(result.checks), result.yardsticks)]
-    return [*said, *_still_wrong(result)]
+    return [*said, *_still_wrong(result), *([f"Guard: {guard}."] if guard else [])]
 
 
 def at_most_wrong(calls: int, level: float = LEVEL) -> float:
@@ -39,18 +40,17 @@ def at_most_wrong(calls: int, level: float = LEVEL) -> float:
 
 def _headline(result: VerifyResult) -> str:
     recipe, name = units.plain(result.recipe) or "the recipe", units.plain(result.subject.name)
-    guard = f"guard: {units.plain(result.guard)}" if result.guard.strip() else "no guard was set"
     broken = [check for check in result.checks if check.broken]
     if result.passed:
         checks = units.count(len(result.checks), "check")
-        return f"PASSED: {name} with {recipe} acts as it does without ({checks}; {guard})."
+        return f"PASSED: {name} with {recipe} acts as it does without ({checks})."
     if broken:
         first = broken[0]
         more = f", and {units.count(len(broken) - 1, 'more check')} failed" if len(broken) > 1 else ""
         failed = f"{units.plain(first.name)}: {units.plain(first.broken)}"
-        return f"FAILED: {name} with {recipe} does not act as it does without. {failed}{more} ({guard})."
+        return f"FAILED: {name} with {recipe} does not act as it does without. {failed}{more}."
     why = "no check was made" if not result.checks else "not all checks were made"
-    return f"FAILED: {recipe} was not verified on {name}, for {why} ({guard})."
+    return f"FAILED: {recipe} was not verified on {name}, for {why}."
 
 
 def _still_wrong(result: VerifyResult) -> list[str]:
