@@ -50,7 +50,7 @@ def run_study[C: RunConfig](
     with Live() as live:
         answer = study(flags, config, live)
     trace = finish(answer, [name, *argv], started)
-    keep(answer.result, config.output_dir, trace, answer.files)
+    keep(answer.result, config.output_dir, trace if answer.sections else None, answer.files)
     return int(answer.failed) if answer.result.status == "complete" else 130
 
 

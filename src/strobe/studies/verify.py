@@ -20,7 +20,7 @@ from strobe.treatments.recipe import RecipeTreatment, treatments_of
 from strobe.treatments.treatment import Variant
 
 PASSES = 2  # over the observations, each in another order
-ALL, EXACT_ALONE = "all treatments", "the exact treatments alone"
+ALL, EXACT_ALONE = "the whole recipe", "its exact part"
 
 
 def verify(
@@ -51,6 +51,7 @@ def verify(
     result = begin(VerifyResult, subject, title, options, reporter, recipe=name, guard=str(guards))
     treatments = treatments_of(recipe, name)
     same = Sameness(subject, count=count)
+    result.subject.inputs = same.checks.description
     try:
         reporter.stage("the untouched policy's actions")
         same.prepare(visits_of(same, Variant(name, treatments)), shown(reporter))
