@@ -18,8 +18,6 @@ from strobe.results.finding import Finding
 Judged = CompareResult | OptimizeResult | VerifyResult
 
 SHOWN = 3  # dimensions that a finding names
-ON_PURPOSE = "on purpose"  # in the note of an agreement whose actions should differ, as those of guidance do
-NOT_EXACT = "it is not exact"  # in the reason why a ladder did not keep a treatment
 UNSEEN = (
     "A cosine over all action numbers cannot see an inverted gripper beside joints in degrees, a joint that is always "
     "3° off, or a policy that returns its mean action: large numbers and their means hide all three."
@@ -211,7 +209,7 @@ def _held(result: Judged) -> list[Held]:
 
 def _looked_at(result: Judged) -> list[Held]:
     """Those whose figures are looked at: of a ladder the chosen rung, which holds all below it."""
-    held = [one for one in _held(result) if one.agreement is None or ON_PURPOSE not in one.agreement.note]
+    held = [one for one in _held(result) if one.agreement is None or not one.agreement.on_purpose]
     if isinstance(result, OptimizeResult) and result.ladder is not None:
         return [one for one in held if one.name == result.ladder.chosen]
     return held
@@ -225,7 +223,7 @@ def _refused(result: Judged) -> list[Held]:
     return [
         Held(one.treatment, one.treatment, one.agreement, "exact", "exact", one.reason)
         for one in last
-        if one.outcome == "guard" and NOT_EXACT in one.reason
+        if one.outcome == "guard" and one.effect == "exact"
     ]
 
 

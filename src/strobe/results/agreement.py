@@ -51,6 +51,7 @@ class Agreement(Data):
     mean_error: Finite
     observations: int = Field(description="chunks compared, one for each call")
     note: str = ""
+    on_purpose: bool = Field(default=False, description="whether the actions should differ, as guided ones do")
     not_finite: int = Field(default=0, description="numbers that are infinite or not a number, in either's chunks")
     rms: Finite | None = Field(default=None, description="σ: root mean square of the errors, of the worst dimension")
     p99: Finite | None = Field(default=None, description="σ: 99th percentile of the errors, of the worst dimension")

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.results.agreement import Agreement
-from strobe.results.comparison import Verdict
+from strobe.results.comparison import Effect, Verdict
 from strobe.results.data import Data, Finite
 
 
@@ -32,6 +32,7 @@ class Try(Data):
 
     treatment: str = Field(description="as it is written on a command line")
     rung: int = Field(description="that it would have been, from 1")
+    effect: Effect | None = Field(default=None, description="the most that it and all that was kept do together")
     part: str = Field(default="", description="the costliest part that it speeds up; '' for the whole")
     parts: list[str] = Field(default_factory=list, description="all that it speeds up; none for the whole")
     part_share: Finite = Field(default=1.0, description="of `part` in the whole before, 0 to 1")

@@ -118,6 +118,7 @@ def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> 
     if baseline.phase == "inference":
         agreement = _agreement(baseline, candidate, measured)
         if measured.variants[candidate.name].guided != measured.variants[baseline.name].guided:
+            agreement.on_purpose = True
             add_note(agreement, "RTC changes the actions on purpose: it guides them towards the previous chunk")
     return Comparison(
         baseline=baseline.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from strobe.measure.guard import strongest
 from strobe.results.agreement import Agreement
 from strobe.results.comparison import Verdict
 from strobe.results.ladder import Try, TryOutcome
@@ -129,6 +130,9 @@ class Climb:
             Try(
                 treatment=candidate.text,
                 rung=len(self.steps),
+                effect=strongest(
+                    [*(catalogue.entry_of(next(iter(s))).effect for s in self.top.specs), candidate.effect]
+                ),
                 part=part,
                 parts=list(candidate.parts),
                 part_share=share,
