@@ -17,7 +17,7 @@ SHOWN = 4  # treatments that a finding names
 def missed(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     """The target was not reached: what would have to shrink, and which ways are left."""
     ladder = result.ladder
-    if ladder is None or ladder.met:
+    if ladder is None or ladder.met or not ladder.rungs:
         return
     last = next((m for m in result.measurements if m.name == ladder.chosen), None)
     if last is None:

@@ -29,7 +29,8 @@ def plots(result: VerifyResult, _depth: int | None = None) -> dict[str, list[Plo
 def answers(result: VerifyResult) -> list[str]:
     """Whether it passed and by which guard, what each check found, and how often it can still be wrong."""
     guard = units.plain(result.guard)
-    said = [_headline(result), *sameness.answers(sameness.of_checks(result.checks), result.yardsticks)]
+    moved = sameness.answers(sameness.of_checks(result.checks), result.yardsticks)
+    said = [_headline(result), *(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in moved)]
     return [*said, *_still_wrong(result), *([f"Guard: {guard}."] if guard else [])]
 
 
