@@ -74,7 +74,7 @@ def test_a_defect_that_a_ladder_refused_is_told_with_the_way_round():
     assert made.ladder is not None
     made.ladder.tries.append(
         Try(treatment="prefix_cache=static, prefix_cache.part=x", rung=3, before_ms=120, outcome="guard",
-            reason="guard: rms 0.3 σ, and reordered sums differ by 3e-07 σ: it is not exact",
+            effect="exact", reason="guard: rms 0.3 σ, and reordered sums differ by 3e-07 σ: it is not exact",
             agreement=apart(joints(0.3)))
     )  # fmt: skip
     found = rules(made)["exact-treatment-broken"]
@@ -117,7 +117,7 @@ def test_a_dimension_that_is_always_off_is_told_in_its_own_units(rms: float, off
 
 
 def test_what_differs_on_purpose_is_not_judged_by_its_offset():
-    guided = apart([dimension("x", 0.9, offset=-0.9)], note="RTC changes the actions on purpose: it guides them")
+    guided = apart([dimension("x", 0.9, offset=-0.9)], on_purpose=True)
     assert not {"offset", "drowned"} & set(rules(variant(guided, guard="")))
 
 

@@ -186,6 +186,7 @@ def changed(made: inputs.Inputs, **features: PolicyFeature | None) -> inputs.Inp
         made.stats,
         made.meta,
         made.make_batch,
+        made.make_checks,
     )
 
 

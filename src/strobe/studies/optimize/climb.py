@@ -126,13 +126,12 @@ class Climb:
     ) -> None:
         """Add a try on top of the highest rung to the ladder's list."""
         part, share = largest(candidate, self.top.measurement)
+        kept = [catalogue.entry_of(next(iter(spec))).effect for spec in self.top.specs]
         self.tries.append(
             Try(
                 treatment=candidate.text,
                 rung=len(self.steps),
-                effect=strongest(
-                    [*(catalogue.entry_of(next(iter(s))).effect for s in self.top.specs), candidate.effect]
-                ),
+                effect=strongest([*kept, candidate.effect]),
                 part=part,
                 parts=list(candidate.parts),
                 part_share=share,
