@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from strobe.measure.guard import strongest
 from strobe.results.agreement import Agreement
-from strobe.results.comparison import Verdict
+from strobe.results.comparison import Effect, Verdict
 from strobe.results.ladder import Try, TryOutcome
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing
@@ -126,7 +126,7 @@ class Climb:
     ) -> None:
         """Add a try on top of the highest rung to the ladder's list."""
         part, share = largest(candidate, self.top.measurement)
-        kept = [catalogue.entry_of(next(iter(spec))).effect for spec in self.top.specs]
+        kept: list[Effect] = [catalogue.entry_of(next(iter(spec))).effect for spec in self.top.specs]
         self.tries.append(
             Try(
                 treatment=candidate.text,
