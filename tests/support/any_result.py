@@ -7,8 +7,8 @@ from datetime import UTC
 from hypothesis import strategies as st
 
 from strobe.results import sweep
-from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, TrainResult
 from strobe.results.agreement import Agreement
+from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, TrainResult
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
 from strobe.results.episodes import Episode, EpisodePair, PairedEpisodes

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from strobe.results.answer import BreakdownResult, CompareResult
 from strobe.results.agreement import Agreement
+from strobe.results.answer import BreakdownResult, CompareResult
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
 from strobe.results.finding import Finding

@@ -63,7 +63,8 @@ class OwnNoise(TorchDispatchMode):
 
 @functools.cache
 def _random(func: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in func.tags
+    # Attention and dropout are among them for the sake of training: a policy that acts drops nothing out.
+    return torch.Tag.nondeterministic_seeded in func.tags and not any("dropout" in name for name in _arguments(func))
 
 
 @functools.cache
