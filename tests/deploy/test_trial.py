@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from support.checkpoints import EXACT, FEW_STEPS, tiny_checkpoint, tiny_recipe
 from strobe.deploy import checking, trial
 from strobe.deploy.trial import Trial, put_on_trial
 from strobe.results.recipe import Recipe, dump
-from strobe.subjects import policies
+from strobe.subjects import inputs, policies
 from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.standins import stand_ins
 
 Saved = dict[str, tuple[Path, PolicySubject]]
 BF16 = {"precision": "bf16"}
@@ -28,6 +31,13 @@ BF16 = {"precision": "bf16"}
 @pytest.fixture(autouse=True)
 def _short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "SECONDS", 0.3)
+
+
+@pytest.fixture(autouse=True)
+def _tiny_tokenizers() -> Iterator[None]:
+    """Stand in for what LeRobot has from the Hub, for the whole test: the tiny policies know few words."""
+    with stand_ins("smolvla", random_weights=True, tiny=True), stand_ins("pi05", random_weights=True, tiny=True):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +57,9 @@ def lines(caplog: pytest.LogCaptureFixture) -> Any:
 
 
 def load(folder: Path) -> Any:
-    """As LeRobot's programs do."""
-    from lerobot.configs import PreTrainedConfig
-    from lerobot.policies.factory import get_policy_class
-
-    kind: Any = get_policy_class(PreTrainedConfig.from_pretrained(folder).type)
-    return kind.from_pretrained(folder)
+    """The policy as a program has it once it has loaded it. LeRobot itself cannot build the tiny ones of all types."""
+    config = policies.config_from_path(folder)
+    return policies.load(config, inputs.synthetic(config, count=1), size="tiny").policy
 
 
 def tried(saved: Saved, made: Recipe, folder: Path, watch: float = 0.0) -> tuple[Any, Trial | None]:
@@ -136,12 +143,10 @@ def test_a_treated_call_that_raises_is_no_end(saved: Saved, tmp_path: Path, line
     def failing(*_: Any) -> Any:
         raise RuntimeError("no such\nkernel")
 
-    policy.model.forward = failing
-    with pytest.raises(RuntimeError, match="no such"):  # the program's own fault: the untouched policy fails as well
-        act(policy, subject, 0)
+    policy.model.forward = failing  # where the treatment has put its own
+    chunk = act(policy, subject, 0)
     assert lines() == ["strobe: recipe.yaml is not used: RuntimeError: no such kernel; the policy runs as it is"]
-    del policy.model.forward
-    assert torch.equal(act(policy, subject, 0), act(load(saved["act"][0]), subject, 0))
+    assert torch.equal(chunk, act(load(saved["act"][0]), subject, 0))
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -214,7 +219,7 @@ def test_whatever_is_wrong_with_a_recipe_the_policy_runs_as_it_is(
     assert put_on_trial(policy, folder, tmp_path / "fast.yaml") is None
     (line,) = lines()
     assert line.startswith("strobe: fast.yaml is not used: ")
-    assert pytest.importorskip("re").search(words, line)
+    assert re.search(words, line)
     assert line.endswith("; the policy runs as it is")
     assert "\n" not in line
     assert torch.equal(act(policy, subject, 0), act(load(folder), subject, 0))
