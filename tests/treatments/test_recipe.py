@@ -11,7 +11,7 @@ import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.errors import UserError
-from strobe.measure.guard import DEFAULT, Guard
+from strobe.measure.guard import ROUNDING, Guard
 from strobe.measure.machine import versions
 from strobe.results.agreement import Agreement
 from strobe.results.recipe import Recipe, dump
@@ -179,9 +179,23 @@ def test_the_guard_is_the_recipes_or_what_it_recorded() -> None:
     assert recorded.holds(agreement(0.985))
     assert not recorded.holds(agreement(0.97))
     assert guard_of(recipe("act", spec, agreement=agreement(1.0))).holds(agreement(1 - 5e-7))
-    assert str(guard_of(recipe("act", spec))) == DEFAULT
+    assert str(guard_of(recipe("act", spec))) == ROUNDING
     episodes = guard_of(recipe("act", spec, guard="success_drop<=0.1", agreement=agreement(0.99)))
     assert episodes == recorded, "loading plays no episodes, and must not let any actions pass for it"
+
+
+def test_the_guard_knows_the_effect_of_the_treatments() -> None:
+    spec = {"precision": "bf16"}
+    moved = agreement(0.9999).model_copy(update={"rms": 0.05, "worst": 0.1, "flips": 0.0})
+    assert guard_of(recipe("act", spec), ["exact"]) == Guard((), exact=True)
+    assert guard_of(recipe("act", spec, agreement=moved), ["exact", "exact"]).exact
+    assert str(guard_of(recipe("act", spec, agreement=moved), ["exact", "lossy"])) == "rms<=0.1, worst<=0.2, flips<=0"
+    asked = guard_of(recipe("act", spec, guard="rms<=0.5"), ["exact"])
+    assert asked.exact
+    assert asked.limits == (("rms", 0.5),)
+    old = guard_of(recipe("act", spec, guard="cosine>=0.999"), ["exact"])
+    assert not old.exact
+    assert old.blind
 
 
 def test_a_guard_holds_where_all_its_conditions_do() -> None:
