@@ -136,7 +136,6 @@ def _checked(
     name = variant.name
     chunk_s = _time(subject)
     copy_of = Twin(subject.policy) if twin else None
-    # Weights that the treatments put in others' places are let go of only once the copy is gone.
     same = Sameness(subject, count=affordable(SECONDS if seconds is None else seconds, chunk_s) if check else FEWEST)
     visits = _visits(same, chunk_s) if check else [Visit(0)]
     same.prepare(visits)
@@ -164,6 +163,7 @@ def _checked(
 
 def _time(subject: PolicySubject) -> float:
     """Seconds of one untouched chunk: of the second, where the first was short."""
+    taken = 0.0
     for _ in range(2):
         began = time.perf_counter()
         subject.chunk(0)

@@ -13,7 +13,7 @@ def main() -> None:
     register_third_party_plugins()
     from lerobot.async_inference.policy_server import serve
 
-    serve()
+    serve()  # pyright: ignore[reportCallIssue]  # reads the command line for itself
 
 
 if __name__ == "__main__":
