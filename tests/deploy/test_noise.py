@@ -31,9 +31,15 @@ DRAWS: dict[str, Callable[[], Tensor]] = {
 }
 
 
+@pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("name", DRAWS)
-def test_the_same_numbers_from_a_generator_of_ones_own(name: str) -> None:
-    draw = DRAWS[name]
+def test_the_same_numbers_from_a_generator_of_ones_own(name: str, inference: bool) -> None:
+    """Also in inference mode, where torch hands over operators as they are called."""
+    with torch.inference_mode(inference):
+        same_numbers(DRAWS[name])
+
+
+def same_numbers(draw: Callable[[], Tensor]) -> None:
     torch.manual_seed(5)
     states = noise_state(torch.device("cpu"))
     expected = draw(), draw()
@@ -44,6 +50,14 @@ def test_the_same_numbers_from_a_generator_of_ones_own(name: str) -> None:
     assert torch.equal(torch.get_rng_state(), before)
     for a, b in zip(expected, found, strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_what_drops_nothing_out_draws_nothing(inference: bool) -> None:
+    with torch.inference_mode(inference), OwnNoise(noise_state(torch.device("cpu"))):
+        ones = torch.ones(2, 2, 4, 8)
+        assert torch.equal(torch.nn.functional.dropout(ones, 0.5, training=False), ones)
+        torch.nn.functional.scaled_dot_product_attention(ones, ones, ones)
 
 
 def test_only_its_own_thread_draws_from_it() -> None:

@@ -64,7 +64,8 @@ class OwnNoise(TorchDispatchMode):
 @functools.cache
 def _random(func: Any) -> bool:
     # Attention and dropout are among them for the sake of training: a policy that acts drops nothing out.
-    return torch.Tag.nondeterministic_seeded in func.tags and not any("dropout" in name for name in _arguments(func))
+    names = [func._schema.name, *_arguments(func)]
+    return torch.Tag.nondeterministic_seeded in func.tags and not any("dropout" in name for name in names)
 
 
 @functools.cache
