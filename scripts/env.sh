@@ -7,8 +7,15 @@ cd "$(dirname "$0")/.."
 venv=.venv
 stamp=$venv/.strobe-ready
 unfinished=$venv/.strobe-unfinished
-plugin=packages/lerobot_policy_act_relative_rtc
-inputs=$(cat requirements/lock.txt requirements/uv.txt pyproject.toml $plugin/pyproject.toml scripts/env.sh | cksum)
+plugins="packages/lerobot_policy_act_relative_rtc packages/lerobot_policy_strobe"
+editable="-e ."
+inputs="requirements/lock.txt requirements/uv.txt pyproject.toml scripts/env.sh"
+for plugin in $plugins; do
+    editable="$editable -e $plugin"
+    inputs="$inputs $plugin/pyproject.toml"
+done
+# shellcheck disable=SC2086 # a list of files, without spaces in their names
+inputs=$(cat $inputs | cksum)
 
 if [ -x $venv/bin/python ] && [ "$(cat $stamp 2>/dev/null)" = "$inputs" ]; then
     exit 0
@@ -76,7 +83,8 @@ rm -f $stamp
 touch $unfinished
 
 install $again --require-hashes -r requirements/lock.txt
-install --no-deps --no-build-isolation -e . -e $plugin
+# shellcheck disable=SC2086
+install --no-deps --no-build-isolation $editable
 
 rm -f $unfinished
 echo "$inputs" >$stamp

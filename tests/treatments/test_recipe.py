@@ -184,6 +184,20 @@ def test_the_guard_is_the_recipes_or_what_it_recorded() -> None:
     assert episodes == recorded, "loading plays no episodes, and must not let any actions pass for it"
 
 
+def test_the_guard_knows_the_effect_of_the_treatments() -> None:
+    spec = {"precision": "bf16"}
+    moved = agreement(0.9999).model_copy(update={"rms": 0.05, "worst": 0.1, "flips": 0.0})
+    assert guard_of(recipe("act", spec), ["exact"]) == Guard((), exact=True)
+    assert guard_of(recipe("act", spec, agreement=moved), ["exact", "exact"]).exact
+    assert str(guard_of(recipe("act", spec, agreement=moved), ["exact", "lossy"])) == "rms<=0.1, worst<=0.2, flips<=0"
+    asked = guard_of(recipe("act", spec, guard="rms<=0.5"), ["exact"])
+    assert asked.exact
+    assert asked.limits == (("rms", 0.5),)
+    old = guard_of(recipe("act", spec, guard="cosine>=0.999"), ["exact"])
+    assert not old.exact
+    assert old.blind
+
+
 def test_a_guard_holds_where_all_its_conditions_do() -> None:
     both = Guard.parse("cosine >= 0.9 and largest_error<=1e-2, mean_error <= 1")
     assert Guard.parse(str(both)) == both

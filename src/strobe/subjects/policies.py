@@ -8,6 +8,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,23 @@ from strobe.subjects.inputs import Inputs
 from strobe.subjects.quiet import quiet
 from strobe.subjects.standins import stand_ins
 from strobe.subjects.tiny import shrink, tiny_building
+
+_BY_STROBE: ContextVar[bool] = ContextVar("by_strobe", default=False)
+
+
+@contextlib.contextmanager
+def by_strobe() -> Iterator[None]:
+    """Inside, a checkpoint is loaded by Strobe itself: our plug-in of LeRobot puts no recipe on it (`asked_for`)."""
+    token = _BY_STROBE.set(True)
+    try:
+        yield
+    finally:
+        _BY_STROBE.reset(token)
+
+
+def asked_for() -> bool:
+    """Whether Strobe itself loads what is being loaded."""
+    return _BY_STROBE.get()
 
 
 @dataclass
@@ -187,7 +205,7 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
     else:
 
         def make() -> Any:
-            with checkpoints.watched(choice, Path(folder)):
+            with by_strobe(), checkpoints.watched(choice, Path(folder)):
                 return choice.from_pretrained(folder, config=config)
 
     try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strobe.errors import UserError
-from strobe.measure.guard import ROUNDING, Guard, Guards
+from strobe.measure.guard import Guard, Guards, strongest
 from strobe.measure.machine import versions
 from strobe.results import recipe as files
 from strobe.results.recipe import Recipe
@@ -38,16 +38,24 @@ def load(path: Path | str) -> Recipe:
     return recipe
 
 
-def guard_of(recipe: Recipe) -> Guard:
-    """Return the recipe's guard on the actions; without one, a guard from the cosine it recorded, else `ROUNDING`.
+def guard_of(recipe: Recipe, effects: Sequence[Effect] = ("rounding",)) -> Guard:
+    """Return the guard on the actions that the recipe is loaded under.
 
-    That cosine was found on other observations, maybe on another machine: twice its distance from 1 is allowed.
+    That is the recipe's own, where it has limits on the actions. Else the usual one for ``effects``, those of its
+    treatments; it allows twice what the recipe recorded, which was found on other observations, maybe on another
+    machine. A recipe that recorded a cosine alone is held to twice its distance from 1.
     """
-    if recipe.guard and (guard := Guard.parse(recipe.guard)).on_actions:
-        return guard
-    if recipe.agreement is None:
-        return Guard.parse(ROUNDING)
-    return Guard((("cosine", 1 - 2 * (1 - recipe.agreement.cosine) - 1e-6),))
+    said = Guard.parse(recipe.guard) if recipe.guard else None
+    if said is not None and said.on_actions:
+        # A cosine alone was the guard of all treatments once: such a recipe is held to what it says.
+        return said if said.blind or strongest(effects) != "exact" else Guards(said).of(effects)
+    recorded = recipe.agreement
+    if recorded is not None and recorded.rms is None:
+        return Guard((("cosine", 1 - 2 * (1 - recorded.cosine) - 1e-6),))
+    usual = Guards().of(effects)
+    if recorded is None or usual.exact:
+        return usual
+    return Guard(tuple((name, max(limit, 2 * (getattr(recorded, name) or 0.0))) for name, limit in usual.limits))
 
 
 def guards_of(recipe: Recipe) -> Guards:

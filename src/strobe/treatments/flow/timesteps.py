@@ -76,10 +76,12 @@ class PrecomputedTimesteps(Treatment):
 
     def _embedding(self, flow: FlowModules, module: Any, patches: Patches) -> None:
         model, own = flow.model, module.create_sinusoidal_pos_embedding
-        now = self._now  # the embedding of the step that is running, while its suffix is embedded
+        now = self._now  # the embedding of the step that is running, while its suffix is embedded, and its time
 
         def sinusoidal(time: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-            return now[0].expand(len(time), -1) if now else own(time, *args, **kwargs)
+            # A function of LeRobot's module: another policy, also on another thread, passes through here with its own.
+            mine = bool(now) and now[1] is time
+            return now[0].expand(len(time), -1) if mine else own(time, *args, **kwargs)
 
         def around(embed_suffix: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -88,7 +90,7 @@ class PrecomputedTimesteps(Treatment):
                 self._index = None if table is None or deriving() else table.index(timestep)
                 if table is None or self._index is None:
                     return embed_suffix(*args, **kwargs)
-                now[:] = [table.embeddings.index_select(0, self._index)]
+                now[:] = [table.embeddings.index_select(0, self._index), timestep]
                 try:
                     return embed_suffix(*args, **kwargs)
                 finally:

@@ -1,0 +1,15 @@
+"""Run a policy with a recipe, outside of Strobe: in a program of one's own, or in LeRobot's.
+
+import strobe
+
+policy, preprocessor, postprocessor = strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml", watch=0.01)
+action = postprocessor(policy.select_action(preprocessor(observation)))
+
+The policy is LeRobot's own object of LeRobot's own class; the recipe's treatments are on it for as long as it lives. It
+is for inference: weights may be in another precision, so train and save the untouched policy.
+"""
+
+from strobe.deploy.loading import Loaded, load_policy, watch, with_recipe
+from strobe.deploy.watching import Watch
+
+__all__ = ["Loaded", "Watch", "load_policy", "watch", "with_recipe"]

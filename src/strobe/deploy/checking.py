@@ -1,0 +1,217 @@
+"""Put a recipe on a policy, and hold it against the untouched policy before anybody runs it."""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.deploy.state import kept
+from strobe.deploy.twin import Call, Twin
+from strobe.errors import UserError
+from strobe.measure.agreement import agree, in_words
+from strobe.measure.guard import Guard
+from strobe.results.agreement import ActionScale, Agreement, Yardstick
+from strobe.results.recipe import Recipe
+from strobe.sameness.check import FEWEST, CallFailed, Sameness, affordable
+from strobe.sameness.visits import Visit, plan
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments import recipe as recipes
+from strobe.treatments.treatment import Undo, Variant
+
+SECONDS = 10.0  # that a check at loading takes, about, where a chunk is short
+SLOW = 1.0  # seconds of a chunk from which the check makes fewer calls
+FEW = 5  # such calls without Real-Time Chunking
+_LIKE_ITSELF = 1e-3  # σ RMS that the copy of the untouched policy may differ by, for kernels that add in any order
+
+
+@dataclass
+class Applied:
+    """A recipe on a policy, with what it takes to compare the two and to take it off again.
+
+    Args:
+        undo: takes the treatments off.
+        guard: what the actions are held to; ``reordered``: the yardstick that an exact guard measures by.
+        scale: the spread of the actions; None where it was not looked for.
+        agreement: as found by the check; None without one.
+        twin: the untouched policy; None where it is not kept.
+        settled: whether the untouched weights were let go, so that ``undo`` brings nothing back.
+    """
+
+    subject: PolicySubject
+    recipe: Recipe
+    name: str
+    treatments: Sequence[recipes.RecipeTreatment]
+    undo: Undo
+    guard: Guard
+    scale: ActionScale | None = None
+    reordered: Yardstick | None = None
+    agreement: Agreement | None = None
+    twin: Twin | None = None
+    settled: bool = False
+    _post: Any = field(default=None, repr=False)
+
+    def settle(self) -> None:
+        """Let go of what only undoing needs: the untouched weights, where they are in another precision."""
+        self.twin = None
+        self.settled = any(hasattr(treatment.treatment, "settle") for treatment in self.treatments)
+        for treatment in self.treatments:
+            treatment.settle()
+
+    def compare(self, untouched: Tensor, treated: Tensor, call: str) -> tuple[Agreement, str]:
+        """Hold a chunk of the treated policy, as the policy gave it, against the untouched one's of the same call.
+
+        Args:
+            call: what the call was, in words.
+
+        Returns:
+            Their agreement, and the limit of the guard that is broken, in words; '' where it holds.
+        """
+        if untouched.shape != treated.shape:
+            apart = f"a chunk of {tuple(treated.shape)}, and {tuple(untouched.shape)} without the treatments"
+            return Agreement(cosine=0, largest_error=0, mean_error=0, observations=1, note=apart), apart
+        if self._post is None:
+            # The processors together: one that makes actions absolute reads the state that the other has seen.
+            loaded = self.subject.loaded
+            self._post = copy.deepcopy((loaded.preprocessor, loaded.postprocessor))[1]
+        before, after = (self._post(chunk.detach().clone()).detach().float().cpu() for chunk in (untouched, treated))
+        rows = range(len(before))
+        calls = [call if len(rows) == 1 else f"{call}, environment {row + 1}" for row in rows]
+        executed = self.subject.executed
+        found = agree([before[r] for r in rows], [after[r] for r in rows], self.scale, executed=executed, calls=calls)
+        return found, self.guard.broken(found, self.reordered)
+
+
+def put_on(
+    subject: PolicySubject,
+    recipe: Recipe,
+    name: str,
+    *,
+    check: bool = True,
+    twin: bool = False,
+    seconds: float | None = None,
+) -> Applied:
+    """Put the treatments on; nothing is left of them where one does not fit or the check falls short.
+
+    The program's generators and the policy's queues and mode are as they were.
+
+    Args:
+        check: run it and the untouched policy on several observations and hold the recipe's guard.
+        twin: keep the untouched policy beside it. What a comparison needs is then measured without ``check`` too.
+        seconds: that the check takes, about; `SECONDS` where it is None.
+
+    Raises:
+        UserError: a line with the recipe's name.
+    """
+    treatments = recipes.treatments_of(recipe, name)
+    guard = recipes.guard_of(recipe, [treatment.effect for treatment in treatments])
+    told = recipes.differences(recipe, name)
+    if guard.blind and check:
+        told.append(f"{name} is held to {guard}: {guard.blind}")
+    for line in told:
+        warnings.warn(line, stacklevel=3)
+    variant = Variant(name, treatments)
+    if not check and not twin:
+        return Applied(subject, recipe, name, treatments, variant.apply(subject), guard)
+    with kept(subject.policy, subject.device):
+        return _checked(subject, recipe, variant, guard, treatments, check, twin, seconds)
+
+
+def _checked(
+    subject: PolicySubject,
+    recipe: Recipe,
+    variant: Variant,
+    guard: Guard,
+    treatments: Sequence[recipes.RecipeTreatment],
+    check: bool,
+    twin: bool,
+    seconds: float | None,
+) -> Applied:
+    name = variant.name
+    chunk_s = _time(subject)
+    copy_of = Twin(subject.policy) if twin else None
+    same = Sameness(subject, count=affordable(SECONDS if seconds is None else seconds, chunk_s) if check else FEWEST)
+    visits = _visits(same, chunk_s) if check else [Visit(0)]
+    same.prepare(visits)
+    scale = same.scale
+    reordered = same.yardstick("reordered sums", FEWEST if chunk_s < SLOW else FEWEST // 2) if guard.exact else None
+    call, expected = _one_call(subject) if copy_of is not None else (None, None)
+    subject.policy.reset()
+    undo = variant.apply(subject)
+    try:
+        found = Applied(subject, recipe, name, treatments, undo, guard, scale, reordered, twin=copy_of)
+        if check:
+            found.agreement = _agreement(same, variant, visits)
+            if broken := guard.broken(found.agreement, reordered):
+                raise UserError(
+                    f"{name}: not the policy that the recipe promises: {broken} ({in_words(found.agreement)}; "
+                    f"{found.agreement.how}), and it demands {guard}; with check=False it is loaded all the same"
+                )
+        if copy_of is not None and call is not None and expected is not None:
+            _require_untouched(found, copy_of.predict(call), expected)
+    except BaseException:
+        undo()
+        raise
+    return found
+
+
+def _time(subject: PolicySubject) -> float:
+    """Seconds of one untouched chunk: of the second, where the first was short."""
+    taken = 0.0
+    for _ in range(2):
+        began = time.perf_counter()
+        subject.chunk(0)
+        taken = time.perf_counter() - began
+        if taken > SLOW:
+            break
+    return taken
+
+
+def _visits(same: Sameness, chunk_s: float) -> list[Visit]:
+    """The calls of the check. The treatments stay on, so there are none that they are put on for alone."""
+    visits = [visit for visit in plan(same.count, rtc=same.rtc) if not visit.apart]
+    if chunk_s < SLOW:
+        return visits
+    guided = [at for at, visit in enumerate(visits) if visit.rtc][:1]
+    return visits[:FEW] + [visits[at + after] for at in guided for after in (0, 1)]
+
+
+def _agreement(same: Sameness, variant: Variant, visits: Sequence[Visit]) -> Agreement:
+    try:
+        return same.check(Variant(variant.name), visits)  # the treatments are on already
+    except CallFailed as error:
+        raise UserError(f"{variant.name}: {error}") from error
+
+
+def _one_call(subject: PolicySubject) -> tuple[Call, Tensor]:
+    """A call of the untouched policy and its chunk, as the policy gave it."""
+    policy: Any = subject.policy
+    policy.reset()
+    batch = subject.training.laid_out(subject.loaded.preprocessor(subject.observation(0)))
+    torch.manual_seed(subject.seed)
+    call = Call.of(policy, subject.device, (batch,), dict(subject.chunk_options))
+    with torch.no_grad():
+        return call, policy.predict_action_chunk(batch, **subject.chunk_options).detach().clone()
+
+
+def _require_untouched(applied: Applied, own: Tensor, expected: Tensor) -> None:
+    """Raises UserError where the copy, beside the treated policy, is not what the untouched policy was."""
+    found, _ = applied.compare(expected, own, "the copy")
+    moved = found.rms if found.rms is not None else 1 - found.cosine
+    if found.not_finite or moved > _LIKE_ITSELF:
+        raise UserError(
+            f"{applied.name}: it cannot be watched: the copy of the untouched policy to compare with acts otherwise "
+            f"({in_words(found)}); load it without watch"
+        )
+
+
+def device_of(policy: torch.nn.Module) -> torch.device:
+    """The device that the policy's weights are on."""
+    first = next(iter(policy.parameters()), None)
+    return torch.device("cpu") if first is None else first.device

@@ -1,0 +1,109 @@
+"""What a policy and its program hold besides weights, and that a check must leave as it was.
+
+That is the policy's queues, its mode, and the state of the generators that draw its noise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_OF_MODULES = frozenset(vars(nn.Module()))
+_ELSEWHERE = frozenset({"config", "rtc_processor"})  # the same in all calls, or handled where RTC is
+_PLAIN = (bool, int, float, str, bytes, type(None))
+
+
+def copied(value: Any) -> Any:
+    """Return ``value`` with its tensors and containers copied; what is neither is the same object."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, deque):
+        return deque(map(copied, value), value.maxlen)
+    if isinstance(value, dict):
+        return {key: copied(one) for key, one in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(map(copied, value))
+    return value
+
+
+def state_of(policy: nn.Module) -> dict[str, Any]:
+    """Return the data that ``policy`` itself holds, by name: queues, counters, a history. They are not copied."""
+    return {name: value for name, value in vars(policy).items() if _is_state(policy, name, value)}
+
+
+def copied_state(policy: nn.Module) -> dict[str, Any]:
+    """Return a copy of `state_of`."""
+    found = {}
+    for name, value in state_of(policy).items():
+        if _own_object(policy, value):
+            other = copy.copy(value)
+            vars(other).update({key: copied(one) for key, one in vars(value).items()})
+            found[name] = other
+        else:
+            found[name] = copied(value)
+    return found
+
+
+def _is_state(policy: nn.Module, name: str, value: Any) -> bool:
+    if name in _OF_MODULES or name in _ELSEWHERE:
+        return False
+    return isinstance(value, (*_PLAIN, Tensor, deque, dict, list, tuple, set)) or _own_object(policy, value)
+
+
+def _own_object(policy: nn.Module, value: Any) -> bool:
+    """Whether ``value`` is of a class of the policy's own package, such as ACT's ensemble over time."""
+    if isinstance(value, nn.Module | Tensor) or callable(value) or not hasattr(value, "__dict__"):
+        return False
+    return type(value).__module__.rpartition(".")[0] == type(policy).__module__.rpartition(".")[0]
+
+
+def noise_state(device: torch.device) -> dict[str, Tensor]:
+    """Return the state of the generators that draw noise on the CPU and on ``device``, by the device's name."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states[str(_numbered(device))] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def set_noise(states: dict[str, Tensor]) -> None:
+    """Set the generators to what `noise_state` returned."""
+    for name, state in states.items():
+        if name == "cpu":
+            torch.set_rng_state(state)
+        elif name == "mps":
+            torch.mps.set_rng_state(state)
+        else:
+            torch.cuda.set_rng_state(state, torch.device(name))
+
+
+def _numbered(device: torch.device) -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
+
+
+@contextlib.contextmanager
+def kept(policy: nn.Module, device: torch.device) -> Iterator[None]:
+    """Inside, the policy may be called and reset, and generators seeded; after it all of that is as it was before."""
+    noise = noise_state(device)
+    others = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    modes = {module: module.training for module in policy.modules()}
+    before, working = state_of(policy), copied_state(policy)
+    vars(policy).update(working)
+    try:
+        yield
+    finally:
+        for name in set(state_of(policy)) - set(before):
+            del vars(policy)[name]
+        vars(policy).update(before)
+        for module, mode in modes.items():
+            module.training = mode
+        if others:
+            torch.cuda.set_rng_state_all(others)
+        set_noise(noise)

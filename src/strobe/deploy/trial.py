@@ -1,0 +1,162 @@
+"""A recipe on trial: held against the untouched policy on the first observation that the program really gives.
+
+For programs that load a policy themselves and never asked for Strobe, such as LeRobot's commands with our plug-in.
+Nothing that is wrong with a recipe may stop the robot: the policy then runs as it is, and one line of the log says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from strobe.deploy.checking import Applied, device_of
+from strobe.deploy.loading import carry, read
+from strobe.deploy.state import copied, noise_state, set_noise
+from strobe.deploy.twin import Call
+from strobe.deploy.watching import Watch
+from strobe.deploy.wrapper import Outermost
+from strobe.errors import UserError
+from strobe.measure.agreement import in_words
+from strobe.results.agreement import Agreement
+
+logger = logging.getLogger("strobe")
+
+SECONDS = 3.0  # that the check on synthetic observations takes, about: the one that counts is still to come
+
+
+def not_used(name: str, why: object) -> None:
+    """Log the one line about a recipe that is not used."""
+    words = " ".join(str(why).split()) or type(why).__name__
+    logger.warning("strobe: %s is not used: %s; the policy runs as it is", name, words.removeprefix(f"{name}: "))
+
+
+def put_on_trial(policy: Any, path: Any, recipe: str | PathLike[str], watch: float = 0.0) -> Trial | None:
+    """Put the recipe in the file ``recipe`` on a policy that LeRobot has loaded from ``path``.
+
+    It never raises: where the recipe cannot be used, the policy is as it was, and the log says so.
+
+    Args:
+        watch: share of the chunks to compare later on, as of `strobe.load_policy`; 0 for none.
+    """
+    name = Path(recipe).name
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", UserWarning)
+            made, name = read(recipe)
+            again = partial(carry, policy, path, made, name, twin=True)
+            applied = again(seconds=SECONDS)
+        notes = [str(one.message) for one in said if str(one.message).startswith(f"{name} ")]
+        return Trial(applied, again, watch, notes)
+    except Exception as error:
+        not_used(name, error if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+        return None
+
+
+class Trial:
+    """The treated policy until its first observation has been seen, and its first call with Real-Time Chunking.
+
+    On these the untouched policy is asked as well, with the same noise: the program waits for both. The generators are
+    left as if the untouched policy alone had been called.
+
+    Args:
+        again: puts the recipe on once more, where the program has moved the policy to another device.
+        watch: share of the chunks to compare after that.
+        notes: for the line in the log.
+    """
+
+    def __init__(
+        self, applied: Applied, again: Callable[..., Applied], watch: float = 0.0, notes: Sequence[str] = ()
+    ) -> None:
+        self.applied = applied
+        self._again = again
+        self.agreement: Agreement | None = None
+        self.watch: Watch | None = None
+        self._share, self._notes = watch, notes
+        self._policy: Any = applied.subject.policy
+        self._device = device_of(self._policy)
+        self._seen = self._guided = False
+        self._wrapper = Outermost(self._policy, self._call)
+
+    def _call(self, *args: Any, **kwargs: Any) -> Tensor:
+        guided = kwargs.get("prev_chunk_left_over") is not None
+        if self._seen and (self._guided or not guided):
+            return self._wrapper.inner(*args, **kwargs)
+        call = Call.of(self._policy, device_of(self._policy), args, kwargs)
+        try:
+            chunk, why = self._both(call, args, kwargs)
+        except Exception as error:
+            chunk, why = None, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        if chunk is None or why:
+            return self._fall_back(call, why)
+        if not self._seen:
+            self._tell()
+        self._seen, self._guided = True, self._guided or guided
+        if self._guided or not self._may_be_guided():
+            self._passed()
+        return chunk
+
+    def _both(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, str]:
+        """Return the treated policy's chunk, and why it is not to be used; '' where it is."""
+        if call.device != self._device:
+            self._move(call)
+        twin = self.applied.twin
+        assert twin is not None
+        chunk = self._wrapper.inner(*args, **kwargs)
+        set_noise(dict(call.noise))
+        untouched = twin.predict(call, own_noise=False)
+        after = noise_state(call.device)
+        with call.modes():
+            found, broken = self.applied.compare(untouched, chunk, "first observation" if not self._seen else "RTC")
+        set_noise(after)
+        self.agreement = found
+        if not broken:
+            return chunk, ""
+        where = "the first observation" if not self._seen else "the first call with Real-Time Chunking"
+        return chunk, f"on {where} {broken} ({in_words(found)}), and it demands {self.applied.guard}"
+
+    def _move(self, call: Call) -> None:
+        """Put the treatments on anew: the program has moved the policy to another device since."""
+        policy = self._policy
+        self._wrapper.off(self.applied.undo)
+        policy.to(call.device)
+        policy.config.device = str(call.device)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.applied = self._again(check=False)
+        self._device = call.device
+        self._wrapper = Outermost(policy, self._call)
+
+    def _may_be_guided(self) -> bool:
+        config = getattr(self._policy.config, "rtc_config", None)
+        return bool(getattr(config, "enabled", False))
+
+    def _fall_back(self, call: Call, why: str) -> Tensor:
+        """Run the call as if the recipe had never been there."""
+        self._wrapper.off(self.applied.undo)
+        not_used(self.applied.name, why)
+        vars(self._policy).update(call.state)
+        set_noise(dict(call.noise))
+        self.applied.twin = None
+        return self._wrapper.inner(*copied(call.args), **copied(call.kwargs))
+
+    def _passed(self) -> None:
+        self._wrapper.off()
+        if self._share:
+            self.watch = Watch(self.applied, self._share)
+        else:
+            self.applied.settle()
+
+    def _tell(self) -> None:
+        applied, agreement = self.applied, self.agreement
+        assert agreement is not None
+        count = len(applied.treatments)
+        line = f"{applied.name} on {applied.subject.info.kind}: {count} treatment{'' if count == 1 else 's'}"
+        notes = "".join(f"; {note}" for note in self._notes)
+        logger.info("strobe: %s, on the first observation %s%s", line, in_words(agreement), notes)

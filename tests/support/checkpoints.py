@@ -1,0 +1,55 @@
+"""Tiny policies of random weights, saved as LeRobot saves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from strobe.results.recipe import Recipe
+from strobe.subjects import inputs, policies
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+
+# Few denoising steps: as many as make a chunk.
+FEW_STEPS = {
+    "act": [],
+    "diffusion": ["--num_inference_steps=2"],
+    "smolvla": ["--num_steps=2"],
+    "pi05": ["--num_inference_steps=2"],
+}
+# Exact treatments of a flow policy.
+EXACT = [
+    {"cameras": "batched"},
+    {"padding": "trimmed"},
+    {"prefix_tail": "skipped"},
+    {"prefix_cache": "static"},
+    {"timesteps": "precomputed"},
+    {"masks": "once"},
+]
+
+
+def tiny_checkpoint(kind: str, folder: Path, *overrides: str) -> PolicySubject:
+    """Save a tiny policy of the type ``kind`` with its processors in ``folder``; returns what was saved."""
+    subject = load_subject(
+        policy_type=kind, size="tiny", overrides=["--device=cpu", *FEW_STEPS.get(kind, []), *overrides]
+    )
+    for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
+        part.save_pretrained(folder)
+    return subject
+
+
+def tiny_recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:
+    """A recipe for such a policy."""
+    return Recipe(policy=kind, size="tiny", treatments=list(treatments), **fields)
+
+
+def pusht_checkpoint(folder: Path, *overrides: str, size: Literal["tiny", "full"] = "tiny") -> PolicySubject:
+    """Save an ACT of random weights for LeRobot's environment 'pusht' in ``folder``."""
+    from lerobot.envs.configs import PushtEnv
+
+    config = policies.config_from_type("act", ["--device=cpu", "--n_action_steps=10", "--chunk_size=20", *overrides])
+    fed = inputs.from_env(config, PushtEnv(), count=1)
+    subject = PolicySubject(policies.load(config, fed, size=size), fed)
+    for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
+        part.save_pretrained(folder)
+    return subject

@@ -1,0 +1,87 @@
+"""A robot without hardware, as a LeRobot plug-in: six joints, two cameras, and a file of what it was told.
+
+``LEROBOT_DUMMY_TINY`` names a type of policy whose tokenizer is stood in for, so that tiny ones load without the Hub.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lerobot.robots import Robot, RobotConfig
+
+JOINTS = [f"joint_{number}" for number in range(6)]
+CAMERAS = ("front", "wrist")
+SIDE = 64
+
+_open = ExitStack()
+if os.environ.get("LEROBOT_DUMMY_TINY"):
+    from strobe.subjects.standins import stand_ins
+
+    _open.enter_context(stand_ins(os.environ["LEROBOT_DUMMY_TINY"], random_weights=True, tiny=True))
+
+
+@RobotConfig.register_subclass("dummy")
+@dataclass(kw_only=True)
+class DummyRobotConfig(RobotConfig):
+    """``told``: where to write each action as a line of JSON, its time first."""
+
+    told: Path | None = None
+
+
+class DummyRobot(Robot):
+    """What it sees depends on the number of the observation alone."""
+
+    config_class = DummyRobotConfig
+    name = "dummy"
+
+    def __init__(self, config: DummyRobotConfig) -> None:
+        super().__init__(config)
+        self._told, self._tick, self._connected = config.told, 0, False
+
+    @property
+    def observation_features(self) -> dict[str, Any]:
+        return {f"{joint}.pos": float for joint in JOINTS} | dict.fromkeys(CAMERAS, (SIDE, SIDE, 3))
+
+    @property
+    def action_features(self) -> dict[str, Any]:
+        return {f"{joint}.pos": float for joint in JOINTS}
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connected
+
+    @property
+    def is_calibrated(self) -> bool:
+        return True
+
+    def connect(self, calibrate: bool = True) -> None:
+        self._connected = True
+
+    def calibrate(self) -> None:
+        pass
+
+    def configure(self) -> None:
+        pass
+
+    def get_observation(self) -> dict[str, Any]:
+        drawn = np.random.default_rng(self._tick)
+        self._tick += 1
+        joints = {f"{joint}.pos": float(drawn.uniform(-90, 90)) for joint in JOINTS}
+        return joints | {camera: drawn.integers(0, 255, (SIDE, SIDE, 3), dtype=np.uint8) for camera in CAMERAS}
+
+    def send_action(self, action: dict[str, Any]) -> dict[str, Any]:
+        if self._told is not None:
+            with self._told.open("a") as file:
+                line = [time.time(), *(float(action[f"{joint}.pos"]) for joint in JOINTS)]
+                file.write(json.dumps(line) + "\n")
+        return action
+
+    def disconnect(self) -> None:
+        self._connected = False
