@@ -209,7 +209,7 @@ def _broken(name: str, value: float, limit: float, agreement: Agreement) -> str:
     unit = UNITS.get(name, "")
     sign = "<" if FIGURES[name] == ">=" else ">"
     where = f" in {agreement.worst_dimension}" if name == "worst" and agreement.worst_dimension else ""
-    return f"{name.replace('_', ' ')} {_apart(value, limit)}{unit} {sign} {limit:g}{unit}{where}"
+    return f"{name.replace('_', ' ')} {_apart(value, limit)}{unit} {sign} {limit:.12g}{unit}{where}"
 
 
 def _limit(name: str, raw: str, part: str) -> float:
