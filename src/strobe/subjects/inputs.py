@@ -233,7 +233,16 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     # One of each episode before a second of any: neighbouring ticks are all but the same picture.
     observations = [windows[place] for place in places[:count]]
     return _made(
-        config, f"{len(observations)} {named}", ticks, observations, features, ranges, env.fps, seed, make_checks
+        config,
+        f"{len(observations)} {named}",
+        ticks,
+        observations,
+        features,
+        ranges,
+        env.fps,
+        seed,
+        make_checks,
+        "dimension ",
     )
 
 
@@ -311,6 +320,7 @@ def _made(
     fps: int,
     seed: int,
     make_checks: Callable[[int], Checks],
+    word: str = "joint_",
 ) -> Inputs:
     stats = synthesis.stats(features, ranges)
     generator = torch.Generator().manual_seed(seed + 1)
@@ -319,7 +329,7 @@ def _made(
         observations=observations,
         features=features,
         stats=stats,
-        meta=synthesis.Meta(features, stats, fps),
+        meta=synthesis.Meta(features, stats, fps, word),
         make_batch=lambda size: synthesis.batch(config, features, ranges, ticks, size, generator),
         make_checks=make_checks,
     )

@@ -123,8 +123,11 @@ def batch(
 class Meta:
     """Stands for a LeRobotDatasetMetadata where LeRobot asks for one: features, statistics, rate."""
 
-    def __init__(self, features: dict[str, PolicyFeature], stats: dict[str, dict[str, Tensor]], fps: int) -> None:
+    def __init__(
+        self, features: dict[str, PolicyFeature], stats: dict[str, dict[str, Tensor]], fps: int, word: str = "joint_"
+    ) -> None:
         self.stats = stats
+        self._word = word  # for a dimension, before its number
         self.fps = fps
         self.robot_type = None
         self._features = features
@@ -139,7 +142,7 @@ class Meta:
                 shape, dtype, names = (height, width, channels), "video", ["height", "width", "channels"]
             else:
                 shape, dtype = tuple(feature.shape), "float32"
-                names = [f"joint_{i}" for i in range(feature.shape[0])]
+                names = [f"{self._word}{i}" for i in range(feature.shape[0])]
             described[key] = {"dtype": dtype, "shape": shape, "names": names}
         return described
 
