@@ -211,6 +211,17 @@ def test_zeros_and_outliers() -> None:
         assert nn.functional.linear(1000 * torch.ones(1, 32), static).isfinite().all()
 
 
+@pytest.mark.parametrize("kind", [INT8, FLOAT8])
+@pytest.mark.parametrize("inputs", ["dynamic", "float"])
+def test_a_weight_of_zeros_and_a_row_of_zeros_are_numbers(kind: torch.dtype, inputs: str) -> None:
+    with torch.no_grad():
+        for weight in (torch.zeros(32, 32), torch.cat([torch.zeros(1, 32), torch.randn(31, 32)])):
+            made = quantised(weight, kind, inputs)
+            assert made.dequantize().isfinite().all()
+            assert torch.equal(made.dequantize()[0], torch.zeros(32))
+            assert nn.functional.linear(torch.randn(3, 32), made).isfinite().all()
+
+
 def test_weights_of_fused_layers_are_joined_row_by_row() -> None:
     a, b, x = torch.randn(32, 64), torch.randn(48, 64), torch.randn(5, 64)
     one, two = quantised(a, INT8, "dynamic"), quantised(b, INT8, "dynamic")

@@ -21,8 +21,10 @@ from strobe.results import store
 from strobe.results.sweep import Status
 from strobe.sweeps.execute import DRIVER, NOT_KEPT, Outcome, write_outcome
 
-# How allocators say that there is no more: CUDA's and MPS's as torch passes them on, the CPU's, oneDNN's.
-NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
+# How allocators say that there is no more: CUDA's and MPS's as torch passes them on, the CPU's, oneDNN's; and the
+# libraries of CUDA that take memory for themselves (CUBLAS_STATUS_ALLOC_FAILED, cuDNN's and cuSOLVER's likewise).
+NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory",
+             "status_alloc_failed", "device_allocation_failed")  # fmt: skip
 
 
 def main() -> int:

@@ -181,7 +181,9 @@ class PolicySubject:
         trained = sum(p.numel() * p.element_size() for p in self.policy.parameters() if p.requires_grad)
         needed = 3 * trained
         if self.device.type == "cuda":
-            free = torch.cuda.mem_get_info(self.device)[0]
+            # What torch's allocator holds and does not use is there for it too.
+            cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+            free = torch.cuda.mem_get_info(self.device)[0] + cached
         else:
             free = psutil.virtual_memory().available
         if not self.training.begun and needed > free:

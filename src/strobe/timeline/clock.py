@@ -30,10 +30,13 @@ class DeviceClock(Protocol):
 class EventClock:
     """Timing events of CUDA, MPS or XPU.
 
-    The device's scale is tied to the host's once, at a moment when the device is idle.
+    The device's scale is tied to the host's once, at a moment when the device is idle. Two events tell the time between
+    them as a float32 of milliseconds: of an hour that is steps of 250 µs. So each mark is read against the one before
+    it, which is near, and nanoseconds are added up as integers.
     """
 
     def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._module: Any = torch.get_device_module(device)
         self._event: Callable[[], Any]
         if device.type == "mps":
@@ -41,22 +44,36 @@ class EventClock:
         else:
             self._event = lambda: self._module.Event(enable_timing=True)
         self._capturing: Callable[[], bool] = getattr(self._module, "is_current_stream_capturing", lambda: False)
-        self._module.synchronize()
-        self._base = self._event()
+        self._made = 0
+        synchronise(device)
         self._base_ns = host_ns()
-        self._base.record()
-        self._module.synchronize()
+        self._base = self._recorded()
+        synchronise(device)
 
     def read(self) -> Any:
         if self._capturing():
             return None
-        mark = self._event()
-        mark.record()
-        return mark
+        self._made += 1
+        return self._made, self._recorded()
 
     def resolve(self, marks: Sequence[Any]) -> list[int | None]:
-        self._module.synchronize()
-        return [None if mark is None else self._base_ns + round(self._base.elapsed_time(mark) * 1e6) for mark in marks]
+        synchronise(self._device)
+        times: dict[int, int] = {}
+        before, total = self._base, self._base_ns
+        for number, event in sorted((mark for mark in marks if mark is not None), key=lambda mark: mark[0]):
+            total += round(before.elapsed_time(event) * 1e6)
+            before, times[number] = event, total
+        return [None if mark is None else times[mark[0]] for mark in marks]
+
+    def _recorded(self) -> Any:
+        """A new event on the device's stream, whichever device is the current one."""
+        event = self._event()
+        stream = getattr(self._module, "current_stream", None)
+        if stream is None:
+            event.record()
+        else:
+            event.record(stream(self._device))
+        return event
 
 
 def device_clock(device: torch.device | str | None) -> DeviceClock | None:
@@ -69,5 +86,9 @@ def device_clock(device: torch.device | str | None) -> DeviceClock | None:
 
 def synchronise(device: torch.device | str | None) -> None:
     """Wait until ``device`` has done all it was given; nothing to wait for on the CPU."""
-    if device is not None and torch.device(device).type != "cpu":
-        torch.get_device_module(torch.device(device)).synchronize()
+    if device is None or torch.device(device).type == "cpu":
+        return
+    device = torch.device(device)
+    module: Any = torch.get_device_module(device)
+    # MPS has one device. Of others the current one would be waited for, which need not be this one.
+    module.synchronize() if device.type == "mps" else module.synchronize(device)

@@ -69,6 +69,9 @@ def opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
     return WorkerSection
 
 
+_INHERITED: list[list[tuple[Any, ...]]] = []  # of a forked worker: what its parent had recorded
+
+
 class Spool:
     """A folder where the worker processes started from now on leave what they record."""
 
@@ -84,6 +87,8 @@ class Spool:
     def _adopt(self) -> None:
         # In a forked worker: it records for itself, without the parent's device clock, which a fork cannot use.
         if self._open:
+            # Kept alive: among them are the parent's device events, and destroying those in a fork may abort it.
+            _INHERITED.append(list(self.records))
             self.records.clear()
             sections.swap(opener(self.records))
             _write_out(self.records, self.folder / f"{os.getpid()}.jsonl")

@@ -71,8 +71,12 @@ def quantised(weight: Tensor, kind: torch.dtype, inputs: str, input_scale: Tenso
             granularity=PerRow() if by_row else PerTensor(),
             kernel_preference=KernelPreference.TORCH,
         )
-    scale = made.scale.float().reshape(-1, 1)
-    return QuantisedWeight(made.qdata.contiguous(), scale, weight.dtype, inputs, input_scale)
+    scale, data = made.scale.float().reshape(-1, 1), made.qdata.contiguous()
+    nothing = ~(scale > 0)  # rows, or a whole weight, of zeros: 0 / 0 is no number
+    if bool(nothing.any()):
+        data = data.float().masked_fill(nothing, 0.0).to(data.dtype)
+        scale = scale.masked_fill(nothing, 1.0)
+    return QuantisedWeight(data, scale, weight.dtype, inputs, input_scale)
 
 
 @QuantisedWeight.implements([torch.ops.aten.linear.default])
