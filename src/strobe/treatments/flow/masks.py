@@ -16,9 +16,12 @@ from strobe.errors import UserError
 from strobe.subjects.subject import Subject
 from strobe.timeline import section
 from strobe.treatments.flow.places import FlowModules, deriving, flow_of, offered, only
+from strobe.treatments.graphs.host_work import Kept
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
+
+BUILT = "masks"  # the one entry of what is kept
 
 
 @dataclass
@@ -39,7 +42,7 @@ class MasksOnce(Treatment):
     """
 
     effect: Effect = "exact"
-    _built: _Built | None = field(default=None, init=False, repr=False)
+    _kept: Kept[str, _Built] = field(default_factory=Kept, init=False, repr=False)
     _tried: bool = field(default=False, init=False, repr=False)
     _flow: FlowModules | None = field(default=None, init=False, repr=False)
     key = "masks"
@@ -57,10 +60,10 @@ class MasksOnce(Treatment):
             def call(*args: Any, **kwargs: Any) -> Tensor:
                 given = flow.step_arguments(args, kwargs)
                 if deriving():
-                    self._built = None
+                    self._kept.clear()
                     return denoise_step(**given)
                 if not self._tried and not torch.compiler.is_compiling():
-                    self._built = None
+                    self._kept.clear()
                     self._try(denoise_step(**given), self._step(flow, **given))
                 with section(STEP):  # the anatomy's probe is on LeRobot's own
                     return self._step(flow, **given)
@@ -69,7 +72,7 @@ class MasksOnce(Treatment):
 
         def turning(forward: Any) -> Any:
             def call(x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
-                built = self._built
+                built = self._kept.now().get(BUILT)
                 if built is None or position_ids is not built.positions or deriving():
                     return forward(x, position_ids, *args, **kwargs)
                 if x.dtype not in built.rotary:
@@ -84,7 +87,7 @@ class MasksOnce(Treatment):
 
         def undo() -> None:
             patches.undo()
-            self._built = None
+            self._kept.clear()
 
         return undo
 
@@ -100,9 +103,9 @@ class MasksOnce(Treatment):
     ) -> Tensor:
         model, config = flow.model, flow.model.config
         embedded, pads, order, *condition = model.embed_suffix(*state.values(), x_t, timestep)
-        built = self._built
+        built = self._kept.now().get(BUILT)
         if built is None or built.prefix is not prefix_pad_masks:
-            built = self._built = _build(flow, prefix_pad_masks, pads, order)
+            built = self._kept[BUILT] = _build(flow, prefix_pad_masks, pads, order)
         suffix = flow.sampling.suffix_pass(
             model, past_key_values, embedded, built.attention, built.positions, condition
         )

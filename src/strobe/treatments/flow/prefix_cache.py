@@ -18,6 +18,7 @@ from transformers.cache_utils import DynamicCache
 
 from strobe.subjects.subject import Subject
 from strobe.treatments.flow.places import deriving, flow_of, offered, only
+from strobe.treatments.graphs.host_work import Kept
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
@@ -31,8 +32,9 @@ class PrefixCache(DynamicCache):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rooms: dict[int, tuple[Tensor, ...]] = {}
-        self._laid: dict[int, tuple[Tensor, Tensor]] = {}
+        # Shared with copies of this: a graph's region is given one.
+        self._rooms: Kept[int, tuple[Tensor, ...]] = Kept()
+        self._laid: Kept[int, tuple[Tensor, Tensor]] = Kept()
 
     def lay(self, filled: Any) -> PrefixCache:
         """Take ``filled``, a cache that holds the prefix, as what comes before the suffix."""
@@ -54,19 +56,20 @@ class PrefixCache(DynamicCache):
         if deriving():  # RTC's autograd: what is overwritten must not be part of a graph
             keys, values = (torch.cat(pair, dim=-2) for pair in zip(prefixes, suffixes, strict=True))
             return keys, values
-        rooms = self._rooms.get(layer_idx)
+        all_rooms, all_laid = self._rooms.now(), self._laid.now()
+        rooms = all_rooms.get(layer_idx)
         wanted = [_shape(prefix, suffix) for prefix, suffix in zip(prefixes, suffixes, strict=True)]
         if rooms is None or [(tuple(r.shape), r.dtype, r.device) for r in rooms] != wanted:
             rooms = tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in wanted)
-            self._rooms[layer_idx] = rooms
-            self._laid.pop(layer_idx, None)
+            all_rooms[layer_idx] = rooms
+            all_laid.pop(layer_idx, None)
         length = prefixes[0].shape[-2]
-        laid = self._laid.get(layer_idx)
+        laid = all_laid.get(layer_idx)
         # A treatment may have cast the prefix in place since (casts.Border).
         if laid is None or laid[0] is not prefixes[0] or laid[1] is not prefixes[1]:
             for room, prefix in zip(rooms, prefixes, strict=True):
                 room[..., :length, :].copy_(prefix)
-            self._laid[layer_idx] = prefixes
+            all_laid[layer_idx] = prefixes
         for room, suffix in zip(rooms, suffixes, strict=True):
             room[..., length:, :].copy_(suffix)
         return rooms[0], rooms[1]
@@ -91,7 +94,7 @@ class StaticPrefixCache(Treatment):
 
     effect: Effect = "exact"
     _cache: PrefixCache = field(default_factory=PrefixCache, init=False, repr=False)
-    _crossed: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
+    _crossed: Kept[int, Tensor] = field(default_factory=Kept, init=False, repr=False)
     key = "prefix_cache"
     phases = FOR_INFERENCE
 
@@ -116,7 +119,15 @@ class StaticPrefixCache(Treatment):
 
             return call
 
+        def beginning(chunk: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                crossed.clear()  # also where the prefix comes from a graph, and no Python of ours runs with it
+                return chunk(*args, **kwargs)
+
+            return call
+
         patches.wrap(flow.joint, "forward", around)
+        patches.wrap(flow.policy, flow.sampling.chunk, beginning)
 
         def undo() -> None:
             patches.undo()
@@ -126,7 +137,7 @@ class StaticPrefixCache(Treatment):
         return undo
 
 
-def _once(projections: Sequence[Any], patches: Patches, kept: dict[int, Tensor]) -> None:
+def _once(projections: Sequence[Any], patches: Patches, kept: Kept[int, Tensor]) -> None:
     """Keep what ``projections`` make of the prefix's keys and values: it is the same in all steps."""
 
     def keeping(index: int) -> Any:
@@ -134,7 +145,7 @@ def _once(projections: Sequence[Any], patches: Patches, kept: dict[int, Tensor])
             def call(x: Tensor) -> Tensor:
                 if deriving():
                     return forward(x)
-                if index not in kept:
+                if index not in kept.now():
                     kept[index] = forward(x)
                 return kept[index]
 

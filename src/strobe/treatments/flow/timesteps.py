@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from strobe.subjects.subject import Subject
 from strobe.treatments.flow.places import FlowModules, deriving, flow_of, offered, only, weights_seen
+from strobe.treatments.graphs.host_work import in_region
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
@@ -24,7 +25,10 @@ from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry,
 
 @dataclass
 class _Table:
-    """By timestep: ``times`` (steps,), embeddings (steps, width), and what the adaptive norms take from them."""
+    """By timestep: ``times`` (steps,), embeddings (steps + 1, width), and what the adaptive norms take from them.
+
+    The last row of all but ``times`` is not a number: an unknown timestep must not pass for a known one.
+    """
 
     times: Tensor
     embeddings: Tensor
@@ -32,15 +36,15 @@ class _Table:
     modulations: list[Tensor]
 
     def index(self, timestep: Tensor) -> Tensor | None:
-        """Return the table's row of ``timestep``, (B,), as (1,); None where it has none.
+        """Return the table's row of ``timestep``, (B,), as (1,); None where it is seen to have none.
 
-        All samples share one timestep.
+        All samples share one timestep. On a GPU it cannot be looked at, since that would wait for it.
         """
         equal = self.times == timestep[:1]
-        # Checked on the CPU alone: to read a GPU's memory would wait for it. The table was made for these steps.
-        if not torch.compiler.is_compiling() and equal.device.type == "cpu" and not bool(equal.any()):
+        looks = equal.device.type == "cpu" and not torch.compiler.is_compiling() and not in_region()
+        if looks and not bool(equal.any()):
             return None
-        return equal.int().argmax(0, keepdim=True)
+        return torch.cat([equal, ~equal.any(0, keepdim=True)]).int().argmax(0, keepdim=True)
 
 
 @dataclass
@@ -140,16 +144,19 @@ def _table(flow: FlowModules, norms: list[Any], steps: int) -> _Table:
     sinusoidal = flow.module_of(model).create_sinusoidal_pos_embedding
     embeddings = [sinusoidal(time, width, device=time.device, **periods) for time in times]
     if not hasattr(model, "time_mlp_in"):
-        return _Table(torch.cat(times), torch.cat(embeddings), None, [])
+        return _Table(torch.cat(times), _rows(embeddings), None, [])
     conditions, modulations = [], [list[Tensor]() for _ in norms]
     for time, embedding in zip(times, embeddings, strict=True):
         hidden = functional.silu(model.time_mlp_in(embedding.type(time.dtype)))
         conditions.append(model.time_mlp_out(hidden))
         for rows, norm in zip(modulations, norms, strict=True):
             rows.append(norm.dense(functional.silu(conditions[-1])))
-    return _Table(
-        torch.cat(times), torch.cat(embeddings), torch.cat(conditions), [torch.cat(rows) for rows in modulations]
-    )
+    return _Table(torch.cat(times), _rows(embeddings), _rows(conditions), [_rows(rows) for rows in modulations])
+
+
+def _rows(found: list[Tensor]) -> Tensor:
+    """``found`` below each other, and a row that is not a number."""
+    return torch.cat([*found, torch.full_like(found[0], torch.nan)])
 
 
 def _adaptive(flow: FlowModules) -> list[Any]:

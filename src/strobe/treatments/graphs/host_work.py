@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -89,14 +89,15 @@ class Host(TorchFunctionMode):
 
     @contextmanager
     def _in_force(self, *, capturing: bool) -> Iterator[None]:
-        global _active
+        global _active, _epoch
         self._capturing, self._sent, self._drawn = capturing, 0, 0
-        before, _active = _active, self
+        before, _active = (_active, _epoch), self
+        _epoch = object()
         try:
             with self:
                 yield
         finally:
-            _active = before
+            _active, _epoch = before
 
     def _send(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if not self._capturing:
@@ -133,6 +134,30 @@ class Host(TorchFunctionMode):
 
 
 _active: Host | None = None
+_epoch: object | None = None  # the warm-up or the capture that runs now
+
+
+def in_region() -> bool:
+    """Whether a region is being warmed up or captured: then nothing may be read from the device."""
+    return _epoch is not None
+
+
+class Kept[K, V](dict[K, V]):
+    """What a treatment keeps from one step or call to the next, for as long as the epoch lasts.
+
+    Each warm-up and each capture of a region is an epoch of its own, and all that is outside of them is one. What was
+    made in a warm-up must not be found in the capture: the work that made it would be missing in the graph, and a
+    replay would read the first observation's values for ever, from memory that may be somebody else's by then.
+    """
+
+    _made_in: object | None = None
+
+    def now(self) -> Self:
+        """This, emptied where it was filled in another epoch."""
+        if self._made_in is not _epoch:
+            self.clear()
+            self._made_in = _epoch
+        return self
 
 
 def aside(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,7 +23,9 @@ class Structure:
     """
 
     def __init__(self, value: Any, what: str) -> None:
-        self._leaves, self._spec = tree_flatten(value, is_leaf=is_cache)
+        leaves, self._spec = tree_flatten(value, is_leaf=is_cache)
+        # A cache may be a living one, which its owner empties: what is kept is its form.
+        self._leaves = [copy.copy(leaf) if is_cache(leaf) else leaf for leaf in leaves]
         self.tensors: list[Tensor] = []
         kinds: list[Hashable] = [str(self._spec)]
         for leaf in self._leaves:

@@ -23,6 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
+from strobe.treatments.graphs.host_work import Kept
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Treatment, Undo
@@ -99,31 +100,28 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale
     return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=grouped)
 
 
+LAST = "last mask"  # the one entry of what is kept
+
+
 class _Masks:
     """Masks in the form that kernels take. The layers of a pass share one, so the last one is kept."""
 
     def __init__(self) -> None:
-        self._mask: Tensor | None = None
-        self._version = -1
-        self._made: Tensor | None = None
+        self._kept: Kept[str, tuple[Tensor, int, Tensor]] = Kept()
 
     def of(self, mask: Tensor, dtype: torch.dtype) -> Tensor:
         """Return ``mask``, boolean (true: look) or additive, as one that is added in ``dtype``."""
-        if (
-            torch.compiler.is_compiling()
-            or mask.is_inference()  # has no version
-            or (mask.is_cuda and torch.cuda.is_current_stream_capturing())  # the graph has to make it anew
-        ):
+        if torch.compiler.is_compiling() or mask.is_inference():  # has no version
             return _additive(mask, dtype)
-        made = self._made
-        if made is None or self._mask is not mask or self._version != mask._version or made.dtype != dtype:
+        of, version, made = self._kept.now().get(LAST, (None, -1, None))
+        if made is None or of is not mask or version != mask._version or made.dtype != dtype:
             made = _additive(mask, dtype)
-            self._mask, self._version, self._made = mask, mask._version, made
+            self._kept[LAST] = mask, mask._version, made
         return made
 
     def forget(self) -> None:
         """Drop the mask that was kept."""
-        self._mask = self._made = None
+        self._kept.clear()
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
