@@ -25,6 +25,7 @@ that an episode takes several times as long.
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import subprocess
 import sys
@@ -63,7 +64,7 @@ TRAIN = """
     --policy.use_group_norm=true --policy.pretrained_backbone_weights=null --policy.prediction_type=sample
     --policy.noise_scheduler_type=DDIM --policy.num_inference_steps=10 --policy.optimizer_lr=3e-4
     --policy.scheduler_warmup_steps=100 --policy.push_to_hub=false --policy.device=cpu
-    --batch_size=16 --steps=1500 --save_freq=500 --num_workers=1 --seed=1000
+    --batch_size=16 --steps=2000 --save_freq=500 --num_workers=1 --seed=1000
 """
 RMS, LARGEST = 0.02, 0.2  # the limits in question, in σ
 SUCCEEDS = 0.8
@@ -71,7 +72,7 @@ SHADOWS = 1024  # size of the shadow map; MuJoCo's 4096 takes twice as long, for
 OBSERVATIONS = 32
 BITS = (8, 4, 3)
 NOISE = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-OFFSETS = (0.02, 0.1, 0.2, 0.3, 1.0)
+OFFSETS = (0.02, 0.1, 0.3, 0.5, 1.0)
 
 
 def main() -> None:
@@ -82,7 +83,7 @@ def main() -> None:
     parser.add_argument("--task", default=TASK, help="of MetaWorld, which the policy was trained for")
     parser.add_argument("--episodes", type=int, default=26, help="pairs for each change")
     parser.add_argument("--dimension", type=int, default=0, help="of the action, to which offsets are added")
-    parser.add_argument("--only", default="", help="changes whose names hold this, and the untouched policy")
+    parser.add_argument("--only", default="", help="changes whose names match this regular expression")
     parser.add_argument("--quick", action="store_true", help="errors of the chunks alone, random weights")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -92,7 +93,7 @@ def main() -> None:
             policy, dataset = made(arguments.policy, arguments.dataset, arguments.keep or Path(folder))
             subject = loaded(policy, dataset)
         sigma = torch.as_tensor(subject.inputs.stats[ACTION]["std"]).float().flatten()
-        changes = [v for v in variants(subject, sigma, arguments.dimension) if arguments.only in v.name]
+        changes = [v for v in variants(subject, sigma, arguments.dimension) if re.search(arguments.only, v.name)]
         before = chunks(subject, Variant("untouched"))
         rows = [Row(change.name, *errors(before, chunks(subject, change), sigma)) for change in changes]
         if not arguments.quick:
