@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -295,3 +297,35 @@ def test_tensorrt(precision: str) -> None:
         assert agree([plain], [run(subject, treatment)]).cosine > 0.999
         assert treatment.facts()["engine from cache"] is cached
     assert torch.equal(subject.call("inference")(0), plain)
+
+
+LET_GO = """
+import gc, signal, subprocess, threading
+from pathlib import Path
+import torch
+from strobe.treatments.engines.backends import OpenVINO
+
+signal.signal(signal.SIGCHLD, lambda *_: None)  # as torch's loader has one
+program = torch.export.export(torch.nn.Linear(64, 64).eval(), (torch.zeros(4, 64),))
+kept = [OpenVINO().build(program, [torch.zeros(4, 64)], "fp32", Path("part.blob"))]
+
+def let_go():
+    kept.clear()
+    gc.collect()
+
+thread = threading.Thread(target=let_go)
+thread.start()
+thread.join()
+held = [bytearray(20_000) for _ in range(2000)]  # whatever was freed is somebody else's now
+for _ in range(3):
+    subprocess.run(["sleep", "0.02"], check=True)
+print("alive")
+"""
+
+
+def test_an_engine_let_go_on_another_thread_does_not_end_the_process(tmp_path):
+    """A process of its own, since it would be killed: on CPUs with AMX by the first child that ends."""
+    pytest.importorskip("openvino")
+    done = subprocess.run([sys.executable, "-c", LET_GO], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:]
+    assert done.stdout.strip() == "alive"

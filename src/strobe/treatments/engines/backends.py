@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,7 +61,7 @@ class OpenVINO:
         _require("openvino", "openvino")
 
     def precisions(self) -> tuple[str, ...]:
-        able = _openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        able = _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         return tuple(name for name in ("fp32", "bf16", "fp16") if name == "fp32" or name.upper() in able)
 
     def exported(self, precision: str) -> str:
@@ -73,12 +74,12 @@ class OpenVINO:
         openvino = _openvino()
         model = openvino.convert_model(program)
         model.reshape({index: list(value.shape) for index, value in enumerate(inputs)})
-        compiled = openvino.Core().compile_model(model, "CPU", self._options(precision))
+        compiled = _core().compile_model(model, "CPU", self._options(precision))
         keep.write_bytes(compiled.export_model().getvalue())
         return self._run(compiled)
 
     def load(self, kept: Path, precision: str) -> Run:
-        return self._run(_openvino().Core().import_model(kept.read_bytes(), "CPU", self._options(precision)))
+        return self._run(_core().import_model(kept.read_bytes(), "CPU", self._options(precision)))
 
     def _options(self, precision: str) -> dict[str, Any]:
         # Without a hint it takes bfloat16 wherever the CPU has it.
@@ -144,6 +145,17 @@ def _calling(module: Callable[..., Any]) -> Run:
 
 def _openvino() -> Any:
     return importlib.import_module("openvino")
+
+
+@cache
+def _core() -> Any:
+    """OpenVINO's core, one for as long as the process lives.
+
+    Where the CPU has AMX, its plugin gives the thread that makes it a stack for signals, and takes that back on the
+    thread that lets it go. Let go on another one, as garbage collection may, the first thread is left with freed
+    memory, and the next signal that it handles ends the process: a worker of a torch loader that ends is enough.
+    """
+    return _openvino().Core()
 
 
 def _require(module: str, extra: str) -> None:
