@@ -62,9 +62,15 @@ def chunks(kind: str, treatments: list[Treatment], once: bool) -> list[Tensor]:
     return found
 
 
-@pytest.mark.parametrize("once", [True, False], ids=["put on once", "around each call"])
+# Around each call those that keep the most; the others are put on once, which takes fewer captures.
+MOST = [("cache", "masks"), ALL, (*ALL, "sdpa")]
+CASES = [(names, True) for names in TOGETHER] + [(names, False) for names in MOST]
+
+
 @pytest.mark.parametrize("graphs", [("loop",), ("prefix",), ("prefix", "loop")], ids="+".join)
-@pytest.mark.parametrize("names", TOGETHER, ids="+".join)
+@pytest.mark.parametrize(
+    ("names", "once"), CASES, ids=[f"{'+'.join(n)}{'' if once else ' around each call'}" for n, once in CASES]
+)
 @pytest.mark.parametrize("kind", ["pi05", "smolvla"])
 def test_a_graph_changes_no_bit(kind: str, names: tuple[str, ...], graphs: tuple[str, ...], once: bool) -> None:
     specs = catalogue.ordered([{**EXACT, **MORE}[name] for name in names])
