@@ -32,8 +32,8 @@ def trained(parts: dict[str, float] | None = None, facts: dict[str, Any] | None 
     return result(step, of=TrainResult, training=Training.model_validate(figures | more))
 
 
-def worker(index: int, ms: float = 80.0) -> LoaderWorker:
-    return LoaderWorker(name=f"worker {index}", batches=10, batch_ms=ms, busy=0.5, cpu=0.9)
+def worker(index: int, ms: float = 80.0, fastest: float | None = None) -> LoaderWorker:
+    return LoaderWorker(name=f"worker {index}", batches=10, batch_ms=ms, fastest_ms=fastest, busy=0.5, cpu=0.9)
 
 
 def part(name: str, share: float, waiting: float | None = 0.1) -> LoaderPart:
@@ -83,6 +83,13 @@ def test_a_healthy_training_fires_none():
 def test_what_waits_while_all_cores_are_busy_is_not_blamed_on_storage():
     parts = [part("video decoding", 0.9, 0.8), part("collate", 0.1)]
     assert [f.rule for f in advise(trained(**STARVED, loader_parts=parts, machine_cpu=0.95))] == ["slow-decoding"]
+
+
+def test_a_worker_that_others_hold_up_now_and_then_is_not_the_cause():
+    held_up = [worker(0, fastest=70), worker(1, 200.0, fastest=80)]
+    assert [f.rule for f in advise(trained(**STARVED | {"loader": held_up}))] == ["slow-decoding"]
+    slow = [worker(0, fastest=70), worker(1, 200.0, fastest=190)]
+    assert [f.rule for f in advise(trained(**STARVED | {"loader": slow}))] == ["slow-worker"]
 
 
 def test_a_part_that_is_frozen_may_take_longer_forward():

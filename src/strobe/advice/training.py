@@ -75,7 +75,9 @@ def _slow_worker(workers: list[LoaderWorker], thresholds: Thresholds) -> LoaderW
         return None
     slowest = max(known, key=lambda worker: worker.batch_ms)
     others = median(worker.batch_ms for worker in known if worker is not slowest)
-    return slowest if slowest.batch_ms >= thresholds.worker_slow * others else None
+    # One that is held up now and then, by others on its core, is as fast as they are when it is not.
+    at_best = slowest.batch_ms if slowest.fastest_ms is None else slowest.fastest_ms
+    return slowest if at_best >= thresholds.worker_slow * others else None
 
 
 def _cause(top: LoaderPart, training: Training, thresholds: Thresholds) -> tuple[str, str, str]:

@@ -26,6 +26,7 @@ def loader_workers(batches: Sequence[Iteration], names: dict[str, str]) -> list[
                 name=names.get(thread, thread),
                 batches=len(own),
                 batch_ms=median(batch.ms for batch in own),
+                fastest_ms=min(batch.ms for batch in own),
                 busy=min(1.0, whole / life) if life > 0 else 1.0,
                 cpu=_cpu_ms(batch.whole.cpu_ns for batch in own) / whole if whole > 0 else 0.0,
             )

@@ -26,6 +26,7 @@ class LoaderWorker(Data):
     name: str
     batches: int
     batch_ms: Finite = Field(description="median time to load a batch")
+    fastest_ms: Finite | None = Field(default=None, description="least time to load a batch; None in older runs")
     busy: Finite = Field(description="share of its life in which it loaded, 0 to 1")
     cpu: Finite = Field(description="CPU time of its process over loading time: above 1 with several threads")
 
