@@ -110,6 +110,8 @@ def text(recipe: Recipe, name: str) -> str:
     """``recipe`` as YAML, under a comment that says how a file called ``name`` is loaded."""
     document = recipe.model_dump(mode="json")
     document["rungs"] = [_Line({k: v for k, v in rung.items() if v is not None}) for rung in document["rungs"]]
+    if recipe.agreement is not None:
+        document["agreement"] = recipe.agreement.model_dump(mode="json", exclude_defaults=True)
     body = yaml.dump(
         {name: value for name, value in document.items() if name in _ALWAYS or value not in (None, "", [], {})},
         Dumper=_Dumper,

@@ -192,7 +192,8 @@ def recipe_of(result: OptimizeResult) -> Recipe | None:
         size=result.subject.size,
         treatments=[{key: v for key, v in spec.items() if v is not None} for spec in kept[-1].treatments],
         guard=next((c.guard for c in result.comparisons if c.candidate == ladder.chosen and c.guard), ladder.guard),
-        agreement=seen[ladder.chosen],
+        # What its dimensions showed is in the run; the recipe has the figures that people compare.
+        agreement=whole.agreement and whole.agreement.model_copy(update={"dimensions": []}),
         episodes=next((_played(one) for one in result.episodes if one.candidate == ladder.chosen), None),
         baseline_ms=taken[AS_IT_IS],
         ms=taken[ladder.chosen],
