@@ -14,29 +14,15 @@ import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+from support.checkpoints import EXACT, FEW_STEPS, tiny_checkpoint
+
 import strobe
 from strobe.deploy import checking, with_recipe
 from strobe.errors import UserError
 from strobe.results.agreement import Agreement
 from strobe.results.recipe import Recipe, dump
-from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 
-# With as few denoising steps as make a chunk.
-KINDS = {
-    "act": [],
-    "diffusion": ["--num_inference_steps=2"],
-    "smolvla": ["--num_steps=2"],
-    "pi05": ["--num_inference_steps=2"],
-}
-EXACT = [
-    {"cameras": "batched"},
-    {"padding": "trimmed"},
-    {"prefix_tail": "skipped"},
-    {"prefix_cache": "static"},
-    {"timesteps": "precomputed"},
-    {"masks": "once"},
-]
 Saved = dict[str, tuple[Path, PolicySubject]]
 # A robot's program: loads a policy with a recipe, and prints what of the lab that brought in.
 ROBOT = """
@@ -58,12 +44,9 @@ def _short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     """Tiny policies of random weights as LeRobot saves them, and what they were."""
     found = {}
-    for kind, few in KINDS.items():
-        subject = load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *few])
+    for kind in FEW_STEPS:
         folder = tmp_path_factory.mktemp(kind)
-        for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
-            part.save_pretrained(folder)
-        found[kind] = folder, subject
+        found[kind] = folder, tiny_checkpoint(kind, folder)
     return found
 
 
@@ -79,7 +62,7 @@ def observation(subject: PolicySubject) -> dict[str, Any]:
     return {key: value[:, -1] if isinstance(value, torch.Tensor) else value for key, value in seen.items()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEW_STEPS)
 def test_lerobots_own_calls_work_on_the_treated_policy(kind: str, saved: Saved, tmp_path: Path) -> None:
     folder, subject = saved[kind]
     exact = EXACT if kind in ("smolvla", "pi05") else []

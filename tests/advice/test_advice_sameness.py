@@ -1,4 +1,4 @@
-"""What advice makes of agreement: defects, broken guards, flips, offsets, and figures that show nothing."""
+"""Advice on agreement: defects, broken guards, flips, offsets, and figures that show nothing."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Any:
-    """What the log says of Strobe."""
+    """Return the log's lines of Strobe."""
     caplog.set_level(logging.INFO, "strobe")
     return lambda: [r.getMessage() for r in caplog.records if r.name == "strobe"]
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def lines(output: str) -> list[str]:
-    """What the log says of Strobe."""
+    """Return the log's lines of Strobe."""
     return [line.partition(" strobe: ")[2] for line in output.splitlines() if " strobe: " in line]
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import number_in_words, sigma
-from strobe.results.agreement import Agreement, DimensionAgreement, Yardstick, YardstickName
+from strobe.results.agreement import Agreement, DimensionAgreement, Effect, Yardstick, yardstick
 from strobe.results.answer import CompareResult, OptimizeResult, VerifyResult
-from strobe.results.comparison import Comparison, Effect
+from strobe.results.comparison import Comparison
 from strobe.results.finding import Finding
 
 Judged = CompareResult | OptimizeResult | VerifyResult
@@ -50,7 +50,7 @@ def exact_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
             rule="exact-treatment-broken",
             level="warning",
             title=f"{one.treatment or one.name} should change nothing, and changes the actions: a defect",
-            seen=f"It is not: {one.broken}.{_how_far(one.agreement, _yardstick(result, 'reordered sums'))}",
+            seen=f"It is not: {one.broken}.{_how_far(one.agreement, yardstick(result.yardsticks, 'reordered sums'))}",
             why="An exact treatment does the same arithmetic, so its actions may differ by what another order of sums "
             "does and no more. More than that is a fault of the treatment, of Strobe, or of a library under them, and "
             "the robot would act on it.",
@@ -148,7 +148,7 @@ def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
 
 def drowned(result: Judged, thresholds: Thresholds) -> Iterator[Finding]:
     """Treatments that move the actions about as much as what the policy sees does."""
-    other = _yardstick(result, "another observation")
+    other = yardstick(result.yardsticks, "another observation")
     if other is None or other.rms < thresholds.input_ignored:
         return
     for one in _looked_at(result):
@@ -172,7 +172,7 @@ def drowned(result: Judged, thresholds: Thresholds) -> Iterator[Finding]:
 
 def input_ignored(result: Judged, thresholds: Thresholds) -> Iterator[Finding]:
     """A policy whose actions hardly depend on what it is shown, so that faults of its input are not seen."""
-    other = _yardstick(result, "another observation")
+    other = yardstick(result.yardsticks, "another observation")
     if other is None or other.rms >= thresholds.input_ignored:
         return
     yield Finding(
@@ -189,7 +189,7 @@ def input_ignored(result: Judged, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _held(result: Judged) -> list[Held]:
-    """What was held against the untouched policy, in order."""
+    """Return the treated actions that were held against the untouched policy's, in order."""
     if isinstance(result, VerifyResult):
         return [
             Held(one.name, ", ".join(one.treatments), one.agreement, one.effect, one.guard, one.broken)
@@ -225,10 +225,6 @@ def _refused(result: Judged) -> list[Held]:
         for one in last
         if one.outcome == "guard" and one.effect == "exact"
     ]
-
-
-def _yardstick(result: Judged, name: YardstickName) -> Yardstick | None:
-    return next((one for one in result.yardsticks if one.name == name), None)
 
 
 def _guards(result: Judged) -> list[str]:

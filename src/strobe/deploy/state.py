@@ -1,4 +1,4 @@
-"""What a policy and its program hold besides weights, and that a check must leave as it was.
+"""State of a policy and its program besides the weights, which a check must leave as it was.
 
 That is the policy's queues, its mode, and the state of the generators that draw its noise.
 """

@@ -67,12 +67,6 @@ def agree(
     return agreement
 
 
-def spread_of(chunks: Sequence[Tensor]) -> Tensor:
-    """Return the standard deviation of each action dimension over ``chunks``, (action dim,)."""
-    actions = torch.cat([chunk.double().reshape(-1, chunk.shape[-1]) for chunk in chunks])
-    return actions.std(dim=0, correction=0)
-
-
 def add_note(agreement: Agreement, note: str) -> None:
     """Append ``note`` to the agreement's notes; '' adds nothing."""
     agreement.note = "; ".join(filter(None, (agreement.note, note)))

@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from strobe.errors import UserError, nearest
 from strobe.measure.episodes import pairs_for
-from strobe.results.agreement import Agreement, Yardstick
+from strobe.results.agreement import Agreement, Effect, Yardstick
 from strobe.results.episodes import PairedEpisodes
 
 # How they were chosen: docs/benchmarks.md, `benchmarks/guard_constants.py`.
@@ -28,8 +27,7 @@ FIGURES = {
     "rms": "<=", "worst": "<=", "p99": "<=", "flips": "<=",
     "cosine": ">=", "largest_error": "<=", "mean_error": "<=", DROP: "<=",
 }  # fmt: skip
-IN_SPREADS = ("rms", "worst", "p99")
-UNITS = {**dict.fromkeys(IN_SPREADS, " σ")}
+UNITS = {"rms": " σ", "worst": " σ", "p99": " σ"}
 HOW = "write FIGURE>=LIMIT or FIGURE<=LIMIT, such as rms<=0.02, worst<=0.2 or cosine>=0.999, separated by commas"
 BLIND = (
     "a cosine over all action numbers cannot see an inverted gripper, a joint that is always 3° off, or a policy that "
@@ -40,8 +38,6 @@ BLIND = (
 MARGIN = 10.0
 # σ that no sum of float32 can tell from 0: rounding of the result itself, whose mean may be many times its spread.
 LEAST = 1e-5
-
-Effect = Literal["exact", "rounding", "lossy"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,7 @@ class Guard:
 
     @property
     def blind(self) -> str:
-        """What such a guard cannot see, in words; '' where it looks at each dimension."""
+        """Faults that such a guard cannot see, in words; '' where it looks at each dimension."""
         named = {name for name, _ in self.limits} - {DROP}
         return BLIND if named == {"cosine"} and not self.exact else ""
 

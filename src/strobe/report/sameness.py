@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
-from strobe.results.agreement import Agreement, Check, DimensionAgreement, Yardstick
-from strobe.results.comparison import Comparison, Effect
+from strobe.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick
+from strobe.results.comparison import Comparison
 
 KEY = "agreement"
 TITLE = "Do they act the same?"

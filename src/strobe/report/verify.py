@@ -55,7 +55,10 @@ def _headline(result: VerifyResult) -> str:
 
 
 def _still_wrong(result: VerifyResult) -> list[str]:
-    """What calls that all held leave open. The check of the most treatments stands for the recipe."""
+    """Return the share of chunks that may be wrong though all calls held, in words.
+
+    The check of the most treatments stands for the recipe.
+    """
     most = max((len(check.treatments) for check in result.checks), default=0)
     whole = [one.agreement for one in result.checks if len(one.treatments) == most and one.agreement is not None]
     calls = max((same.observations for same in whole), default=0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from strobe.results.data import Data, Finite
 
+Effect = Literal["exact", "rounding", "lossy"]
 YardstickName = Literal["reordered sums", "another noise draw", "neighbouring frame", "another observation"]
 
 
@@ -80,12 +82,17 @@ class Yardstick(Data):
     dimensions: list[DimensionAgreement] = Field(default_factory=list)
 
 
+def yardstick(found: Sequence[Yardstick], name: YardstickName) -> Yardstick | None:
+    """Return the one of ``found`` that is called ``name``; None where it was not measured."""
+    return next((one for one in found if one.name == name), None)
+
+
 class Check(Data):
     """Treatments held against their guard, together."""
 
     name: str = Field(description="which treatments of the recipe they are, in words")
     treatments: list[str] = Field(description="as they are written on a command line")
-    effect: Literal["exact", "rounding", "lossy"] = Field(description="the most that they do to the actions")
+    effect: Effect = Field(description="the most that they do to the actions")
     guard: str
     agreement: Agreement | None = Field(default=None, description="None where a call failed")
     broken: str = Field(default="", description="why the check failed, in words; '' where it passed")

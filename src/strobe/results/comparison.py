@@ -6,10 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.results.agreement import Agreement
+from strobe.results.agreement import Agreement, Effect
 from strobe.results.data import Data, Finite, Interval
-
-Effect = Literal["exact", "rounding", "lossy"]
 
 
 class Verdict(Data):

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.results.agreement import Agreement
-from strobe.results.comparison import Effect, Verdict
+from strobe.results.agreement import Agreement, Effect
+from strobe.results.comparison import Verdict
 from strobe.results.data import Data, Finite
 
 
@@ -52,7 +52,7 @@ class Rung(Data):
     treatments: list[dict[str, str | int | float | bool | None]] = Field(
         default_factory=list, description="all that are on, in the order in which they are put on"
     )
-    effect: Literal["exact", "rounding", "lossy"] = Field(default="exact", description="of the treatment added")
+    effect: Effect = Field(default="exact", description="of the treatment added")
     part: str = Field(default="", description="that it was tried for; '' for the whole")
     build_s: Finite | None = None
     parts: dict[str, Finite] = Field(

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from pydantic import Field, ValidationError
 from yaml.constructor import ConstructorError
 
 from strobe.errors import UserError, nearest
-from strobe.results.agreement import Agreement
+from strobe.results.agreement import Agreement, Effect
 from strobe.results.data import Data, Finite
 from strobe.results.store import replace
 
@@ -43,7 +43,7 @@ class RecipeRung(Data):
     ms: Finite = Field(description="of one chunk, median")
     hz: Finite = Field(description="chunks per second")
     times: Finite = Field(description="how often as fast as the untouched policy")
-    effect: Literal["exact", "rounding", "lossy"]
+    effect: Effect
     cosine: Finite | None = Field(default=None, description="of the actions with the untouched policy's")
     rms: Finite | None = Field(default=None, description="σ: how far it moves the actions, root mean square")
     worst: Finite | None = Field(default=None, description="σ: how far it moves any action at most")

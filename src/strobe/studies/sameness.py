@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strobe.measure.sampling import Progress
-from strobe.results.agreement import Agreement, Yardstick, YardstickName
+from strobe.results.agreement import Agreement, Yardstick, YardstickName, yardstick
 from strobe.sameness.check import YARDSTICKS, CallFailed, Sameness, affordable
 from strobe.sameness.visits import Visit, plan
 from strobe.studies.measuring import Reporter
@@ -31,7 +31,7 @@ class Looked:
     @property
     def reordered(self) -> Yardstick | None:
         """The yardstick that an exact guard measures by."""
-        return next((one for one in self.yardsticks if one.name == "reordered sums"), None)
+        return yardstick(self.yardsticks, "reordered sums")
 
 
 def look(
@@ -47,7 +47,8 @@ def look(
     looked = Looked()
     same = Sameness(subject, first.treatments, affordable(seconds, chunk_s))
     try:
-        looked.yardsticks = yardsticks(same, chunk_s, reporter)
+        for found in yardsticks(same, few(chunk_s), reporter):
+            looked.yardsticks.append(found)
         for variant in others:
             if variant.guided != first.guided:
                 continue
@@ -61,20 +62,23 @@ def look(
     return looked
 
 
+def few(chunk_s: float) -> int:
+    """Return how many observations a yardstick beside a timing is measured on, where a chunk takes ``chunk_s``."""
+    return max(1, min(MOST, int(YARDSTICKS_S / max(chunk_s, 1e-6))))
+
+
 def yardsticks(
-    same: Sameness,
-    chunk_s: float,
-    reporter: Reporter,
-    names: Sequence[YardstickName] = YARDSTICKS,
-    most: int = MOST,
-) -> list[Yardstick]:
-    """Measure yardsticks, each on as many observations as `YARDSTICKS_S` allow, 1 to ``most``."""
-    count = max(1, min(most, int(YARDSTICKS_S / max(chunk_s, 1e-6))))
-    found = []
+    same: Sameness, count: int, reporter: Reporter, names: Sequence[YardstickName] = YARDSTICKS
+) -> Iterator[Yardstick]:
+    """Measure yardsticks on ``count`` observations each; the one of another noise draw is left out where there is none.
+
+    One after the other, so that Ctrl-C keeps those that were measured.
+    """
     for name in names:
         reporter.stage(f"how far the untouched policy's actions move by {name}")
-        found.append(same.yardstick(name, count, shown(reporter)))
-    return [one for one in found if one is not None]
+        found = same.yardstick(name, count, shown(reporter))
+        if found is not None:
+            yield found
 
 
 def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[Visit]:

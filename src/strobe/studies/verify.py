@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.measure.agreement import in_words
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.sampling import SamplingBudget
-from strobe.results.agreement import Check, Yardstick
+from strobe.results.agreement import Check, Yardstick, yardstick
 from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
-from strobe.sameness.check import YARDSTICKS, CallFailed, Sameness
+from strobe.sameness.check import CallFailed, Sameness
 from strobe.studies.breakdown import begin
 from strobe.studies.measuring import Options, Reporter, Silent
-from strobe.studies.sameness import shown, visits_of
+from strobe.studies.sameness import shown, visits_of, yardsticks
 from strobe.subjects.checks import COUNT
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments.recipe import RecipeTreatment, treatments_of
@@ -55,11 +54,9 @@ def verify(
     try:
         reporter.stage("the untouched policy's actions")
         same.prepare(visits_of(same, Variant(name, treatments)), shown(reporter))
-        for yardstick in YARDSTICKS:
-            reporter.stage(f"how far the untouched policy's actions move by {yardstick}")
-            found = same.yardstick(yardstick, count, shown(reporter))
-            result.yardsticks += [found] if found is not None else []
-        reordered = next(one for one in result.yardsticks if one.name == "reordered sums")
+        for found in yardsticks(same, count, reporter):
+            result.yardsticks.append(found)
+        reordered = yardstick(result.yardsticks, "reordered sums")
         for label, chosen in _groups(treatments):
             reporter.stage(f"{label}: {len(chosen)}")
             result.checks.append(_check(same, label, chosen, guards, reordered, passes, reporter))
@@ -79,7 +76,7 @@ def _check(
     label: str,
     treatments: tuple[RecipeTreatment, ...],
     guards: Guards,
-    reordered: Yardstick,
+    reordered: Yardstick | None,
     passes: int,
     reporter: Reporter,
 ) -> Check:
@@ -94,12 +91,3 @@ def _check(
         return check
     check.broken = guard.broken(check.agreement, reordered)
     return check
-
-
-def summed(result: VerifyResult) -> str:
-    """Return the outcome in a line."""
-    if result.passed:
-        agreement = result.checks[-1].agreement
-        return f"passed: {in_words(agreement)}" if agreement is not None else "passed"
-    failed = [f"{check.name}: {check.broken}" for check in result.checks if check.broken]
-    return f"failed: {'; '.join(failed)}" if failed else "interrupted"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from strobe.errors import UserError
+from strobe.results.agreement import Effect
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Facts, Phase, Subject
 
@@ -20,7 +21,6 @@ def policy_of(subject: Subject) -> PolicySubject:
     return subject
 
 
-Effect = Literal["exact", "rounding", "lossy"]
 # How the first call makes what later ones run: torch.compile, an engine built for a part, a graph captured; "" where
 # it makes nothing.
 Builds = Literal["", "compiled", "built", "captured"]

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 
 from strobe.measure.guard import strongest
-from strobe.results.agreement import Agreement
-from strobe.results.comparison import Effect, Verdict
+from strobe.results.agreement import Agreement, Effect
+from strobe.results.comparison import Verdict
 from strobe.results.ladder import Try, TryOutcome
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing

@@ -11,7 +11,7 @@ from strobe.sameness.check import CallFailed
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.ladder import AS_IT_IS
 from strobe.studies.optimize.tries import moved
-from strobe.studies.sameness import yardsticks
+from strobe.studies.sameness import few, yardsticks
 
 MORE: tuple[YardstickName, ...] = ("another noise draw", "neighbouring frame", "another observation")
 
@@ -42,7 +42,8 @@ def confirm(result: OptimizeResult, climb: Climb, climbed: Callable[..., Ladder]
     variants = {step.variant.name: step.variant for step in climb.steps}
     try:
         if result.ladder.chosen != AS_IT_IS:
-            result.yardsticks += yardsticks(runs.same, climb.steps[0].ms / 1e3, reporter, MORE)
+            for found in yardsticks(runs.same, few(climb.steps[0].ms / 1e3), reporter, MORE):
+                result.yardsticks.append(found)
         while result.ladder is not None and (name := result.ladder.chosen) != AS_IT_IS:
             reporter.stage(f"the same actions? {name}")
             compared = next(c for c in result.comparisons if (c.baseline, c.candidate) == (AS_IT_IS, name))

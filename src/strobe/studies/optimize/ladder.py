@@ -11,7 +11,7 @@ from strobe.measure.common_parts import common_parts
 from strobe.measure.guard import Guards
 from strobe.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.results import recipe
-from strobe.results.agreement import Agreement, Yardstick
+from strobe.results.agreement import Agreement, Yardstick, yardstick
 from strobe.results.answer import OptimizeResult
 from strobe.results.budget import Latency
 from strobe.results.comparison import Comparison, Verdict
@@ -157,7 +157,7 @@ def agreement_of(result: OptimizeResult, name: str) -> Agreement | None:
 
 def reordered_of(result: OptimizeResult) -> Yardstick | None:
     """The yardstick that an exact guard measures by; None for a backbone."""
-    return next((one for one in result.yardsticks if one.name == "reordered sums"), None)
+    return yardstick(result.yardsticks, "reordered sums")
 
 
 def _effects(step: Step) -> list[Effect]:

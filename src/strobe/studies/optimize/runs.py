@@ -13,14 +13,14 @@ from strobe.measure.agreement import agree
 from strobe.measure.guard import Guard, Guards, strongest
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.verdicts import paired_verdict
-from strobe.results.agreement import Agreement, Yardstick
-from strobe.results.comparison import Effect, Verdict
+from strobe.results.agreement import Agreement, Effect, Yardstick, yardstick
+from strobe.results.comparison import Verdict
 from strobe.results.machine import Ceiling
 from strobe.sameness.check import Sameness, affordable
 from strobe.sameness.visits import plan
 from strobe.studies.measuring import Measured, Options, Outputs, Reporter, measure
 from strobe.studies.optimize import limits
-from strobe.studies.sameness import shown, visits_of, yardsticks
+from strobe.studies.sameness import few, shown, visits_of, yardsticks
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
@@ -109,7 +109,7 @@ class Runs:
         if not isinstance(self.subject, PolicySubject) or not self.options.checked:
             return
         self.same = Sameness(self.subject, self.base, affordable(limits.CHECK_S, chunk_s))
-        self.yardsticks = yardsticks(self.same, chunk_s, self._reporter, ("reordered sums",))
+        self.yardsticks = list(yardsticks(self.same, few(chunk_s), self._reporter, ("reordered sums",)))
 
     def guard(self, variant: Variant) -> Guard:
         """Return the guard for what ``variant`` has beyond the untouched policy."""
@@ -121,8 +121,7 @@ class Runs:
 
     def broken(self, variant: Variant, agreement: Agreement) -> str:
         """Return the limit of its guard that ``agreement`` breaks, in words; '' where it holds."""
-        reordered = next((one for one in self.yardsticks if one.name == "reordered sums"), None)
-        return self.guard(variant).broken(agreement, reordered)
+        return self.guard(variant).broken(agreement, yardstick(self.yardsticks, "reordered sums"))
 
     def check(self, variant: Variant) -> Checked:
         """Run ``variant`` on a few observations; on more where the guard does not hold, so that this is no chance.

@@ -143,7 +143,7 @@ def in_region() -> bool:
 
 
 class Kept[K, V](dict[K, V]):
-    """What a treatment keeps from one step or call to the next, for as long as the epoch lasts.
+    """Values that a treatment keeps from one step or call to the next, for as long as the epoch lasts.
 
     Each warm-up and each capture of a region is an epoch of its own, and all that is outside of them is one. What was
     made in a warm-up must not be found in the capture: the work that made it would be missing in the graph, and a

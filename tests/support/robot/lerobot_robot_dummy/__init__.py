@@ -36,7 +36,7 @@ class DummyRobotConfig(RobotConfig):
 
 
 class DummyRobot(Robot):
-    """What it sees depends on the number of the observation alone."""
+    """Its observations depend on the number of the observation alone."""
 
     config_class = DummyRobotConfig
     name = "dummy"
