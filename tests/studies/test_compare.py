@@ -47,3 +47,22 @@ def test_training_phases_can_be_compared_too():
     result, _ = compare(subject, [Variant("a"), Variant("b")], "training forward", options)
     assert [m.name for m in result.measurements] == ["a", "b"]
     assert result.comparisons[0].agreement is None
+
+
+def test_a_policy_that_fails_where_faults_are_looked_for_keeps_its_timing(monkeypatch):
+    """A closer look must not cost what was measured."""
+    from strobe.sameness import check
+
+    def fails(*_, **__):
+        raise RuntimeError("this observation\nis too hard")
+
+    monkeypatch.setattr(check.Sameness, "_act", fails)
+    subject = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+    variants = [Variant("one"), Variant("two")]
+    options = Options(SamplingBudget(iterations=3), counted=False)
+    result, _ = compare(subject, variants, "inference", options)
+    assert result.status == "complete"
+    assert len(result.comparisons[0].agreement.dimensions) == 6, "of the rounds"
+    (note,) = [one for one in result.notes if "closely" in one]
+    assert "the untouched policy fails on observation 1: this observation is too hard" in note
+    assert not result.yardsticks

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from strobe.errors import UserError
 from strobe.measure.agreement import agree
 from strobe.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.sameness.reordered import reordered
@@ -33,8 +34,17 @@ YARDSTICKS: tuple[YardstickName, ...] = (
 Progress = Callable[[int, int], None]  # calls done, calls planned
 
 
-class CallFailed(Exception):
-    """A call of the treated policy failed. Its message is one line that names the call."""
+class CallFailed(UserError):
+    """A call of a check failed. Its message is one line that names the call."""
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Raises CallFailed, a line that begins with ``what``, for whatever fails inside."""
+    try:
+        yield
+    except Exception as error:
+        raise CallFailed(f"{what}: {' '.join(str(error).split())[:200] or type(error).__name__}") from error
 
 
 def affordable(seconds: float, chunk_s: float) -> int:
@@ -85,7 +95,8 @@ class Sameness:
             return
         with self._on(self.untouched):
             for done, (observation, rtc) in enumerate(missing, 1):
-                self._chunks[observation, rtc] = self._chunk(Visit(observation, rtc=rtc))
+                with _told(f"the untouched policy fails on observation {observation + 1}{' with RTC' if rtc else ''}"):
+                    self._chunks[observation, rtc] = self._chunk(Visit(observation, rtc=rtc))
                 if progress is not None:
                     progress(done, len(missing))
 
@@ -103,11 +114,8 @@ class Sameness:
         chunks: list[Tensor] = []
 
         def run(visit: Visit) -> None:
-            try:
+            with _told(f"the call fails ({visit.words or 'plain'})"):
                 chunk = self._chunk(visit)
-            except Exception as error:
-                words = " ".join(str(error).split())[:200] or type(error).__name__
-                raise CallFailed(f"the call fails ({visit.words or 'plain'}): {words}") from error
             expected = self._chunks[visit.observation, visit.rtc]
             if chunk.shape != expected.shape:
                 raise CallFailed(f"a chunk of {tuple(chunk.shape)}, and {tuple(expected.shape)} without the treatments")
@@ -144,7 +152,7 @@ class Sameness:
         self.prepare([Visit(index) for index in range(count)], progress)
         observations, neighbours = self.checks.observations, self.checks.neighbours
         moved: list[Tensor] = []
-        with self._on(self.untouched):
+        with self._on(self.untouched), _told(f"the untouched policy fails, {name}"):
             for index in range(count):
                 observation, seed = observations[index], self.subject.seed + index
                 if name == "reordered sums":

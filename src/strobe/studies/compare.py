@@ -68,6 +68,7 @@ def compare(
     result.measurements = measured.measurements
     result.status = "interrupted" if measured.interrupted or looked.interrupted else "complete"
     result.yardsticks = looked.yardsticks
+    result.notes += [looked.note] if looked.note else []
     result.comparisons = [
         judge(baseline, candidate, measured)
         for baseline, candidate in _pairs(measured)

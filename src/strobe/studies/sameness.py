@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from strobe.errors import UserError
 from strobe.measure.sampling import Progress
 from strobe.results.agreement import Agreement, Yardstick, YardstickName, yardstick
 from strobe.sameness.check import YARDSTICKS, CallFailed, Sameness, affordable
@@ -27,6 +28,7 @@ class Looked:
     failed: dict[str, str] = field(default_factory=dict)  # variant → the call that failed, in words
     yardsticks: list[Yardstick] = field(default_factory=list)
     interrupted: bool = False
+    note: str = ""  # why no more was looked at, in words
 
     @property
     def reordered(self) -> Yardstick | None:
@@ -37,7 +39,7 @@ class Looked:
 def look(
     subject: PolicySubject, variants: Sequence[Variant], chunk_s: float, seconds: float, reporter: Reporter
 ) -> Looked:
-    """Check all ``variants`` but the first against it, and measure the yardsticks. Ctrl-C keeps what was found.
+    """Check all ``variants`` but the first against it, and measure the yardsticks. Ctrl-C and a failure keep the rest.
 
     Args:
         chunk_s: seconds that a chunk takes.
@@ -45,8 +47,8 @@ def look(
     """
     first, *others = variants
     looked = Looked()
-    same = Sameness(subject, first.treatments, affordable(seconds, chunk_s))
     try:
+        same = Sameness(subject, first.treatments, affordable(seconds, chunk_s))
         for found in yardsticks(same, few(chunk_s), reporter):
             looked.yardsticks.append(found)
         for variant in others:
@@ -57,6 +59,8 @@ def look(
                 looked.agreements[variant.name] = same.check(variant, visits_of(same, variant), shown(reporter))
             except CallFailed as error:
                 looked.failed[variant.name] = str(error)
+    except UserError as error:  # of the untouched policy: what was timed must not be lost for it
+        looked.note = f"the actions were not looked at closely: {error}"
     except KeyboardInterrupt:
         looked.interrupted = True
     return looked

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from strobe.measure import budget as budgets
 from strobe.measure.common_parts import common_parts
-from strobe.measure.guard import Guards
 from strobe.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.results import recipe
-from strobe.results.agreement import Agreement, Yardstick, yardstick
+from strobe.results.agreement import Agreement
 from strobe.results.answer import OptimizeResult
 from strobe.results.budget import Latency
 from strobe.results.comparison import Comparison, Verdict
@@ -22,9 +21,8 @@ from strobe.results.recipe import Recipe
 from strobe.studies.compare import judge
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize.candidates import Candidate
-from strobe.treatments import catalogue
 from strobe.treatments.recipe import PACKAGES
-from strobe.treatments.treatment import Effect, Spec, Variant
+from strobe.treatments.treatment import Spec, Variant
 
 AS_IT_IS = "as it is"
 NOTHING: Mapping[str, str] = {}
@@ -95,7 +93,7 @@ def ladder_of(
     steps: Sequence[Step],
     tries: list[Try],
     target_hz: float,
-    guards: Guards,
+    guard: str,
     *,
     ended: str,
     interleaved: bool,
@@ -105,6 +103,7 @@ def ladder_of(
 
     Args:
         target_hz: control loops per second.
+        guard: in words; whether a rung broke it stands in its comparison with the policy as it is.
         ended: why the climbing stopped, in words.
         interleaved: whether the measurements are of one run of all rungs in alternation.
         refused: rung → what a closer look at its actions, or paired episodes, have against it.
@@ -112,11 +111,10 @@ def ladder_of(
     target_ms = 1e3 / target_hz
     rungs: list[Rung] = []
     for step, measurement, parts in zip(steps, result.measurements, common_parts(result.measurements), strict=True):
-        seen = agreement_of(result, measurement.name)
         against = refused.get(measurement.name, "")
-        guard = guards.of(_effects(step))
-        if not against and seen is not None and (broken := guard.broken(seen, reordered_of(result))):
-            against = f"{broken} in the closing run, on more observations than its try had"
+        compared = _with_as_it_is(result, measurement.name)
+        if not against and compared is not None and compared.broken:
+            against = f"{compared.broken} in the closing run, on more observations than its try had"
         rungs.append(
             Rung(
                 name=measurement.name,
@@ -138,7 +136,7 @@ def ladder_of(
     return Ladder(
         target_hz=target_hz,
         target_ms=target_ms,
-        guard=str(guards),
+        guard=guard,
         met=median <= target_ms,
         ended=ended,
         interleaved=interleaved,
@@ -151,17 +149,12 @@ def ladder_of(
 
 def agreement_of(result: OptimizeResult, name: str) -> Agreement | None:
     """How far the actions of the measurement ``name`` are from the untouched policy's; None for itself."""
-    found = (c.agreement for c in result.comparisons if c.baseline == AS_IT_IS and c.candidate == name)
-    return next(found, None)
+    compared = _with_as_it_is(result, name)
+    return compared.agreement if compared is not None else None
 
 
-def reordered_of(result: OptimizeResult) -> Yardstick | None:
-    """The yardstick that an exact guard measures by; None for a backbone."""
-    return yardstick(result.yardsticks, "reordered sums")
-
-
-def _effects(step: Step) -> list[Effect]:
-    return [catalogue.entry_of(next(iter(spec))).effect for spec in step.specs]
+def _with_as_it_is(result: OptimizeResult, name: str) -> Comparison | None:
+    return next((c for c in result.comparisons if (c.baseline, c.candidate) == (AS_IT_IS, name)), None)
 
 
 def _played(judged: PairedEpisodes) -> recipe.RecipeEpisodes:
@@ -181,8 +174,8 @@ def recipe_of(result: OptimizeResult) -> Recipe | None:
     if ladder is None or ladder.chosen == AS_IT_IS:
         return None
     kept = ladder.rungs[: [rung.name for rung in ladder.rungs].index(ladder.chosen) + 1]
-    whole = next(c for c in result.comparisons if c.baseline == AS_IT_IS and c.candidate == ladder.chosen)
-    if whole.verdict.kind != "faster":
+    whole = _with_as_it_is(result, ladder.chosen)
+    if whole is None or whole.verdict.kind != "faster":
         return None
     taken = {rung.name: result.measurement(rung.name).samples.summary.median for rung in kept}
     seen = {rung.name: agreement_of(result, rung.name) for rung in kept}
@@ -191,7 +184,7 @@ def recipe_of(result: OptimizeResult) -> Recipe | None:
         policy=result.subject.kind,
         size=result.subject.size,
         treatments=[{key: v for key, v in spec.items() if v is not None} for spec in kept[-1].treatments],
-        guard=next((c.guard for c in result.comparisons if c.candidate == ladder.chosen and c.guard), ladder.guard),
+        guard=whole.guard or ladder.guard,
         # What its dimensions showed is in the run; the recipe has the figures that people compare.
         agreement=whole.agreement and whole.agreement.model_copy(update={"dimensions": []}),
         episodes=next((_played(one) for one in result.episodes if one.candidate == ladder.chosen), None),

@@ -108,8 +108,9 @@ class Runs:
         """
         if not isinstance(self.subject, PolicySubject) or not self.options.checked:
             return
-        self.same = Sameness(self.subject, self.base, affordable(limits.CHECK_S, chunk_s))
-        self.yardsticks = list(yardsticks(self.same, few(chunk_s), self._reporter, ("reordered sums",)))
+        same = Sameness(self.subject, self.base, affordable(limits.CHECK_S, chunk_s))
+        self.yardsticks = list(yardsticks(same, few(chunk_s), self._reporter, ("reordered sums",)))
+        self.same = same
 
     def guard(self, variant: Variant) -> Guard:
         """Return the guard for what ``variant`` has beyond the untouched policy."""

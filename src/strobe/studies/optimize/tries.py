@@ -10,6 +10,7 @@ from strobe.results.agreement import Agreement
 from strobe.results.comparison import Verdict
 from strobe.results.ladder import TryOutcome
 from strobe.results.measurement import Measurement
+from strobe.sameness.check import CallFailed
 from strobe.studies.optimize.candidates import Candidate, largest, together
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.ladder import Step
@@ -64,6 +65,8 @@ def attempt(climb: Climb, candidate: Candidate, judge: Callable[[Trial], Judged]
     try:
         trial = Trial(candidate, climb.runs.variant(number, specs))
         judged = judge(trial)
+    except CallFailed as error:
+        trial, judged = None, Judged("failed", str(error))
     except UserError as error:
         trial, judged = None, Judged("does not apply", str(error))
     except Exception as error:
