@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,18 +190,17 @@ def test_the_program_never_waits_for_the_untouched_policy(
 ) -> None:
     subject = saved["act"][1]
     loaded = watched("act", BF16)
-    predict, goes_on = Twin.predict, []
+    predict, goes_on = Twin.predict, threading.Event()
 
     def slow(self: Twin, call: Call, **options: Any) -> Tensor:
-        while not goes_on:
-            time.sleep(0.01)
+        goes_on.wait(60)
         return predict(self, call, **options)
 
     monkeypatch.setattr(Twin, "predict", slow)
     for seed in range(4):
         act(loaded, subject, seed)
     assert (loaded.watch.seen, loaded.watch.checked, loaded.watch.skipped) == (4, 0, 3)
-    goes_on.append(True)
+    goes_on.set()
     assert loaded.watch.wait()
     assert loaded.watch.checked == 1
 
