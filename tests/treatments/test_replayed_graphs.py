@@ -10,7 +10,6 @@ from functools import cache
 
 import pytest
 import torch
-from support.replayed import Replayed
 from torch import Tensor
 
 from strobe.subjects.checks import varied
@@ -18,6 +17,7 @@ from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.graphs.graph import CudaGraph
+from strobe.treatments.graphs.replayed import Replayed
 from strobe.treatments.treatment import Spec, Treatment, Variant
 
 STEPS = {"pi05": "num_inference_steps", "smolvla": "num_steps", "pi0": "num_inference_steps"}
