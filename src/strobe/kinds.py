@@ -37,6 +37,7 @@ from strobe.report import (
     compare,
     dataloader,
     dataloader_plots,
+    doctor,
     html,
     ladder,
     measured,
@@ -58,6 +59,7 @@ from strobe.results.answer import (
 from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
+from strobe.results.doctor import DoctorResult
 from strobe.results.finding import Finding
 from strobe.results.sweep import Sweep
 
@@ -126,6 +128,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     Dataloader: Kind[Dataloader](_flat(dataloader.outline), _flat(dataloader_plots.plots), dataloader_rules.RULES),
     Budget: Kind[Budget](_flat(budget.outline), _flat(budget.plots)),
     Difference: Kind[Difference](_flat(changes.outline), _flat(changes.plots)),
+    DoctorResult: Kind[DoctorResult](_flat(doctor.outline), _flat(doctor.plots)),
 }
 
 

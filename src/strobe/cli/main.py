@@ -29,6 +29,7 @@ warnings.filterwarnings("ignore", "invalid escape sequence", SyntaxWarning)  # a
 
 # command → what it answers; each lives in the module of its name
 COMMANDS = {
+    "doctor": "what can be trusted on this machine? clocks, noise, every treatment, loaders, tools; what to install",
     "breakdown": "where does the time go? parts of inference, of a training forward pass, of a training step",
     "compare": "is it faster? variants of one policy in alternation: RTC on/off, compiled, other settings",
     "train": "what does a training wait for? lerobot-train as it is, its steps and its loader's workers by parts",

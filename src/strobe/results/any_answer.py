@@ -10,6 +10,7 @@ from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult
 from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
+from strobe.results.doctor import DoctorResult
 from strobe.results.sweep import Sweep
 
 AnyAnswer = Annotated[
@@ -21,7 +22,8 @@ AnyAnswer = Annotated[
     | Sweep
     | Dataloader
     | Budget
-    | Difference,
+    | Difference
+    | DoctorResult,
     Field(discriminator="study"),
 ]
 

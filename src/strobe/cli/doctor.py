@@ -1,0 +1,71 @@
+"""strobe doctor: what of Strobe can be trusted on this machine? The first thing to run on a new one.
+
+In two to three minutes, it looks at
+
+  machine      the device computes right; memory and disk are there
+  versions     packages that were tested, newer ones, and those too old
+  clock        against known work, at once and minutes later
+  noise        the same against the same must show no difference; the smallest difference that would show
+  steadiness   other programs, a quota, power mode, heat; whether the machine keeps its pace
+  loaders      shared memory between workers, open files, video decoders
+  tools        simulators, a browser, a compiler, Strobe's extras
+  treatments   each on a tiny policy in a process of its own: it applies, it captures, the actions are the same
+
+On a machine without a CUDA device, CUDA graphs are played on the CPU: that shows wrong actions, and no times.
+
+Exit code: 0 where nothing fails, 1 where something cannot be trusted, 2 for wrong input, 130 after Ctrl-C.
+
+Examples:
+  strobe doctor
+  strobe doctor --device=cuda:1
+  strobe doctor --only=clock,noise,steadiness          the timing alone
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from strobe.cli.keep import complete, keep, plain
+from strobe.cli.live import Live
+from strobe.cli.parse import help_text, parse
+from strobe.errors import UserError, nearest
+
+
+@dataclass
+class DoctorConfig:
+    # What to examine it for: cpu, cuda, cuda:1, xpu, mps (default: the accelerator that is there, else the CPU).
+    device: str | None = None
+    # Areas to look at, separated by commas (default: all).
+    only: str | None = None
+    # Where run folders go.
+    output_dir: Path = Path("runs")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; see the module's docstring."""
+    if {"-h", "--help"} & set(argv):
+        print(help_text(__doc__ or "", DoctorConfig))
+        return 0
+    config = parse(DoctorConfig, argv)
+    started = time.monotonic()
+    with Live() as live:
+        live.stage("starting")
+        import torch
+
+        from strobe.studies.doctor import devices
+        from strobe.studies.doctor.doctor import AREAS, doctor
+        from strobe.subjects.policies import check_device
+
+        only = [part.strip() for part in config.only.split(",")] if config.only else list(AREAS)
+        for area in only:
+            if area not in AREAS:
+                raise UserError(f"--only={config.only}: no area '{area}': {nearest(area, AREAS)}")
+        check_device(config.device)
+        device = torch.device(config.device) if config.device else devices.best()
+        result = doctor(device, config.output_dir, live, only=[area for area in AREAS if area in only])
+    complete(result, ["doctor", *argv], started, plain(config))
+    keep(result, config.output_dir)
+    return 130 if result.status == "interrupted" else int(not result.trusted)

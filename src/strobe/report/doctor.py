@@ -1,0 +1,125 @@
+"""Self-checks → document: what can be trusted first, then what is wrong with what to do, then a table of each area."""
+
+from __future__ import annotations
+
+from strobe.report import facts, units
+from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.plots import Plot
+from strobe.results.doctor import Area, DoctorResult, Outcome, SelfCheck
+from strobe.results.finding import Finding
+
+TITLES: dict[Area, str] = {
+    "machine": "Devices, memory, disk",
+    "versions": "Versions",
+    "clock": "Clocks",
+    "noise": "Noise",
+    "steadiness": "Steadiness",
+    "loaders": "Data loaders",
+    "tools": "Tools",
+    "treatments": "Treatments",
+}
+# What is asked of each outcome: the level of its finding, None where it needs none.
+LEVELS: dict[Outcome, str | None] = {
+    "fails": "warning", "doubtful": "info", "missing": None, "holds": None, "not here": None,
+}  # fmt: skip
+
+
+def outline(result: DoctorResult) -> Document:
+    """The document of all self-checks."""
+    machine = [("Machine", facts.machine(result.machine))] if result.machine is not None else []
+    versions = result.machine.versions if result.machine is not None else {}
+    return Document(
+        kind="strobe doctor",
+        title=units.plain(result.title),
+        banner=_banner(result),
+        answers=[units.plain(sentence) for sentence in answers(result)],
+        findings=facts.findings([*result.findings, *_findings(result)]),
+        sections=[
+            Section(area, title, _table([check for check in result.checks if check.area == area]))
+            for area, title in TITLES.items()
+            if any(check.area == area for check in result.checks)
+        ],
+        notes=[units.plain(note) for note in result.notes],
+        facts=[
+            *machine,
+            ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+            ("Strobe", result.strobe_version),
+            *facts.run(result),
+        ],
+        raw=facts.raw(result.command, {"Config": result.config}),
+    )
+
+
+def plots(_: DoctorResult) -> dict[str, list[Plot]]:
+    """None: self-checks are words and single figures."""
+    return {}
+
+
+def answers(result: DoctorResult) -> list[str]:
+    """What can be trusted, how much needs care, and what is not installed."""
+    if not result.checks:
+        return ["Nothing was checked."]
+    failing = result.of("fails")
+    checked = units.count(len(result.checks), "self-check")
+    if failing:
+        head = f"{len(failing)} of {checked} fail: {_listed(failing)} cannot be trusted on this machine."
+    else:
+        head = f"None of {checked} fails: what Strobe measures on this machine can be trusted."
+    said = [head]
+    if doubtful := result.of("doubtful"):
+        said.append(
+            f"{units.count(len(doubtful), 'thing')} need{'s' * (len(doubtful) == 1)} care: {_listed(doubtful)}."
+        )
+    if missing := result.of("missing"):
+        ways = [check.do for check in missing if check.do]
+        said.append(f"Not installed: {_listed(missing)}." + (" The tables say how to get them." if ways else ""))
+    if absent := result.of("not here"):
+        said.append(f"Not to be had on this machine: {units.count(len(absent), 'thing')}, marked 'not here'.")
+    return said
+
+
+def _listed(checks: list[SelfCheck], many: int = 6) -> str:
+    names = [check.name for check in checks]
+    more = len(names) - many
+    return ", ".join(names[:many]) + (f" and {more} more" if more > 0 else "")
+
+
+def _banner(result: DoctorResult) -> str | None:
+    if result.status == "complete":
+        return None
+    return f"Interrupted: {units.count(len(result.checks), 'self-check')} made, others not."
+
+
+def _findings(result: DoctorResult) -> list[Finding]:
+    """What fails or needs care, as findings: seen, why it matters, what to do."""
+    return [
+        Finding.model_validate(
+            {
+                "rule": "self-check",
+                "level": level,
+                "title": f"{TITLES[check.area]}: {check.name} {_VERBS[check.outcome]}",
+                "seen": f"{check.seen}.",
+                "why": check.means,
+                "do": check.do,
+            }
+        )
+        for check in result.checks
+        if (level := LEVELS[check.outcome]) is not None
+    ]
+
+
+_VERBS: dict[Outcome, str] = {
+    "fails": "fails", "doubtful": "needs care", "missing": "is missing", "holds": "holds", "not here": "is not here",
+}  # fmt: skip
+
+
+def _table(checks: list[SelfCheck]) -> Table:
+    columns = [Column(title, numeric=False) for title in ("Self-check", "Outcome", "Seen", "What to do")]
+    return Table(columns, [_row(check) for check in checks]).without_empty_columns()
+
+
+def _row(check: SelfCheck) -> Row:
+    kind = "whole" if check.outcome in ("fails", "doubtful") else "other" if check.outcome == "not here" else "part"
+    # What is wrong has its words in the findings above.
+    do = check.do if check.outcome == "missing" else ""
+    return Row([units.plain(check.name), check.outcome, units.plain(check.seen), units.plain(do) or None], kind)

@@ -1,0 +1,47 @@
+"""The answer of `strobe doctor`: what of Strobe can be trusted on this machine."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from strobe.results.answer import Answer
+from strobe.results.data import Data, Finite
+
+Outcome = Literal["holds", "doubtful", "fails", "missing", "not here"]
+Area = Literal["machine", "versions", "clock", "noise", "steadiness", "loaders", "tools", "treatments"]
+
+
+class SelfCheck(Data):
+    """One thing that was tried on the machine.
+
+    ``outcome``: *holds*; *doubtful*, where numbers need care; *fails*, where something cannot be trusted; *missing*,
+    where something is not installed; *not here*, where the machine has nothing to try it on.
+    """
+
+    area: Area
+    name: str
+    outcome: Outcome
+    seen: str = Field(description="with the figures and their units")
+    means: str = Field(default="", description="what follows for the user's numbers; '' where it holds")
+    do: str = Field(default="", description="a command, or what to change")
+    evidence: dict[str, Finite | str | None] = Field(default_factory=dict)
+
+
+class DoctorResult(Answer):
+    """All self-checks, in the order in which they were made."""
+
+    called: ClassVar[str] = "self-check"
+
+    study: Literal["doctor"] = "doctor"
+    checks: list[SelfCheck] = Field(default_factory=list)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether all self-checks were made and none fails."""
+        return self.status == "complete" and bool(self.checks) and not self.of("fails")
+
+    def of(self, outcome: Outcome) -> list[SelfCheck]:
+        """Return the self-checks with this outcome."""
+        return [check for check in self.checks if check.outcome == outcome]

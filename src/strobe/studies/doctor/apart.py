@@ -1,0 +1,80 @@
+"""Work in a process of its own: what crashes, hangs or breaks torch there costs that self-check and nothing else."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from typing import Any
+
+from strobe.errors import UserError
+from strobe.measure.lifetime import end_with
+from strobe.subjects.quiet import quiet
+
+# Imported once, by the server that the processes are forked from.
+PRELOADED = ["strobe.studies.doctor.one_treatment", "strobe.studies.doctor.supplies", "lerobot.policies.factory"]
+LIMIT_S = 150.0
+
+
+class Died(Exception):
+    """The process ended, or hung, before it answered; the reason is one line."""
+
+
+def warm_up() -> None:
+    """Start the server that the processes are forked from; it imports torch and LeRobot in the background."""
+    if "forkserver" in mp.get_all_start_methods():
+        mp.set_forkserver_preload(PRELOADED)
+        forkserver.ensure_running()
+
+
+def run[T](call: Callable[..., T], *arguments: Any, limit_s: float = LIMIT_S) -> T:
+    """Return ``call(*arguments)``, computed in a fresh process. Both must be picklable.
+
+    Raises:
+        UserError: ``call`` raised it.
+        Died: it raised something else, ended without an answer, or took longer than ``limit_s`` seconds.
+    """
+    # A forked server has torch and LeRobot imported, and no device and no thread of torch started.
+    context: Any = mp.get_context("forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(theirs, os.getpid(), call, arguments))
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(limit_s):
+            raise Died(f"no answer within {limit_s:g} s")
+        kind, value = ours.recv()
+    except EOFError:
+        process.join(5)
+        code = process.exitcode
+        how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        raise Died(f"its process died ({how})") from None
+    finally:
+        if process.is_alive():
+            process.join(5 if ours.poll() else 0)
+            process.kill()
+        process.join()
+        ours.close()
+    if kind == "wrong":
+        raise UserError(value)
+    if kind == "failed":
+        raise Died(value)
+    return value
+
+
+def _answer(connection: Connection, parent: int, call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer, which then ends this one
+    if "forkserver" not in mp.get_all_start_methods():
+        end_with(parent)
+    try:
+        with quiet():
+            value = call(*arguments)
+        connection.send(("ok", value))
+    except UserError as error:
+        connection.send(("wrong", str(error)))
+    except BaseException as error:
+        lines = str(error).strip().splitlines()
+        connection.send(("failed", f"{type(error).__name__}: {lines[0][:300] if lines else 'no reason given'}"))

@@ -1,0 +1,222 @@
+"""The clocks against known work, at once and minutes later.
+
+A clock can be wrong in two ways: its length of a millisecond depends on what is timed, which shows when twice the work
+does not take twice the time; or it runs at another rate than others do, which shows after minutes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+from strobe.results.doctor import Outcome, SelfCheck
+from strobe.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
+
+Work = Callable[[int], None]  # does so many units of work, and waits until they are done
+
+SLEEP_S = 0.02
+SLEEPS = 5
+UNIT_MS = 20.0  # of known work: long beside the launch of it
+TIMES = 7
+# Twice the work may take between these many times as long: caches and clocks ramp up within a few milliseconds.
+TWICE = (1.8, 2.2)
+APART = 0.05  # of the host's time of the same work, that the device's may differ by
+# A clock is steered by time servers by up to 500 parts in a million (adjtimex(2), ntpd), so two good ones may drift
+# apart by that.
+DRIFT_PPM = 500.0
+READ_MS = 2.0  # that two clocks cannot be read closer together on a busy machine
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The same moment on each clock, in nanoseconds; the device's is None where there is none."""
+
+    host: int
+    wall: int
+    device: int | None
+
+
+@dataclass
+class Clocks:
+    """The clocks that Strobe times with, and the wall clock to hold them against.
+
+    Args:
+        device: stamps points on an accelerator's stream; None for a CPU.
+        host: nanoseconds of the clock that sections are timed with.
+        wall: nanoseconds of the system's time of day.
+        sleep: waits for so many seconds.
+    """
+
+    device: DeviceClock | None = None
+    host: Callable[[], int] = host_ns
+    wall: Callable[[], int] = time.time_ns
+    sleep: Callable[[float], None] = time.sleep
+
+    def now(self) -> Moment:
+        """Read all clocks, as close together as it goes: the best of a few readings."""
+        found: list[tuple[int, Moment]] = []
+        for _ in range(5):
+            first = self.host()
+            wall = self.wall()
+            mark = None if self.device is None else self.device.read()
+            last = self.host()
+            device = None if self.device is None else self.device.resolve([mark])[0]
+            found.append((last - first, Moment((first + last) // 2, wall, device)))
+        return min(found, key=lambda one: one[0])[1]
+
+
+def clocks_of(device: torch.device) -> Clocks:
+    """Return the clocks for work on ``device``."""
+    return Clocks(device_clock(device))
+
+
+def work_on(device: torch.device, host: Callable[[], int] = host_ns) -> Work:
+    """Return work in units of about `UNIT_MS`: products of square matrices on ``device``."""
+    side = 256 if device.type == "cpu" else 2048
+    left = torch.ones(side, side, device=device)
+    out = torch.empty_like(left)
+
+    def products(count: int) -> None:
+        for _ in range(count):
+            torch.mm(left, left, out=out)
+        synchronise(device)
+
+    products(3)
+    each = 1
+    while True:  # so many that launching and waiting are small beside them
+        began = host()
+        products(each)
+        took = (host() - began) / 1e6
+        if took >= UNIT_MS / 2 or each >= 1 << 20:
+            break
+        each *= 2
+    return lambda units: products(each * units)
+
+
+def at_once(clocks: Clocks, work: Work) -> Iterator[SelfCheck]:
+    """Hold the clocks against what is known: a sleep, and twice the same work."""
+    yield _sleeping(clocks)
+    yield _twice(clocks, work)
+    if clocks.device is not None:
+        yield _beside_host(clocks, clocks.device, work)
+
+
+def later(clocks: Clocks, first: Moment) -> Iterator[SelfCheck]:
+    """Hold the clocks against each other over the time since ``first``."""
+    now = clocks.now()
+    yield _drift("the host's clock over minutes", "the time of day", now.host - first.host, now.wall - first.wall)
+    if now.device is not None and first.device is not None:
+        device, host = now.device - first.device, now.host - first.host
+        yield _drift("the device's clock over minutes", "the host's clock", device, host)
+
+
+def _sleeping(clocks: Clocks) -> SelfCheck:
+    seen = []
+    for _ in range(SLEEPS):
+        began = clocks.host()
+        clocks.sleep(SLEEP_S)
+        seen.append((clocks.host() - began) / 1e6)
+    asked, shortest, usual = SLEEP_S * 1e3, min(seen), median(seen)
+    name = "the host's clock and a sleep"
+    figures = {"asked_ms": asked, "shortest_ms": shortest, "median_ms": usual}
+    text = f"a sleep of {asked:g} ms is timed as {usual:.2f} ms (shortest {shortest:.2f} ms, {SLEEPS} tries)"
+    if shortest < 0.99 * asked:
+        return _wrong(name, text, "A sleep never ends early: this clock runs slow or jumps back.", figures)
+    if usual > 2 * asked:
+        return _doubtful(
+            name,
+            text,
+            "The system wakes a process late: a control loop will miss its ticks here.",
+            "Close what else runs; on a laptop choose the power mode for performance.",
+            figures,
+        )
+    return SelfCheck(area="clock", name=name, outcome="holds", seen=text, evidence=figures)
+
+
+def _twice(clocks: Clocks, work: Work) -> SelfCheck:
+    name = "twice the work takes twice the time"
+    clock = "the host's clock" if clocks.device is None else "the device's clock"
+    ratios, single = [], []
+    for _ in range(TIMES):
+        one, two = _timed(clocks, work, 1), _timed(clocks, work, 2)
+        single.append(one)
+        ratios.append(two / one if one > 0 else 0.0)
+    ratio = median(ratios)
+    figures = {"ratio": ratio, "ms": median(single), "tries": float(TIMES)}
+    text = f"{ratio:.3f} times as long by {clock} (median of {TIMES} pairs of about {median(single):.0f} ms)"
+    if TWICE[0] <= ratio <= TWICE[1]:
+        return SelfCheck(area="clock", name=name, outcome="holds", seen=text, evidence=figures)
+    if min(ratios) <= TWICE[1] and max(ratios) >= TWICE[0]:  # it does at times: the machine is uneven, not its clock
+        return _doubtful(
+            name,
+            text,
+            "Work of one size takes very different times here: other programs run, or clocks change.",
+            "Close what else runs, then run `strobe doctor` again.",
+            figures,
+        )
+    return _wrong(name, text, "No time that this clock gives can be trusted.", figures)
+
+
+def _beside_host(clocks: Clocks, device: DeviceClock, work: Work) -> SelfCheck:
+    """Time the same work by both clocks: events on the stream, and the host that waits for them."""
+    name = "the device's clock and the host's"
+    apart = []
+    for _ in range(TIMES):
+        began = clocks.host()
+        first = device.read()
+        work(2)
+        last = device.read()
+        took = clocks.host() - began
+        start, end = device.resolve([first, last])
+        if start is None or end is None or took <= 0:
+            continue
+        apart.append((end - start) / took)
+    ratio = median(apart) if apart else 0.0
+    text = f"the device's clock gives {ratio:.3f} of the host's time for the same work ({len(apart)} tries)"
+    figures: dict[str, float | str | None] = {"ratio": ratio, "tries": float(len(apart))}
+    if 1 - APART <= ratio <= 1 + APART:
+        return SelfCheck(area="clock", name=name, outcome="holds", seen=text, evidence=figures)
+    return _wrong(name, text, "Times of parts come from the device's clock, and do not fit the host's.", figures)
+
+
+def _drift(name: str, other: str, mine: int, theirs: int) -> SelfCheck:
+    seconds = theirs / 1e9
+    apart_ms = (mine - theirs) / 1e6
+    ppm = (mine - theirs) / theirs * 1e6 if theirs > 0 else 0.0
+    allowed_ms = READ_MS + DRIFT_PPM * 1e-6 * max(seconds, 0.0) * 1e3
+    text = f"{apart_ms:+.2f} ms against {other} in {seconds:.0f} s ({ppm:+.0f} parts in a million)"
+    figures: dict[str, float | str | None] = {"apart_ms": apart_ms, "seconds": seconds, "ppm": ppm}
+    if abs(apart_ms) <= allowed_ms:
+        return SelfCheck(area="clock", name=name, outcome="holds", seen=text, evidence=figures)
+    return _wrong(name, text, f"It drifts or jumps: at most {allowed_ms:.1f} ms were to be expected.", figures)
+
+
+def _timed(clocks: Clocks, work: Work, units: int) -> float:
+    """Milliseconds of so many units of work, by the device's clock where there is one."""
+    if clocks.device is None:
+        began = clocks.host()
+        work(units)
+        return (clocks.host() - began) / 1e6
+    first = clocks.device.read()
+    work(units)
+    start, end = clocks.device.resolve([first, clocks.device.read()])
+    return 0.0 if start is None or end is None else (end - start) / 1e6
+
+
+def _wrong(name: str, seen: str, means: str, figures: dict[str, float | str | None]) -> SelfCheck:
+    do = "Do not trust times of this machine; a virtual machine may need another clock source."
+    return _said("fails", name, seen, means, do, figures)
+
+
+def _doubtful(name: str, seen: str, means: str, do: str, figures: dict[str, float | str | None]) -> SelfCheck:
+    return _said("doubtful", name, seen, means, do, figures)
+
+
+def _said(
+    outcome: Outcome, name: str, seen: str, means: str, do: str, figures: dict[str, float | str | None]
+) -> SelfCheck:
+    return SelfCheck(area="clock", name=name, outcome=outcome, seen=seen, means=means, do=do, evidence=figures)

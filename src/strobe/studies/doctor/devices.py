@@ -1,0 +1,116 @@
+"""Devices: what there is to compute on, whether it computes right, and what room is left."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import torch
+
+from strobe.measure.memory import available_bytes
+from strobe.results.doctor import SelfCheck
+
+ACCELERATORS = ("cuda", "xpu", "mps")
+FEW_BYTES = 4 << 30  # memory or disk below which full-size policies, or hours of runs, have no room
+SIDE = 512  # of the matrices that devices are tried with
+
+
+def best() -> torch.device:
+    """Return the accelerator that is there, else the CPU."""
+    for kind in ACCELERATORS:
+        if _available(kind):
+            return torch.device(kind)
+    return torch.device("cpu")
+
+
+def examine(device: torch.device, folder: Path) -> Iterator[SelfCheck]:
+    """Look at ``device``, at the machine's memory, and at the disk that holds ``folder``."""
+    if device.type == "cpu":
+        yield _no_accelerator()
+    else:
+        yield _computes(device)
+    yield _memory()
+    yield _disk(folder)
+
+
+def _available(kind: str) -> bool:
+    try:
+        return bool(torch.get_device_module(kind).is_available())
+    except (RuntimeError, AttributeError):
+        return False
+
+
+def _no_accelerator() -> SelfCheck:
+    means = "Treatments for GPUs are played on the CPU, which shows wrong actions and no times."
+    hidden = [kind for kind in ACCELERATORS if _available(kind)]
+    if hidden:
+        seen = f"the CPU was asked for; there is {', '.join(hidden)}"
+        return SelfCheck(area="machine", name="accelerator", outcome="not here", seen=seen, means=means)
+    if shutil.which("nvidia-smi") is not None and torch.version.cuda is not None:
+        return SelfCheck(
+            area="machine",
+            name="accelerator",
+            outcome="fails",
+            seen=f"nvidia-smi is there, and torch (built for CUDA {torch.version.cuda}) finds no GPU",
+            means="Everything runs on the CPU.",
+            do="nvidia-smi shows the driver's CUDA version: take a torch built for that one or an older one",
+        )
+    return SelfCheck(area="machine", name="accelerator", outcome="not here", seen="none was found", means=means)
+
+
+def _computes(device: torch.device) -> SelfCheck:
+    """Hold a product of matrices against the CPU's."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(SIDE, SIDE, generator=generator) for _ in range(2))
+    expected = left.double() @ right.double()
+    found = (left.to(device) @ right.to(device)).cpu().double()
+    error = float((found - expected).abs().max() / expected.abs().max())
+    good = error < 1e-2  # TF32 rounds to 1e-3
+    return SelfCheck(
+        area="machine",
+        name=f"{device.type} computes",
+        outcome="holds" if good else "fails",
+        seen=f"{_name(device)}; a product of matrices is off by {error:.1e} of its largest number",
+        means="" if good else "Results of this device are wrong.",
+        do="" if good else "Update its driver, or use --device=cpu.",
+        evidence={"error": error},
+    )
+
+
+def _name(device: torch.device) -> str:
+    if device.type != "cuda":
+        return str(device)
+    properties = torch.cuda.get_device_properties(device)
+    free = torch.cuda.mem_get_info(device)[0]
+    return f"{properties.name}, {free / 2**30:.1f} of {properties.total_memory / 2**30:.1f} GiB free"
+
+
+def _memory() -> SelfCheck:
+    free, total = available_bytes(), psutil.virtual_memory().total
+    few = free < FEW_BYTES
+    return SelfCheck(
+        area="machine",
+        name="memory",
+        outcome="doubtful" if few else "holds",
+        seen=f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free",
+        means="Full-size policies do not fit (pi0.5 takes 13 GiB in float32)." if few else "",
+        do="Close what else runs, or measure with --policy.size=tiny for a first look." if few else "",
+        evidence={"free_bytes": float(free)},
+    )
+
+
+def _disk(folder: Path) -> SelfCheck:
+    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    free = shutil.disk_usage(there).free
+    few = free < FEW_BYTES
+    return SelfCheck(
+        area="machine",
+        name="disk for runs",
+        outcome="doubtful" if few else "holds",
+        seen=f"{free / 2**30:.1f} GiB free",
+        means="Datasets and engines may not fit; a full disk costs a run's folder." if few else "",
+        do="Free some, or name another folder with --output_dir." if few else "",
+        evidence={"free_bytes": float(free)},
+    )

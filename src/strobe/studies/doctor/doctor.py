@@ -1,0 +1,143 @@
+"""Doctor: what of Strobe can be trusted on this machine? Each area is examined by itself, and none ends the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import strobe
+from strobe.measure import machine
+from strobe.measure.sampling import Progress
+from strobe.results.doctor import Area, DoctorResult, SelfCheck
+from strobe.studies.doctor import apart, clock, devices, loaders, noise, steadiness, tools, treatments, versions
+from strobe.studies.measuring import Reporter, Silent
+from strobe.subjects.loading import load_subject
+
+# In this order. The clock and the pace are looked at first, and again at the end.
+AREAS: tuple[Area, ...] = (
+    "machine", "versions", "clock", "noise", "steadiness", "loaders", "tools", "treatments",
+)  # fmt: skip
+STAGES: dict[Area, str] = {
+    "machine": "devices, memory, disk",
+    "versions": "versions of packages",
+    "clock": "the clocks against known work",
+    "noise": "the same against the same",
+    "steadiness": "other load, power and heat",
+    "loaders": "shared memory and video decoders",
+    "tools": "simulators, browsers, extras",
+    "treatments": "each treatment on a tiny policy",
+}
+
+Examination = Callable[[], Iterator[SelfCheck]]
+
+
+@dataclass
+class Areas:
+    """What examines each area: a test puts its own in. ``last`` are asked once more when the others are done."""
+
+    first: dict[Area, Examination]
+    last: dict[Area, Examination]
+
+
+def doctor(
+    device: torch.device,
+    folder: Path,
+    reporter: Reporter | None = None,
+    *,
+    only: Sequence[Area] = AREAS,
+    areas: Areas | None = None,
+) -> DoctorResult:
+    """Examine the machine for work on ``device``. Ctrl-C keeps the self-checks that were made.
+
+    Args:
+        folder: where runs are kept.
+        only: the areas to look at.
+    """
+    reporter = reporter or Silent()
+    result = DoctorResult(
+        strobe_version=strobe.__version__,
+        title=f"{device}: what can be trusted on this machine?",
+        machine=machine.describe(device),
+    )
+    chosen = [area for area in AREAS if area in only]
+    if set(chosen) & {"loaders", "tools", "treatments"}:
+        apart.warm_up()
+    try:
+        asked = areas or _areas(device, folder, reporter, chosen)
+        for area in chosen:
+            reporter.stage(STAGES[area])
+            for check in guarded(area, asked.first.get(area)):
+                result.checks.append(check)
+        for area in chosen:
+            if area in asked.last:
+                reporter.stage(f"{STAGES[area]}, once more")
+                for check in guarded(area, asked.last[area]):
+                    result.checks.append(check)
+    except KeyboardInterrupt:
+        result.status = "interrupted"
+    result.checks.sort(key=lambda check: AREAS.index(check.area))
+    return result
+
+
+def guarded(area: Area, examination: Examination | None) -> Iterator[SelfCheck]:
+    """Yield what ``examination`` finds; where it fails itself, that is a finding too, and the other areas go on."""
+    if examination is None:
+        return
+    try:
+        yield from examination()
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        yield SelfCheck(
+            area=area,
+            name=STAGES[area],
+            outcome="fails",
+            seen=f"could not be examined: {type(error).__name__}: {lines[0] if lines else 'no reason given'}",
+            means="Nothing is known of it.",
+            do="Report it with this run's folder.",
+        )
+
+
+def _areas(device: torch.device, folder: Path, reporter: Reporter, chosen: Sequence[Area]) -> Areas:
+    clocks = clock.clocks_of(device)
+    first = clocks.now()
+    # What is timed is a real policy's call, small enough to be run hundreds of times.
+    steady: steadiness.Steadiness | None = None
+    others: list[SelfCheck] = []
+    if set(chosen) & {"noise", "steadiness"}:
+        if "steadiness" in chosen:
+            reporter.stage("other programs")
+            others.append(steadiness.others())
+        subject = load_subject(policy_type="act", size="tiny", overrides=[f"--device={device}"], image_size=(96, 96))
+        steady = steadiness.Steadiness(subject.chunk, lambda: machine.describe(device).power)
+
+    def at_first() -> Iterator[SelfCheck]:
+        assert steady is not None
+        steady.begin()
+        yield from others
+
+    def noisy() -> Iterator[SelfCheck]:
+        assert steady is not None
+        return noise.examine(steady.work)
+
+    def progress(done: int, planned: int) -> None:
+        reporter.progress(Progress(done, planned, 0.0, None, "attempts"))
+
+    return Areas(
+        first={
+            "machine": lambda: devices.examine(device, folder),
+            "versions": versions.examine,
+            "clock": lambda: clock.at_once(clocks, clock.work_on(device)),
+            "noise": noisy,
+            "steadiness": at_first,
+            "loaders": loaders.examine,
+            "tools": tools.examine,
+            "treatments": lambda: treatments.examine(str(device), done=progress),
+        },
+        last={
+            "clock": lambda: clock.later(clocks, first),
+            **({"steadiness": steady.end} if steady is not None else {}),
+        },
+    )

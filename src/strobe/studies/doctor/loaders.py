@@ -1,0 +1,101 @@
+"""Loaders: shared memory between workers, open files, and the decoders that LeRobot reads videos with."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import UserError
+from strobe.results.doctor import SelfCheck
+from strobe.studies.doctor import apart, supplies
+from strobe.subjects.train_data import VIDEO_BACKENDS
+
+SHARED = Path("/dev/shm")
+FEW_SHARED = 1 << 30  # bytes; four workers with two batches each of two cameras take more at once
+FEW_FILES = 4096  # open files; workers pass tensors as files, one for each
+LARGER = "docker run --shm-size=8g (or --ipc=host); on Kubernetes an emptyDir of medium Memory at /dev/shm"
+
+Runner = Callable[..., Any]  # `apart.run`, or a test's own
+
+
+def examine(run: Runner = apart.run, shared: Path = SHARED) -> Iterator[SelfCheck]:
+    """Look at what a data loader needs, and try it with two workers and with each decoder."""
+    yield from _shared_memory(run, shared)
+    yield from _open_files()
+    for backend in VIDEO_BACKENDS:
+        yield _decoder(backend, run)
+
+
+def _shared_memory(run: Runner, shared: Path) -> Iterator[SelfCheck]:
+    free = shutil.disk_usage(shared).free if shared.is_dir() else None
+    room = f"{free / 2**20:,.0f} MiB free in {shared}; " if free is not None else ""
+    name = "shared memory of loader workers"
+    asked = f"{supplies.BATCHES} batches of {supplies.BATCH_BYTES / 2**20:.0f} MiB from {supplies.WORKERS} workers"
+    try:
+        rate = run(supplies.batches)
+    except (apart.Died, UserError) as error:
+        yield SelfCheck(
+            area="loaders",
+            name=name,
+            outcome="fails",
+            seen=f"{room}{asked}: {error}",
+            means="Training with workers stops with a bus error, or hangs.",
+            do=LARGER if free is not None else "num_workers=0 loads in the training's own process",
+        )
+        return
+    few = free is not None and free < FEW_SHARED
+    yield SelfCheck(
+        area="loaders",
+        name=name,
+        outcome="doubtful" if few else "holds",
+        seen=f"{room}{asked} at {rate:,.0f} MB/s",
+        means="Larger batches or more workers will not fit." if few else "",
+        do=LARGER if few else "",
+        evidence={"free_bytes": None if free is None else float(free), "mb_per_s": rate},
+    )
+
+
+def _open_files() -> Iterator[SelfCheck]:
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    few = 0 <= limit < FEW_FILES
+    yield SelfCheck(
+        area="loaders",
+        name="open files",
+        outcome="doubtful" if few else "holds",
+        seen=f"up to {limit:,}" if 0 <= limit < 1 << 40 else "no limit",
+        means="Workers pass tensors as open files: many workers end in 'too many open files'." if few else "",
+        do="ulimit -n 65536" if few else "",
+    )
+
+
+def _decoder(backend: str, run: Runner) -> SelfCheck:
+    name = f"video decoder {backend}"
+    try:
+        ms = run(supplies.decoded, backend)
+    except (apart.Died, UserError) as error:
+        return SelfCheck(
+            area="loaders",
+            name=name,
+            outcome="missing",
+            seen=str(error),
+            means="LeRobot takes the other decoder where it is asked for this one, or stops.",
+            do={
+                "torchcodec": "pip install torchcodec (it needs FFmpeg's libraries: apt-get install ffmpeg), or "
+                "--dataset.video_backend=pyav",
+                "pyav": "pip install av",
+            }.get(backend, ""),
+        )
+    return SelfCheck(
+        area="loaders",
+        name=name,
+        outcome="holds",
+        seen=f"{ms:.2f} ms a frame of {supplies.SIDE}×{supplies.SIDE}, in order and with their content",
+        evidence={"ms_per_frame": ms},
+    )

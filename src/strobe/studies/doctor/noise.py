@@ -1,0 +1,71 @@
+"""Noise: the same against the same must show no difference, and how small a difference could be shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+from strobe.measure.sampling import SamplingBudget, collect
+from strobe.measure.verdicts import paired_verdict
+from strobe.results.doctor import SelfCheck
+
+TRIES = 12
+PAIRS = 20
+# A claim is wrong in about 1 % of such tries (see measure/verdicts.py): three of twelve happen once in 5,000 runs.
+MOST_CLAIMS = 2
+WIDE = 0.05  # the smallest difference that could be shown; beyond it most treatments' gains are lost in the noise
+
+
+def examine(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> Iterator[SelfCheck]:
+    """Compare ``call`` with itself, `TRIES` times, as ``strobe compare`` compares.
+
+    Args:
+        call: one run of something that takes milliseconds.
+        clock: seconds.
+    """
+
+    def timed() -> float:
+        began = clock()
+        call()
+        return (clock() - began) * 1e3
+
+    claims, widths, spread, usual = 0, [], [], []
+    for _ in range(TRIES):
+        budget = SamplingBudget(iterations=PAIRS, seconds=30.0)
+        samples = collect({"a": timed, "b": timed}, budget, clock=clock).samples
+        first, second = samples["a"].values, samples["b"].values
+        verdict = paired_verdict(first, second)
+        claims += verdict.kind in ("faster", "slower")
+        widths.append(max(verdict.interval.high / verdict.ratio, verdict.ratio / verdict.interval.low) - 1)
+        middle = median(first)
+        usual.append(middle)
+        spread.append(median([abs(value - middle) for value in first]) / middle)
+    width = median(widths)
+    figures = {
+        "claims": float(claims), "tries": float(TRIES), "smallest_difference": width,
+        "call_ms": median(usual), "deviation": median(spread),
+    }  # fmt: skip
+    seen = f"{claims} of {TRIES} comparisons of the same with itself claim a difference"
+    if claims > MOST_CLAIMS:
+        yield SelfCheck(
+            area="noise",
+            name="verdicts on the same (A/A)",
+            outcome="fails",
+            seen=f"{seen}; 1 in 100 is to be expected",
+            means="Verdicts 'faster' and 'slower' cannot be trusted here: something changes the pace between calls.",
+            do="Close what else runs, fix the clocks' rate (a power mode without boost), then run it again.",
+            evidence=figures,
+        )
+    else:
+        yield SelfCheck(area="noise", name="verdicts on the same (A/A)", outcome="holds", seen=seen, evidence=figures)
+    shown = f"{100 * width:.1f} % with {PAIRS} pairs of a {median(usual):.1f} ms call"
+    yield SelfCheck(
+        area="noise",
+        name="smallest difference that shows",
+        outcome="holds" if width <= WIDE else "doubtful",
+        seen=shown,
+        means="" if width <= WIDE else "Small gains are lost in the noise: comparisons need more time here.",
+        do="" if width <= WIDE else "Close what else runs, or give comparisons more time: --seconds=120",
+        evidence=figures,
+    )

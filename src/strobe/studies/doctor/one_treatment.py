@@ -1,0 +1,226 @@
+"""One set of treatments on a tiny policy, in a process of its own: does it apply, and does the policy act the same?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from strobe.errors import UserError
+from strobe.measure.accounting import CudaAllocator
+from strobe.measure.guard import Guards, strongest
+from strobe.measure.memory import peak_process
+from strobe.results.agreement import Agreement, Effect
+from strobe.sameness.check import CallFailed, Sameness
+from strobe.sameness.visits import Visit, plan
+from strobe.studies.gradients import gradients
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments import catalogue
+from strobe.treatments.flow.rtc import RealTimeChunking
+from strobe.treatments.graphs.graph import CudaGraph
+from strobe.treatments.graphs.replayed import Replayed
+from strobe.treatments.training.levers import LEVERS, lever
+from strobe.treatments.treatment import Entry, Spec, Treatment, Variant
+
+# The policies that treatments are tried on: each entry on the first that it has candidates for.
+POLICIES = ("act", "pi05", "diffusion", "smolvla")
+STEPS = 3  # denoising steps: a loop, and short
+IMAGE = (64, 64)  # height and width of the cameras: what is tried does not depend on them
+OBSERVATIONS = 4
+BATCH = 2
+# Gradients of a lever may be apart from the plain ones by rounding: bfloat16 keeps eight bits of each number.
+LEAST_COSINE = 0.99
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Treatments to try together.
+
+    Args:
+        kind: type of the policy.
+        specs: as they are written; their order does not matter.
+        rtc: whether Real-Time Chunking is on, for the treated policy and the untouched one.
+        played: whether graphs are played on the CPU, where there is no device that has them.
+        lever: a lever of training, such as 'amp'; then there are no specs.
+    """
+
+    kind: str
+    specs: tuple[Spec, ...] = ()
+    rtc: bool = False
+    played: bool = False
+    lever: str = ""
+
+    @property
+    def name(self) -> str:
+        """How it is called in the table."""
+        if self.lever:
+            return f"{self.lever} in training, {self.kind}"
+        written = " + ".join(catalogue.written(spec) for spec in self.specs)
+        return f"{written}{' with RTC' if self.rtc else ''}, {self.kind}"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of an attempt.
+
+    Args:
+        broken: why the policy does not act, or train, the same, in words; '' where it does.
+        seen: the figures, in words.
+        captured: graphs that were captured; None where none is asked for, or none can be counted.
+    """
+
+    broken: str
+    seen: str
+    effect: Effect
+    captured: int | None
+    peak_bytes: int
+    device_bytes: int | None
+    rms: float | None = None
+
+
+def planned(device: str) -> list[Attempt]:
+    """Return what there is to try on ``device``: every treatment alone, exact ones together, and under graphs."""
+    found: list[Attempt] = []
+    taken: set[tuple[str, str]] = set()
+    exact: dict[str, tuple[Spec, ...]] = {}
+    for kind in POLICIES:
+        subject = _subject(kind, device)
+        for entry in catalogue.entries():
+            for spec in _distinct(entry, subject):
+                if entry.effect == "exact" and entry.key != "graph":
+                    exact[kind] = (*exact.get(kind, ()), spec)
+                if (entry.key, str(spec[next(iter(spec))])) not in taken and entry.key != "graph":
+                    taken.add((entry.key, str(spec[next(iter(spec))])))
+                    found.append(Attempt(kind, (spec,)))
+    for kind, specs in exact.items():
+        found.append(Attempt(kind, specs))
+    found += _graphs(device, exact)
+    guided = next((kind for kind in exact), None)
+    if guided is not None:
+        found.append(Attempt(guided, ({"guidance": "closed_form"},), rtc=True))
+    # Compiling is what `compile` in inference has shown, and takes longest.
+    return [*found, *(Attempt(POLICIES[0], lever=name) for name in LEVERS if name not in ("compile",))]
+
+
+def tried(attempt: Attempt, device: str) -> Tried:
+    """Try ``attempt``.
+
+    Raises:
+        UserError: it does not apply here.
+        Exception: whatever a treatment raises that should not.
+    """
+    subject = _subject(attempt.kind, device)
+    on_device = CudaAllocator(subject.device) if subject.device.type == "cuda" else None
+    with peak_process() as process:
+        made = _trained(subject, attempt) if attempt.lever else _acted(subject, attempt)
+    made["peak_bytes"] = process.bytes
+    made["device_bytes"] = on_device.peak() if on_device is not None else None
+    return Tried(**made)
+
+
+def _acted(subject: PolicySubject, attempt: Attempt) -> dict[str, Any]:
+    captures: list[Replayed] = []
+    base = (_rtc(),) if attempt.rtc else ()
+    treatments = [_made(spec, attempt.played, captures) for spec in catalogue.ordered(attempt.specs)]
+    variant = Variant(attempt.name, (*base, *treatments))
+    effect = strongest([one.effect for one in treatments])
+    variant.apply(subject)()  # where it does not apply, that is another matter than a call that fails
+    same = Sameness(subject, base, OBSERVATIONS)
+    compiled = "compiled" in variant.builds
+    # Compiled code is not asked for other shapes, each of which would be compiled anew.
+    visits = (
+        [Visit(index, f"observation {index + 1}") for index in same.checks.alike]
+        if compiled
+        else plan(same.count, rtc=same.rtc)
+    )
+    found: dict[str, Any] = {"effect": effect, "captured": None}
+    try:
+        agreement = same.check(variant, visits)
+    except CallFailed as error:
+        return {**found, "broken": str(error), "seen": "a call fails"}
+    if captures:
+        found["captured"] = sum(capture.recorded for capture in captures)
+        if not found["captured"]:
+            return {**found, "broken": "no graph was captured", "seen": _figures(agreement)}
+    reordered = same.yardstick("reordered sums", 2) if effect == "exact" else None
+    broken = Guards.parse("").of([effect]).broken(agreement, reordered) if effect != "lossy" else _lost(agreement)
+    return {**found, "broken": broken, "seen": _figures(agreement), "rms": agreement.rms}
+
+
+def _trained(subject: PolicySubject, attempt: Attempt) -> dict[str, Any]:
+    name, _, value = attempt.lever.partition("=")
+    treatment = lever(name, value or (str(BATCH) if name == "accumulate" else ""))
+    variant = Variant(attempt.lever, (treatment,))
+    variant.require("training step")
+    undo = variant.apply(subject)
+    try:
+        loss = float(subject.call("training step", BATCH)(0))
+    finally:
+        undo()
+    if loss != loss or loss in (float("inf"), float("-inf")):
+        return {"effect": treatment.effect, "captured": None, "broken": "the loss is not finite", "seen": "one step"}
+    compared, why = gradients(subject, [Variant("plain"), variant], BATCH)
+    if why:
+        raise UserError(why)
+    found = compared[attempt.lever]
+    least = min(LEAST_COSINE, (found.seed_cosine or 1.0) - 0.05) if found.own_noise else LEAST_COSINE
+    broken = f"its gradient's cosine is {found.cosine:.4f} < {least:.4g}" if found.cosine < least else ""
+    seen = f"gradient's cosine {found.cosine:.6f}, loss {loss:.4g}"
+    return {"effect": treatment.effect, "captured": None, "broken": broken, "seen": seen}
+
+
+def _subject(kind: str, device: str) -> PolicySubject:
+    made = load_subject(policy_type=kind, size="tiny", overrides=[f"--device={device}"], image_size=IMAGE)
+    if steps := made.family.steps:
+        setattr(made.policy.config, steps, STEPS)
+    return made
+
+
+def _distinct(entry: Entry, subject: PolicySubject) -> list[Spec]:
+    """Return the candidates of ``entry`` with different values, the first of each: of the whole, where there is one."""
+    if entry.key.endswith("."):  # settings of the policy: the user's, and no treatment of ours
+        return []
+    by_value: dict[str, Spec] = {}
+    for spec in sorted(entry.candidates(subject), key=len):
+        by_value.setdefault(str(spec[next(iter(spec))]), spec)
+    return list(by_value.values())
+
+
+def _graphs(device: str, exact: dict[str, tuple[Spec, ...]]) -> list[Attempt]:
+    """Return the attempts on graphs: alone, and with all exact treatments, where faults of caches show."""
+    played = torch.device(device).type != "cuda"
+    sdpa: Spec = {"attention": "sdpa"}
+    found = []
+    for kind, specs in exact.items():
+        for what in ("loop", "prefix"):
+            found.append(Attempt(kind, ({"graph": what},), played=played))
+            found.append(Attempt(kind, (*specs, {"graph": what}), played=played))
+        found.append(Attempt(kind, (*specs, sdpa, {"graph": "loop"}), played=played))
+    return [*found, *(Attempt(kind, ({"graph": "chunk"},), played=played) for kind in POLICIES if kind not in exact)]
+
+
+def _made(spec: Spec, played: bool, captures: list[Replayed]) -> Treatment:
+    if not (played and "graph" in spec):
+        return catalogue.make(spec)
+    captures.append(Replayed(warmups=2))
+    return CudaGraph(str(spec["graph"]), captures[-1])
+
+
+def _rtc() -> RealTimeChunking:
+    from lerobot.policies.rtc.configuration_rtc import RTCConfig
+
+    return RealTimeChunking(RTCConfig(enabled=True, execution_horizon=10), 4)
+
+
+def _lost(agreement: Agreement) -> str:
+    """Why a lossy treatment is out of order: what it loses is for the user to judge, that it gives numbers is not."""
+    return f"{agreement.not_finite:,} numbers are infinite or not a number" if agreement.not_finite else ""
+
+
+def _figures(agreement: Agreement) -> str:
+    calls = f"{agreement.observations} calls"
+    if agreement.rms is None or agreement.worst is None:
+        return calls
+    return f"rms {agreement.rms:.2g} σ, worst {agreement.worst:.2g} σ, {calls}"

@@ -1,0 +1,283 @@
+"""Steadiness: other load, a quota, power and heat, and whether the machine keeps its pace while it is examined."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import psutil
+
+from strobe.results.doctor import SelfCheck
+
+OTHERS_CORES = 0.25  # processor time of other programs, in cores, from which on they are in the way
+LOOK_S = 1.0
+BURST_S = 1.5  # of the same work, each time that the pace is looked at
+SLOWER = 0.10  # slow-down from the fastest burst to the last one that is no noise any more
+STOLEN = 0.02  # share of the time that the host of a virtual machine gave to others
+# Bits of nvidia-smi's clocks_throttle_reasons.active (NVML, nvmlClocksThrottleReasons); idle and settings of the
+# user's own are none of them.
+GPU_REASONS: Mapping[int, str] = {
+    0x04: "its power limit",
+    0x08: "a slow-down by the hardware",
+    0x20: "heat (software)",
+    0x40: "heat (hardware)",
+    0x80: "a power brake",
+}
+MIN_BURST = 4  # calls in a burst, at least
+
+
+@dataclass
+class System:
+    """Where the state of the machine is read.
+
+    Args:
+        group: the control group's folder, as seen from inside it (Linux, version 2).
+        processors: the folder with a folder for each processor (Linux).
+    """
+
+    group: Path = Path("/sys/fs/cgroup")
+    processors: Path = Path("/sys/devices/system/cpu")
+
+    def quota_cores(self) -> float | None:
+        """Return how many cores' time this process may use; None where there is no limit."""
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = (self.group / "cpu.max").read_text().split()
+            return None if quota == "max" else int(quota) / int(period)
+        return None
+
+    def held_up(self) -> tuple[int, float] | None:
+        """Return how often the quota has stopped this group, and for how many seconds; None where nothing says."""
+        with contextlib.suppress(OSError, ValueError):
+            pairs = (line.split() for line in (self.group / "cpu.stat").read_text().splitlines())
+            found = {name: int(value) for name, value in pairs}
+            if "nr_throttled" in found:
+                return found["nr_throttled"], found.get("throttled_usec", 0) / 1e6
+        return None
+
+    def heat_events(self) -> int | None:
+        """Return how often heat has slowed the processors since the start; None where nothing says."""
+        counts = []
+        for file in self.processors.glob("cpu[0-9]*/thermal_throttle/core_throttle_count"):
+            with contextlib.suppress(OSError, ValueError):
+                counts.append(int(file.read_text()))
+        return sum(counts) if counts else None
+
+
+@dataclass
+class Steadiness:
+    """What is looked at before the other areas, during them, and after.
+
+    Args:
+        work: one call of something that takes milliseconds, always the same.
+        power: the machine's power facts, read anew (`measure.machine.describe`).
+    """
+
+    work: Callable[[], object]
+    power: Callable[[], Mapping[str, str]] = dict
+    system: System = field(default_factory=System)
+    clock: Callable[[], float] = time.perf_counter
+    burst_s: float = BURST_S
+    paces: list[tuple[float, float]] = field(default_factory=list)  # (seconds, milliseconds of a call)
+
+    def begin(self) -> None:
+        """Note the counters, and the pace."""
+        self._held_up, self._heat = self.system.held_up(), self.system.heat_events()
+        with contextlib.suppress(Exception):  # psutil raises whatever the platform's files make it
+            self._stolen = _stolen()
+        self.burst()
+
+    _held_up: tuple[int, float] | None = field(default=None, init=False)
+    _heat: int | None = field(default=None, init=False)
+    _stolen: tuple[float, float] | None = field(default=None, init=False)
+
+    def burst(self) -> None:
+        """Look at the pace: the median of the same call, as often as goes into `BURST_S`."""
+        times: list[float] = []
+        began = self.clock()
+        while len(times) < MIN_BURST or self.clock() - began < self.burst_s:
+            start = self.clock()
+            self.work()
+            times.append((self.clock() - start) * 1e3)
+        self.paces.append((began, median(times)))
+
+    def end(self) -> Iterator[SelfCheck]:
+        """Look once more, and say what was seen."""
+        self.burst()
+        yield self._pace()
+        yield from self._quota()
+        yield from self._by_heat()
+        yield from self._by_others()
+        power = self.power()
+        yield from _power(power)
+        yield from _gpu(power)
+
+    def _pace(self) -> SelfCheck:
+        fastest = min(ms for _, ms in self.paces)
+        (began, first), (ended, last) = self.paces[0], self.paces[-1]
+        slower = last / fastest - 1
+        figures = {"first_ms": first, "fastest_ms": fastest, "last_ms": last, "slower": slower}
+        seen = (
+            f"the same call takes {first:.2f} ms at first, {fastest:.2f} ms at best, {last:.2f} ms after "
+            f"{ended - began:.0f} s ({100 * slower:+.0f} % on the best)"
+        )
+        if slower <= SLOWER:
+            return SelfCheck(area="steadiness", name="pace", outcome="holds", seen=seen, evidence=figures)
+        return SelfCheck(
+            area="steadiness",
+            name="pace",
+            outcome="doubtful",
+            seen=seen,
+            means="The machine slowed down under load: heat, a power limit, a quota, or other programs. Verdicts "
+            "alternate and hold; milliseconds of different runs cannot be compared.",
+            do="See the lines on quota, heat and other programs; let it cool, and choose the power mode for performance.",
+            evidence=figures,
+        )
+
+    def _quota(self) -> Iterator[SelfCheck]:
+        cores, after = self.system.quota_cores(), self.system.held_up()
+        if cores is None and (after is None or self._held_up is None):
+            return
+        times, seconds = 0, 0.0
+        if after is not None and self._held_up is not None:
+            times, seconds = after[0] - self._held_up[0], after[1] - self._held_up[1]
+        limit = f"at most {cores:.2g} of {os.cpu_count()} cores" if cores is not None else "no limit"
+        seen = f"{limit}; stopped {times} times, {seconds:.1f} s in all, while this ran"
+        yield SelfCheck(
+            area="steadiness",
+            name="processor quota",
+            outcome="doubtful" if times else "holds",
+            seen=seen,
+            means="The system stops all threads when the quota is used up: single calls stall for tens of ms."
+            if times
+            else "",
+            do=f"OMP_NUM_THREADS={max(1, int(cores))}, or a larger quota (docker run --cpus)"
+            if times and cores is not None
+            else "",
+            evidence={"cores": cores, "stopped": float(times), "stopped_s": seconds},
+        )
+
+    def _by_heat(self) -> Iterator[SelfCheck]:
+        after = self.system.heat_events()
+        if after is None or self._heat is None:
+            return
+        times = after - self._heat
+        yield SelfCheck(
+            area="steadiness",
+            name="slowed by heat",
+            outcome="doubtful" if times else "holds",
+            seen=f"{times} times while this ran",
+            means="The processor lowers its clock to cool: long runs are slower than short ones." if times else "",
+            do="Let it cool, and improve the cooling; compare only within one run." if times else "",
+            evidence={"times": float(times)},
+        )
+
+    def _by_others(self) -> Iterator[SelfCheck]:
+        with contextlib.suppress(Exception):  # what another process shows of itself depends on the system
+            after = _stolen()
+            if self._stolen is not None and after is not None and after[1] > self._stolen[1]:
+                share = (after[0] - self._stolen[0]) / (after[1] - self._stolen[1])
+                yield SelfCheck(
+                    area="steadiness",
+                    name="time taken by the virtual machine's host",
+                    outcome="doubtful" if share > STOLEN else "holds",
+                    seen=f"{100 * share:.1f} % of the processors' time",
+                    means="Other virtual machines slow this one down, unevenly." if share > STOLEN else "",
+                    do="Take a machine of one's own, or compare with more --seconds." if share > STOLEN else "",
+                    evidence={"share": share},
+                )
+
+
+def others(look_s: float = LOOK_S, processes: Callable[[], Sequence[psutil.Process]] | None = None) -> SelfCheck:
+    """Return how much processor time programs other than this one take, with the busiest of them.
+
+    Args:
+        look_s: seconds to look for.
+        processes: those that count as others; by default all but this one and its children.
+    """
+    watched = list((processes or _others)())
+    before = {process.pid: _cpu_s(process) for process in watched}
+    began = time.perf_counter()
+    time.sleep(look_s)
+    seconds = time.perf_counter() - began
+    used = {process.pid: max(_cpu_s(process) - before[process.pid], 0.0) / seconds for process in watched}
+    total = sum(used.values())
+    busiest = sorted(watched, key=lambda process: -used[process.pid])[:3]
+    named = ", ".join(f"{_name(process)} {used[process.pid]:.1f}" for process in busiest if used[process.pid] >= 0.05)
+    seen = f"{total:.1f} cores' time over {seconds:.1f} s" + (f": {named}" if named else "")
+    busy = total > OTHERS_CORES
+    return SelfCheck(
+        area="steadiness",
+        name="other programs",
+        outcome="doubtful" if busy else "holds",
+        seen=seen,
+        means="They share cores and memory with what is measured: times grow and scatter." if busy else "",
+        do="Close them, then run `strobe doctor` again." if busy else "",
+        evidence={"cores": total},
+    )
+
+
+def _power(power: Mapping[str, str]) -> Iterator[SelfCheck]:
+    governor, supply = power.get("governor"), power.get("supply", "")
+    if governor is None and not supply:
+        return
+    slow = governor in ("powersave", "conservative") or supply.startswith("battery")
+    seen = ", ".join([*([f"governor {governor}"] if governor else []), *([supply] if supply else [])])
+    yield SelfCheck(
+        area="steadiness",
+        name="power mode",
+        outcome="doubtful" if slow else "holds",
+        seen=seen,
+        means="Clocks follow the load late, or are kept low: short calls at a robot's rate are slower." if slow else "",
+        do="sudo cpupower frequency-set -g performance; plug a laptop in" if slow else "",
+    )
+
+
+def _gpu(power: Mapping[str, str]) -> Iterator[SelfCheck]:
+    told = power.get("throttled because")
+    if told is None:
+        return
+    with contextlib.suppress(ValueError):
+        bits = int(told, 16)
+        reasons = [words for bit, words in GPU_REASONS.items() if bits & bit]
+        clock = (
+            f"{power.get('sm clock', '?')} of {power.get('largest sm clock', '?')}, {power.get('temperature', '?')} °C"
+        )
+        yield SelfCheck(
+            area="steadiness",
+            name="the GPU's clock",
+            outcome="doubtful" if reasons else "holds",
+            seen=clock + (f"; held down by {', '.join(reasons)}" if reasons else ""),
+            means="The GPU runs below its clock: times depend on heat and power." if reasons else "",
+            do="nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE shows more" if reasons else "",
+        )
+
+
+def _stolen() -> tuple[float, float] | None:
+    """Seconds stolen from this virtual machine, and all seconds, over all processors; None where nothing says."""
+    times = psutil.cpu_times()
+    stolen = getattr(times, "steal", None)
+    return None if stolen is None else (stolen, sum(times))
+
+
+def _others() -> list[psutil.Process]:
+    mine = psutil.Process()
+    family = {mine.pid, *(child.pid for child in mine.children(recursive=True))}
+    return [process for process in psutil.process_iter() if process.pid not in family]
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    with contextlib.suppress(psutil.Error, OSError):
+        times = process.cpu_times()
+        return times.user + times.system
+    return 0.0
+
+
+def _name(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error, OSError):
+        return process.name()
+    return "one that has ended"

@@ -1,0 +1,79 @@
+"""Tools around the policy: simulators that render, a browser for reports, a compiler for torch.compile, extras."""
+
+from __future__ import annotations
+
+import shutil
+import webbrowser
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from strobe.errors import UserError
+from strobe.results.doctor import SelfCheck
+from strobe.studies.doctor import apart, supplies, versions
+
+SIMULATORS = ("pusht", "metaworld", "libero")
+BROWSERS = ("chromium", "google-chrome", "chrome", "firefox", "xdg-open", "open")
+COMPILERS = ("g++", "clang++", "c++", "cl")
+
+Runner = Callable[..., Any]  # `apart.run`, or a test's own
+
+
+def examine(run: Runner = apart.run, which: Callable[[str], str | None] = shutil.which) -> Iterator[SelfCheck]:
+    """Look for each tool, and start each simulator."""
+    yield from versions.extras()
+    for kind in SIMULATORS:
+        yield _simulator(kind, run)
+    yield _found(
+        "browser",
+        BROWSERS,
+        which,
+        "Reports are one file each: copy report.html to a machine with a browser, or read it here with "
+        "`strobe report RUN`.",
+        "apt-get install chromium (Debian, Ubuntu)",
+    )
+    yield _found(
+        "C++ compiler",
+        COMPILERS,
+        which,
+        "torch.compile cannot compile for the CPU.",
+        "apt-get install g++ (Debian, Ubuntu); xcode-select --install (macOS)",
+    )
+
+
+def _simulator(kind: str, run: Runner) -> SelfCheck:
+    name = f"simulator {kind}"
+    try:
+        ms = run(supplies.rendered, kind)
+    except UserError as error:
+        reason, _, way = str(error).partition(": ")
+        return SelfCheck(
+            area="tools",
+            name=name,
+            outcome="missing",
+            seen=reason,
+            means="Observations and episodes of it cannot be had: --env.type names another, or --dataset a recording.",
+            do=way,
+        )
+    except apart.Died as error:
+        return SelfCheck(
+            area="tools",
+            name=name,
+            outcome="fails",
+            seen=str(error),
+            means="It is installed and does not run.",
+            do=f"pip install --force-reinstall 'lerobot[{kind}]'",
+        )
+    seen = f"starts and renders; {ms:.0f} ms a reset"
+    return SelfCheck(area="tools", name=name, outcome="holds", seen=seen, evidence={"reset_ms": ms})
+
+
+def _found(name: str, names: tuple[str, ...], which: Callable[[str], str | None], means: str, do: str) -> SelfCheck:
+    there = next((one for one in names if which(one)), None)
+    if there is None and name == "browser":
+        try:
+            there = webbrowser.get().name
+        except webbrowser.Error:
+            there = None
+    if there is not None:
+        return SelfCheck(area="tools", name=name, outcome="holds", seen=there)
+    return SelfCheck(area="tools", name=name, outcome="missing", seen="none found", means=means, do=do)
