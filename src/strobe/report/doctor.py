@@ -64,12 +64,14 @@ def answers(result: DoctorResult) -> list[str]:
     if failing:
         head = f"{len(failing)} of {checked} fail: {_listed(failing)} cannot be trusted on this machine."
     else:
-        head = f"None of {checked} fails: what Strobe measures on this machine can be trusted."
+        seen = {check.area for check in result.checks}
+        left_out = [title.lower() for area, title in TITLES.items() if area not in seen]
+        head = f"None of {checked} fails: what Strobe measures on this machine can be trusted"
+        head += f", as far as was looked (not at: {', '.join(left_out)})." if left_out else "."
     said = [head]
     if doubtful := result.of("doubtful"):
-        said.append(
-            f"{units.count(len(doubtful), 'thing')} need{'s' * (len(doubtful) == 1)} care: {_listed(doubtful)}."
-        )
+        many = "thing needs" if len(doubtful) == 1 else "things need"
+        said.append(f"{len(doubtful)} {many} care: {_listed(doubtful)}.")
     if missing := result.of("missing"):
         ways = [check.do for check in missing if check.do]
         said.append(f"Not installed: {_listed(missing)}." + (" The tables say how to get them." if ways else ""))
