@@ -12,6 +12,7 @@ from strobe.results.doctor import SelfCheck
 
 TRIES = 12
 PAIRS = 20
+TRY_S = 2.0  # for one try, on a machine where a call takes long
 # A claim is wrong in about 1 % of such tries (see measure/verdicts.py): three of twelve happen once in 5,000 runs.
 MOST_CLAIMS = 2
 WIDE = 0.05  # the smallest difference that could be shown; beyond it most treatments' gains are lost in the noise
@@ -30,12 +31,13 @@ def examine(call: Callable[[], object], clock: Callable[[], float] = time.perf_c
         call()
         return (clock() - began) * 1e3
 
-    claims, widths, spread, usual = 0, [], [], []
+    claims, widths, spread, usual, pairs = 0, [], [], [], []
     for _ in range(TRIES):
-        budget = SamplingBudget(iterations=PAIRS, seconds=30.0)
+        budget = SamplingBudget(iterations=PAIRS, seconds=TRY_S)
         samples = collect({"a": timed, "b": timed}, budget, clock=clock).samples
         first, second = samples["a"].values, samples["b"].values
         verdict = paired_verdict(first, second)
+        pairs.append(verdict.pairs)
         claims += verdict.kind in ("faster", "slower")
         widths.append(max(verdict.interval.high / verdict.ratio, verdict.ratio / verdict.interval.low) - 1)
         middle = median(first)
@@ -59,7 +61,7 @@ def examine(call: Callable[[], object], clock: Callable[[], float] = time.perf_c
         )
     else:
         yield SelfCheck(area="noise", name="verdicts on the same (A/A)", outcome="holds", seen=seen, evidence=figures)
-    shown = f"{100 * width:.1f} % with {PAIRS} pairs of a {median(usual):.1f} ms call"
+    shown = f"{100 * width:.1f} % with {median(pairs):.0f} pairs of a {median(usual):.1f} ms call"
     yield SelfCheck(
         area="noise",
         name="smallest difference that shows",

@@ -134,7 +134,7 @@ class Steadiness:
             seen=seen,
             means="The machine slowed down under load: heat, a power limit, a quota, or other programs. Verdicts "
             "alternate and hold; milliseconds of different runs cannot be compared.",
-            do="See the lines on quota, heat and other programs; let it cool, and choose the power mode for performance.",
+            do="See the lines on quota, heat and other programs; let it cool, choose the power mode for performance.",
             evidence=figures,
         )
 
@@ -244,9 +244,8 @@ def _gpu(power: Mapping[str, str]) -> Iterator[SelfCheck]:
     with contextlib.suppress(ValueError):
         bits = int(told, 16)
         reasons = [words for bit, words in GPU_REASONS.items() if bits & bit]
-        clock = (
-            f"{power.get('sm clock', '?')} of {power.get('largest sm clock', '?')}, {power.get('temperature', '?')} °C"
-        )
+        now, largest, heat = (power.get(name, "?") for name in ("sm clock", "largest sm clock", "temperature"))
+        clock = f"{now} of {largest}, {heat} °C"
         yield SelfCheck(
             area="steadiness",
             name="the GPU's clock",

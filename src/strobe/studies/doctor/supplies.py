@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -57,7 +58,7 @@ def decoded(backend: str) -> float:
         frames = decode_video_frames(clip, wanted, 0.5 / FPS, backend=backend)
         took = time.perf_counter() - began
     means = [float(frame.mean()) for frame in frames]
-    if len(means) != len(wanted) or any(later <= earlier for earlier, later in zip(means, means[1:], strict=False)):
+    if len(means) != len(wanted) or any(later <= earlier for earlier, later in pairwise(means)):
         raise RuntimeError("the frames came out in another order or with other content than they went in")
     return 1e3 * took / len(wanted)
 

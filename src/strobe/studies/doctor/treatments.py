@@ -1,4 +1,4 @@
-"""Treatments: each on a tiny policy in a process of its own. Does it apply, does it capture, are the actions the same?"""
+"""Treatments: each on a tiny policy in a process of its own. Does it apply and capture, are the actions the same?"""
 
 from __future__ import annotations
 
