@@ -14,6 +14,7 @@ from support import example_sweeps as sweeps
 from support.advice_results import measured, result
 from support.any_loader import starved
 from support.example_budget import missed
+from support.example_doctor import ailing
 from support.example_sameness import verified
 
 from strobe import kinds
@@ -44,6 +45,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "sweep": sweeps.square,
     "dataloader": starved,
     "budget": missed,
+    "doctor": ailing,
     "diff": lambda: diff(runs.act(), runs.act(), judge=runs.judge),
 }
 

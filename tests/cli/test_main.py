@@ -152,6 +152,8 @@ WRONG = {
         ],
         "no LeRobotDataset at /no/d",
     ),
+    "doctor of an area that is none": (["doctor", "--only=clok"], "did you mean 'clock'"),
+    "doctor of a device that is not there": (["doctor", "--device=xpu"], "no xpu device"),
     "profiler that training has not": (["train", "--python_profile=line", "--", "--policy.type=act"], "cprofile"),
 }
 

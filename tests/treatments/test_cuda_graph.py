@@ -27,6 +27,7 @@ from strobe.treatments.flow.rtc import RealTimeChunking
 from strobe.treatments.graphs import graph, structure
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.host_work import Host
+from strobe.treatments.graphs.replayed import Replayed
 from strobe.treatments.layers.attention import FusedAttention
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Treatment, Variant
@@ -142,6 +143,24 @@ def test_guidance_in_closed_form_is_captured_and_autograd_is_refused() -> None:
         with pytest.raises(UserError, match="autograd cannot be captured"):
             chunks(subject, rtc, graph)
     assert emulated.recorded == 2
+
+
+def test_rtc_that_is_turned_on_later_runs_without_the_graph_and_says_so() -> None:
+    """A rollout turns RTC on after the recipe: its loop must go on, and plain calls find the graph again."""
+    subject = tiny("pi0")
+    rtc = RealTimeChunking(RTCConfig(enabled=True, execution_horizon=6), 2)
+    for what in ("loop", "chunk"):
+        emulated = Replayed()
+        plain, guided = chunks(subject, count=1)[0], chunks(subject, rtc, count=1)[0]
+        off = CudaGraph(what, emulated).apply(subject)
+        try:
+            assert torch.equal(subject.chunk(0), plain)
+            with pytest.warns(UserWarning, match=f"graph={what} steps aside in calls with RTC: .*guidance"):
+                assert torch.equal(chunks(subject, rtc, count=1)[0], guided)
+            assert torch.equal(subject.chunk(0), plain)
+        finally:
+            off()
+        assert emulated.recorded == 1
 
 
 def test_prefix_and_loop_together() -> None:

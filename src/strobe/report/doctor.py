@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from strobe.report import facts, units
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.report.plots import Plot
+from strobe.report.plots import PALETTE, Plot, text
 from strobe.results.doctor import Area, DoctorResult, Outcome, SelfCheck
 from strobe.results.finding import Finding
 
@@ -50,9 +52,38 @@ def outline(result: DoctorResult) -> Document:
     )
 
 
-def plots(_: DoctorResult) -> dict[str, list[Plot]]:
-    """None: self-checks are words and single figures."""
-    return {}
+def plots(result: DoctorResult) -> dict[str, list[Plot]]:
+    """How far each treatment moves the actions, where that was seen."""
+    moved = [(check, rms) for check in result.checks if isinstance(rms := check.evidence.get("rms"), int | float)]
+    if not moved:
+        return {}
+    # A logarithm has no zero: what is equal to the last bit is drawn at the left edge.
+    least = min([rms for _, rms in moved if rms > 0], default=1e-9) / 3
+    traces: list[dict[str, Any]] = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": name,
+            "x": [max(rms, least) for _, rms in group],
+            "y": [text(check.name) for check, _ in group],
+            "customdata": [units.sigma(rms) for _, rms in group],
+            "marker": {"color": colour, "size": 9},
+            "hovertemplate": "%{customdata} σ<extra>%{y}</extra>",
+        }
+        for name, colour, group in (
+            ("holds", PALETTE[0], [(check, rms) for check, rms in moved if check.outcome != "fails"]),
+            ("fails", PALETTE[3], [(check, rms) for check, rms in moved if check.outcome == "fails"]),
+        )
+        if group
+    ]
+    layout = {
+        "height": 120 + 20 * len(moved),
+        "showlegend": len(traces) > 1,
+        "xaxis": {"title": {"text": "RMS error of the actions (σ)"}, "type": "log"},
+        "yaxis": {"automargin": True, "autorange": "reversed"},
+    }
+    caption = "Of the dimension that moves most, in units of its spread. At the left edge: equal to the last bit."
+    return {"treatments": [Plot("How far each treatment moves the actions", caption, traces, layout)]}
 
 
 def answers(result: DoctorResult) -> list[str]:

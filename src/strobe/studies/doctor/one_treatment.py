@@ -28,8 +28,9 @@ from strobe.treatments.treatment import Entry, Spec, Treatment, Variant
 POLICIES = ("act", "pi05", "diffusion", "smolvla")
 STEPS = 3  # denoising steps: a loop, and short
 IMAGE = (64, 64)  # height and width of the cameras: what is tried does not depend on them
-OBSERVATIONS = 4
+OBSERVATIONS = 6  # of which two have the same shapes, and so meet in one graph
 BATCH = 2
+EXACT = "all exact treatments"
 # Gradients of a lever may be apart from the plain ones by rounding: bfloat16 keeps eight bits of each number.
 LEAST_COSINE = 0.99
 
@@ -41,6 +42,7 @@ class Attempt:
     Args:
         kind: type of the policy.
         specs: as they are written; their order does not matter.
+        label: how they are called, where their specs would be long.
         rtc: whether Real-Time Chunking is on, for the treated policy and the untouched one.
         played: whether graphs are played on the CPU, where there is no device that has them.
         lever: a lever of training, such as 'amp'; then there are no specs.
@@ -48,6 +50,7 @@ class Attempt:
 
     kind: str
     specs: tuple[Spec, ...] = ()
+    label: str = ""
     rtc: bool = False
     played: bool = False
     lever: str = ""
@@ -57,7 +60,7 @@ class Attempt:
         """How it is called in the table."""
         if self.lever:
             return f"{self.lever} in training, {self.kind}"
-        written = " + ".join(catalogue.written(spec) for spec in self.specs)
+        written = self.label or " + ".join(catalogue.written(spec) for spec in self.specs)
         return f"{written}{' with RTC' if self.rtc else ''}, {self.kind}"
 
 
@@ -95,11 +98,11 @@ def planned(device: str) -> list[Attempt]:
                     taken.add((entry.key, str(spec[next(iter(spec))])))
                     found.append(Attempt(kind, (spec,)))
     for kind, specs in exact.items():
-        found.append(Attempt(kind, specs))
+        found.append(Attempt(kind, specs, EXACT))
     found += _graphs(device, exact)
     guided = next((kind for kind in exact), None)
     if guided is not None:
-        found.append(Attempt(guided, ({"guidance": "closed_form"},), rtc=True))
+        found.append(Attempt(guided, ({"guidance": "closed form"},), rtc=True))
     # Compiling is what `compile` in inference has shown, and takes longest.
     return [*found, *(Attempt(POLICIES[0], lever=name) for name in LEVERS if name not in ("compile",))]
 
@@ -111,6 +114,7 @@ def tried(attempt: Attempt, device: str) -> Tried:
         UserError: it does not apply here.
         Exception: whatever a treatment raises that should not.
     """
+    torch.set_num_threads(1)  # a tiny policy gains nothing by more, and loses much on a busy machine
     subject = _subject(attempt.kind, device)
     on_device = CudaAllocator(subject.device) if subject.device.type == "cuda" else None
     with peak_process() as process:
@@ -191,14 +195,19 @@ def _distinct(entry: Entry, subject: PolicySubject) -> list[Spec]:
 def _graphs(device: str, exact: dict[str, tuple[Spec, ...]]) -> list[Attempt]:
     """Return the attempts on graphs: alone, and with all exact treatments, where faults of caches show."""
     played = torch.device(device).type != "cuda"
+    guidance: Spec = {"guidance": "closed form"}
     sdpa: Spec = {"attention": "sdpa"}
     found = []
     for kind, specs in exact.items():
         for what in ("loop", "prefix"):
             found.append(Attempt(kind, ({"graph": what},), played=played))
-            found.append(Attempt(kind, (*specs, {"graph": what}), played=played))
-        found.append(Attempt(kind, (*specs, sdpa, {"graph": "loop"}), played=played))
-    return [*found, *(Attempt(kind, ({"graph": "chunk"},), played=played) for kind in POLICIES if kind not in exact)]
+            found.append(Attempt(kind, (*specs, {"graph": what}), f"{EXACT} + graph={what}", played=played))
+        label = f"{EXACT} + attention=sdpa + graph=loop"
+        found.append(Attempt(kind, (*specs, sdpa, {"graph": "loop"}), label, played=played))
+        found.append(Attempt(kind, (guidance, {"graph": "loop"}), rtc=True, played=played))
+    # Diffusion's loop reads its timesteps on the host, which without a device cannot be told from waiting for one.
+    whole = POLICIES[:1] if played else tuple(kind for kind in POLICIES if kind not in exact)
+    return [*found, *(Attempt(kind, ({"graph": "chunk"},), played=played) for kind in whole)]
 
 
 def _made(spec: Spec, played: bool, captures: list[Replayed]) -> Treatment:

@@ -53,7 +53,8 @@ def judged(attempt: Attempt, device: str, run: Runner = apart.run) -> SelfCheck:
     memory = f"{found.peak_bytes / 2**20:,.0f} MiB of memory at most"
     if found.device_bytes is not None:
         memory += f", {found.device_bytes / 2**20:,.0f} MiB on the device"
-    graphs = "" if found.captured is None else f", {found.captured} graphs captured"
+    many = "" if found.captured == 1 else "s"
+    graphs = "" if found.captured is None else f", {found.captured} graph{many} captured"
     return SelfCheck(
         area="treatments",
         name=name,

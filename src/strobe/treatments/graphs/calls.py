@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
-from strobe.errors import UserError
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments.graphs.regions import Regions
 from strobe.treatments.parts import PREFIX
@@ -36,7 +35,8 @@ def prefix(call: Callable[..., Any], regions: Regions) -> Callable[..., Any]:
 
 def chunk(call: Callable[..., Any], regions: Regions, subject: PolicySubject) -> Callable[..., Any]:
     def captured(*args: Any, **kwargs: Any) -> Any:
-        _require_closed_form(subject, kwargs.get("prev_chunk_left_over"))
+        if _steps_aside(regions, subject, kwargs.get("prev_chunk_left_over")):
+            return call(*args, **kwargs)
         args = tuple(_with_tensors(value) for value in args)
         return regions.run("chunk", lambda given: call(*given[0], **given[1]), (args, kwargs))
 
@@ -51,9 +51,9 @@ def loop(call: Callable[..., Any], regions: Regions, subject: PolicySubject) -> 
         cells = _cells(denoise)
         if not any(value is model for value in cells.values()):
             return call(denoise, noise, num_steps, **options)
+        if options.get("rtc_enabled") and _steps_aside(regions, subject, options.get("prev_chunk_left_over")):
+            return call(denoise, noise, num_steps, **options)
         processor = options.pop("rtc_processor", None)
-        if options.get("rtc_enabled"):
-            _require_closed_form(subject, options.get("prev_chunk_left_over"))
 
         def run(given: Any) -> Any:
             inside = _rebound(denoise, given["cells"])
@@ -94,11 +94,19 @@ def _with_tensors(value: Any) -> Any:
     }
 
 
-def _require_closed_form(subject: PolicySubject, previous: Tensor | None) -> None:
+def _steps_aside(regions: Regions, subject: PolicySubject, previous: Tensor | None) -> bool:
+    """Return whether this call is guided by RTC in a way that no graph holds, and so runs without one.
+
+    Raises UserError where RTC was on before the graph was put on: then a graph was asked for that would never run. RTC
+    that is turned on later, as a rollout does, must not end the robot's loop.
+    """
     processor: Any = getattr(subject.policy, "rtc_processor", None)
     if processor is None or previous is None:
-        return
+        return False
     if "denoise_step" not in vars(processor):
-        raise UserError("RTC's autograd cannot be captured in a CUDA graph: put guidance='closed form' before graph")
+        return regions.step_aside(
+            "RTC's autograd cannot be captured in a CUDA graph: put guidance='closed form' before graph"
+        )
     if processor.is_debug_enabled():
-        raise UserError("RTC's debug tracking does not see into a CUDA graph: leave out --rtc.debug")
+        return regions.step_aside("RTC's debug tracking does not see into a CUDA graph: leave out --rtc.debug")
+    return False

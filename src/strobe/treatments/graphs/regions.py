@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
@@ -74,6 +75,8 @@ class Regions:
         self._weights: list[Tensor] = []
         self._state: Hashable = None
         self._holding: list[Any] = []
+        self._guided = False  # whether RTC was on when the graph was put on
+        self._warned = False
 
     def look(self) -> None:
         """Take note of the subject's state: its settings, and what other treatments have put there."""
@@ -81,6 +84,7 @@ class Regions:
         self._weights = [*module.parameters(), *module.buffers()]
         self._holding, others = patched(module)
         processor: Any = getattr(module, "rtc_processor", None)
+        self._guided = processor is not None
         guidance = None if processor is None else (str(processor.rtc_config), "denoise_step" in vars(processor))
         self._state = (others, _settings(module), guidance)
 
@@ -103,6 +107,16 @@ class Regions:
         kept.move_to_end(key)
         with section(label):
             return kept[key].replay(parts.tensors)
+
+    def step_aside(self, why: str) -> bool:
+        """Let this call run without a graph and warn the first time. Raises UserError where RTC was on before."""
+        if self._guided:
+            raise UserError(why)
+        self.ran += 1
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"graph={self.what} steps aside in calls with RTC: {why}", stacklevel=2)
+        return True
 
     def watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """``call``, the whole sampling; raises UserError if no region was met in it."""
