@@ -176,6 +176,17 @@ def test_a_quota_heat_and_a_power_mode_are_named(tmp_path: Path) -> None:
     assert "OMP_NUM_THREADS=1" in found["processor quota"].do
 
 
+def test_the_quota_of_an_older_kind_of_group_is_read_too(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    told.write_text("3:cpuset:/\n1:cpu,cpuacct:/robot\n0::/\n")
+    machine(tmp_path / "cpu" / "robot", cpu_dot_cfs_quota_us="50000", cpu_dot_cfs_period_us="100000")
+    machine(tmp_path / "cpu" / "robot", cpu_dot_stat="nr_periods 9\nnr_throttled 3\nthrottled_time 1500000000")
+    system = steadiness.System(steadiness.own_group(told, tmp_path), tmp_path)
+    assert (system.quota_cores(), system.held_up()) == (0.5, (3, 1.5))
+    told.write_text("0::/not/to/be/seen/from/here\n")
+    assert steadiness.own_group(told, tmp_path) == tmp_path
+
+
 def test_a_gpu_that_heat_holds_down_is_named(tmp_path: Path) -> None:
     told = {"sm_clock": "900 MHz", "largest_sm_clock": "1980 MHz", "temperature": "87"}
     for bits, outcome, words in (("0x0000000000000040", "doubtful", "heat"), ("0x0000000000000001", "holds", "900")):

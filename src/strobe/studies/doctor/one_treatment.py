@@ -198,6 +198,8 @@ def _graphs(device: str, exact: dict[str, tuple[Spec, ...]]) -> list[Attempt]:
     guidance: Spec = {"guidance": "closed form"}
     sdpa: Spec = {"attention": "sdpa"}
     found = []
+    for kind, specs in list(exact.items())[:1]:  # each by itself, so that a fault has a name
+        found += [Attempt(kind, (spec, {"graph": "loop"}), played=played) for spec in specs]
     for kind, specs in exact.items():
         for what in ("loop", "prefix"):
             found.append(Attempt(kind, ({"graph": what},), played=played))

@@ -31,16 +31,30 @@ GPU_REASONS: Mapping[int, str] = {
 MIN_BURST = 4  # calls in a burst, at least
 
 
+def own_group(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Path:
+    """Return the folder of this process's control group for processor time; ``root`` where nothing says."""
+    found = root
+    with contextlib.suppress(OSError, ValueError):
+        for line in groups.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            # A container sees its own group as the root, and may be told a path that is not there.
+            if "cpu" in controllers.split(","):
+                return next(one for one in (root / "cpu" / path.lstrip("/"), root / "cpu", root) if one.is_dir())
+            if not controllers:
+                found = next(one for one in (root / path.lstrip("/"), root) if one.is_dir())
+    return found
+
+
 @dataclass
 class System:
-    """Where the state of the machine is read.
+    """Where the state of the machine is read (Linux).
 
     Args:
-        group: the control group's folder, as seen from inside it (Linux, version 2).
-        processors: the folder with a folder for each processor (Linux).
+        group: the folder of this process's control group for processor time; of version 1 or 2.
+        processors: the folder with a folder for each processor.
     """
 
-    group: Path = Path("/sys/fs/cgroup")
+    group: Path = field(default_factory=lambda: own_group())
     processors: Path = Path("/sys/devices/system/cpu")
 
     def quota_cores(self) -> float | None:
@@ -48,6 +62,9 @@ class System:
         with contextlib.suppress(OSError, ValueError):
             quota, period = (self.group / "cpu.max").read_text().split()
             return None if quota == "max" else int(quota) / int(period)
+        with contextlib.suppress(OSError, ValueError):
+            limit = int((self.group / "cpu.cfs_quota_us").read_text())
+            return None if limit < 0 else limit / int((self.group / "cpu.cfs_period_us").read_text())
         return None
 
     def held_up(self) -> tuple[int, float] | None:
@@ -55,8 +72,9 @@ class System:
         with contextlib.suppress(OSError, ValueError):
             pairs = (line.split() for line in (self.group / "cpu.stat").read_text().splitlines())
             found = {name: int(value) for name, value in pairs}
-            if "nr_throttled" in found:
-                return found["nr_throttled"], found.get("throttled_usec", 0) / 1e6
+            if "nr_throttled" in found:  # version 2 counts microseconds, version 1 nanoseconds
+                seconds = found.get("throttled_usec", 0) / 1e6 + found.get("throttled_time", 0) / 1e9
+                return found["nr_throttled"], seconds
         return None
 
     def heat_events(self) -> int | None:

@@ -18,6 +18,8 @@ from strobe.subjects.quiet import muted_encoder
 WORKERS, BATCHES = 2, 4
 BATCH_BYTES = 48 << 20  # of ten frames of 480×640 from two cameras in float32, give or take
 FRAMES, SIDE, FPS = 30, 128, 30
+# Environments whose own default is no task that their simulator still has.
+FIELDS: dict[str, dict[str, str]] = {"metaworld": {"task": "push-v3"}}
 
 
 class _Frames(Dataset[Tensor]):
@@ -68,7 +70,7 @@ def rendered(kind: str) -> float:
     from lerobot.envs.configs import EnvConfig
 
     try:
-        config = EnvConfig.get_choice_class(kind)()
+        config = EnvConfig.get_choice_class(kind)(**FIELDS.get(kind, {}))
     except KeyError:
         raise UserError(f"this LeRobot has no environment '{kind}'") from None
     with environments.errors_in_a_line(kind):

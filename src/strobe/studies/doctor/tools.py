@@ -10,6 +10,8 @@ from typing import Any
 from strobe.errors import UserError
 from strobe.results.doctor import SelfCheck
 from strobe.studies.doctor import apart, supplies, versions
+from strobe.subjects import environments
+from strobe.subjects.opengl import NO_OPENGL
 
 SIMULATORS = ("pusht", "metaworld", "libero")
 BROWSERS = ("chromium", "google-chrome", "chrome", "firefox", "xdg-open", "open")
@@ -46,6 +48,8 @@ def _simulator(kind: str, run: Runner) -> SelfCheck:
         ms = run(supplies.rendered, kind)
     except UserError as error:
         reason, _, way = str(error).partition(": ")
+        if "not installed" not in reason:  # it is there, and what is said is a reason and no command
+            return _fails(kind, str(error))
         return SelfCheck(
             area="tools",
             name=name,
@@ -55,16 +59,20 @@ def _simulator(kind: str, run: Runner) -> SelfCheck:
             do=way,
         )
     except apart.Died as error:
-        return SelfCheck(
-            area="tools",
-            name=name,
-            outcome="fails",
-            seen=str(error),
-            means="It is installed and does not run.",
-            do=f"pip install --force-reinstall 'lerobot[{kind}]'",
-        )
+        return _fails(kind, str(error))
     seen = f"starts and renders; {ms:.0f} ms a reset"
     return SelfCheck(area="tools", name=name, outcome="holds", seen=seen, evidence={"reset_ms": ms})
+
+
+def _fails(kind: str, why: str) -> SelfCheck:
+    return SelfCheck(
+        area="tools",
+        name=f"simulator {kind}",
+        outcome="fails",
+        seen=why,
+        means="It is installed and does not run.",
+        do=NO_OPENGL.partition(": ")[2] if kind in environments.MUJOCO else f"pip install 'lerobot[{kind}]'",
+    )
 
 
 def _found(name: str, names: tuple[str, ...], which: Callable[[str], str | None], means: str, do: str) -> SelfCheck:
