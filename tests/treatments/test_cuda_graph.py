@@ -37,6 +37,7 @@ class Emulated:
 
     def __init__(self) -> None:
         self.recorded = 0
+        self.pools: list[Any] = []
 
     def require(self, subject: Subject, what: str) -> None: ...
 
