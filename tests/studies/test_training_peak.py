@@ -27,11 +27,13 @@ def test_the_highest_of_all_steps_counts_and_of_what_lies_between_them(made_up):
     card = made_up.cards[1]
     tracker: Any = SimpleNamespace(metrics={"loss": SimpleNamespace(val=1.0)})
 
-    def peak_of(updates: list[int], between: list[int]) -> int | None:
+    def peak_of(updates: list[int], between: list[int], before: int = 0) -> int | None:
         watch = Watch()
         watch.config = SimpleNamespace(steps=len(updates))
-        watch._memory, watch.timeline, watch._cores = memory_of(torch.device("cuda:1")), Timeline(), psutil.cpu_times()
-        watch._memory.reset_peak()
+        watch._memory = memory = memory_of(torch.device("cuda:1"))
+        watch.timeline, watch._cores = Timeline(), psutil.cpu_times()
+        assert memory is not None
+        memory.reset_peak()
 
         def update(inner_tracker: Any, policy: Any, size: int) -> None:
             made_up.reset_peak_memory_stats("cuda:1")  # as lerobot_train.update_policy does
@@ -40,6 +42,8 @@ def test_the_highest_of_all_steps_counts_and_of_what_lies_between_them(made_up):
 
         for size, after in zip(updates, between, strict=True):
             watch._next_step()
+            card.take(before)  # images made floats on the device
+            card.take(-before)
             watch._update(update, tracker, None, size)
             card.take(after)  # an evaluation, say
             card.take(-after)
@@ -49,6 +53,7 @@ def test_the_highest_of_all_steps_counts_and_of_what_lies_between_them(made_up):
     assert peak_of([500, 9000, 700], [0, 0, 0]) == 9000
     assert peak_of([500, 600, 700], [0, 4000, 0]) == 4000
     assert peak_of([500, 600, 700], [0, 0, 5000]) == 5000
+    assert peak_of([500, 600, 700], [0, 0, 0], before=3000) == 3000
 
 
 def test_a_training_on_the_cpu_has_no_device_peak():

@@ -20,7 +20,7 @@ class Model:
 
     def __init__(self) -> None:
         self.device = 0
-        self.current = [("default", 0), ("default", 1)]
+        self.current: list[Any] = [("default", 0), ("default", 1)]
         self.capturing: dict[Any, str] = {}  # stream → 'active' or 'invalidated'
         self.filling: list[tuple[int, Any]] = []
         self.held: dict[tuple[int, Any], int] = {}  # pools, with how many use each

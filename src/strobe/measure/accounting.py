@@ -94,6 +94,8 @@ class DeviceAllocator:
     Its peak is reset whenever it is asked for.
     """
 
+    source: MemorySource
+
     def __init__(self, memory: DeviceMemory, source: MemorySource) -> None:
         self.memory, self.source = memory, source
         memory.reset_peak()

@@ -182,9 +182,10 @@ class PolicySubject:
         trained = sum(p.numel() * p.element_size() for p in self.policy.parameters() if p.requires_grad)
         needed = 3 * trained
         memory = memory_of(self.device)
-        # MPS takes the machine's memory.
-        shared = memory is None or self.device.type == "mps"
-        free = psutil.virtual_memory().available if shared else memory.free()
+        if memory is None or self.device.type == "mps":  # MPS takes the machine's memory
+            free = psutil.virtual_memory().available
+        else:
+            free = memory.free()
         if not self.training.begun and free is not None and needed > free:
             raise UserError(
                 f"a training step of this policy needs about {needed / 2**30:.0f} GiB beyond its weights for gradients "
