@@ -181,11 +181,8 @@ class PolicySubject:
         """Raises UserError where gradients and Adam's two moments cannot fit: the kernel would kill the process."""
         trained = sum(p.numel() * p.element_size() for p in self.policy.parameters() if p.requires_grad)
         needed = 3 * trained
-        memory = memory_of(self.device)
-        if memory is None or self.device.type == "mps":  # MPS takes the machine's memory
-            free = psutil.virtual_memory().available
-        else:
-            free = memory.free()
+        memory = None if self.device.type == "mps" else memory_of(self.device)  # MPS takes the machine's
+        free = psutil.virtual_memory().available if memory is None else memory.free()
         if not self.training.begun and free is not None and needed > free:
             raise UserError(
                 f"a training step of this policy needs about {needed / 2**30:.0f} GiB beyond its weights for gradients "

@@ -58,7 +58,7 @@ class Cuda:
         return graph.replay, made
 
 
-def _captured(graph: Any, pool: Pool, stream: Any, run: Run) -> Any:
+def _captured(graph: Any, pool: Any, stream: Any, run: Run) -> Any:
     """Return what ``run`` returned; raises its own exception, not the one about an invalid capture that follows."""
     first: BaseException | None = None
     try:
