@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
-from strobe.measure.accounting import Accounting, CudaAllocator
+from strobe.measure.accounting import Accounting, allocator_of
 from strobe.measure.weights import Weights
 from strobe.subjects.loading import load_subject
 from strobe.timeline import section
@@ -170,7 +170,7 @@ def test_an_allocator_s_peak_is_told_apart_part_by_part():
 def test_cuda_s_allocator_counts_known_sizes():
     device = torch.device("cuda")
     weight = torch.zeros(2**20, device=device)  # 4 MiB; the allocator rounds to 512 bytes
-    accounting = Accounting(CudaAllocator(device))
+    accounting = Accounting(allocator_of(device))
 
     def work():
         with section("chain"):

@@ -342,4 +342,4 @@ def test_the_size_of_a_batch_is_that_of_the_batch(dataset):
 
 def test_the_price_of_a_section_is_measured():
     assert 0 < section_price_ms() < 0.1
-    assert fmean([section_price_ms(500) for _ in range(2)]) > 0
+    assert fmean([section_price_ms(many=500) for _ in range(2)]) > 0

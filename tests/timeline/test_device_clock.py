@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 import torch
+from support.made_up_accelerator import Accelerator
 
 from strobe.timeline import clock
 
 HOUR_NS = 3_600_000_000_000
-
-
-class Accelerator:
-    """Stands for `torch.cuda`, with two devices. Its events tell differences as CUDA does: float32 of milliseconds."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-        self.current = 0
-        self.waited: list[str] = []
-        outer = self
-
-        class Event:
-            def __init__(self, enable_timing: bool) -> None:
-                assert enable_timing
-                self.ns = self.device = None
-
-            def record(self, stream: Any = None) -> None:
-                self.ns, self.device = outer.now_ns, outer.current if stream is None else stream
-
-            def elapsed_time(self, other: Any) -> float:
-                assert self.device == other.device, "events of two devices have no time between them"
-                return float(np.float32((other.ns - self.ns) / 1e6))
-
-        self.Event = Event
-
-    def current_stream(self, device: torch.device) -> int:
-        return device.index or 0
-
-    def synchronize(self, device: torch.device | None = None) -> None:
-        self.waited.append(str(device))
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking
 from strobe.treatments.graphs import graph, structure
+from strobe.treatments.graphs.cuda import Cuda
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.host_work import Host
 from strobe.treatments.graphs.replayed import Replayed
@@ -38,6 +39,7 @@ class Emulated:
 
     def __init__(self) -> None:
         self.recorded = 0
+        self.pools: list[Any] = []
 
     def require(self, subject: Subject, what: str) -> None: ...
 
@@ -286,3 +288,27 @@ def test_on_the_device_guidance_and_both_graphs_together() -> None:
     plain = chunks(subject, *guided)
     found = chunks(subject, *guided, CudaGraph("prefix"), CudaGraph("loop"))
     assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
+
+
+@pytest.mark.gpu
+def test_on_the_device_a_failed_capture_leaves_nothing_in_capture() -> None:
+    device, capture = torch.device("cuda"), Cuda()
+    place = torch.zeros(4, device=device)
+    replay, _ = capture.record(lambda: place.add_(1), lambda: place.add_(1), device)
+    before = torch.cuda.current_stream()
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            capture.record(lambda: None, lambda: place.sum().item(), device)
+        assert torch.cuda.current_stream() == before
+        assert not torch.cuda.is_current_stream_capturing()
+        torch.manual_seed(1)
+        first = torch.randn(5, device=device)
+        torch.manual_seed(1)
+        assert torch.equal(torch.randn(5, device=device), first)
+        had = place.clone()
+        replay()
+        assert torch.equal(place, had + 1)
+        held = torch.empty(2**24, device=device, pin_memory=False)
+        pinned = torch.empty(2**20, pin_memory=True)
+        del held, pinned
+    capture.record(lambda: place.mul_(2), lambda: place.mul_(2), device)[0]()

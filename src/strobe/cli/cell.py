@@ -19,7 +19,8 @@ from strobe.errors import NotKeptError, UserError, in_words
 from strobe.measure.lifetime import end_with
 from strobe.results import store
 from strobe.results.sweep import Status
-from strobe.sweeps.execute import DRIVER, NOT_KEPT, Outcome, write_outcome
+from strobe.sweeps.execute import DRIVER, NOT_KEPT, ONE_DEVICE, Outcome, write_outcome
+from strobe.sweeps.given import on_the_one_device
 
 # How allocators say that there is no more: CUDA's and MPS's as torch passes them on, the CPU's, oneDNN's; and the
 # libraries of CUDA that take memory for themselves (CUBLAS_STATUS_ALLOC_FAILED, cuDNN's and cuSOLVER's likewise).
@@ -79,10 +80,13 @@ def keep(folder: Path, study: str, argv: list[str]) -> None:
     from strobe.cli.study import finish
 
     command = importlib.import_module(f"strobe.cli.{study}")
-    flags, config = command.read(argv)
+    given, asked = on_the_one_device(argv) if ONE_DEVICE in os.environ else (argv, None)
+    flags, config = command.read(given)
     started = time.monotonic()
     with Live() as live:
         answer = command.study(flags, config, live)
+    if asked is not None:
+        answer.result.notes.append(asked)
     trace = finish(answer, [study, *argv], started)
     try:
         store.save(answer.result, folder, trace, answer.files)

@@ -45,11 +45,13 @@ from typing import TYPE_CHECKING
 
 from strobe.cli.flags import RunConfig, SubjectFlags, check_phases, check_recipe, read_flags
 from strobe.cli.keep import latest
+from strobe.cli.listing import with_treatments
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.cli.profilers import Profilers
 from strobe.cli.study import Studied, run_study
 from strobe.cli.subject import load_subject, options_of, recipe_notes
+from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import ITERATION
 
@@ -62,13 +64,13 @@ class CompareConfig(RunConfig):
     # Also compare every variant compiled with torch.compile.
     compile: bool = False
     # torch.compile's mode: default, reduce-overhead, max-autotune.
-    compile_mode: str = "default"
+    compile_mode: str = field(default="default", metadata={KEY: ("compile=reduce-overhead",)})
     # Also compare RTC with its guidance in closed form: the same bits without autograd.
     closed_form: bool = False
     # Precisions side by side, the first one the baseline: fp32,tf32,bf16,fp16, or auto.
-    precision: str = ""
+    precision: str = field(default="", metadata={KEY: ("TF32",)})
     # Levers of a training step, each against the step as it is: auto, or e.g. amp,fused,accumulate=4; '+' joins some.
-    levers: str = ""
+    levers: str = field(default="", metadata={KEY: ("TF32",)})
     # What to compare: inference, training forward or training step (default: inference; with --levers training step).
     phase: str = ""
     # What to compare it with, 'NAME: key=value, key=value'; may be repeated (see above).
@@ -77,8 +79,7 @@ class CompareConfig(RunConfig):
 
 def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
-    doc = with_treatments(__doc__ or "") if {"-h", "--help"} & set(argv) else __doc__
-    return run_study("compare", doc, CompareConfig, read, study, argv)
+    return run_study("compare", with_treatments(__doc__, argv), CompareConfig, read, study, argv)
 
 
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
@@ -137,14 +138,3 @@ def wanted_of(config: CompareConfig) -> Wanted:
         recipe=config.recipe,
         batch_size=options_of(config).batch_size,
     )
-
-
-def with_treatments(doc: str) -> str:
-    """The command's docstring with the keys of all treatments, as the catalogue has them."""
-    from strobe.treatments.catalogue import entries
-
-    lines = [doc.rstrip(), "", "Treatments (exact, rounding or lossy: the most they do to the actions):"]
-    for entry in entries():
-        key = f"{entry.key}FIELD" if entry.key.endswith(".") else entry.key
-        lines += [f"  {key} ({entry.effect})", f"      {entry.help}"]
-    return "\n".join(lines)

@@ -23,6 +23,7 @@ from strobe.cli.parse import (
     require_subject,
     split_subject,
 )
+from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
 
 SubjectFlags = PolicyFlags | ModelFlags
@@ -68,7 +69,7 @@ class RunConfig:
     # Number of synthetic cameras (default: 2).
     cameras: int | None = field(default=None, metadata=at_least(1))
     # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
-    device: str | None = None
+    device: str | None = field(default=None, metadata={KEY: ("the clock and memory of a device",)})
     # torch's threads on the CPU; by default as torch chooses.
     threads: int | None = field(default=None, metadata=at_least(1))
     # Seed of weights, inputs and noise.
@@ -87,7 +88,7 @@ class RunConfig:
     # (default: the methods of the policy's own classes).
     profile_functions: str | None = None
     # Keep every allocation of one more iteration with its stack, for pytorch.org/memory_viz (CUDA only).
-    memory_snapshot: bool = False
+    memory_snapshot: bool = field(default=False, metadata={KEY: ("memory snapshots",)})
     # Where run folders go.
     output_dir: Path = Path("runs")
     # Limits at which findings fire, e.g. --thresholds.backbone_dominates=0.7

@@ -46,6 +46,7 @@ from typing import Any
 from strobe.cli.bounds import above, at_least
 from strobe.cli.flags import RunConfig, SubjectFlags, read_flags
 from strobe.cli.keep import latest
+from strobe.cli.listing import with_treatments
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.cli.study import Studied, run_study
@@ -105,7 +106,7 @@ class OptimizeConfig(RunConfig):
 
 def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
-    return run_study("optimize", __doc__, OptimizeConfig, read, study, argv)
+    return run_study("optimize", with_treatments(__doc__, argv), OptimizeConfig, read, study, argv)
 
 
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:

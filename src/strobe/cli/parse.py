@@ -23,6 +23,7 @@ import draccus
 from draccus.argparsing import ArgumentParser
 
 from strobe.cli.bounds import at_least, bound_of, check_bounds
+from strobe.devices.untried import KEY, untried
 from strobe.errors import UserError, nearest
 
 # The flags that name a subject; they are taken out before draccus sees the rest.
@@ -278,6 +279,8 @@ def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
         said_of = [f"default: {_shown(default)}"] * plain + [str(bound)] * (bound is not None)
         lines.append(f"  --{item.name}{f' ({"; ".join(said_of)})' if said_of else ''}")
         lines += [f"      {line}" for line in said.splitlines() if line.strip()]
+        if words := untried(*item.metadata.get(KEY, ())):
+            lines.append(f"      {words}")
     return "\n".join(lines)
 
 

@@ -47,6 +47,7 @@ from strobe.errors import NotKeptError, UserError, in_words, nearest
 from strobe.measure.memory import available_bytes
 from strobe.sweeps import grid
 from strobe.sweeps.execute import Job, Limits, Outcome, outcome_of
+from strobe.sweeps.given import device_of, without_device
 from strobe.sweeps.grid import Cell, subject_of
 
 STUDIES = ("breakdown", "compare")  # command modules that have `read` and `study`
@@ -103,7 +104,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     study, config, cells = read(argv)
     wishes = _wishes(config, cells)
-    invalid = refused(study, cells)
+    invalid = refused(study, cells, elsewhere=config.launcher == "ray")
     if invalid and not config.skip_invalid:
         listed = "\n".join(f"  {cell.label}: {invalid[cell.key]}" for cell in cells if cell.key in invalid)
         raise UserError(
@@ -172,15 +173,19 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
     return study, config, grid.cells(study, flags, axes, document["cells"])
 
 
-def refused(study: str, cells: Sequence[Cell]) -> dict[str, str]:
-    """Cell key → why its flags are refused, found without running anything."""
+def refused(study: str, cells: Sequence[Cell], *, elsewhere: bool = False) -> dict[str, str]:
+    """Cell key → why its flags are refused, found without running anything.
+
+    Args:
+        elsewhere: whether they run on other machines, which may have devices that this one has not.
+    """
     from strobe.cli.flags import check_values
 
     command = importlib.import_module(f"strobe.cli.{study}")
     found = {}
     for cell in cells:
         try:
-            flags, _ = command.read(list(cell.argv))
+            flags, _ = command.read(without_device(cell.argv) if elsewhere else list(cell.argv))
             check_values(flags)
         except UserError as error:
             found[cell.key] = str(error)
@@ -208,7 +213,8 @@ def launch(
             known.append(outcome)
             continue
         folder = folder_of(root, cell, repeat)
-        jobs.append(Job(cell.key, repeat, study, cell.argv, cell.label, folder, limits))
+        on_cpu = device_of(cell.argv) == "cpu"
+        jobs.append(Job(cell.key, repeat, study, cell.argv, cell.label, folder, limits, on_cpu=on_cpu))
     with CellsLive(len(jobs), len(known)) as live:
         try:
             for job, outcome in _launcher(config, jobs, live):

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from strobe.devices.which import numbered
+
 # Operators that older versions of torch give no generator: what fills an empty tensor to the same bits.
 _FILLED = {"aten::randn_like": "normal_", "aten::rand_like": "uniform_"}
 
@@ -25,7 +27,7 @@ class OwnNoise(TorchDispatchMode):
     The numbers are those that the process's generators would give from there.
 
     Args:
-        states: name of a device → state of its generator (`strobe.deploy.state.noise_state`). A device that is not
+        states: name of a device → state of its generator (`strobe.devices.random_state.states`). A device that is not
             among them draws from the process's generator.
     """
 
@@ -92,9 +94,4 @@ def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
         device = next((leaf.device for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)), None)
     if device is None:
         device = torch.get_default_device()
-    device = torch.device(device)
-    if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
-    if device.type == "mps":
-        return torch.device("mps")
-    return device
+    return numbered(device)

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from strobe.devices.random_state import put_back
+
 _OF_MODULES = frozenset(vars(nn.Module()))
 _ELSEWHERE = frozenset({"config", "rtc_processor"})  # the same in all calls, or handled where RTC is
 _PLAIN = (bool, int, float, str, bytes, type(None))
@@ -63,47 +65,18 @@ def _own_object(policy: nn.Module, value: Any) -> bool:
     return type(value).__module__.rpartition(".")[0] == type(policy).__module__.rpartition(".")[0]
 
 
-def noise_state(device: torch.device) -> dict[str, Tensor]:
-    """Return the state of the generators that draw noise on the CPU and on ``device``, by the device's name."""
-    states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states[str(_numbered(device))] = torch.cuda.get_rng_state(device)
-    elif device.type == "mps":
-        states["mps"] = torch.mps.get_rng_state()
-    return states
-
-
-def set_noise(states: dict[str, Tensor]) -> None:
-    """Set the generators to what `noise_state` returned."""
-    for name, state in states.items():
-        if name == "cpu":
-            torch.set_rng_state(state)
-        elif name == "mps":
-            torch.mps.set_rng_state(state)
-        else:
-            torch.cuda.set_rng_state(state, torch.device(name))
-
-
-def _numbered(device: torch.device) -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
-
-
 @contextlib.contextmanager
 def kept(policy: nn.Module, device: torch.device) -> Iterator[None]:
     """Inside, the policy may be called and reset, and generators seeded; after it all of that is as it was before."""
-    noise = noise_state(device)
-    others = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     modes = {module: module.training for module in policy.modules()}
     before, working = state_of(policy), copied_state(policy)
     vars(policy).update(working)
     try:
-        yield
+        with put_back(device):
+            yield
     finally:
         for name in set(state_of(policy)) - set(before):
             del vars(policy)[name]
         vars(policy).update(before)
         for module, mode in modes.items():
             module.training = mode
-        if others:
-            torch.cuda.set_rng_state_all(others)
-        set_noise(noise)

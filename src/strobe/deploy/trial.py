@@ -18,10 +18,11 @@ from torch import Tensor
 
 from strobe.deploy.checking import Applied, device_of
 from strobe.deploy.loading import carry, read
-from strobe.deploy.state import copied, noise_state, set_noise
+from strobe.deploy.state import copied
 from strobe.deploy.twin import Call
 from strobe.deploy.watching import Watch
 from strobe.deploy.wrapper import Outermost
+from strobe.devices import random_state
 from strobe.errors import UserError
 from strobe.measure.agreement import in_words
 from strobe.results.agreement import Agreement
@@ -109,12 +110,12 @@ class Trial:
         twin = self.applied.twin
         assert twin is not None
         chunk = self._wrapper.inner(*args, **kwargs)
-        set_noise(dict(call.noise))
+        random_state.set_states(dict(call.noise))
         untouched = twin.predict(call, own_noise=False)
-        after = noise_state(call.device)
+        after = random_state.states(call.device)
         with call.modes():
             found, broken = self.applied.compare(untouched, chunk, "first observation" if not self._seen else "RTC")
-        set_noise(after)
+        random_state.set_states(after)
         self.agreement = found
         if not broken:
             return chunk, ""
@@ -142,7 +143,7 @@ class Trial:
         self._wrapper.off(self.applied.undo)
         not_used(self.applied.name, why)
         vars(self._policy).update(call.state)
-        set_noise(dict(call.noise))
+        random_state.set_states(dict(call.noise))
         self.applied.twin = None
         return self._wrapper.inner(*copied(call.args), **copied(call.kwargs))
 

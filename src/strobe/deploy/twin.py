@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from strobe.deploy.noise import OwnNoise
-from strobe.deploy.state import copied, copied_state, noise_state
+from strobe.deploy.state import copied, copied_state
+from strobe.devices import random_state
 from strobe.errors import UserError
 from strobe.treatments.flow.rtc import switch
 
@@ -53,7 +54,7 @@ class Call:
             state=copied_state(policy),
             rtc=copy.deepcopy(getattr(policy.config, "rtc_config", None)),
             guided=getattr(policy, "rtc_processor", None) is not None,
-            noise=noise_state(device),
+            noise=random_state.states(device),
             device=device,
             inference=torch.is_inference_mode_enabled(),
             autocast=torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,

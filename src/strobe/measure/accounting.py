@@ -2,7 +2,7 @@
 
 The pass runs under a dispatch mode that sees every operator, so its times mean nothing and are not kept. Matrix
 products, convolutions and attention count, forward and backward; a multiply-add counts as two. Memory is that of live
-tensors, or what CUDA's allocator says.
+tensors, or what the device's allocator says.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from strobe.devices.memory import DeviceMemory, memory_of
 from strobe.measure.flop import FORMULAS
 from strobe.results.measurement import MemorySource
 from strobe.timeline.sections import recording
@@ -87,27 +88,35 @@ class LiveTensors:
         self.live -= self._storages.pop(key, 0)
 
 
-class CudaAllocator:
-    """Memory that CUDA's caching allocator has handed out on ``device``, including what operators use internally.
+class DeviceAllocator:
+    """Memory that an accelerator's allocator has handed out, including what operators use internally.
 
-    Its peak is reset whenever it is asked for (torch.cuda.reset_peak_memory_stats). Nothing is synchronised: the
-    allocator hands out memory when work is launched.
+    Its peak is reset whenever it is asked for.
     """
 
-    source: MemorySource = "CUDA allocator"
+    source: MemorySource
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        torch.cuda.reset_peak_memory_stats(device)
+    def __init__(self, memory: DeviceMemory, source: MemorySource) -> None:
+        self.memory, self.source = memory, source
+        memory.reset_peak()
 
     @property
     def live(self) -> int:
-        return torch.cuda.memory_allocated(self.device)
+        return self.memory.allocated() or 0
 
     def peak(self) -> int:
-        highest = torch.cuda.max_memory_allocated(self.device)
-        torch.cuda.reset_peak_memory_stats(self.device)
+        highest = self.memory.peak() or 0
+        self.memory.reset_peak()
         return highest
+
+
+def allocator_of(device: torch.device) -> DeviceAllocator | None:
+    """Return the allocator of ``device``; None for the CPU, and for MPS, whose allocator tells no peak."""
+    memory, source = memory_of(device), _SOURCES.get(device.type)
+    return None if memory is None or source is None else DeviceAllocator(memory, source)
+
+
+_SOURCES: dict[str, MemorySource] = {"cuda": "CUDA allocator", "xpu": "XPU allocator"}
 
 
 class Accounting(TorchDispatchMode):

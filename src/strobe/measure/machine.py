@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import torch
 
+from strobe.devices.which import module_of
 from strobe.results.machine import Machine
 
 _PACKAGES = ("strobe", "lerobot", "torch", "transformers", "diffusers", "numpy")
@@ -32,7 +33,7 @@ def describe(device: torch.device) -> Machine:
     name, memory = _device(device)
     power = _cpu_power()
     if device.type == "cuda":
-        power |= _gpu_power(device)
+        power |= _gpu_power(device)  # nvidia-smi's: of other accelerators nothing is told
     return Machine(
         system=f"{platform.system()} {platform.release()}",
         cpu=_cpu_name(),
@@ -48,8 +49,8 @@ def describe(device: torch.device) -> Machine:
 
 
 def _device(device: torch.device) -> tuple[str, int | None]:
-    if device.type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
+    if device.type in ("cuda", "xpu"):
+        properties = module_of(device).get_device_properties(device)
         return properties.name, properties.total_memory
     return _cpu_name() if device.type == "cpu" else f"{device.type} on {_cpu_name()}", None
 

@@ -17,6 +17,7 @@ MEANING = (
 SOURCES = {
     "live tensors": "live tensors (without what an operator uses inside itself)",
     "CUDA allocator": "CUDA's allocator",
+    "XPU allocator": "XPU's allocator",
 }
 LONG = 30  # rows from which the console leaves the parts out
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from strobe.results.data import Data, Finite, Samples, Summary
 
-MemorySource = Literal["live tensors", "CUDA allocator"]
+MemorySource = Literal["live tensors", "CUDA allocator", "XPU allocator"]
 
 
 class Component(Data):
@@ -70,7 +70,9 @@ class Memory(Data):
         default=None, description="milliseconds in the operating system's kernel per iteration, over all threads"
     )
     page_faults: int | None = Field(default=None, description="per iteration: pages that the kernel had to hand out")
-    peak_device: int | None = Field(default=None, description="allocator's peak on the accelerator")
+    peak_device: int | None = Field(
+        default=None, description="allocator's peak on the accelerator, and what graphs hold beside it"
+    )
 
 
 class Blocks(Data):

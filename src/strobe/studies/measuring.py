@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from strobe.measure.accounting import Accounting, CudaAllocator
+from strobe.measure.accounting import Accounting, allocator_of
 from strobe.measure.blocks import blocks
 from strobe.measure.components import Iteration, components, iterations, spans
 from strobe.measure.kernel import kernel_use, median_use
@@ -28,11 +28,16 @@ from strobe.subjects.subject import ITERATION, Facts, Phase, Subject
 from strobe.timeline import Section, Timeline
 from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.sections import unseen
+from strobe.treatments.numbers.tf32 import convolutions_in_tf32
 from strobe.treatments.treatment import Variant
 
 ABOVE_CEILING = (
     "a part above 100 % of the ceiling is convolutions whose algorithm (Winograd's) saves part of the arithmetic that "
     "is counted"
+)
+ABOVE_WITH_TF32 = (
+    "a part above 100 % of the ceiling is convolutions of float32, which cuDNN computes in TF32 unless told otherwise "
+    "(torch.backends.cudnn.allow_tf32); the ceiling is that of products without TF32"
 )
 
 
@@ -139,6 +144,7 @@ def measure(
                 outputs.add(one.variant.name, output, getattr(subject, "pooled", None))
                 if not index:
                     one.facts = _facts(subject, phase, options)
+                    one.tensor_float = convolutions_in_tf32(subject.device)
                 return round.took_ms
             finally:
                 undo()
@@ -179,7 +185,7 @@ def measure(
         measurement.unseen = _unseen(hooks, runs)
         measurement.samples.notes = collected.samples[name].notes
         if any((part.ceiling_share or 0) > 1 for part in measurement.components):
-            measurement.notes.append(ABOVE_CEILING)
+            measurement.notes.append(ABOVE_WITH_TF32 if one.tensor_float else ABOVE_CEILING)
         if not measurement.unseen and options.depth == 1:
             measurement.notes += _never_ran(hooks, runs)
         if options.serialised:
@@ -212,6 +218,7 @@ class _Seen:
     weights: int = 0
     facts: Facts = field(default_factory=dict)
     first_s: float = 0.0  # of putting it on, with its first call
+    tensor_float: bool = False  # whether convolutions of float32 were computed in TF32
 
     def runs(self, rounds: Sequence[int]) -> list[Iteration]:
         """The iterations of these rounds, all of which were recorded."""
@@ -239,13 +246,15 @@ class _Counted:
 def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]) -> _Counted:
     undo = variant.apply(subject)
     accounting, on_device = None, None
-    allocator = CudaAllocator(subject.device) if subject.device.type == "cuda" else None
+    allocator = allocator_of(subject.device)
     try:
         weights = Weights(hooks)
         with peak_process() as process:
             if variant.builds:  # operators inside a compiled region or an engine cannot be counted
                 call(0)
-                on_device = allocator.peak() if allocator is not None else None
+                if allocator is not None:
+                    pools = variant.pools(subject.device)
+                    on_device = allocator.peak() + allocator.memory.unused_in(pools)
             else:
                 accounting = Accounting(allocator)
                 with Attached(hooks):

@@ -7,7 +7,6 @@ large tensor is allocated once, in its final dtype on its device, and its tape i
 
 from __future__ import annotations
 
-import contextlib
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from strobe.devices.random_state import put_back
 
 BLOCK = 1 << 22  # elements of the random block that the weights are cut from
 
@@ -185,14 +186,6 @@ class _PutOff(TorchDispatchMode):
         return flat
 
 
-@contextlib.contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        yield
-
-
 def build_fast(
     make: Callable[[], nn.Module], device: str | torch.device = "cpu", seed: int = 0, *, above: int = 1 << 18
 ) -> nn.Module:
@@ -213,7 +206,8 @@ def build_fast(
     Raises CannotBuildFast if a tensor is left without values.
     """
     device = torch.device(device)
-    with _seeded(seed, device):
+    with put_back(device):
+        torch.manual_seed(seed)
         putting_off = _PutOff(device, seed, above)
         with putting_off, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*which is a no-op")

@@ -12,6 +12,7 @@ import torch
 import yaml
 from torch import nn
 
+from strobe.devices.random_state import put_back
 from strobe.errors import UserError, nearest
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import checkpoints
@@ -245,7 +246,7 @@ def _random(config: Any, dtype: torch.dtype, device: str, seed: int, notes: list
         return build_fast(make, device, seed)
     except CannotBuildFast as error:
         notes.append(f"built the usual, slower way: {error}")
-        with torch.random.fork_rng():
+        with put_back(torch.device(device)):
             torch.manual_seed(seed)
             return make().to(device)
 

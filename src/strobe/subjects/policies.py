@@ -21,6 +21,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import ACTION
 from lerobot.utils.import_utils import register_third_party_plugins
 
+from strobe.devices.random_state import put_back
 from strobe.errors import UserError, install, nearest
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import checkpoints
@@ -212,7 +213,7 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
         return build_fast(make, config.device or "cpu", seed)  # pyright: ignore[reportReturnType]
     except CannotBuildFast as error:
         notes.append(f"built the usual, slower way: {error}")
-        with torch.random.fork_rng():
+        with put_back(torch.device(config.device or "cpu")):
             torch.manual_seed(seed)
             return make().to(config.device)
 

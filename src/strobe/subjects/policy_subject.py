@@ -11,6 +11,7 @@ import torch
 from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
+from strobe.devices.memory import memory_of
 from strobe.errors import UserError
 from strobe.results.agreement import ActionScale
 from strobe.results.subject import SubjectInfo
@@ -180,13 +181,9 @@ class PolicySubject:
         """Raises UserError where gradients and Adam's two moments cannot fit: the kernel would kill the process."""
         trained = sum(p.numel() * p.element_size() for p in self.policy.parameters() if p.requires_grad)
         needed = 3 * trained
-        if self.device.type == "cuda":
-            # What torch's allocator holds and does not use is there for it too.
-            cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-            free = torch.cuda.mem_get_info(self.device)[0] + cached
-        else:
-            free = psutil.virtual_memory().available
-        if not self.training.begun and needed > free:
+        memory = None if self.device.type == "mps" else memory_of(self.device)  # MPS takes the machine's
+        free = psutil.virtual_memory().available if memory is None else memory.free()
+        if not self.training.begun and free is not None and needed > free:
             raise UserError(
                 f"a training step of this policy needs about {needed / 2**30:.0f} GiB beyond its weights for gradients "
                 f"and Adam's moments, and {free / 2**30:.0f} GiB are free: freeze parts of it, or --policy.size=tiny"

@@ -21,6 +21,7 @@ from lerobot.scripts import lerobot_train as loop
 from torch import nn
 from torch.utils.data import dataloader as torch_loader
 
+from strobe.devices.memory import DeviceMemory, memory_of
 from strobe.subjects import loader
 from strobe.subjects.families.registry import family_of
 from strobe.subjects.subject import ITERATION
@@ -61,6 +62,9 @@ class Watch:
         progress: called with the number of steps done, and of all.
         used: returns the process's use of a resource so far; the difference over each step is kept in ``uses``.
         before_loading: given the DataLoader before its workers start; what it raises ends the run.
+
+    Attributes:
+        peak_device: the most memory in use on the device in the steps recorded, in bytes; None where it is not told.
     """
 
     depth: int = 1
@@ -78,6 +82,7 @@ class Watch:
     uses: list[Any] = field(default_factory=list, init=False)
     communication_ms: list[float] = field(default_factory=list, init=False)
     broken: list[dict[str, Any]] = field(default_factory=list, init=False)
+    peak_device: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._body = ExitStack()  # the loop's own names, replaced
@@ -89,6 +94,7 @@ class Watch:
         self.machine_cpu: float | None = None  # busy share of all cores over the steps recorded
         self._used: Any = None
         self._between: tuple[str, Mark] | None = None
+        self._memory: DeviceMemory | None = None
 
     def __enter__(self) -> Self:
         self._replace(loop, "make_train_eval_datasets", self._datasets)
@@ -147,6 +153,9 @@ class Watch:
         self._backward_parts = Backward(timeline)
         self.put_on()
         self._cores = psutil.cpu_times()
+        self._memory = memory_of(self.device)
+        if self._memory is not None:
+            self._memory.reset_peak()
         self.timeline = timeline.start()
 
     def put_on(self) -> None:
@@ -195,6 +204,7 @@ class Watch:
 
     def _update(self, inner: Callable[..., Any], tracker: Any, policy: Any, *args: Any, **kwargs: Any) -> Any:
         self._close({FLOATS})
+        self._look_at_memory()
         found = inner(tracker, policy, *args, **kwargs)
         if self._step is not None:
             self.losses.append(tracker.metrics["loss"].val)
@@ -225,6 +235,12 @@ class Watch:
             hidden = said.get("backward_compute_comm_overlap_time", 0)  # behind the rest of the backward pass
             self.communication_ms.append(max(0.0, float(said.get("backward_comm_time", 0)) - float(hidden)) / 1e6)
 
+    def _look_at_memory(self) -> None:
+        # LeRobot's update_policy resets the peak in every step, to log its own.
+        peak = self._memory.peak() if self._memory is not None and self._step is not None else None
+        if peak is not None:
+            self.peak_device = max(self.peak_device or 0, peak)
+
     # The step's ends, and what lies between two calls.
 
     def _next_step(self) -> None:
@@ -241,6 +257,7 @@ class Watch:
             return
         self._close(None)
         self.timeline.between(ITERATION, self._step, self.timeline.mark())
+        self._look_at_memory()
         self.uses.append(self.used() - self._used)
         self.machine_cpu = _busy(self._cores, psutil.cpu_times())
         self._step = None

@@ -1,5 +1,7 @@
 """Run a sweep's cells on a Ray cluster: at most one at a time on each device, wherever one is free.
 
+A cell that was given one accelerator sees it as its first, whatever number was asked for (`strobe.sweeps.given`).
+
 The driver hands out every job itself and keeps it until its files are home, so a node that is lost takes nothing with
 it but the cell that ran there.
 """
@@ -15,7 +17,7 @@ import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +26,7 @@ from typing import Any
 from strobe.errors import UserError, in_words
 from strobe.measure.memory import available_bytes
 from strobe.results import store
-from strobe.sweeps.execute import LOG, OUTCOME, Job, Limits, Outcome, execute, write_outcome
+from strobe.sweeps.execute import LOG, ONE_DEVICE, OUTCOME, Job, Limits, Outcome, execute, write_outcome
 from strobe.sweeps.local import Watch
 
 ALONE_S = 600.0  # how long a sweep waits for a node when none is left
@@ -44,7 +46,7 @@ def run_on_ray(jobs: Sequence[Job], watch: Watch, address: str | None) -> Iterat
         UserError: Ray is not installed, there is no such cluster, a node cannot run cells, or no node is left.
     """
     ray, ours = _connected(address)
-    fleet = _Fleet(ray, len(jobs))
+    fleet = _Fleet(ray, jobs)
     try:
         yield from _run(ray, fleet, jobs, watch)
     finally:
@@ -88,8 +90,15 @@ class _Runner:
     and goes; Ray runs a plain actor's calls on the main thread.
     """
 
-    def prepare(self, home: str, threads: str | None) -> None:
-        """Make the node like the driver. An exception says that it cannot be."""
+    _one_device = False
+
+    def prepare(self, home: str, threads: str | None, one_device: bool) -> None:
+        """Make the node like the driver. An exception says that it cannot be.
+
+        Args:
+            one_device: whether Ray gave this actor one accelerator, and hides the node's others from it.
+        """
+        self._one_device = one_device
         with contextlib.suppress(OSError):
             os.chdir(home)  # relative paths among a cell's flags; where there is no such folder, the cell will say so
         # Ray sets it to the CPUs that an actor asked for, and a cell on a GPU node would run with one thread.
@@ -102,7 +111,8 @@ class _Runner:
         free = int(_MEMORY_SHARE * available_bytes())
         limits = Limits(job.limits.seconds, min(job.limits.memory_bytes, free))
         with tempfile.TemporaryDirectory(prefix="strobe-cell-", ignore_cleanup_errors=True) as folder:
-            here = dataclasses.replace(job, folder=Path(folder) / "cell", limits=limits)
+            given = job.environment | ({ONE_DEVICE: "1"} if self._one_device else {})
+            here = dataclasses.replace(job, folder=Path(folder) / "cell", limits=limits, environment=given)
             outcome = execute(here, node=node)
             left = here.folder.iterdir() if here.folder.is_dir() else ()  # no folder: it could not be kept
             return outcome, {file.name: file.read_bytes() for file in left if file.is_file()}
@@ -111,9 +121,9 @@ class _Runner:
 class _Fleet:
     """The workers: one on every device of every node that lives, as far as there are jobs for them."""
 
-    def __init__(self, ray: Any, most: int) -> None:
+    def __init__(self, ray: Any, jobs: Sequence[Job]) -> None:
         self.calls: dict[Any, _Worker] = {}  # by the call that we wait for
-        self._ray, self._most = ray, most
+        self._ray, self._most, self._on_cpu = ray, len(jobs), {job.on_cpu for job in jobs}
         self._workers: dict[tuple[str, int], _Worker] = {}
         self._failed: dict[tuple[str, int], int] = {}
         self._alone_since: float | None = None
@@ -126,7 +136,7 @@ class _Fleet:
         """
         for node in self._ray.nodes():
             if node["Alive"]:
-                for index, resources in enumerate(_devices(node)):
+                for index, resources in enumerate(_devices(node, self._on_cpu)):
                     if len(self._workers) < self._most and (node["NodeID"], index) not in self._workers:
                         self._start((node["NodeID"], index), _name(node), resources)
         now = time.monotonic()
@@ -177,7 +187,9 @@ class _Fleet:
         options = {"max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": there, **resources}
         worker = _Worker(device, name, self._ray.remote(_Runner).options(**options).remote())
         self._workers[device] = worker
-        self.calls[worker.actor.prepare.remote(os.getcwd(), os.environ.get("OMP_NUM_THREADS"))] = worker
+        one_device = bool(resources.get("num_gpus"))
+        prepared = worker.actor.prepare.remote(os.getcwd(), os.environ.get("OMP_NUM_THREADS"), one_device)
+        self.calls[prepared] = worker
 
 
 def _run(ray: Any, fleet: _Fleet, jobs: Sequence[Job], watch: Watch) -> Iterator[tuple[Job, Outcome]]:
@@ -294,9 +306,16 @@ def _given_up(job: Job, losses: list[str], worker: _Worker) -> Outcome:
     return _bring_home(job.folder, outcome, {LOG: "\n".join(losses).encode(), OUTCOME: b""})
 
 
-def _devices(node: dict[str, Any]) -> list[dict[str, float]]:
-    """Return the resources that an actor asks for, per device of a node; none on a head node that runs nothing."""
+def _devices(node: dict[str, Any], on_cpu: Collection[bool]) -> list[dict[str, float]]:
+    """Return the resources that an actor asks for, per device of a node; none on a head node that runs nothing.
+
+    Args:
+        on_cpu: of each cell, whether it runs on the CPU, which a node has one of. Where one does, the node gets one
+            actor, however many accelerators it has: two cells would disturb each other.
+    """
     gpus, cpus = int(node["Resources"].get("GPU", 0)), node["Resources"].get("CPU", 0)
+    if gpus and cpus and True in on_cpu:
+        return [{"num_cpus": cpus, **({"num_gpus": 1} if False in on_cpu else {})}]
     if gpus:
         return [{"num_gpus": 1, "num_cpus": 0}] * gpus
     return [{"num_cpus": cpus}] if cpus else []

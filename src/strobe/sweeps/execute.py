@@ -31,6 +31,7 @@ OUTCOME = "outcome.json"
 LOG = "log.txt"
 CELL = "strobe.cli.cell"
 NOT_KEPT = 74  # exit code of a cell that could not write its files
+ONE_DEVICE = "STROBE_ONE_DEVICE"  # set where the cell was given one accelerator, and sees no other
 DRIVER = "STROBE_SWEEP_DRIVER"  # the process whose death ends the cell, for the cell to watch
 _LOOK_EVERY_S = 0.25
 
@@ -55,6 +56,7 @@ class Job:
     folder: Path
     limits: Limits
     environment: dict[str, str] = field(default_factory=dict)  # of the cell's process, beside what it inherits
+    on_cpu: bool = False  # whether it is known to run on the CPU
     module: str = CELL  # what the process runs; tests have lighter ones
 
 

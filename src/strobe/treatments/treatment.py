@@ -8,6 +8,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+
+from strobe.devices.memory import Pool
+from strobe.devices.untried import Feature
 from strobe.errors import UserError
 from strobe.results.agreement import Effect
 from strobe.subjects.policy_subject import PolicySubject
@@ -67,6 +71,10 @@ class Treatment(ABC):
     def facts(self) -> Facts:
         """Facts to show beside the numbers. No decision depends on them."""
 
+    def pools(self, device: torch.device) -> Sequence[Pool]:
+        """Private pools of the allocator of ``device`` in which it keeps memory from one call to the next."""
+        return ()
+
     @abstractmethod
     def apply(self, subject: Subject) -> Undo:
         """Change ``subject`` and return what undoes it. Raises UserError where it does not apply."""
@@ -98,6 +106,7 @@ class Entry:
         options: the keys that may follow, written ``key.option``.
         candidates: subject → the specs worth trying on it in inference, best first; none where it does not apply.
         parts: subject, spec → the anatomy's parts that it speeds up; none for the whole.
+        untried: what of it may not have run on the hardware that it is for; help says so where it has not.
     """
 
     key: str
@@ -108,6 +117,7 @@ class Entry:
     options: tuple[str, ...] = ()
     candidates: Callable[[Subject], Sequence[Spec]] = _nothing
     parts: Callable[[Subject, Spec], Sequence[str]] = _whole
+    untried: tuple[Feature, ...] = ()
 
 
 def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatment]:
@@ -157,6 +167,10 @@ class Variant:
     def phases(self) -> frozenset[Phase]:
         """The phases that all its treatments are for."""
         return ANY_PHASE.intersection(*(treatment.phases for treatment in self.treatments))
+
+    def pools(self, device: torch.device) -> set[Pool]:
+        """Private pools of the allocator of ``device`` in which its treatments keep memory."""
+        return {pool for treatment in self.treatments for pool in treatment.pools(device)}
 
     @property
     def builds(self) -> tuple[Builds, ...]:

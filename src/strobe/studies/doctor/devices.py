@@ -9,6 +9,8 @@ from pathlib import Path
 import psutil
 import torch
 
+from strobe.devices.memory import memory_of
+from strobe.measure.machine import describe
 from strobe.measure.memory import available_bytes
 from strobe.results.doctor import SelfCheck
 
@@ -80,11 +82,11 @@ def _computes(device: torch.device) -> SelfCheck:
 
 
 def _name(device: torch.device) -> str:
-    if device.type != "cuda":
-        return str(device)
-    properties = torch.cuda.get_device_properties(device)
-    free = torch.cuda.mem_get_info(device)[0]
-    return f"{properties.name}, {free / 2**30:.1f} of {properties.total_memory / 2**30:.1f} GiB free"
+    machine, memory = describe(device), memory_of(device)
+    free = memory.free() if memory is not None else None
+    if free is None or machine.device_memory_bytes is None:
+        return machine.device_name
+    return f"{machine.device_name}, {free / 2**30:.1f} of {machine.device_memory_bytes / 2**30:.1f} GiB free"
 
 
 def _memory() -> SelfCheck:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from strobe.errors import UserError
-from strobe.measure.accounting import CudaAllocator
+from strobe.measure.accounting import allocator_of
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.memory import peak_process
 from strobe.results.agreement import Agreement, Effect
@@ -116,7 +116,7 @@ def tried(attempt: Attempt, device: str) -> Tried:
     """
     torch.set_num_threads(1)  # a tiny policy gains nothing by more, and loses much on a busy machine
     subject = _subject(attempt.kind, device)
-    on_device = CudaAllocator(subject.device) if subject.device.type == "cuda" else None
+    on_device = allocator_of(subject.device)
     with peak_process() as process:
         made = _trained(subject, attempt) if attempt.lever else _acted(subject, attempt)
     made["peak_bytes"] = process.bytes

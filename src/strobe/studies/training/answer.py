@@ -59,9 +59,7 @@ def answer_of(
     )
     lost = {f"worker {one['worker']}" for one in worker_facts(watch)}
     step = _measurement(STEP, "training step", steps, kept)
-    step.memory = Memory(weights=info.weight_bytes, peak_process=peak_process)
-    if watch.device.type == "cuda":
-        step.memory.peak_device = torch.cuda.max_memory_allocated(watch.device)
+    step.memory = Memory(weights=info.weight_bytes, peak_process=peak_process, peak_device=watch.peak_device)
     step.memory.kernel_ms, step.memory.page_faults = kernel_use_of(watch, len(steps) - len(kept))
     step.facts = {
         "batch size": config.batch_size,

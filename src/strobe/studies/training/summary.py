@@ -60,7 +60,8 @@ def summary_of(
     on_device = kept[0].whole.device_ms is not None
     bound = _bound(shares, None if on_device else kernel, kept)
     hours = planned_hours(kept, steps, plan)
-    price = section_price_ms()
+    # On a device a section is marked there too, which takes longer; workers mark theirs on the host alone.
+    price, worker_price = section_price_ms(watch.timeline), section_price_ms()
     recorded = fmean(len(step.parts) + 1 for step in kept)
     found = Training(
         batch_size=config.batch_size,
@@ -85,7 +86,7 @@ def summary_of(
         loader_parts=loader_parts(batches),
         losses=watch.losses[: len(steps)],
         overhead=price * recorded / fmean(step.ms for step in kept),
-        loader_overhead=price * fmean(len(b.parts) + 1 for b in batches) / mean_ms(batches) if batches else None,
+        loader_overhead=worker_price * fmean(len(b.parts) + 1 for b in batches) / mean_ms(batches) if batches else None,
         error=reason,
     )
     found.sentence = _sentence(found)
@@ -101,10 +102,14 @@ def kernel_use_of(watch: loop.Watch, skip: int) -> tuple[float | None, int | Non
     return fmean(use.ms for use in used), round(fmean(use.faults for use in used))
 
 
-def section_price_ms(many: int = 5000) -> float:
-    """Price of one section here, in milliseconds: the median over batches of empty ones."""
+def section_price_ms(like: Timeline | None = None, many: int = 5000) -> float:
+    """Price of one section here, in milliseconds: the median over batches of empty ones.
+
+    Args:
+        like: they are marked on the clocks that this one has; None for the host's alone.
+    """
     took = []
-    with Timeline():
+    with Timeline() if like is None else Timeline(like.device, serialised=like.serialised):
         for _ in range(9):
             start = time.perf_counter()
             for _ in range(many // 10):

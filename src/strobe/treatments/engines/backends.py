@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from strobe.devices.which import computes_bf16, numbered
 from strobe.errors import UserError
 
 # Floating tensors come and go as float32.
@@ -28,23 +30,23 @@ class Engine(Protocol):
         """Raises UserError where the package is missing, or the device is not one of its."""
         ...
 
-    def precisions(self) -> tuple[str, ...]:
-        """Precisions that it has on this machine."""
+    def precisions(self, device: torch.device) -> tuple[str, ...]:
+        """Precisions that it has on ``device``."""
         ...
 
     def exported(self, precision: str) -> str:
         """Precision to export the program in, for an engine in ``precision``."""
         ...
 
-    def versions(self) -> str:
-        """Versions of all that an engine in the cache depends on."""
+    def versions(self, device: torch.device) -> str:
+        """Versions of all that an engine for ``device`` in the cache depends on."""
         ...
 
     def build(self, program: ExportedProgram, inputs: Sequence[Tensor], precision: str, keep: Path) -> Run:
-        """Compile ``program``, and write the engine to the file ``keep``."""
+        """Compile ``program`` for the device that ``inputs`` are on, and write the engine to the file ``keep``."""
         ...
 
-    def load(self, kept: Path, precision: str) -> Run:
+    def load(self, kept: Path, precision: str, device: torch.device) -> Run:
         """Load the engine that `build` kept. Raises any exception where the file cannot be read."""
         ...
 
@@ -60,14 +62,14 @@ class OpenVINO:
             raise UserError(f"engine=openvino runs on CPUs, and the policy is on {device.type}: take tensorrt")
         _require("openvino", "openvino")
 
-    def precisions(self) -> tuple[str, ...]:
+    def precisions(self, device: torch.device) -> tuple[str, ...]:
         able = _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         return tuple(name for name in ("fp32", "bf16", "fp16") if name == "fp32" or name.upper() in able)
 
     def exported(self, precision: str) -> str:
         return "fp32"  # of a program in bfloat16 it cannot compile every operator
 
-    def versions(self) -> str:
+    def versions(self, device: torch.device) -> str:
         return f"openvino {version('openvino')}, torch {torch.__version__}"
 
     def build(self, program: ExportedProgram, inputs: Sequence[Tensor], precision: str, keep: Path) -> Run:
@@ -78,7 +80,7 @@ class OpenVINO:
         keep.write_bytes(compiled.export_model().getvalue())
         return self._run(compiled)
 
-    def load(self, kept: Path, precision: str) -> Run:
+    def load(self, kept: Path, precision: str, device: torch.device) -> Run:
         return self._run(_core().import_model(kept.read_bytes(), "CPU", self._options(precision)))
 
     def _options(self, precision: str) -> dict[str, Any]:
@@ -103,7 +105,10 @@ class OpenVINO:
 
 
 class TensorRT:
-    """https://docs.pytorch.org/TensorRT: torch-tensorrt, which leaves to torch what TensorRT does not know."""
+    """https://docs.pytorch.org/TensorRT: torch-tensorrt, which leaves to torch what TensorRT does not know.
+
+    Each engine is for one device, by its number, and is built and run with that one as the current one.
+    """
 
     suffix = ".ep"
 
@@ -112,32 +117,46 @@ class TensorRT:
             raise UserError(f"engine=tensorrt needs CUDA, and the policy is on {device.type}: take openvino")
         _require("torch_tensorrt", "tensorrt")
 
-    def precisions(self) -> tuple[str, ...]:
-        return ("fp32", "bf16", "fp16") if torch.cuda.is_bf16_supported() else ("fp32", "fp16")
+    def precisions(self, device: torch.device) -> tuple[str, ...]:
+        return ("fp32", "bf16", "fp16") if computes_bf16(device) else ("fp32", "fp16")
 
     def exported(self, precision: str) -> str:
         return precision  # it computes in the program's dtypes; enabled_precisions is the deprecated way to say it
 
-    def versions(self) -> str:
-        name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
-        return f"torch-tensorrt {version('torch-tensorrt')}, torch {torch.__version__}, {name} {capability}"
+    def versions(self, device: torch.device) -> str:
+        name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+        where = f"{name} {capability} {numbered(device)}"
+        return f"torch-tensorrt {version('torch-tensorrt')}, torch {torch.__version__}, {where}"
 
     def build(self, program: ExportedProgram, inputs: Sequence[Tensor], precision: str, keep: Path) -> Run:
         tensorrt: Any = importlib.import_module("torch_tensorrt")
-        built = tensorrt.dynamo.compile(
-            program, arg_inputs=list(inputs), use_explicit_typing=True, truncate_double=True, min_block_size=1
-        )
-        tensorrt.save(built, str(keep), output_format="exported_program", arg_inputs=list(inputs))
-        return _calling(built)
+        device = numbered(inputs[0].device)
+        options = {"use_explicit_typing": True, "truncate_double": True, "min_block_size": 1, "device": device}
+        # Unless told otherwise, 2.11 takes every mask in attention for a causal one, drops it, and gives other results
+        # (its lowering pass force_causal_efficient_attention). Older versions have neither the pass nor the option.
+        if _takes(tensorrt.dynamo.compile, "attn_bias_is_causal"):
+            options["attn_bias_is_causal"] = False
+        with torch.cuda.device(device):
+            built = tensorrt.dynamo.compile(program, arg_inputs=list(inputs), **options)
+            tensorrt.save(built, str(keep), output_format="exported_program", arg_inputs=list(inputs))
+        return _calling(built, device)
 
-    def load(self, kept: Path, precision: str) -> Run:
+    def load(self, kept: Path, precision: str, device: torch.device) -> Run:
         tensorrt: Any = importlib.import_module("torch_tensorrt")
-        return _calling(tensorrt.load(str(kept)).module())
+        with torch.cuda.device(device):
+            return _calling(tensorrt.load(str(kept)).module(), device)
 
 
-def _calling(module: Callable[..., Any]) -> Run:
+def _takes(function: Callable[..., Any], keyword: str) -> bool:
+    """Whether ``function`` can be given ``keyword``, be it to ignore it."""
+    taken = inspect.signature(function).parameters
+    return keyword in taken or any(one.kind is one.VAR_KEYWORD for one in taken.values())
+
+
+def _calling(module: Callable[..., Any], device: torch.device) -> Run:
     def run(inputs: Sequence[Tensor]) -> list[Tensor]:
-        out = module(*inputs)
+        with torch.cuda.device(device):
+            out = module(*inputs)
         return [out] if isinstance(out, Tensor) else list(out)
 
     return run

@@ -21,10 +21,19 @@ def folder() -> Path:
     return (Path(users) if users else Path.home() / ".cache") / "strobe" / "engines"
 
 
-def file_of(part: nn.Module, call: Call, results: Results, name: str, engine: Engine, precision: str) -> Path:
-    """The file of the engine ``name`` for these weights, shapes and versions, in ``precision``; it need not exist."""
+def file_of(
+    part: nn.Module,
+    call: Call,
+    results: Results,
+    name: str,
+    engine: Engine,
+    precision: str,
+    device: torch.device,
+) -> Path:
+    """Return the file of the engine ``name`` for these weights, shapes, versions and ``device``, in ``precision``; it
+    need not exist."""
     digest = hashlib.blake2b(digest_size=16)
-    keys = [name, precision, engine.versions(), _package(part), str(getattr(part, "config", ""))]
+    keys = [name, precision, engine.versions(device), _package(part), str(getattr(part, "config", ""))]
     keys += [repr(part), repr(call.key), repr(call.dtypes), repr([tuple(t.shape) for t in results.tensors])]
     digest.update("\0".join(keys).encode())
     for path, weight in [*part.named_parameters(), *part.named_buffers()]:

@@ -6,6 +6,7 @@ of the compiled region, so that the part is still timed as a whole; those inside
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from strobe.devices.memory import Pool
+from strobe.devices.which import numbered
 from strobe.errors import UserError, nearest
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
@@ -24,6 +27,7 @@ from strobe.treatments.patch import Patches, identity
 from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Treatment, Undo
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_GRAPHS = ("reduce-overhead", "max-autotune")  # those that capture CUDA graphs, all in one pool
 
 # The parts of flow policies that gain by being compiled on their own, as far as a policy has them.
 _FLOW_PARTS = (
@@ -55,6 +59,13 @@ class Compile(Treatment):
         if self.part:
             facts["compile.part"] = self.part
         return facts | {"compile in lerobot-train": self._flag} if self._flag else facts
+
+    def pools(self, device: torch.device) -> Sequence[Pool]:
+        trees: Any = sys.modules.get("torch._inductor.cudagraph_trees")
+        if device.type != "cuda" or self.mode not in _GRAPHS or trees is None:
+            return ()
+        manager = trees.get_manager(numbered(device).index, create_if_none_exists=False)
+        return () if manager is None else (manager.cuda_graphs_thread_pool,)
 
     def apply(self, subject: Subject) -> Undo:
         config = getattr(subject.module, "config", None)
@@ -152,4 +163,5 @@ ENTRY = Entry(
     options=("part",),
     candidates=_candidates,
     parts=_parts,
+    untried=("compile=reduce-overhead",),
 )

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from strobe.devices.random_state import put_back
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
 from strobe.timeline.sections import note_unseen, recording, section
@@ -107,7 +108,7 @@ class PartInEngine(Treatment):
             return
         self._built.clear()  # they were built of other weights
         _require_plain(part, self.part)
-        self._precise(part)
+        self._precise(part, subject.device)
         call = self._record(subject, part)
         self._build(subject, part, part.forward, call)
         self._weights = state
@@ -118,8 +119,8 @@ class PartInEngine(Treatment):
             elif id(hook.owner) in inside:
                 note_unseen(hook.name, INSIDE)
 
-    def _precise(self, part: nn.Module) -> None:
-        able = self._engine.precisions()
+    def _precise(self, part: nn.Module, device: torch.device) -> None:
+        able = self._engine.precisions(device)
         if not self.precision:
             sizes: dict[torch.dtype, int] = {}
             for weight in part.parameters():
@@ -141,7 +142,7 @@ class PartInEngine(Treatment):
 
         undo = put(part, "forward", watching)
         try:
-            with _apart():
+            with _apart(subject.device):
                 subject.call("inference", 1)(0)
         finally:
             undo()
@@ -156,7 +157,7 @@ class PartInEngine(Treatment):
         undo = put(part, "forward", inner)  # a further shape is met while the engine's forward is on
         started = time.perf_counter()
         try:
-            with _apart():
+            with _apart(subject.device):
                 wanted = inner(*call.args, **call.kwargs)
                 template = Results.of(wanted, self.part)
                 self._built[call.key] = self._compared(subject, part, call, template)
@@ -166,10 +167,11 @@ class PartInEngine(Treatment):
         self._built[call.key].seconds = time.perf_counter() - started
 
     def _compared(self, subject: Subject, part: nn.Module, call: Call, results: Results) -> _Built:
-        kept = cache.file_of(part, call, results, self.engine, self._engine, self.precision)
+        kept = cache.file_of(part, call, results, self.engine, self._engine, self.precision, subject.device)
         if kept.is_file():
             try:
-                built = _Built(self._engine.load(kept, self.precision), call.dtypes, results, cached=True)
+                run = self._engine.load(kept, self.precision, subject.device)
+                built = _Built(run, call.dtypes, results, cached=True)
                 if least_cosine(built.run(call.tensors), results) >= LEAST[self.precision]:
                     return built
             except Exception:  # each engine has exceptions of its own for a file that it does not understand
@@ -223,10 +225,10 @@ class _Built:
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
+def _apart(device: torch.device) -> Iterator[None]:
     """Around recording and building: not on the timeline, without gradients, with the random numbers put back."""
     eager = torch.compiler.set_stance("force_eager")
-    with recording(None), torch.no_grad(), torch.random.fork_rng(), eager, warnings.catch_warnings():
+    with recording(None), torch.no_grad(), put_back(device), eager, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch.export about torch's own code
         yield
 
@@ -264,7 +266,7 @@ def _candidates(subject: Subject) -> list[Spec]:
     try:
         made = ENGINES[engine]()
         made.require(subject.device)
-        able = made.precisions()
+        able = made.precisions(subject.device)
     except UserError:
         return []
     precisions = [name for name in (("fp16", "bf16") if engine == "tensorrt" else ("bf16", "fp32")) if name in able]
@@ -285,4 +287,5 @@ ENTRY = Entry(
     options=("part", "precision"),
     candidates=_candidates,
     parts=lambda subject, spec: parts_of(subject, [str(spec.get("engine.part", ""))]),
+    untried=("TensorRT",),
 )

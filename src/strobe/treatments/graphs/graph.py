@@ -14,14 +14,17 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
+import torch
 from torch import nn
 
+from strobe.devices.memory import Pool
 from strobe.errors import UserError, nearest
 from strobe.subjects.families.registry import types_with
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.treatments.graphs.calls import always, chunk, loop, prefix
-from strobe.treatments.graphs.regions import Capture, Cuda, Regions
+from strobe.treatments.graphs.cuda import Cuda
+from strobe.treatments.graphs.regions import Capture, Regions
 from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import CAPTURED, FOR_INFERENCE, Effect, Entry, Spec, Treatment, Undo, policy_of
@@ -44,6 +47,9 @@ class CudaGraph(Treatment):
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"captured": True, f"graph.{self.what}": True}
+
+    def pools(self, device: torch.device) -> Sequence[Pool]:
+        return self.capture.pools
 
     def apply(self, subject: Subject) -> Undo:
         policy = policy_of(subject)
@@ -119,4 +125,5 @@ ENTRY = Entry(
     _make,
     candidates=_candidates,
     parts=_parts,
+    untried=("CUDA graphs",),
 )

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from strobe.devices.memory import Pool
+from strobe.devices.random_state import put_back
 from strobe.errors import UserError
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
@@ -23,14 +25,19 @@ from strobe.treatments.graphs.host_work import Changed, Host
 from strobe.treatments.graphs.structure import Structure
 from strobe.treatments.patch import patched
 
-_WARMUPS = 3  # runs before a capture: libraries set themselves up, allocators grow
 _KEPT = 8  # captures of one region that are kept, each with a memory pool of its own
 
 Run = Callable[[], Any]
 
 
 class Capture(Protocol):
-    """How work on a device is recorded."""
+    """How work on a device is recorded.
+
+    Attributes:
+        pools: where on the device its captures keep memory of their own.
+    """
+
+    pools: list[Pool]
 
     def require(self, subject: Subject, what: str) -> None:
         """Raises UserError where it cannot be."""
@@ -39,28 +46,6 @@ class Capture(Protocol):
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, Any]:
         """Warm up, record ``run``; what replays it, and what it returned, which every replay writes anew."""
         ...
-
-
-class Cuda:
-    """``torch.cuda.graph``, with a memory pool for each capture."""
-
-    def require(self, subject: Subject, what: str) -> None:
-        if subject.device.type != "cuda":
-            raise UserError(f"graph={what} is a CUDA graph: {subject.info.name} is on {subject.device.type}")
-
-    def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, Any]:
-        with torch.cuda.device(device):
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                for _ in range(_WARMUPS):
-                    warm()
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            # Other threads (loaders, recorders) may use the device meanwhile.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                made = run()
-        return graph.replay, made
 
 
 class Regions:
@@ -145,17 +130,14 @@ class Regions:
             with host.capturing():
                 return call(parts.rebuilt(inputs))
 
-        random = _random_state(device)
         try:
-            with recording(_unseen):
+            with recording(_unseen), put_back(device):
                 replay, made = self._capture.record(warm, run, device)
         except (RuntimeError, Changed) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             text = " ".join(str(error).split())
             raise UserError(f"graph={self.what}: the {label} cannot be captured: {text[:200]}") from error
-        finally:
-            _set_random_state(device, random)
         outputs = Structure(made, f"graph={self.what}: what the {label} returns")
         return _Region(replay, host, inputs, outputs, [*self._holding, call])
 
@@ -194,13 +176,3 @@ def _settings(module: nn.Module) -> Hashable:
 def _unseen(name: str) -> Any:
     note_unseen(name, UNSEEN)
     return nullcontext()
-
-
-def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
-    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-
-
-def _set_random_state(device: torch.device, state: tuple[Tensor, Tensor | None]) -> None:
-    torch.set_rng_state(state[0])
-    if state[1] is not None:
-        torch.cuda.set_rng_state(state[1], device)

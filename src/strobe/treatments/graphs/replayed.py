@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from strobe.devices.memory import Pool
 from strobe.subjects.subject import Subject
 
 # Operators that read a number of the device on the host, which no capture allows.
@@ -26,6 +27,7 @@ class Replayed:
     def __init__(self, warmups: int = 3) -> None:
         self.warmups = warmups
         self.recorded = self.operators = 0
+        self.pools: list[Pool] = []
 
     def require(self, subject: Subject, what: str) -> None: ...
 

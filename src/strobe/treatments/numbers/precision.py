@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from strobe.devices.which import computes_bf16
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import layered
@@ -286,7 +287,7 @@ def _fast(device: torch.device) -> tuple[str, ...]:
         asked = [getattr(torch.cpu, f"_is_{what}_supported", None) for what in ("avx512_bf16", "amx_tile")]
         return ("bf16",) if any(supported() for supported in asked if supported is not None) else ()
     if device.type == "cuda":
-        return ("bf16", "fp16") if torch.cuda.is_bf16_supported(including_emulation=False) else ("fp16",)
+        return ("bf16", "fp16") if computes_bf16(device, emulated=False) else ("fp16",)
     return ("fp16",)
 
 
@@ -308,4 +309,5 @@ ENTRY = Entry(
     options=("part",),
     candidates=_candidates,
     parts=_parts,
+    untried=("TF32",),
 )

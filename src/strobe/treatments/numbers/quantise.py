@@ -23,6 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from strobe.devices.random_state import put_back
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
 from strobe.timeline.sections import recording
@@ -229,7 +230,7 @@ def observed(subject: Subject, layers: Iterable[nn.Module]) -> dict[int, Tensor]
             patches.wrap(layer, "forward", partial(watching, key=id(layer)))
         call = subject.call("inference", 1)
         # Not on the timeline, and eagerly: what is compiled would not see the watchers come and go.
-        with recording(None), torch.compiler.set_stance("force_eager"), torch.random.fork_rng():
+        with recording(None), torch.compiler.set_stance("force_eager"), put_back(subject.device):
             for index in range(CALIBRATED):
                 call(index)
     finally:
@@ -283,6 +284,7 @@ def _entry(kind: Literal["int8", "fp8"], help: str) -> Entry:
         options=("part",),
         candidates=partial(_candidates, kind=kind),
         parts=_parts,
+        untried=("int8 on CUDA" if kind == "int8" else "fp8",),
     )
 
 

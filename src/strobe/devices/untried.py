@@ -1,0 +1,29 @@
+"""Features that have not run on the hardware that they are for. Help texts say so; nothing that is done depends on it.
+
+A feature that has run on a card is taken out of ``NOT_YET``, here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Feature = Literal[
+    "the clock and memory of a device",
+    "CUDA graphs",
+    "TF32",
+    "fp8",
+    "int8 on CUDA",
+    "TensorRT",
+    "compile=reduce-overhead",
+    "memory snapshots",
+]
+
+NOT_YET: frozenset[Feature] = frozenset(get_args(Feature))
+
+KEY = "strobe.untried"  # of a flag's metadata: the features that it stands for
+
+
+def untried(*features: Feature) -> str:
+    """Return in words which of ``features`` have not run on a GPU yet; '' where all have."""
+    left = [feature for feature in features if feature in NOT_YET]
+    return f"has not run on a GPU yet: {', '.join(left)}" if left else ""

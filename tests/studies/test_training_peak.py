@@ -1,0 +1,79 @@
+"""The device's peak over a training, in which LeRobot resets it at every step; and the price of a section there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from support.made_up_accelerator import Accelerator
+
+from strobe.devices.memory import memory_of
+from strobe.studies.training.summary import section_price_ms
+from strobe.subjects.training_loop import Watch
+from strobe.timeline import Timeline
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    accelerator = Accelerator()
+    monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator)
+    return accelerator
+
+
+def test_the_highest_of_all_steps_counts_and_of_what_lies_between_them(made_up):
+    card = made_up.cards[1]
+    tracker: Any = SimpleNamespace(metrics={"loss": SimpleNamespace(val=1.0)})
+
+    def peak_of(updates: list[int], between: list[int], before: int = 0) -> int | None:
+        watch = Watch()
+        watch.config = SimpleNamespace(steps=len(updates))
+        watch._memory = memory = memory_of(torch.device("cuda:1"))
+        watch.timeline, watch._cores = Timeline(), psutil.cpu_times()
+        assert memory is not None
+        memory.reset_peak()
+
+        def update(inner_tracker: Any, policy: Any, size: int) -> None:
+            made_up.reset_peak_memory_stats("cuda:1")  # as lerobot_train.update_policy does
+            card.take(size)
+            card.take(-size)
+
+        for size, after in zip(updates, between, strict=True):
+            watch._next_step()
+            card.take(before)  # images made floats on the device
+            card.take(-before)
+            watch._update(update, tracker, None, size)
+            card.take(after)  # an evaluation, say
+            card.take(-after)
+        watch._end_step()
+        return watch.peak_device
+
+    assert peak_of([500, 9000, 700], [0, 0, 0]) == 9000
+    assert peak_of([500, 600, 700], [0, 4000, 0]) == 4000
+    assert peak_of([500, 600, 700], [0, 0, 5000]) == 5000
+    assert peak_of([500, 600, 700], [0, 0, 0], before=3000) == 3000
+
+
+def test_a_training_on_the_cpu_has_no_device_peak():
+    watch = Watch()
+    watch._look_at_memory()
+    assert watch.peak_device is None
+
+
+def test_the_price_of_a_section_is_that_of_the_clocks_it_is_marked_on(made_up):
+    """On a device a section is marked there too: its price is not that of one that only the host has."""
+    marks: list[int] = []
+    inner = made_up.Event
+
+    class Event(inner):
+        def __init__(self, enable_timing: bool) -> None:
+            super().__init__(enable_timing)
+            marks.append(1)
+
+    made_up.Event = Event
+    section_price_ms(None, 50)
+    assert not marks
+    section_price_ms(Timeline("cuda:1"), 50)
+    assert len(marks) >= 2 * 9 * 5
