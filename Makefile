@@ -6,7 +6,7 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) pip compile --quiet --pyth
 	--universal --generate-hashes --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help env test tour lint format lock bench-quick clean
+.PHONY: help env test tour lint format lock bench-quick gpu clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ bench-quick: env ## run every benchmark for a quick answer
 		echo "== $$script"; $(BIN)/python "$$script" --quick || failed="$$failed $$script"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
+
+gpu: env ## on a machine with a GPU: its tests, strobe doctor and five ladders at full size, into one folder (25 min)
+	@$(BIN)/python scripts/gpu.py $(ARGS)
 
 clean: ## remove the environment and the caches; runs stay
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

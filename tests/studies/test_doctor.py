@@ -11,9 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from support.example_doctor import ailing
+from support.hanging import starts_another
 
 from strobe import kinds
 from strobe.errors import UserError
@@ -298,6 +300,14 @@ def test_a_process_of_its_own_answers_fails_dies_and_hangs() -> None:
         apart.run(signal.raise_signal, signal.SIGKILL)
     with pytest.raises(apart.Died, match="no answer within 1 s"):
         apart.run(time.sleep, 60, limit_s=1)
+
+
+def test_a_process_that_hangs_takes_those_that_it_started_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "number"
+    with pytest.raises(apart.Died, match="no answer"):
+        apart.run(starts_another, str(file), limit_s=10)
+    number = int(file.read_text())
+    assert not psutil.pid_exists(number) or psutil.Process(number).status() == psutil.STATUS_ZOMBIE
 
 
 CACHED_IN_A_GRAPH = Attempt("pi05", ({"prefix_cache": "static"}, {"graph": "loop"}), played=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing as mp
 import os
 import signal
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
+
+import psutil
 
 from strobe.errors import UserError
 from strobe.measure.lifetime import end_with
@@ -53,16 +56,27 @@ def run[T](call: Callable[..., T], *arguments: Any, limit_s: float = LIMIT_S) ->
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
         raise Died(f"its process died ({how})") from None
     finally:
-        if process.is_alive():
-            process.join(5 if ours.poll() else 0)
-            process.kill()
-        process.join()
+        _end(process, answered=process.is_alive() and ours.poll())
         ours.close()
     if kind == "wrong":
         raise UserError(value)
     if kind == "failed":
         raise Died(value)
     return value
+
+
+def _end(process: Any, *, answered: bool) -> None:
+    """End ``process`` with all that it started: workers of a loader that hangs would outlive it."""
+    family = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family = psutil.Process(process.pid).children(recursive=True)
+    if process.is_alive():
+        process.join(5 if answered else 0)
+        process.kill()
+    process.join()
+    for child in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def _answer(connection: Connection, parent: int, call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

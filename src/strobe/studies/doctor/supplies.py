@@ -17,6 +17,7 @@ from strobe.subjects.quiet import muted_encoder
 
 WORKERS, BATCHES = 2, 4
 BATCH_BYTES = 48 << 20  # of ten frames of 480×640 from two cameras in float32, give or take
+PATIENCE_S = 20  # for a batch, after which the workers hang
 FRAMES, SIDE, FPS = 30, 128, 30
 # Environments whose own default is no task that their simulator still has.
 FIELDS: dict[str, dict[str, str]] = {"metaworld": {"task": "push-v3"}}
@@ -38,7 +39,7 @@ def batches() -> float:
     Raises RuntimeError where shared memory runs out; a worker that the system kills for it does the same.
     """
     began = time.perf_counter()
-    loader = DataLoader(_Frames(), batch_size=None, num_workers=WORKERS, prefetch_factor=2, timeout=60)
+    loader = DataLoader(_Frames(), batch_size=None, num_workers=WORKERS, prefetch_factor=2, timeout=PATIENCE_S)
     # Held together, as batches in a queue are.
     held = list(loader)
     seen = sorted(float(batch[0]) for batch in held)
