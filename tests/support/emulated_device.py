@@ -328,7 +328,9 @@ class _Operators(TorchDispatchMode):
             note(TO_DEVICE, "a number in torch.where")
         elif not all(here):
             strangers = [
-                one for one, is_here in zip(given, here, strict=True) if not is_here and (one.dim() or name in _NO_NUMBERS)
+                one
+                for one, is_here in zip(given, here, strict=True)
+                if not is_here and (one.dim() or name in _NO_NUMBERS)
             ]
             if strangers:
                 shapes = ", ".join(str(tuple(one.shape)) for one in strangers)
@@ -339,7 +341,9 @@ class _Operators(TorchDispatchMode):
 
     def _check_indices(self, name: str, indices: list[Tensor], source: Tensor, values: Sequence[Any]) -> None:
         if not on(source):
-            raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({_line()})")
+            raise RuntimeError(
+                f"indices should be either on cpu or on the same device as the indexed tensor ({_line()})"
+            )
         if any(one.dtype in (torch.bool, torch.uint8) for one in indices):
             self._device.note(WAIT, f"{name} by a mask")
         if not all(on(one) for one in indices):

@@ -123,9 +123,9 @@ def rounding(kind: str) -> Names:
 
 
 def together(kind: str) -> Iterator[Names]:
-    """Yield no treatment, each one, each pair of exact ones, all exact ones, and all of them."""
+    """Yield no treatment, each one, each pair, all exact ones, and these with those that round."""
     every, more = exact(kind), rounding(kind)
-    found = [(), *((one,) for one in (*every, *more)), *combinations(every, 2)]
+    found: list[Names] = [(), *((one,) for one in (*every, *more)), *combinations((*every, *more), 2)]
     found += [(*every, *some) for some in ((), *((one,) for one in more), more)]
     yield from dict.fromkeys(found)
 
