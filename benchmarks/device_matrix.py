@@ -22,7 +22,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -157,7 +156,7 @@ def show(done: Done, console: Console) -> None:
     """Print the three tables, and whatever does not hold."""
     for kind in sorted({one.case.kind for one in done.graphs}):
         mine = [one for one in done.graphs if one.case.kind == kind]
-        columns = [(graphs, once) for graphs, once in product(graphs_of(kind), (True, False))]
+        columns = [(graphs, once) for graphs in graphs_of(kind) for once in (True, False)]
         heads = [f"{'+'.join(graphs)}{'' if once else ', each call'}" for graphs, once in columns]
         table = Table("treatments", *heads, title=f"{kind}: graph=", title_justify="left")
         found = {(one.case.guided, one.case.names, one.case.graphs, one.case.once): one for one in mine}

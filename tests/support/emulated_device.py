@@ -243,7 +243,8 @@ class _Functions(TorchFunctionMode):
             return self._moved(source, device_of(other).type, other.dtype, copy)
         if len(asked) > 1 and isinstance(asked[-1], bool) and isinstance(asked[-2], bool):
             copy = asked.pop()
-        device, dtype, _, layout = torch._C._nn._parse_to(*asked, **options)
+        parse: Any = torch._C._nn._parse_to  # pyright: ignore[reportAttributeAccessIssue]
+        device, dtype, _, layout = parse(*asked, **options)
         return self._moved(source, _type(device), dtype, copy, layout)
 
     def _moved(
@@ -304,7 +305,7 @@ class _Operators(TorchDispatchMode):
         elif given:
             there = any(here)
             if there:
-                self._check(func, args, given, here)
+                self._check(func, args, kwargs, given, here)
         else:  # a factory: of the host's, or one that torch calls on the way, as backward does; numbers stay the host's
             there = func._schema.name != "aten::scalar_tensor" and any(map(on, _tensors(self._device.given)))
         made = func(*args, **kwargs)
@@ -315,9 +316,11 @@ class _Operators(TorchDispatchMode):
                     put(one)
         return made
 
-    def _check(self, func: Any, args: tuple[Any, ...], given: list[Tensor], here: list[bool]) -> None:
+    def _check(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor], here: list[bool]
+    ) -> None:
         name, note = func._schema.name, self._device.note
-        if name in _WAITING or (name == "aten::repeat_interleave" and "output_size" not in func._schema.arguments):
+        if name in _WAITING or (name == "aten::repeat_interleave" and kwargs.get("output_size") is None):
             note(WAIT, name)
         elif name == "aten::copy_":
             if here[0] != here[1]:

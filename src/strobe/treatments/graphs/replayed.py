@@ -63,14 +63,14 @@ class _Tape(TorchDispatchMode):
         if func._schema.name == "aten::lift_fresh":  # made of Python's numbers just now, by no operator
             self._numbers += given
             self._own.update(_place(one) for one in given)
-        kept = tree_map(self._kept, (args, named)) if here else (args, named)
+        kept: Any = tree_map(self._kept, (args, named)) if here else (args, named)
         made = func(*args, **named)
         places = {_place(one) for one in given}
         # Views, and what was written in place, share memory with what was given: the operator itself writes there.
         fresh = [one for one in tree_leaves(made) if isinstance(one, Tensor) and _place(one) not in places]
         if (fresh and any(self._here(one) for one in fresh)) or (here and func._schema.is_mutable):
             self._own.update(_place(one) for one in fresh)
-            self.steps.append((func, *kept, fresh))
+            self.steps.append((func, kept[0], kept[1], fresh))
         return made
 
     def replay(self) -> None:
