@@ -138,11 +138,11 @@ def run(quick: bool, only: Sequence[str], workers: int) -> tuple[Done, bool]:
 
     done = Done()
     with ProcessPoolExecutor(workers, get_context("spawn"), begin) as pool, Progress(transient=True) as progress:
-        work: list[Future[list[Found]]] = [pool.submit(on_graphs, cases) for cases in graph_work(quick, only)]
-        work += [pool.submit(on_training, *given) for given in training_work(quick, only)]
-        work += [pool.submit(on_faults, number) for number in range(len(faults()))]
-        shown = progress.add_task("the matrix", total=len(work))
         try:
+            work: list[Future[list[Found]]] = [pool.submit(on_graphs, cases) for cases in graph_work(quick, only)]
+            work += [pool.submit(on_training, *given) for given in training_work(quick, only)]
+            work += [pool.submit(on_faults, number) for number in range(len(faults()))]
+            shown = progress.add_task("the matrix", total=len(work))
             for one in as_completed(work):
                 done.add(one.result())
                 progress.advance(shown)
