@@ -1,26 +1,24 @@
 """Captured regions: what is copied in and out, what makes a new capture, what cannot be captured.
 
-A capture is emulated here: a replay runs the region over the same fixed places and writes into the tensors that the
-recording returned, as a graph does. So a forgotten input, a stale number or a shared output shows on a CPU.
+A capture is played on the CPU (`Replayed`): a replay runs the operators of the capture on the same memory, as a graph
+does. So a forgotten input, a stale number or a shared output shows.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from support.emulated_device import EmulatedDevice, Graph
 from torch import Tensor
-from torch.utils._pytree import tree_flatten
 
 from strobe.errors import UserError
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking
@@ -33,34 +31,7 @@ from strobe.treatments.layers.attention import FusedAttention
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Treatment, Variant
 
-
-class Emulated:
-    """Records by running; ``recorded`` counts."""
-
-    def __init__(self) -> None:
-        self.recorded = 0
-        self.pools: list[Any] = []
-
-    def require(self, subject: Subject, what: str) -> None: ...
-
-    def record(self, warm: Callable[[], Any], run: Callable[[], Any], device: torch.device) -> tuple[Any, Any]:
-        self.recorded += 1
-        warm()
-        warm()
-        made = run()
-
-        def replay() -> None:
-            for place, new in zip(_tensors(made), _tensors(run()), strict=True):
-                place.copy_(new)
-
-        return replay, made
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    leaves = tree_flatten(value, is_leaf=structure.is_cache)[0]
-    return [tensor for leaf in leaves for tensor in structure.tensors_of(leaf)]
-
-
+WARMUPS = 2
 STEPS = {
     "pi05": "num_inference_steps",
     "pi0": "num_inference_steps",
@@ -96,10 +67,11 @@ REGIONS = [
 def test_a_replay_is_the_call_with_the_same_noise(kind: str, what: str, regions: int) -> None:
     subject = tiny(kind)
     plain = chunks(subject)
-    emulated = Emulated()
-    graph = CudaGraph(what, emulated)
-    first, again = chunks(subject, graph), chunks(subject, graph)
-    assert emulated.recorded == regions  # once, for all observations
+    with EmulatedDevice() as device, device.holding(subject):
+        capture = Graph(device)
+        graph = CudaGraph(what, capture)
+        first, again = chunks(subject, graph), chunks(subject, graph)
+    assert capture.recorded == regions  # once, for all observations
     for found in (first, again):
         assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
     assert not torch.equal(plain[0], plain[1])
@@ -108,34 +80,34 @@ def test_a_replay_is_the_call_with_the_same_noise(kind: str, what: str, regions:
 
 def test_other_weights_settings_and_treatments_are_captured_anew() -> None:
     subject = tiny("pi05")
-    emulated = Emulated()
-    graph = CudaGraph("loop", emulated)
+    capture = Replayed(WARMUPS)
+    graph = CudaGraph("loop", capture)
     config: Any = subject.policy.config
     assert torch.equal(chunks(subject, graph, count=1)[0], chunks(subject, count=1)[0])
     in_bf16 = Precision("bf16")
     assert torch.equal(chunks(subject, in_bf16, graph, count=1)[0], chunks(subject, in_bf16, count=1)[0])
-    assert emulated.recorded == 2
+    assert capture.recorded == 2
     before, config.num_inference_steps = config.num_inference_steps, 1
     try:
         assert torch.equal(chunks(subject, graph, count=1)[0], chunks(subject, count=1)[0])
-        assert emulated.recorded == 3
+        assert capture.recorded == 3
     finally:
         config.num_inference_steps = before
     fused = FusedAttention()
     assert torch.equal(chunks(subject, fused, graph, count=1)[0], chunks(subject, fused, count=1)[0])
-    assert emulated.recorded == 4
+    assert capture.recorded == 4
     chunks(subject, graph)
     chunks(subject, fused, graph)
-    assert emulated.recorded == 4  # all are kept
+    assert capture.recorded == 4  # all are kept
 
 
 def test_guidance_in_closed_form_is_captured_and_autograd_is_refused() -> None:
     subject = tiny("pi0")
     rtc = RealTimeChunking(RTCConfig(enabled=True, execution_horizon=6), 2)
-    emulated = Emulated()
+    capture = Replayed(WARMUPS)
     guided = (rtc, ClosedFormGuidance())
     for what in ("loop", "chunk"):
-        graph = CudaGraph(what, emulated)
+        graph = CudaGraph(what, capture)
         undo = Variant("v", (*guided, graph)).apply(subject)
         try:
             found = [subject.chunk(index) for index in range(2)]
@@ -144,7 +116,7 @@ def test_guidance_in_closed_form_is_captured_and_autograd_is_refused() -> None:
         assert all(torch.equal(a, b) for a, b in zip(found, chunks(subject, *guided), strict=True))
         with pytest.raises(UserError, match="autograd cannot be captured"):
             chunks(subject, rtc, graph)
-    assert emulated.recorded == 2
+    assert capture.recorded == 2
 
 
 def test_rtc_that_is_turned_on_later_runs_without_the_graph_and_says_so() -> None:
@@ -167,15 +139,15 @@ def test_rtc_that_is_turned_on_later_runs_without_the_graph_and_says_so() -> Non
 
 def test_prefix_and_loop_together() -> None:
     subject = tiny("pi05")
-    emulated = Emulated()
-    both = (CudaGraph("prefix", emulated), CudaGraph("loop", emulated))
+    capture = Replayed(WARMUPS)
+    both = (CudaGraph("prefix", capture), CudaGraph("loop", capture))
     assert all(torch.equal(a, b) for a, b in zip(chunks(subject, *both), chunks(subject), strict=True))
-    assert emulated.recorded == 3
+    assert capture.recorded == 3
 
 
 def test_what_comes_out_is_the_callers_own() -> None:
     subject = tiny("act")
-    graph = CudaGraph("chunk", Emulated())
+    graph = CudaGraph("chunk", Replayed(WARMUPS))
     undo = graph.apply(subject)
     try:
         first = subject.model_chunk(0)
@@ -189,12 +161,12 @@ def test_what_comes_out_is_the_callers_own() -> None:
 def test_another_policys_loop_passes_through() -> None:
     mine = tiny("pi05")
     other = copy.deepcopy(mine)
-    emulated = Emulated()
+    capture = Replayed(WARMUPS)
     plain = other.chunk(0)
-    undo = CudaGraph("loop", emulated).apply(mine)
+    undo = CudaGraph("loop", capture).apply(mine)
     try:
         assert torch.equal(other.chunk(0), plain)
-        assert emulated.recorded == 0
+        assert capture.recorded == 0
     finally:
         undo()
 
@@ -203,9 +175,9 @@ def test_off_cuda_and_off_its_kind_it_says_so() -> None:
     with pytest.raises(UserError, match=r"is a CUDA graph: .* is on cpu"):
         CudaGraph("loop").apply(tiny("pi05"))
     with pytest.raises(UserError, match=r"for flow policies .* possible here: chunk"):
-        CudaGraph("loop", Emulated()).apply(tiny("act"))
+        CudaGraph("loop", Replayed(WARMUPS)).apply(tiny("act"))
     with pytest.raises(UserError, match="possible here: loop, prefix"):
-        CudaGraph("chunk", Emulated()).apply(tiny("smolvla"))
+        CudaGraph("chunk", Replayed(WARMUPS)).apply(tiny("smolvla"))
     with pytest.raises(UserError, match="did you mean 'chunk'"):
         catalogue.make({"graph": "chunks"})
     assert not graph.ENTRY.candidates(tiny("pi05"))  # on a CPU
@@ -216,11 +188,11 @@ def test_a_loop_that_is_not_met_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     model: Any = subject.policy.model
     monkeypatch.setitem(vars(model), "sample_actions", lambda *_, **__: torch.zeros(1, 50, 32))
     with pytest.raises(UserError, match="in its own way"):
-        chunks(subject, CudaGraph("loop", Emulated()), count=1)
+        chunks(subject, CudaGraph("loop", Replayed(WARMUPS)), count=1)
 
 
 def test_what_cannot_be_captured_is_one_line() -> None:
-    class Failing(Emulated):
+    class Failing(Replayed):
         def record(self, warm: Any, run: Any, device: Any) -> Any:
             raise RuntimeError("operation not permitted\nwhen stream is capturing")
 

@@ -175,6 +175,13 @@ def test_float16_scales_its_loss_and_its_step_is_finite():
     assert owner.training.scaler is None
 
 
+def test_autocast_to_the_other_format_of_16_bits_is_refused_in_a_line():
+    """SmolVLA's backbone is in bfloat16, which autocast to float16, CUDA's default, cannot join with its own."""
+    with pytest.raises(UserError, match=r"amp=fp16: .* has weights in bf16, .*: amp=bf16"):
+        MixedPrecision("fp16").apply(subject("smolvla"))
+    MixedPrecision("fp16").apply(subject("act"))()
+
+
 def test_micro_batches_give_the_batch_s_gradient():
     # In float64 and without noise, where nothing but the order of sums differs.
     owner = load_subject(

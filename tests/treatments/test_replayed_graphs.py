@@ -1,112 +1,86 @@
-"""Exact treatments under a graph that replays operators and runs no Python: bit-equal to the same without the graph.
+"""Treatments under graphs on an emulated device: the most telling cases of `benchmarks/device_matrix.py`.
 
-Observations differ in prompt and its length, and earlier ones come again. Treatments are put on once, as on a robot,
-and around each call, as in a comparison.
+Each bit must be that of the same treatments without the graph. Observations differ in prompt and its length, and
+earlier ones come again.
 """
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 import torch
+from support.emulated_device import EmulatedDevice
+from support.graph_matrix import Case, exact, judge, rounding
+from support.trained import all_levers, trained
 from torch import Tensor
 
-from strobe.subjects.checks import varied
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.treatments import catalogue
-from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.replayed import Replayed
-from strobe.treatments.treatment import Spec, Treatment, Variant
 
-STEPS = {"pi05": "num_inference_steps", "smolvla": "num_steps", "pi0": "num_inference_steps"}
-EXACT: dict[str, Spec] = {
-    "cameras": {"cameras": "batched"},
-    "padding": {"padding": "trimmed"},
-    "tail": {"prefix_tail": "skipped"},
-    "cache": {"prefix_cache": "static"},
-    "timesteps": {"timesteps": "precomputed"},
-    "masks": {"masks": "once"},
-}
-MORE: dict[str, Spec] = {"sdpa": {"attention": "sdpa"}, "fused": {"projections": "fused"}}
-ALL = tuple(EXACT)
-TOGETHER = [(name,) for name in (*EXACT, *MORE)] + [("cache", "masks"), ("cache", "sdpa"), ALL, (*ALL, "sdpa")]
-VISITS = (0, 1, 0, 2, 1)
-
-
-@cache
-def tiny(kind: str) -> PolicySubject:
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", f"--{STEPS[kind]}=2"])
-
-
-@cache
-def observations(kind: str) -> list[dict[str, object]]:
-    # The same cameras in all, so that a graph is captured for few shapes.
-    checks = varied(tiny(kind).inputs.checks(3), reads_words=True, may_miss=False)
-    return checks.observations
+CACHE, MASKS, SDPA = ("prefix_cache=static",), ("masks=once",), ("attention=sdpa",)
+ALL, MORE = ("all exact",), ("all exact", "and those that round")
+BOTH = ("prefix", "loop")
+CASES = [
+    Case("pi05", CACHE, ("loop",)),  # what a warm-up laid down was not captured
+    Case("smolvla", CACHE, ("loop",)),
+    Case("pi05", MASKS, ("loop",)),  # another prompt's mask
+    Case("pi05", MASKS, ("loop",), once=False),  # freed when the treatment was taken off
+    Case("pi05", SDPA, ("loop",)),  # kept in a warm-up, and not in the capture
+    Case("pi05", SDPA, ("chunk",)),
+    Case("pi05", CACHE, ("prefix",), once=False),  # the living cache as the form of what a graph returns
+    Case("smolvla", CACHE, ("prefix",), once=False),
+    Case("pi05", ALL, BOTH, once=False),
+    Case("smolvla", ALL, BOTH, once=False),
+    Case("pi05", MORE, BOTH),
+    Case("pi05", MORE, ("chunk",)),
+    Case("smolvla", MORE, BOTH),
+    Case("pi0", MORE, ("loop",)),
+    Case("pi05", ALL, BOTH, guided=True),
+    Case("act", SDPA, ("chunk",)),
+]
 
 
-def chunks(kind: str, treatments: list[Treatment], once: bool) -> list[Tensor]:
-    subject, variant, found = tiny(kind), Variant("v", tuple(treatments)), []
-    undo = variant.apply(subject) if once else None
-    try:
-        for index in VISITS:
-            off = undo or variant.apply(subject)
-            found.append(subject.act(dict(observations(kind)[index]), index).clone())
-            if not once:
-                off()
-    finally:
-        if undo is not None:
-            undo()
-    return found
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_graph_changes_no_bit(case: Case) -> None:
+    every, more = exact(case.kind), rounding(case.kind)
+    names = {ALL: every, MORE: (*every, *more)}.get(case.names, case.names)
+    assert not case.names or names
+    with EmulatedDevice() as device:
+        (verdict,) = judge(device, [Case(case.kind, names, case.graphs, case.once, case.guided)])
+    assert verdict.holds, str(verdict)
 
 
-# Around each call those that keep the most; the others are put on once, which takes fewer captures.
-MOST = [("cache", "masks"), ALL, (*ALL, "sdpa")]
-CASES = [(names, True) for names in TOGETHER] + [(names, False) for names in MOST]
-
-
-@pytest.mark.parametrize("graphs", [("loop",), ("prefix",), ("prefix", "loop")], ids="+".join)
-@pytest.mark.parametrize(
-    ("names", "once"), CASES, ids=[f"{'+'.join(n)}{'' if once else ' around each call'}" for n, once in CASES]
-)
-@pytest.mark.parametrize("kind", ["pi05", "smolvla"])
-def test_a_graph_changes_no_bit(kind: str, names: tuple[str, ...], graphs: tuple[str, ...], once: bool) -> None:
-    specs = catalogue.ordered([{**EXACT, **MORE}[name] for name in names])
-    plain = chunks(kind, [catalogue.make(spec) for spec in specs], once)
-    assert not torch.equal(plain[0], plain[1])
-    captures = [Replayed(warmups=2) for _ in graphs]
-    captured = [CudaGraph(what, capture) for what, capture in zip(graphs, captures, strict=True)]
-    found = chunks(kind, [*(catalogue.make(spec) for spec in specs), *captured], once)
-    assert all(capture.recorded for capture in captures)
-    assert [torch.equal(a, b) for a, b in zip(found, plain, strict=True)] == [True] * len(VISITS)
+@pytest.mark.parametrize(("kind", "checkpoints"), [("pi05", True), ("smolvla", False)])
+def test_a_training_step_is_the_same_on_the_device(kind: str, checkpoints: bool) -> None:
+    found = [trained(kind, lever, checkpoints) for lever in (all_levers()[0], all_levers()[-1])]
+    assert [str(one) for one in found if not one.holds] == []
 
 
 def test_a_timestep_that_no_table_has_is_no_number_in_a_graph() -> None:
     """On a GPU the table cannot look whether it has the timestep: it must not take another one's row."""
     from strobe.treatments.flow.timesteps import _Table
-    from strobe.treatments.graphs.host_work import Host
 
-    table = _Table(torch.tensor([1.0, 0.5]), torch.tensor([[1.0], [2.0], [torch.nan]]), None, [])
-    with Host(torch.device("cpu")).warming():
-        known, unknown = (table.index(torch.tensor([time])) for time in (0.5, 0.25))
+    def index(time: float, device: str) -> Tensor | None:
+        rows = torch.tensor([[1.0], [2.0], [torch.nan]], device=device)
+        table = _Table(torch.tensor([1.0, 0.5], device=device), rows, None, [])
+        found = table.index(torch.tensor([time], device=device))
+        return None if found is None else table.embeddings.index_select(0, found).cpu()
+
+    with EmulatedDevice():
+        known, unknown = index(0.5, "cuda"), index(0.25, "cuda")
     assert known is not None
     assert unknown is not None
-    assert table.embeddings[known].tolist() == [[2.0]]
-    assert table.embeddings[unknown].isnan().all()
-    assert table.index(torch.tensor([0.25])) is None, "on a CPU it is seen, and computed as the policy does"
+    assert known.tolist() == [[2.0]]
+    assert unknown.isnan().all()
+    assert index(0.25, "cpu") is None, "on a CPU it is seen, and computed as the policy does"
 
 
 def test_what_a_warm_up_left_is_seen_by_the_replay() -> None:
-    """The emulator sees the fault that it is for: a value kept from one call to the next."""
     kept: dict[str, Tensor] = {}
     given = torch.ones(3)
     replay, made = Replayed().record(lambda: kept.setdefault("x", given * 2), lambda: kept["x"] + 1, given.device)
     given.fill_(5)
     replay()
     assert made.tolist() == [3, 3, 3], "the product was not captured"
-    replay, made = Replayed().record(lambda: given * 2, lambda: given * 2 + 1, given.device)
+    replay, made = Replayed().record(lambda: given * 2, lambda: given * 2 + torch.tensor([1.0]), given.device)
     given.fill_(7)
     replay()
     assert made.tolist() == [15, 15, 15]

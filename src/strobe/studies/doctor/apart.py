@@ -77,6 +77,7 @@ def _end(process: Any, *, answered: bool) -> None:
     for child in family:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
+    psutil.wait_procs(family, timeout=5)
 
 
 def _answer(connection: Connection, parent: int, call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

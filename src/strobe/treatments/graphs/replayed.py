@@ -1,18 +1,22 @@
 """A CUDA graph played on the CPU: the operators of a capture are kept, and replayed on the tensors they had.
 
 No Python runs in a replay, as none does on a card. So a value that a treatment kept from a warm-up, a mask of another
-prompt, a copy that was not captured: all come out wrong. What would wait for the device in a capture raises.
+prompt, a copy that was not captured: all come out wrong. What would wait for the device in a capture raises, and so
+does a replay that reads memory which was freed since: a graph knows addresses, and keeps nothing alive.
+
+A graph holds work of its device alone. A tensor of another device is a number that was read once, in the capture.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from strobe.devices.memory import Pool
 from strobe.subjects.subject import Subject
@@ -34,7 +38,7 @@ class Replayed:
     def record(self, warm: Callable[[], Any], run: Callable[[], Any], device: torch.device) -> tuple[Any, Any]:
         for _ in range(self.warmups):
             warm()
-        tape = _Tape()
+        tape = _Tape(device)
         with tape:
             made = run()
         self.recorded += 1
@@ -43,32 +47,76 @@ class Replayed:
 
 
 class _Tape(TorchDispatchMode):
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
         super().__init__()
         self.steps: list[tuple[Any, tuple[Any, ...], dict[str, Any], list[Tensor]]] = []
+        self._device = device.type
+        self._own: set[int] = set()  # memory that the capture took, which the graph keeps
+        self._numbers: list[Tensor] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func._schema.name in _WAITS:
-            raise RuntimeError(f"{func._schema.name} waits for the device: operation not permitted in a capture")
         named = dict(kwargs or {})
+        given = [one for one in tree_leaves((args, named)) if isinstance(one, Tensor)]
+        here = any(self._here(one) for one in given)
+        if here and func._schema.name in _WAITS:
+            raise RuntimeError(f"{func._schema.name} waits for the device: operation not permitted in a capture")
+        if func._schema.name == "aten::lift_fresh":  # made of Python's numbers just now, by no operator
+            self._numbers += given
+            self._own.update(_place(one) for one in given)
+        kept: Any = tree_map(self._kept, (args, named)) if here else (args, named)
         made = func(*args, **named)
-        given = {_place(one) for one in tree_leaves((args, named)) if isinstance(one, Tensor)}
+        places = {_place(one) for one in given}
         # Views, and what was written in place, share memory with what was given: the operator itself writes there.
-        fresh = [one for one in tree_leaves(made) if isinstance(one, Tensor) and _place(one) not in given]
-        writes = func._schema.is_mutable
-        if fresh or writes:
-            self.steps.append((func, args, named, fresh))
+        fresh = [one for one in tree_leaves(made) if isinstance(one, Tensor) and _place(one) not in places]
+        if (fresh and any(self._here(one) for one in fresh)) or (here and func._schema.is_mutable):
+            self._own.update(_place(one) for one in fresh)
+            self.steps.append((func, kept[0], kept[1], fresh))
         return made
 
     def replay(self) -> None:
-        """Run the operators again, each on the very tensors that it had, into the very tensors that it made."""
+        """Run the operators again, each on the very memory that it had, into the very tensors that it made.
+
+        Raises RuntimeError where that memory was freed.
+        """
         for func, args, kwargs, fresh in self.steps:
+            args, kwargs = tree_map(_found, (args, kwargs))
             again = [one for one in tree_leaves(func(*args, **kwargs)) if isinstance(one, Tensor)]
             for place, new in zip(fresh, again[-len(fresh) :] if fresh else [], strict=True):
                 place.copy_(new)
 
+    def _here(self, tensor: Tensor) -> bool:
+        return tensor.device.type == self._device
+
+    def _kept(self, value: Any) -> Any:
+        """``value`` as the graph knows it: its own memory, another's address, or a number as it is now."""
+        if not isinstance(value, Tensor):
+            return value
+        if not self._here(value):
+            return value.clone()
+        return value if _place(value) in self._own else _Address(value)
+
+
+class _Address:
+    """Memory that is not the graph's own, and how a tensor lies in it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._storage = weakref.ref(tensor.untyped_storage())
+        self._dtype = tensor.dtype
+        self._layout = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+
+    def tensor(self) -> Tensor:
+        """The tensor. Raises RuntimeError where its memory was freed."""
+        storage = self._storage()
+        if storage is None:
+            raise RuntimeError("a replay reads memory that was freed since the capture")
+        return torch.empty(0, dtype=self._dtype, device=storage.device).set_(storage, *self._layout)
+
+
+def _found(value: Any) -> Any:
+    return value.tensor() if isinstance(value, _Address) else value
+
 
 def _place(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    return tensor.untyped_storage()._cdata

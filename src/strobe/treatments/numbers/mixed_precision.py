@@ -42,9 +42,11 @@ class MixedPrecision(Treatment):
         if self._used is None:
             device = owner.device.type
             own = torch.get_autocast_dtype(device)
-            self._used = self.dtype if self.dtype != AUTO else next(n for n, dtype in DTYPES.items() if dtype is own)
-            self.dtypes = (str(DTYPES[self._used]).removeprefix("torch."),)
-            self._flag = _flag(owner, DTYPES[self._used])
+            used = self.dtype if self.dtype != AUTO else next(n for n, dtype in DTYPES.items() if dtype is own)
+            _require_one_format(owner, used)
+            self._used = used
+            self.dtypes = (str(DTYPES[used]).removeprefix("torch."),)
+            self._flag = _flag(owner, DTYPES[used])
         training = owner.training
         before, training.autocast = training.autocast, DTYPES[self._used]
 
@@ -52,6 +54,18 @@ class MixedPrecision(Treatment):
             training.autocast = before
 
         return undo
+
+
+def _require_one_format(subject: PolicySubject, used: str) -> None:
+    """Raises UserError where weights are in the other format of 16 bits: autocast joins no tensors of both.
+
+    Source: ``prioritize`` in ATen's ``autocast_mode.h``, which SmolVLA's bfloat16 backbone meets in ``torch.cat``.
+    """
+    held = {parameter.dtype for parameter in subject.module.parameters()}
+    for name, dtype in DTYPES.items():
+        if name != used and dtype in held:
+            where = f"{subject.info.name} has weights in {name}"
+            raise UserError(f"amp={used}: {where}, and autocast joins no tensors of both: amp={name}")
 
 
 def _flag(subject: PolicySubject, dtype: torch.dtype) -> str:

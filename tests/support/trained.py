@@ -1,0 +1,131 @@
+"""A training step on an emulated device, beside the same on the plain CPU: are loss, gradient and moments equal?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments.training import levers
+from strobe.treatments.treatment import Variant
+from support.emulated_device import EmulatedDevice
+
+CHECKPOINTS = "gradient_checkpointing"  # a setting of the policy's config, where there is one
+UNTOUCHED = "untouched"
+# Lever on the device → the same on a CPU, where it is written in another way.
+ON_A_CPU = {"amp": "amp=fp16", "tf32": UNTOUCHED}
+BATCH = 2
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of a lever on one policy: which of loss, gradient, moments are not equal, or why there are none.
+
+    ``refused``: in what words the CPU's own torch refuses the lever, which the device must do in the same words.
+    """
+
+    kind: str
+    lever: str
+    checkpoints: bool
+    unequal: tuple[str, ...]
+    error: str = ""
+    refused: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether all bits are equal."""
+        return not self.error and not self.unequal
+
+    @property
+    def what(self) -> str:
+        """The lever, and whether activations are computed again."""
+        return f"{self.lever}{', activation checkpoints' if self.checkpoints else ''}"
+
+
+def all_levers(*, half: bool = True) -> list[str]:
+    """Return every lever, and several together; none that compiles, which cannot be emulated.
+
+    ``half``: also those in float16, which is slow on a CPU.
+    """
+    alone = [name for name in levers.LEVERS if name not in ("amp", "compile", "accumulate")]
+    halves = ["amp", "amp=fp16"] if half else []
+    return [UNTOUCHED, *alone, *halves, "amp=bf16", "accumulate=2", "tf32+amp=bf16+channels_last+fused+accumulate=2"]
+
+
+def has_checkpoints(kind: str) -> bool:
+    """Whether a type of policy can compute its activations again in the backward pass."""
+    return hasattr(pair(kind, False)[0].policy.config, CHECKPOINTS)
+
+
+@cache
+def pair(kind: str, checkpoints: bool) -> tuple[PolicySubject, PolicySubject]:
+    """Two tiny policies of the same weights, fed the same batch: one for the CPU, one for the device."""
+    settings = ["--device=cpu", *([f"--{CHECKPOINTS}=true"] if checkpoints else [])]
+    one, other = (
+        load_subject(policy_type=kind, size="tiny", overrides=settings, image_size=(64, 64)) for _ in range(2)
+    )
+    batch = one.inputs.batch(BATCH)
+    one.inputs.make_batch = other.inputs.make_batch = lambda _: batch
+    return one, other
+
+
+def trained(kind: str, lever: str, checkpoints: bool = False) -> Trained:
+    """Take a step both ways, and compare."""
+    plain, held = pair(kind, checkpoints)
+    expected = _tried(plain, "+".join(ON_A_CPU.get(one, one) for one in _alone(lever)))
+    with EmulatedDevice() as device, device.holding(held):
+        found = _tried(held, lever)
+    if isinstance(found, str) or isinstance(expected, str):
+        if found == expected:
+            return Trained(kind, lever, checkpoints, (), refused=str(found))
+        return Trained(kind, lever, checkpoints, (), f"here {_word(found)}, on a CPU {_word(expected)}")
+    unequal = tuple(name for name, tensors in expected.items() if not _equal(tensors, found[name]))
+    return Trained(kind, lever, checkpoints, unequal)
+
+
+def _tried(subject: PolicySubject, lever: str) -> dict[str, list[Tensor]] | str:
+    try:
+        return _step(subject, lever)
+    except Exception as error:  # of whatever kind: it is the answer
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _word(found: dict[str, list[Tensor]] | str) -> str:
+    return found if isinstance(found, str) else "it runs"
+
+
+def _alone(lever: str) -> Sequence[str]:
+    parts = lever.split("+")
+    return [one for one in parts if ON_A_CPU.get(one) != UNTOUCHED] or [UNTOUCHED]
+
+
+def _step(subject: PolicySubject, lever: str) -> dict[str, list[Tensor]]:
+    variant = Variant(UNTOUCHED) if lever == UNTOUCHED else levers.parse(lever)[0]
+    training: Any = subject.training
+    undo = variant.apply(subject)
+    try:
+        loss = subject.gradient(subject.inputs.batch(BATCH))
+        gradient = [p.grad.clone() for p in subject.policy.parameters() if p.grad is not None]
+        subject.policy.zero_grad()
+        stepped = subject.call("training step", BATCH)(0)
+        states = training.optimizer.state.values()
+        moments = [one.clone() for state in states for name, one in sorted(state.items()) if name != "step"]
+        return {"loss": [loss.detach(), stepped.detach()], "gradient": gradient, "moments": moments}
+    finally:
+        undo()
+        subject.policy.zero_grad()
+        training.optimizer.state.clear()
+        training._scaler = None
+
+
+def _equal(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    same_gaps = [one.isnan().equal(other.isnan()) for one, other in zip(some, others, strict=True)]
+    return all(same_gaps) and all(
+        torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(some, others, strict=True)
+    )
