@@ -57,8 +57,8 @@ def quiet() -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def muted_encoder() -> Iterator[None]:
-    """While open, what video encoders write to standard error is dropped: they know no logger."""
+def muted_stderr() -> Iterator[None]:
+    """While open, what is written to standard error is dropped: video encoders and compilers know no logger."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:

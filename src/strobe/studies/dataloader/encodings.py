@@ -22,7 +22,7 @@ from strobe.measure import throughput
 from strobe.results.dataloader import Encoding, LoaderSettings, Rate
 from strobe.studies.dataloader.bench import Stages
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
-from strobe.subjects.quiet import muted_encoder, quiet
+from strobe.subjects.quiet import muted_stderr, quiet
 
 TURNS = 2  # samplings of each encoding, in turn with the others
 
@@ -182,7 +182,7 @@ def _written(sample: _Episodes, image_format: ImageFormat, folder: Path) -> tupl
         }
     began = time.perf_counter()
     try:
-        with quiet(), muted_encoder():
+        with quiet(), muted_stderr():
             encoder = (
                 RGBEncoderConfig(vcodec=image_format.codec, g=image_format.key_frames)
                 if image_format.codec is not None

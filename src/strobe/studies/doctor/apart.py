@@ -15,7 +15,7 @@ import psutil
 
 from strobe.errors import UserError
 from strobe.measure.lifetime import end_with
-from strobe.subjects.quiet import quiet
+from strobe.subjects.quiet import muted_stderr, quiet
 
 # Imported once, by the server that the processes are forked from.
 PRELOADED = ["strobe.studies.doctor.one_treatment", "strobe.studies.doctor.supplies", "lerobot.policies.factory"]
@@ -85,7 +85,7 @@ def _answer(connection: Connection, parent: int, call: Callable[..., Any], argum
     if "forkserver" not in mp.get_all_start_methods():
         end_with(parent)
     try:
-        with quiet():
+        with quiet(), muted_stderr():
             value = call(*arguments)
         connection.send(("ok", value))
     except UserError as error:

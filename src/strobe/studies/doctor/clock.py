@@ -85,13 +85,16 @@ def work_on(device: torch.device, host: Callable[[], int] = host_ns) -> Work:
             torch.mm(left, left, out=out)
         synchronise(device)
 
-    products(3)
+    for _ in range(20):  # threads start, clocks ramp up
+        products(1)
     each = 1
-    while True:  # so many that launching and waiting are small beside them
-        began = host()
-        products(each)
-        took = (host() - began) / 1e6
-        if took >= UNIT_MS / 2 or each >= 1 << 20:
+    while each < 1 << 20:  # so many that launching and waiting are small beside them
+        took = []
+        for _ in range(3):
+            began = host()
+            products(each)
+            took.append((host() - began) / 1e6)
+        if min(took) >= UNIT_MS / 2:
             break
         each *= 2
     return lambda units: products(each * units)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from strobe.errors import UserError
 from strobe.subjects import environments
-from strobe.subjects.quiet import muted_encoder
+from strobe.subjects.quiet import muted_stderr
 
 WORKERS, BATCHES = 2, 4
 BATCH_BYTES = 48 << 20  # of ten frames of 480×640 from two cameras in float32, give or take
@@ -92,7 +92,7 @@ def _encode(path: Path) -> None:
     import av
     import numpy as np
 
-    with muted_encoder(), av.open(str(path), "w") as container:
+    with muted_stderr(), av.open(str(path), "w") as container:
         stream = container.add_stream("libx264" if "libx264" in av.codecs_available else "mpeg4", rate=FPS)
         stream.width = stream.height = SIDE  # type: ignore[union-attr]
         stream.pix_fmt = "yuv420p"  # type: ignore[union-attr]
