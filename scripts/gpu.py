@@ -31,7 +31,7 @@ KEPT = ("result.json", "recipe.yaml")  # of each run; pages are made again by `s
 LIMIT_S = 600.0  # for one step, whatever happens
 LADDERS: dict[str, tuple[str, list[str]]] = {
     # name → the size that --quick takes, flags
-    "pi05": ("--policy.size=tiny", ["--policy.type=pi05", "--target-hz=50"]),
+    "pi05": ("--policy.size=tiny", ["--policy.type=pi05", "--policy.dtype=bfloat16", "--target-hz=50"]),
     "smolvla": ("--policy.size=tiny", ["--policy.type=smolvla", "--target-hz=50"]),
     "act": ("--policy.size=tiny", ["--policy.type=act", "--target-hz=200"]),
     "diffusion": (

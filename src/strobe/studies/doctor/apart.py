@@ -92,4 +92,6 @@ def _answer(connection: Connection, parent: int, call: Callable[..., Any], argum
         connection.send(("wrong", str(error)))
     except BaseException as error:
         lines = str(error).strip().splitlines()
-        connection.send(("failed", f"{type(error).__name__}: {lines[0][:300] if lines else 'no reason given'}"))
+        connection.send(
+            ("failed", f"{type(error).__name__}: {lines[0][:300].rstrip(': ') if lines else 'no reason given'}")
+        )

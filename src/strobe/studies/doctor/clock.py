@@ -191,7 +191,8 @@ def _drift(name: str, other: str, mine: int, theirs: int) -> SelfCheck:
     apart_ms = (mine - theirs) / 1e6
     ppm = (mine - theirs) / theirs * 1e6 if theirs > 0 else 0.0
     allowed_ms = READ_MS + DRIFT_PPM * 1e-6 * max(seconds, 0.0) * 1e3
-    text = f"{apart_ms:+.2f} ms against {other} in {seconds:.0f} s ({ppm:+.0f} parts in a million)"
+    shown, share = round(apart_ms, 2) + 0.0, round(ppm) + 0  # no "-0.00"
+    text = f"{shown:+.2f} ms against {other} in {seconds:.0f} s ({share:+d} parts in a million)"
     figures: dict[str, float | str | None] = {"apart_ms": apart_ms, "seconds": seconds, "ppm": ppm}
     if abs(apart_ms) <= allowed_ms:
         return SelfCheck(area="clock", name=name, outcome="holds", seen=text, evidence=figures)

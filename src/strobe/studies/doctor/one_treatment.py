@@ -11,6 +11,7 @@ from strobe.errors import UserError
 from strobe.measure.accounting import allocator_of
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.memory import peak_process
+from strobe.report import units
 from strobe.results.agreement import Agreement, Effect
 from strobe.sameness.check import CallFailed, Sameness
 from strobe.sameness.visits import Visit, plan
@@ -234,4 +235,4 @@ def _figures(agreement: Agreement) -> str:
     calls = f"{agreement.observations} calls"
     if agreement.rms is None or agreement.worst is None:
         return calls
-    return f"rms {agreement.rms:.2g} σ, worst {agreement.worst:.2g} σ, {calls}"
+    return f"rms {units.sigma(agreement.rms)} σ, worst {units.sigma(agreement.worst)} σ, {calls}"
