@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -26,7 +27,7 @@ class SelfCheck(Data):
     seen: str = Field(description="with the figures and their units")
     means: str = Field(default="", description="what follows for the user's numbers; '' where it holds")
     do: str = Field(default="", description="a command, or what to change")
-    evidence: dict[str, Finite | str | None] = Field(default_factory=dict)
+    evidence: Mapping[str, Finite | str | None] = Field(default_factory=dict)
 
 
 class DoctorResult(Answer):

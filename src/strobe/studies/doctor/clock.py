@@ -7,7 +7,7 @@ does not take twice the time; or it runs at another rate than others do, which s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -180,7 +180,7 @@ def _beside_host(clocks: Clocks, device: DeviceClock, work: Work) -> SelfCheck:
         apart.append((end - start) / took)
     ratio = median(apart) if apart else 0.0
     text = f"the device's clock gives {ratio:.3f} of the host's time for the same work ({len(apart)} tries)"
-    figures: dict[str, float | str | None] = {"ratio": ratio, "tries": float(len(apart))}
+    figures = {"ratio": ratio, "tries": float(len(apart))}
     if 1 - APART <= ratio <= 1 + APART:
         return SelfCheck(area="clock", name=name, outcome="holds", seen=text, evidence=figures)
     return _wrong(name, text, "Times of parts come from the device's clock, and do not fit the host's.", figures)
@@ -193,7 +193,7 @@ def _drift(name: str, other: str, mine: int, theirs: int) -> SelfCheck:
     allowed_ms = READ_MS + DRIFT_PPM * 1e-6 * max(seconds, 0.0) * 1e3
     shown, share = round(apart_ms, 2) + 0.0, round(ppm) + 0  # no "-0.00"
     text = f"{shown:+.2f} ms against {other} in {seconds:.0f} s ({share:+d} parts in a million)"
-    figures: dict[str, float | str | None] = {"apart_ms": apart_ms, "seconds": seconds, "ppm": ppm}
+    figures = {"apart_ms": apart_ms, "seconds": seconds, "ppm": ppm}
     if abs(apart_ms) <= allowed_ms:
         return SelfCheck(area="clock", name=name, outcome="holds", seen=text, evidence=figures)
     return _wrong(name, text, f"It drifts or jumps: at most {allowed_ms:.1f} ms were to be expected.", figures)
@@ -211,16 +211,14 @@ def _timed(clocks: Clocks, work: Work, units: int) -> float:
     return 0.0 if start is None or end is None else (end - start) / 1e6
 
 
-def _wrong(name: str, seen: str, means: str, figures: dict[str, float | str | None]) -> SelfCheck:
+def _wrong(name: str, seen: str, means: str, figures: Mapping[str, float]) -> SelfCheck:
     do = "Do not trust times of this machine; a virtual machine may need another clock source."
     return _said("fails", name, seen, means, do, figures)
 
 
-def _doubtful(name: str, seen: str, means: str, do: str, figures: dict[str, float | str | None]) -> SelfCheck:
+def _doubtful(name: str, seen: str, means: str, do: str, figures: Mapping[str, float]) -> SelfCheck:
     return _said("doubtful", name, seen, means, do, figures)
 
 
-def _said(
-    outcome: Outcome, name: str, seen: str, means: str, do: str, figures: dict[str, float | str | None]
-) -> SelfCheck:
+def _said(outcome: Outcome, name: str, seen: str, means: str, do: str, figures: Mapping[str, float]) -> SelfCheck:
     return SelfCheck(area="clock", name=name, outcome=outcome, seen=seen, means=means, do=do, evidence=figures)

@@ -62,7 +62,7 @@ def doctor(
         title=f"{device}: what can be trusted on this machine?",
         machine=machine.describe(device),
     )
-    chosen = [area for area in AREAS if area in only]
+    chosen: list[Area] = [area for area in AREAS if area in only]
     if set(chosen) & {"loaders", "tools", "treatments"}:
         apart.warm_up()
     try:
