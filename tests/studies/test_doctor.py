@@ -133,6 +133,18 @@ def test_noise_on_a_machine_with_slow_calls_ends_in_time() -> None:
     assert (own.true_ns - 1e12) / 1e9 <= noise.TRIES * 10
 
 
+def test_ctrl_c_while_the_same_is_compared_ends_it() -> None:
+    own, calls = Time(), count()
+
+    def call() -> None:
+        own.go_on(0.005)
+        if next(calls) == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(noise.examine(call, lambda: own.true_ns / 1e9))
+
+
 def machine(tmp_path: Path, **files: str) -> steadiness.System:
     for name, text in files.items():
         place = tmp_path / name.replace("__", "/").replace("_dot_", ".")

@@ -6,7 +6,8 @@ import contextlib
 import multiprocessing as mp
 import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
@@ -28,9 +29,29 @@ class Died(Exception):
 
 def warm_up() -> None:
     """Start the server that the processes are forked from; it imports torch and LeRobot in the background."""
-    if "forkserver" in mp.get_all_start_methods():
-        mp.set_forkserver_preload(PRELOADED)
+    if "forkserver" not in mp.get_all_start_methods():
+        return
+    mp.set_forkserver_preload(PRELOADED)
+    with _undisturbed():
         forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """What starts meanwhile ignores Ctrl-C, which is ours to answer, and complains about nothing that we ended."""
+    told = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [told, "ignore:resource_tracker:UserWarning"]))
+    first = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if first else None
+    try:
+        yield
+    finally:
+        if first:
+            signal.signal(signal.SIGINT, handler)
+        if told is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = told
 
 
 def run[T](call: Callable[..., T], *arguments: Any, limit_s: float = LIMIT_S) -> T:

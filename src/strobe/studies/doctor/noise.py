@@ -34,8 +34,10 @@ def examine(call: Callable[[], object], clock: Callable[[], float] = time.perf_c
     claims, widths, spread, usual, pairs = 0, [], [], [], []
     for _ in range(TRIES):
         budget = SamplingBudget(iterations=PAIRS, seconds=TRY_S)
-        samples = collect({"a": timed, "b": timed}, budget, clock=clock).samples
-        first, second = samples["a"].values, samples["b"].values
+        collected = collect({"a": timed, "b": timed}, budget, clock=clock)
+        if collected.interrupted:  # it keeps its rounds; here Ctrl-C ends all
+            raise KeyboardInterrupt
+        first, second = collected.samples["a"].values, collected.samples["b"].values
         verdict = paired_verdict(first, second)
         pairs.append(verdict.pairs)
         claims += verdict.kind in ("faster", "slower")
