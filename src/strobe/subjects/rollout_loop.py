@@ -1,0 +1,472 @@
+"""The anatomy of ``lerobot-rollout``: LeRobot's own loop and inference engines, run as they are, with probes.
+
+What the loop calls becomes sections, what passes between its threads becomes events, both as tuples in a `Log`. A
+probe takes no lock and computes nothing that the robot is given. Where one cannot be attached the robot runs without.
+
+Events, by their first field; times are nanoseconds of `host_ns`:
+
+    s name start end thread                 a section
+    tick start                              the loop asks the robot for an observation
+    seen t identity                         the engine is told of an observation
+    taken t identity                        the inference thread begins with that observation
+    get start end got depth chunk position  the loop asked for an action; depth: actions left, -1 unknown
+    values t numbers                        the action it got
+    pick t got                              the tick has an action to send, or none
+    call start end assumed left length      one chunk was predicted; assumed: inference_delay
+    latency s                               what LeRobot's tracker was given
+    merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
+    camera t name fresh                     a camera was read; fresh: the frame is not the one read before
+    frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from lerobot.policies.rtc import ActionQueue, LatencyTracker
+from lerobot.processor.pipeline import DataProcessorPipeline
+from lerobot.rollout.inference import rtc, sync
+from lerobot.rollout.robot_wrapper import ThreadSafeRobot
+from lerobot.rollout.strategies import core
+from lerobot.scripts import lerobot_rollout as loop
+from lerobot.utils.action_interpolator import ActionInterpolator
+
+from strobe.results.subject import SubjectInfo
+from strobe.subjects import policies
+from strobe.subjects.families.registry import family_of, registered
+from strobe.subjects.rollout_log import Log
+from strobe.timeline import sections
+from strobe.timeline.clock import host_ns
+from strobe.timeline.probe import Attached, Hook
+from strobe.timeline.sections import section
+
+OBSERVATION, MOTORS_READ, CAMERA = "observation", "read motors", "camera"
+PROCESS_OBSERVATION, PROCESS_ACTION = "process observation", "process action"
+PREPARE, PREPROCESSING, POSTPROCESSING = "prepare inputs", "preprocessing", "postprocessing"
+GET_ACTION, SELECT, CHUNK = "get action", "select action", "predict chunk"
+MERGE, ACTION, MOTORS_WRITTEN = "merge into the queue", "action", "write motors"
+RECORD, SAVE, TELEMETRY, SLEEP = "record frame", "save episode", "telemetry", "sleep"
+NAMES = frozenset(
+    {OBSERVATION, MOTORS_READ, PROCESS_OBSERVATION, PROCESS_ACTION, PREPARE, PREPROCESSING, POSTPROCESSING, GET_ACTION}
+    | {SELECT, CHUNK, MERGE, ACTION, MOTORS_WRITTEN, RECORD, SAVE, TELEMETRY, SLEEP}
+)
+
+_Call = Callable[..., Any]
+
+
+class Watch:
+    """Watches one run of ``lerobot-rollout`` in this process, inside ``with Watch(log) as watch:``.
+
+    Args:
+        log: where events go; started once the robot is connected.
+        depth: levels of the policy's parts.
+        record_s: after so many seconds the probes come off and the run goes on by itself.
+
+    Attributes:
+        notes: what could not be watched, and why.
+        signals: signals to stop that LeRobot was sent.
+        failed: the inference thread's last error where it gave up; '' else.
+    """
+
+    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0) -> None:
+        self.log, self.depth, self.record_s = log, depth, record_s
+        self.notes: list[str] = []
+        self.failed = ""
+        self.stopped = False  # the time to record was over before the run was
+        self._body, self._probes = ExitStack(), ExitStack()
+        self._signals: Any = None
+        self._engine: Any = None
+        self._until = 0
+        self._latest: tuple[Any, int] = (None, 0)  # the queue's actions, and the number of their chunk
+        self._errors = _LastError()
+
+    @property
+    def signals(self) -> int:
+        return 0 if self._signals is None else self._signals.counter
+
+    def __enter__(self) -> Self:
+        for name, around in (
+            ("build_rollout_context", self._built),
+            ("create_strategy", self._strategy),
+            ("ProcessSignalHandler", self._handler),
+        ):
+            inner = getattr(loop, name)
+            setattr(loop, name, functools.partial(around, inner))
+            self._body.callback(setattr, loop, name, inner)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._let_go()
+        self._body.close()
+        if self._engine is not None and getattr(self._engine, "failed", False):
+            self.failed = self._errors.text or "the inference thread gave up"
+        self._engine = None  # the robot switches its torque off when nobody holds it any more
+        self._latest = (None, 0)
+
+    # What LeRobot's main calls before its loop.
+
+    def _handler(self, inner: _Call, *args: Any, **kwargs: Any) -> Any:
+        self._signals = inner(*args, **kwargs)
+        return self._signals
+
+    def _built(self, inner: _Call, config: Any, *args: Any, **kwargs: Any) -> Any:
+        context = inner(config, *args, **kwargs)
+        try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
+            self._engine = context.policy.inference
+            header = header_of(context)
+            self._attach(context)
+            self.log.start(header)
+        except Exception as error:
+            self._let_go()
+            self.notes.append(f"the run was not watched: {type(error).__name__}: {error}"[:300])
+        return context
+
+    def _strategy(self, inner: _Call, *args: Any, **kwargs: Any) -> Any:
+        strategy = inner(*args, **kwargs)
+        run, append = strategy.run, self.log.append
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._until = host_ns() + round(self.record_s * 1e9)
+            append(("run", host_ns()))
+            try:
+                return run(*args, **kwargs)
+            finally:
+                append(("end", host_ns()))
+                self._let_go()  # what follows puts the robot to rest
+
+        strategy.run = watched
+        return strategy
+
+    # The probes.
+
+    def _attach(self, context: Any) -> None:
+        robot, policy = context.hardware.robot_wrapper.inner, context.policy.policy
+        unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
+        base = unwrap()
+        hooks = [Hook(ThreadSafeRobot, "send_action", ACTION), Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY)]
+        hooks += [Hook(module, "precise_sleep", SLEEP) for module in _strategies() if hasattr(module, "precise_sleep")]
+        hooks += [Hook(module, "prepare_observation_for_inference", PREPARE) for module in (sync, rtc)]
+        hooks += [Hook(core, "build_dataset_frame", PREPARE), *_of_motors(robot)]
+        dataset = context.data.dataset
+        if dataset is not None:
+            hooks.append(Hook(dataset, "save_episode", SAVE))
+            self._around(Hook(dataset, "add_frame", RECORD), self._recording)
+        if context.runtime.cfg.inference.type == "sync":
+            hooks.append(Hook(policy, "select_action", SELECT))
+        names = {
+            id(context.processors.robot_observation_processor): PROCESS_OBSERVATION,
+            id(context.processors.robot_action_processor): PROCESS_ACTION,
+            id(context.policy.preprocessor): PREPROCESSING,
+            id(context.policy.postprocessor): POSTPROCESSING,
+        }
+        self._probes.enter_context(Attached(hooks))
+        self._around(Hook(DataProcessorPipeline, "__call__", ""), functools.partial(_processing, names))
+        for name, camera in _cameras(robot).items():
+            self._camera(name, camera)
+        self._around(Hook(ThreadSafeRobot, "get_observation", OBSERVATION), self._ticking)
+        self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base))
+        self._around(Hook(self._engine, "notify_observation", ""), self._noting)
+        self._around(Hook(self._engine, "reset", ""), self._resetting)
+        self._around(Hook(ActionInterpolator, "add", ""), self._adding)
+        self._around(Hook(ActionInterpolator, "get", ""), self._picking)
+        self._around(Hook(rtc, "build_dataset_frame", PREPARE), self._taking)
+        self._around(Hook(policy, "predict_action_chunk", CHUNK), self._predicting)
+        self._around(Hook(LatencyTracker, "add", ""), self._tracking)
+        self._around(Hook(ActionQueue, "merge", MERGE), self._merging)
+        try:
+            parts = family_of(base, context.runtime.cfg.policy.type).hooks(base, training=False, depth=self.depth)
+            self._probes.enter_context(Attached(parts))
+        except Exception as error:
+            self.notes.append(f"the policy's parts are not told: {error}"[:300])
+        logger = logging.getLogger(rtc.__name__)
+        logger.addHandler(self._errors)
+        self._body.callback(logger.removeHandler, self._errors)
+        previous = sections.swap(opener(self.log.append))
+        self._probes.callback(sections.swap, previous)
+
+    def _around(self, hook: Hook, around: Callable[[_Call], _Call]) -> None:
+        self._probes.enter_context(Attached([hook], lambda inner, _, __: functools.wraps(inner)(around(inner))))
+
+    def _let_go(self) -> None:
+        self._probes.close()
+
+    def _ticking(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            now = host_ns()
+            if self._until and now > self._until:
+                self.stopped = True
+                append(("end", now))
+                self._let_go()
+                return inner(*args, **kwargs)
+            append(("tick", now))
+            with section(OBSERVATION):
+                return inner(*args, **kwargs)
+
+        return call
+
+    def _camera(self, name: str, camera: Any) -> None:
+        append = self.log.append
+        last: list[Any] = [None]  # held, so that no other frame gets its place in memory
+
+        def around(inner: _Call) -> _Call:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                with section(f"{CAMERA} {name}"):
+                    frame = inner(*args, **kwargs)
+                append(("camera", host_ns(), name, int(frame is not last[0])))
+                last[0] = frame
+                return frame
+
+            return call
+
+        for method in ("read_latest", "async_read"):
+            if hasattr(camera, method):
+                self._around(Hook(camera, method, CAMERA), around)
+
+    def _getting(self, policy: Any) -> Callable[[_Call], _Call]:
+        append, engine = self.log.append, self._engine
+        asynchronous = hasattr(engine, "_action_queue")
+        chunks = [0]
+
+        def around(inner: _Call) -> _Call:
+            def from_queue(*args: Any, **kwargs: Any) -> Any:
+                start = host_ns()
+                with section(GET_ACTION):
+                    action = inner(*args, **kwargs)
+                queue = engine._action_queue
+                held, number = None if queue is None else queue.queue, self._latest[1]
+                if held is None or queue is None:
+                    append(("get", start, host_ns(), int(action is not None), 0, number, -1))
+                    return action
+                if held is not self._latest[0]:
+                    number += 1  # merged this moment
+                at = queue.last_index
+                if at == 0 and action is not None:
+                    number -= 1  # merged since: the action was the last one of the chunk before
+                append(("get", start, host_ns(), int(action is not None), len(held) - at, number, at - 1))
+                return action
+
+            def from_policy(*args: Any, **kwargs: Any) -> Any:
+                before, start = _left(policy), host_ns()
+                with section(GET_ACTION):
+                    action = inner(*args, **kwargs)
+                end, after = host_ns(), _left(policy)
+                if before <= 0:
+                    chunks[0] += 1
+                append(("get", start, end, int(action is not None), after, chunks[0], int(before > 0)))
+                return action
+
+            return from_queue if asynchronous else from_policy
+
+        return around
+
+    def _predicting(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            assumed, left = kwargs.get("inference_delay"), kwargs.get("prev_chunk_left_over")
+            start = host_ns()
+            with section(CHUNK):
+                actions = inner(*args, **kwargs)
+            append(("call", start, host_ns(), assumed, None if left is None else len(left), actions.shape[-2]))
+            return actions
+
+        return call
+
+    def _merging(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(queue: Any, original: Any, processed: Any, delay: int, index: Any = None, **more: Any) -> Any:
+            before, at = queue.qsize(), queue.last_index
+            with section(MERGE):
+                found = inner(queue, original, processed, delay, index, **more)
+            held = queue.queue
+            self._latest = (held, self._latest[1] + 1)
+            consumed = at - index if index is not None else 0
+            after = 0 if held is None else len(held) - queue.last_index
+            append(("merge", host_ns(), delay, before, consumed, len(processed), after))
+            return found
+
+        return call
+
+    def _noting(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(observation: Any, *args: Any, **kwargs: Any) -> Any:
+            append(("seen", host_ns(), id(observation)))
+            return inner(observation, *args, **kwargs)
+
+        return call
+
+    def _taking(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(features: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
+            append(("taken", host_ns(), id(values)))
+            with section(PREPARE):
+                return inner(features, values, *args, **kwargs)
+
+        return call
+
+    def _adding(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(interpolator: Any, action: Any) -> Any:
+            append(("values", host_ns(), action.tolist()))
+            return inner(interpolator, action)
+
+        return call
+
+    def _picking(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(interpolator: Any) -> Any:
+            action = inner(interpolator)
+            append(("pick", host_ns(), int(action is not None)))
+            return action
+
+        return call
+
+    def _tracking(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(tracker: Any, latency: float) -> Any:
+            append(("latency", float(latency)))
+            return inner(tracker, latency)
+
+        return call
+
+    def _resetting(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            append(("reset", host_ns()))
+            return inner(*args, **kwargs)
+
+        return call
+
+    def _recording(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with section(RECORD):
+                found = inner(*args, **kwargs)
+            append(("frame", host_ns()))
+            return found
+
+        return call
+
+
+class _LastError(logging.Handler):
+    """Keeps the last error that the inference thread logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(Exception):
+            lines = [line for line in record.getMessage().splitlines() if line.strip()]
+            if len(lines) == 1:  # the others are tracebacks
+                self.text = lines[0].strip()
+
+
+def header_of(context: Any) -> dict[str, Any]:
+    """Facts about a run that events do not tell, as JSON data."""
+    config, policy = context.runtime.cfg, context.policy.policy
+    kind, path = config.policy.type, config.policy.pretrained_path
+    family = registered(kind)
+    images = [one for one in context.hardware.robot_wrapper.observation_features.values() if isinstance(one, tuple)]
+    info = SubjectInfo(
+        name=kind,
+        kind=kind,
+        source="random weights" if path is None else Path(str(path)).name,
+        inputs=f"the robot {config.robot.type}, {len(images)} cameras",
+        anatomy=family.name if family is not None and family.probes is not None else "modules",
+        **policies.count(policy),
+    )
+    engine = config.inference
+    rtc_config = getattr(engine, "rtc", None)
+    return {
+        "subject": info.model_dump(mode="json"),
+        "robot": config.robot.type,
+        "device": str(config.device),
+        "strategy": config.strategy.type,
+        "engine": engine.type,
+        "fps": config.fps,
+        "multiplier": config.interpolation_multiplier,
+        "dataset_fps": config.dataset.fps if config.dataset is not None else None,
+        "threshold": getattr(engine, "queue_threshold", None),
+        "horizon": getattr(rtc_config, "execution_horizon", None),
+        "guided": bool(getattr(rtc_config, "enabled", False)),
+        "can_rtc": family is not None and family.rtc,
+        "joints": list(context.data.ordered_action_keys),
+        "main": threading.get_ident(),
+        "compiled": bool(config.use_torch_compile),
+    }
+
+
+def opener(append: Callable[[Any], None]) -> sections.Opener:
+    """A maker of sections that go to ``append`` when they end."""
+    ident = threading.get_ident
+
+    class LoggedSection:
+        __slots__ = ("name", "start")
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> None:
+            self.start = host_ns()
+
+        def __exit__(self, kind: object, error: object, traceback: object) -> None:
+            append(("s", self.name, self.start, host_ns(), ident()))
+
+    return LoggedSection
+
+
+def _processing(names: dict[int, str], inner: _Call) -> _Call:
+    def call(pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+        name = names.get(id(pipeline))
+        if name is None:
+            return inner(pipeline, *args, **kwargs)
+        with section(name):
+            return inner(pipeline, *args, **kwargs)
+
+    return call
+
+
+def _strategies() -> Iterable[Any]:
+    """The modules of LeRobot's strategies, each of which holds the loop's functions under their own names."""
+    package = core.__name__.rpartition(".")[0]
+    return [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]
+
+
+def _cameras(robot: Any) -> dict[str, Any]:
+    """The robot's cameras by name; none where it keeps them elsewhere."""
+    found = getattr(robot, "cameras", None)
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def _of_motors(robot: Any) -> list[Hook]:
+    """Hooks on the robot's motor buses, also on those of its arms."""
+    holders = [robot, *(value for value in vars(robot).values() if hasattr(value, "send_action"))]
+    buses = {id(bus): bus for one in holders if hasattr(bus := getattr(one, "bus", None), "sync_read")}
+    pairs = (("sync_read", MOTORS_READ), ("sync_write", MOTORS_WRITTEN))
+    return [Hook(bus, name, of) for bus in buses.values() for name, of in pairs if hasattr(bus, name)]
+
+
+def _left(policy: Any) -> int:
+    """Actions that the policy holds for the next ticks; -1 where it does not say."""
+    queue = getattr(policy, "_action_queue", None)
+    if queue is None:
+        queue = (getattr(policy, "_queues", None) or {}).get("action")
+    return -1 if queue is None else len(queue)
