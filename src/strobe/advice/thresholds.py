@@ -126,7 +126,7 @@ class Thresholds:
     # Samples per second over those of the dataset as it is, from which another encoding is worth a finding.
     encoding_faster: float = 1.2
     # Share of the rate asked for under which a control loop is slow …
-    rate_held: float = 0.97
+    rate_held: float = 0.95
     # … and share of its ticks from which late ones are worth a finding.
     ticks_late: float = 0.02
     # Share of the ticks from which those without an action are worth a finding.

@@ -76,13 +76,8 @@ def run(argv: Sequence[str]) -> int:
     from strobe.studies.rollout.watched import watch
 
     events = config.output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
-    try:
-        found = watch(theirs, events, config.depth, config.record_s)
-    except (UserError, KeyboardInterrupt):
-        events.unlink(missing_ok=True)  # nothing in it is worth showing
-        raise
-    code = _keep(config, found, ["rollout", *argv], theirs, started)
-    events.unlink(missing_ok=True)
+    code = _keep(config, watch(theirs, events, config.depth, config.record_s), ["rollout", *argv], theirs, started)
+    events.unlink(missing_ok=True)  # kept until the answer is
     return code
 
 

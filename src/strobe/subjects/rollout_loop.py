@@ -13,7 +13,6 @@ Events, by their first field; times are nanoseconds of `host_ns`:
     values t numbers                        the action it got
     pick t got                              the tick has an action to send, or none
     call start end assumed left length      one chunk was predicted; assumed: inference_delay
-    latency s                               what LeRobot's tracker was given
     merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
     camera t name fresh                     a camera was read; fresh: the frame is not the one read before
     frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
@@ -23,14 +22,12 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any, Self
 
-from lerobot.policies.rtc import ActionQueue, LatencyTracker
+from lerobot.policies.rtc import ActionQueue
 from lerobot.processor.pipeline import DataProcessorPipeline
 from lerobot.rollout.inference import rtc, sync
 from lerobot.rollout.robot_wrapper import ThreadSafeRobot
@@ -38,20 +35,27 @@ from lerobot.rollout.strategies import core
 from lerobot.scripts import lerobot_rollout as loop
 from lerobot.utils.action_interpolator import ActionInterpolator
 
-from strobe.results.subject import SubjectInfo
-from strobe.subjects import policies
-from strobe.subjects.families.registry import family_of, registered
+from strobe.subjects.families.registry import family_of
 from strobe.subjects.rollout_log import Log
+from strobe.subjects.rollout_robot import (
+    MOTORS_READ,
+    MOTORS_WRITTEN,
+    actions_left,
+    cameras_of,
+    header_of,
+    motors_of,
+    strategies,
+)
 from strobe.timeline import sections
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.sections import section
 
-OBSERVATION, MOTORS_READ, CAMERA = "observation", "read motors", "camera"
+OBSERVATION, CAMERA = "observation", "camera"
 PROCESS_OBSERVATION, PROCESS_ACTION = "process observation", "process action"
 PREPARE, PREPROCESSING, POSTPROCESSING = "prepare inputs", "preprocessing", "postprocessing"
 GET_ACTION, SELECT, CHUNK = "get action", "select action", "predict chunk"
-MERGE, ACTION, MOTORS_WRITTEN = "merge into the queue", "action", "write motors"
+MERGE, ACTION = "merge into the queue", "action"
 RECORD, SAVE, TELEMETRY, SLEEP = "record frame", "save episode", "telemetry", "sleep"
 NAMES = frozenset(
     {OBSERVATION, MOTORS_READ, PROCESS_OBSERVATION, PROCESS_ACTION, PREPARE, PREPROCESSING, POSTPROCESSING, GET_ACTION}
@@ -151,9 +155,9 @@ class Watch:
         unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
         base = unwrap()
         hooks = [Hook(ThreadSafeRobot, "send_action", ACTION), Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY)]
-        hooks += [Hook(module, "precise_sleep", SLEEP) for module in _strategies() if hasattr(module, "precise_sleep")]
+        hooks += [Hook(module, "precise_sleep", SLEEP) for module in strategies() if hasattr(module, "precise_sleep")]
         hooks += [Hook(module, "prepare_observation_for_inference", PREPARE) for module in (sync, rtc)]
-        hooks += [Hook(core, "build_dataset_frame", PREPARE), *_of_motors(robot)]
+        hooks += [Hook(core, "build_dataset_frame", PREPARE), *motors_of(robot)]
         dataset = context.data.dataset
         if dataset is not None:
             hooks.append(Hook(dataset, "save_episode", SAVE))
@@ -168,7 +172,7 @@ class Watch:
         }
         self._probes.enter_context(Attached(hooks))
         self._around(Hook(DataProcessorPipeline, "__call__", ""), functools.partial(_processing, names))
-        for name, camera in _cameras(robot).items():
+        for name, camera in cameras_of(robot).items():
             self._camera(name, camera)
         self._around(Hook(ThreadSafeRobot, "get_observation", OBSERVATION), self._ticking)
         self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base))
@@ -178,7 +182,6 @@ class Watch:
         self._around(Hook(ActionInterpolator, "get", ""), self._picking)
         self._around(Hook(rtc, "build_dataset_frame", PREPARE), self._taking)
         self._around(Hook(policy, "predict_action_chunk", CHUNK), self._predicting)
-        self._around(Hook(LatencyTracker, "add", ""), self._tracking)
         self._around(Hook(ActionQueue, "merge", MERGE), self._merging)
         try:
             parts = family_of(base, context.runtime.cfg.policy.type).hooks(base, training=False, depth=self.depth)
@@ -255,10 +258,10 @@ class Watch:
                 return action
 
             def from_policy(*args: Any, **kwargs: Any) -> Any:
-                before, start = _left(policy), host_ns()
+                before, start = actions_left(policy), host_ns()
                 with section(GET_ACTION):
                     action = inner(*args, **kwargs)
-                end, after = host_ns(), _left(policy)
+                end, after = host_ns(), actions_left(policy)
                 if before <= 0:
                     chunks[0] += 1
                 append(("get", start, end, int(action is not None), after, chunks[0], int(before > 0)))
@@ -276,7 +279,9 @@ class Watch:
             start = host_ns()
             with section(CHUNK):
                 actions = inner(*args, **kwargs)
-            append(("call", start, host_ns(), assumed, None if left is None else len(left), actions.shape[-2]))
+            shape = getattr(actions, "shape", ())
+            length = shape[-2] if len(shape) > 1 else 1
+            append(("call", start, host_ns(), assumed, None if left is None else len(left), length))
             return actions
 
         return call
@@ -284,15 +289,18 @@ class Watch:
     def _merging(self, inner: _Call) -> _Call:
         append = self.log.append
 
-        def call(queue: Any, original: Any, processed: Any, delay: int, index: Any = None, **more: Any) -> Any:
+        def call(queue: Any, *args: Any, **kwargs: Any) -> Any:
             before, at = queue.qsize(), queue.last_index
             with section(MERGE):
-                found = inner(queue, original, processed, delay, index, **more)
+                found = inner(queue, *args, **kwargs)
             held = queue.queue
             self._latest = (held, self._latest[1] + 1)
-            consumed = at - index if index is not None else 0
-            after = 0 if held is None else len(held) - queue.last_index
-            append(("merge", host_ns(), delay, before, consumed, len(processed), after))
+            processed = _given(args, kwargs, 1, "processed_actions")
+            delay = _given(args, kwargs, 2, "real_delay")
+            index = _given(args, kwargs, 3, "action_index_before_inference")
+            length, after = (0 if one is None else len(one) for one in (processed, held))
+            executed = 0 if index is None else at - index
+            append(("merge", host_ns(), delay or 0, before, executed, length, after - queue.last_index))
             return found
 
         return call
@@ -300,19 +308,19 @@ class Watch:
     def _noting(self, inner: _Call) -> _Call:
         append = self.log.append
 
-        def call(observation: Any, *args: Any, **kwargs: Any) -> Any:
-            append(("seen", host_ns(), id(observation)))
-            return inner(observation, *args, **kwargs)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            append(("seen", host_ns(), id(_given(args, kwargs, 0, "obs"))))
+            return inner(*args, **kwargs)
 
         return call
 
     def _taking(self, inner: _Call) -> _Call:
         append = self.log.append
 
-        def call(features: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
-            append(("taken", host_ns(), id(values)))
+        def call(*args: Any, **kwargs: Any) -> Any:
+            append(("taken", host_ns(), id(_given(args, kwargs, 1, "values"))))
             with section(PREPARE):
-                return inner(features, values, *args, **kwargs)
+                return inner(*args, **kwargs)
 
         return call
 
@@ -332,15 +340,6 @@ class Watch:
             action = inner(interpolator)
             append(("pick", host_ns(), int(action is not None)))
             return action
-
-        return call
-
-    def _tracking(self, inner: _Call) -> _Call:
-        append = self.log.append
-
-        def call(tracker: Any, latency: float) -> Any:
-            append(("latency", float(latency)))
-            return inner(tracker, latency)
 
         return call
 
@@ -379,39 +378,9 @@ class _LastError(logging.Handler):
                 self.text = lines[0].strip()
 
 
-def header_of(context: Any) -> dict[str, Any]:
-    """Facts about a run that events do not tell, as JSON data."""
-    config, policy = context.runtime.cfg, context.policy.policy
-    kind, path = config.policy.type, config.policy.pretrained_path
-    family = registered(kind)
-    images = [one for one in context.hardware.robot_wrapper.observation_features.values() if isinstance(one, tuple)]
-    info = SubjectInfo(
-        name=kind,
-        kind=kind,
-        source="random weights" if path is None else Path(str(path)).name,
-        inputs=f"the robot {config.robot.type}, {len(images)} cameras",
-        anatomy=family.name if family is not None and family.probes is not None else "modules",
-        **policies.count(policy),
-    )
-    engine = config.inference
-    rtc_config = getattr(engine, "rtc", None)
-    return {
-        "subject": info.model_dump(mode="json"),
-        "robot": config.robot.type,
-        "device": str(config.device),
-        "strategy": config.strategy.type,
-        "engine": engine.type,
-        "fps": config.fps,
-        "multiplier": config.interpolation_multiplier,
-        "dataset_fps": config.dataset.fps if config.dataset is not None else None,
-        "threshold": getattr(engine, "queue_threshold", None),
-        "horizon": getattr(rtc_config, "execution_horizon", None),
-        "guided": bool(getattr(rtc_config, "enabled", False)),
-        "can_rtc": family is not None and family.rtc,
-        "joints": list(context.data.ordered_action_keys),
-        "main": threading.get_ident(),
-        "compiled": bool(config.use_torch_compile),
-    }
+def _given(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
+    """An argument, however it was passed; None where it was not."""
+    return args[place] if len(args) > place else kwargs.get(name)
 
 
 def opener(append: Callable[[Any], None]) -> sections.Opener:
@@ -442,31 +411,3 @@ def _processing(names: dict[int, str], inner: _Call) -> _Call:
             return inner(pipeline, *args, **kwargs)
 
     return call
-
-
-def _strategies() -> Iterable[Any]:
-    """The modules of LeRobot's strategies, each of which holds the loop's functions under their own names."""
-    package = core.__name__.rpartition(".")[0]
-    return [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]
-
-
-def _cameras(robot: Any) -> dict[str, Any]:
-    """The robot's cameras by name; none where it keeps them elsewhere."""
-    found = getattr(robot, "cameras", None)
-    return dict(found) if isinstance(found, dict) else {}
-
-
-def _of_motors(robot: Any) -> list[Hook]:
-    """Hooks on the robot's motor buses, also on those of its arms."""
-    holders = [robot, *(value for value in vars(robot).values() if hasattr(value, "send_action"))]
-    buses = {id(bus): bus for one in holders if hasattr(bus := getattr(one, "bus", None), "sync_read")}
-    pairs = (("sync_read", MOTORS_READ), ("sync_write", MOTORS_WRITTEN))
-    return [Hook(bus, name, of) for bus in buses.values() for name, of in pairs if hasattr(bus, name)]
-
-
-def _left(policy: Any) -> int:
-    """Actions that the policy holds for the next ticks; -1 where it does not say."""
-    queue = getattr(policy, "_action_queue", None)
-    if queue is None:
-        queue = (getattr(policy, "_queues", None) or {}).get("action")
-    return -1 if queue is None else len(queue)

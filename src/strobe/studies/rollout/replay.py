@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -61,14 +62,15 @@ class Replay:
         """The latest ``most`` calls as top sections, with all inside them."""
         calls = self.calls[-most:]
         starts = [call.start_ns for call in calls]
-        inside: list[Row] = [(CALL, call.start_ns, call.end_ns) for call in calls]
+        inside: list[Row] = []
         for row in self.rows.get(self.caller, []):
             if row[0] == loop.GET_ACTION:  # the whole call, where the loop itself asks the policy
                 continue
             at = bisect_left(starts, row[1] + 1) - 1
             if at >= 0 and row[2] <= calls[at].end_ns:
                 inside.append(row)
-        return _sections(inside, self.caller, 0)
+        whole = [(CALL, call.start_ns, call.end_ns) for call in calls]  # last: they end after what is in them
+        return _sections([*inside, *whole], self.caller, 0)
 
 
 def _sections(rows: Sequence[Row], thread: str, begin: int) -> list[Section]:
@@ -213,6 +215,9 @@ class _Player:
             self.found.calls.append(Call(start, end, length))
 
     def on_values(self, _: int, values: list[float]) -> None:
+        if not all(map(math.isfinite, values)):
+            self.joined = False
+            return
         self.found.actions.append(Action(self.chunk, values, self.joined))
         self.joined = True
 

@@ -39,7 +39,8 @@ def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: floa
     A run that fails, or that a signal ends, keeps what was recorded: LeRobot has put the robot to rest by then.
 
     Args:
-        events: the file that events are written to while the robot runs; it is left to the caller.
+        events: the file that events are written to while the robot runs. It is left there, for the caller to delete
+            once the answer is kept.
         depth: levels of the policy's parts.
         record_s: seconds that are recorded; the run goes on without Strobe after them.
 
@@ -65,6 +66,7 @@ def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: floa
     interrupted = watched.signals > 0 or isinstance(ended, KeyboardInterrupt)
     reason = _reason(ended) if ended is not None else watched.failed
     if header is None or sum(event[0] == "tick" for event in recorded) < 2:
+        log.remove()  # nothing in it is worth showing
         if interrupted:
             raise KeyboardInterrupt
         raise UserError(reason or _unwatched(watched)) from None
