@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 from draccus.help_formatter import SimpleHelpFormatter
+from draccus.utils import ParsingError
 from draccus.wrappers import DataclassWrapper
 from draccus.wrappers.suppressing_argparse import SuppressingArgumentParser
 from lerobot.configs import parser
@@ -60,7 +61,8 @@ def parsed[C](
     except UserError:
         raise
     except Exception as error:  # LeRobot's own checks raise many kinds, all of them about the user's input
-        raise UserError(_unknown_flag(arguments, config_class, command) or _one_line(str(error), command)) from None
+        said_why = error.__cause__ if isinstance(error, ParsingError) and error.__cause__ else error
+        raise UserError(_unknown_flag(arguments, config_class, command) or _one_line(str(said_why), command)) from None
     finally:
         logging.disable(before)
 

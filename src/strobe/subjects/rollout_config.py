@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from lerobot.rollout import RolloutConfig
@@ -35,4 +36,9 @@ def rollout_config(argv: Sequence[str]) -> RolloutConfig:
             raise UserError("which policy? --policy.path=FOLDER_OR_HUB_ID")
         policies.config_from_path(given["policy.path"], [])
     with lent(arguments, COMMAND):
-        return parsed(arguments, RolloutConfig, lambda _: None, COMMAND)
+        config = parsed(arguments, RolloutConfig, lambda _: None, COMMAND)
+    if not 0 < config.fps < math.inf:
+        raise UserError(f"--fps={config.fps:g}: must be above 0")
+    if config.interpolation_multiplier < 1:
+        raise UserError(f"--interpolation_multiplier={config.interpolation_multiplier}: must be at least 1")
+    return config
