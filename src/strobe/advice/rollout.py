@@ -45,7 +45,7 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
 def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str, str]:
     """Rule, title, why and what to do for a slow loop."""
     part = pace.late_part
-    lower = _lower(1e3 / pace.work.p95 / rollout.multiplier, rollout)
+    lower = _lower(1e3 / pace.work.p99 / rollout.multiplier, rollout)
     if not part:
         why = "Ticks did their work in time: what is lost, is lost between them."
         do = "See what else runs on this machine; a busy thread of the same process delays every wake-up."

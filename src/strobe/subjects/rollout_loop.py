@@ -107,7 +107,7 @@ class Watch:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._let_go()
+        self.let_go()
         self._body.close()
         if self._engine is not None and getattr(self._engine, "failed", False):
             self.failed = self._errors.text or "the inference thread gave up"
@@ -123,12 +123,11 @@ class Watch:
     def _built(self, inner: _Call, config: Any, *args: Any, **kwargs: Any) -> Any:
         context = inner(config, *args, **kwargs)
         try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
-            self._engine = context.policy.inference
             header = header_of(context)
-            self._attach(context)
+            self.attach(context)
             self.log.start(header)
         except Exception as error:
-            self._let_go()
+            self.let_go()
             self.notes.append(f"the run was not watched: {type(error).__name__}: {error}"[:300])
         return context
 
@@ -143,14 +142,16 @@ class Watch:
                 return run(*args, **kwargs)
             finally:
                 append(("end", host_ns()))
-                self._let_go()  # what follows puts the robot to rest
+                self.let_go()  # what follows puts the robot to rest
 
         strategy.run = watched
         return strategy
 
     # The probes.
 
-    def _attach(self, context: Any) -> None:
+    def attach(self, context: Any) -> None:
+        """Attach every probe to what LeRobot's ``build_rollout_context`` made."""
+        self._engine = context.policy.inference
         robot, policy = context.hardware.robot_wrapper.inner, context.policy.policy
         unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
         base = unwrap()
@@ -197,7 +198,8 @@ class Watch:
     def _around(self, hook: Hook, around: Callable[[_Call], _Call]) -> None:
         self._probes.enter_context(Attached([hook], lambda inner, _, __: functools.wraps(inner)(around(inner))))
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Take every probe off."""
         self._probes.close()
 
     def _ticking(self, inner: _Call) -> _Call:
@@ -208,7 +210,7 @@ class Watch:
             if self._until and now > self._until:
                 self.stopped = True
                 append(("end", now))
-                self._let_go()
+                self.let_go()
                 return inner(*args, **kwargs)
             append(("tick", now))
             with section(OBSERVATION):
