@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, in_words
+from strobe.timeline import sections
+from strobe.timeline.clock import host_ns
 
 Event = tuple[Any, ...]
 
 EVERY_S = 0.5  # between two rounds of writing: a crash loses no more than this
-BATCH = 32  # events that become one line; json keeps the interpreter for about 50 µs
+BATCH = 16  # events that become one line; json keeps the interpreter for about 50 µs
 PAUSE_S = 0.002  # between two batches, in which the loop may run
 MOST_HELD = 200_000  # events in memory where the file cannot be written: the latest ten minutes or so
 
@@ -110,3 +113,36 @@ def read(file: Path) -> tuple[dict[str, Any], list[Event]]:
         except ValueError:
             break
     return header, events
+
+
+def opener(append: Callable[[Any], None]) -> sections.Opener:
+    """A maker of sections that go to ``append`` when they end."""
+    ident = threading.get_ident
+
+    class LoggedSection:
+        __slots__ = ("name", "start")
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> None:
+            self.start = host_ns()
+
+        def __exit__(self, kind: object, error: object, traceback: object) -> None:
+            append(("s", self.name, self.start, host_ns(), ident()))
+
+    return LoggedSection
+
+
+class LastError(logging.Handler):
+    """Keeps the last error that the inference thread logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(Exception):
+            lines = [line for line in record.getMessage().splitlines() if line.strip()]
+            if len(lines) == 1:  # the others are tracebacks
+                self.text = lines[0].strip()

@@ -19,6 +19,7 @@ from strobe.results.measurement import Measurement
 from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult
 from strobe.results.subject import SubjectInfo
 from strobe.studies.rollout.replay import CALL, TICK, Replay
+from strobe.subjects.rollout_log import opener
 from strobe.subjects.rollout_loop import SLEEP
 from strobe.timeline.sections import recording, section
 
@@ -106,8 +107,6 @@ def sentence(found: Rollout) -> str:
 
 def event_price_ms(many: int = 500) -> float:
     """Price of one recorded section here, in milliseconds: the median over batches of empty ones."""
-    from strobe.subjects.rollout_loop import opener
-
     took = []
     with recording(opener([].append)):
         for _ in range(9):
