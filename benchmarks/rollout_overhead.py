@@ -29,7 +29,7 @@ BLOCK, FIRST = 40, 10  # ticks counted of a block, and those before them
 def built(folder: Path) -> tuple[Any, Any]:
     """LeRobot's context and strategy for the dummy robot and a small ACT whose chunk outlasts a run."""
     sys.path[:0] = [str(TESTS), str(TESTS / "support" / "robot")]
-    from support.checkpoints import tiny_checkpoint
+    from support.checkpoints import tiny_checkpoint  # type: ignore[import-not-found]
 
     from strobe.subjects import rollout_loop
     from strobe.subjects.lerobot_flags import lent

@@ -75,7 +75,7 @@ def checkpoints(tmp_path_factory):
 def robot(monkeypatch, tmp_path):
     """The dummy robot's class with a bus and cameras of its own; ``before`` is called with each tick's number."""
     monkeypatch.syspath_prepend(str(ROBOT))
-    import lerobot_robot_dummy as plugin
+    import lerobot_robot_dummy as plugin  # type: ignore[import-not-found]
 
     made: list[Any] = []
     plain, tell, begin = (getattr(plugin.DummyRobot, name) for name in ("get_observation", "send_action", "__init__"))
@@ -161,10 +161,12 @@ def test_a_slow_first_call_is_found_in_the_real_loop(robot, checkpoints, tmp_pat
     given = arguments(checkpoints / "smolvla", tmp_path / "told.jsonl", *RTC, "--duration=4")
     result = watch(given, tmp_path / "run.events").result
     assert {finding.rule for finding in advise(result)} - BUSY == {"poisoned-delay"}
+    assert result.rollout.inference is not None
     delays = result.rollout.inference.delays
+    assert delays is not None
     assert delays.first_needed >= 21
     assert delays.assumed.median == delays.first_needed, "LeRobot still goes by the first call"
-    assert result.rollout.queue.first_action_ms >= 700
+    assert (result.rollout.queue.first_action_ms or 0.0) >= 700
     parts = {part.name for part in result.measurement("inference call").components}
     assert {"preprocessing", "RTC step", "denoise step", "merge into the queue"} <= parts
     assert result.rollout.age is not None
@@ -205,6 +207,7 @@ def test_a_robot_that_fails_is_put_to_rest_and_named(robot, checkpoints, tmp_pat
     assert result.status == "failed"
     assert result.rollout.error == "lerobot-rollout failed: ConnectionError: There is no status packet!"
     assert not robot.made[-1].is_connected
+    assert result.rollout.pace is not None
     assert result.rollout.pace.ticks >= 10
 
 
@@ -233,6 +236,7 @@ def test_after_the_time_to_record_the_run_goes_on_alone(robot, checkpoints, tmp_
     given = arguments(checkpoints / "act", tmp_path / "told.jsonl", "--duration=2")
     result = watch(given, tmp_path / "run.events", record_s=0.7).result
     assert result.status == "complete"
+    assert result.rollout.pace is not None
     assert 5 < result.rollout.pace.ticks < len(actions(tmp_path / "told.jsonl"))
     assert any("the rest ran without Strobe" in note for note in result.notes)
 

@@ -103,7 +103,7 @@ def read(file: Path) -> tuple[dict[str, Any], list[Event]]:
         lines = []
     try:
         header = json.loads(lines[0])
-        header["fps"], header["subject"]
+        _ = header["fps"], header["subject"]
     except (IndexError, ValueError, KeyError, TypeError):
         raise UserError(f"{file} is not the log of a rollout: name the .events file that a killed run left") from None
     events: list[Event] = []

@@ -230,7 +230,9 @@ class _Player:
     def on_frame(self, now: int) -> None:
         self.found.frames.append(now)
 
-    def on_reset(self, _: int) -> None:
+    def on_reset(self, now: int) -> None:
+        if self.tick is not None and self.tick.picked is not None:
+            self.close(now)  # its work is done: the reset lies between ticks
         self.broken, self.joined = True, False
         if self.tick is not None:
             self.tick.follows = False
