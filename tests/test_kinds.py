@@ -16,6 +16,7 @@ from support.any_loader import starved
 from support.example_budget import missed
 from support.example_doctor import ailing
 from support.example_sameness import verified
+from support.made_up_rollout import header, rtc
 
 from strobe import kinds
 from strobe.advice import Thresholds, rule_for
@@ -23,9 +24,12 @@ from strobe.results.answer import Answer, Result, TrainResult
 from strobe.results.any_answer import AnyAnswer
 from strobe.results.budget import Budget
 from strobe.results.finding import Finding
+from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
 from strobe.results.training import Training
 from strobe.studies.diff import diff
+from strobe.studies.rollout.answer import answer_of
+from strobe.studies.rollout.replay import replay
 
 
 def trained() -> TrainResult:
@@ -36,10 +40,15 @@ def trained() -> TrainResult:
     return result(measured({}, name="training step", phase="training step"), of=TrainResult, training=training)
 
 
+def rolled_out() -> RolloutResult:
+    return answer_of(header(), replay(header(), rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
+
+
 ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "breakdown": runs.act,
     "compare": runs.rtc,
     "train": trained,
+    "rollout": rolled_out,
     "optimize": climbed,
     "verify": verified,
     "sweep": sweeps.square,
@@ -104,6 +113,7 @@ BROKEN = {f"The rule '{__name__}:breaks' failed"}
         ("breakdown", {"unmarked"} | MEASURED | MISSING),
         ("compare", {"unmarked"} | MEASURED | MISSING),
         ("train", {"asks for two"} | MEASURED),
+        ("rollout", MEASURED),
         ("optimize", MEASURED),
         ("verify", MEASURED),
         ("sweep", {"asks for two"}),

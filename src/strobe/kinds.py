@@ -26,6 +26,7 @@ from strobe.advice import (
 )
 from strobe.advice import dataloader as dataloader_rules
 from strobe.advice import ladder as ladder_rules
+from strobe.advice import rollout as rollout_rules
 from strobe.advice import sweep as sweep_rules
 from strobe.advice import training as training_rules
 from strobe.advice.rules import Rule
@@ -41,6 +42,8 @@ from strobe.report import (
     html,
     ladder,
     measured,
+    rollout,
+    rollout_plots,
     sweep,
     sweep_plots,
     training,
@@ -61,6 +64,7 @@ from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
 from strobe.results.finding import Finding
+from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
 
 Plots = dict[str, list[Plot]]
@@ -115,6 +119,10 @@ KINDS: dict[type[Answer], Kind[Any]] = {
         measured.plots,
         (*training_rules.RULES, trust.unseen, trust.stand_ins),
         view.plausible,
+    ),
+    # So have a rollout's ticks.
+    RolloutResult: Kind[RolloutResult](
+        rollout.outline, rollout_plots.plots, (*rollout_rules.RULES, trust.unseen, trust.stand_ins)
     ),
     # A ladder says itself where the time goes and what can be done about it.
     OptimizeResult: Kind[OptimizeResult](

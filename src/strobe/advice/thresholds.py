@@ -125,6 +125,20 @@ class Thresholds:
     start_up_steps: float = 100.0
     # Samples per second over those of the dataset as it is, from which another encoding is worth a finding.
     encoding_faster: float = 1.2
+    # Share of the rate asked for under which a control loop is slow …
+    rate_held: float = 0.95
+    # … and share of its ticks from which late ones are worth a finding.
+    ticks_late: float = 0.02
+    # Share of the ticks from which those without an action are worth a finding.
+    ticks_starved: float = 0.01
+    # Actions by which the delay that Real-Time Chunking assumes must be above what calls need, to be poisoned.
+    delay_excess: int = 2
+    # Median jump of a joint from chunk to chunk over the 95th percentile of its steps, from which it is a jerk.
+    seam_jump: float = 3.0
+    # Frames per second of a camera over the rate of the loop under which it repeats frames.
+    camera_fresh: float = 0.9
+    # Share by which the time stamped on recorded frames may differ from the time in which they were recorded.
+    frames_stamped: float = 0.05
     # Samples below which a median says little (the toolkit advises 50 to 100 where timings are inconsistent).
     few_samples: int = 10
 

@@ -11,12 +11,14 @@ from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
+from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
 
 AnyAnswer = Annotated[
     BreakdownResult
     | CompareResult
     | TrainResult
+    | RolloutResult
     | OptimizeResult
     | VerifyResult
     | Sweep

@@ -95,7 +95,7 @@ class Measurement(Data):
     """One thing measured: a phase of a breakdown, or a variant of a comparison."""
 
     name: str
-    phase: Literal["inference", "training forward", "training step", "loading"]
+    phase: Literal["inference", "training forward", "training step", "loading", "control tick"]
     clock: Literal["host", "device"] = Field(default="host", description="what the samples and components are made of")
     samples: Samples
     components: list[Component] = Field(default_factory=list)

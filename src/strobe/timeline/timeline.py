@@ -165,14 +165,14 @@ class Timeline:
             thread = "main" if ident == main else self._threads.get(ident, f"thread {ident}")
             by_thread.setdefault(thread, []).append((start, -end, -index, name, index))
         for thread, rows in by_thread.items():
-            for path, start, end, name, index in _nest(rows):
+            for path, start, end, name, index in nest(rows):
                 marks = (device[2 * index], device[2 * index + 1]) if device else (None, None)
                 found.append(Section(name, path, start, end, thread, *marks))
         by_worker: dict[str, list[tuple[int, int, int, str, int]]] = {}
         for index, (thread, name, start, end, _) in enumerate(self._foreign):
             by_worker.setdefault(thread, []).append((start, -end, -index, name, index))
         for thread, rows in by_worker.items():
-            for path, start, end, name, index in _nest(rows):
+            for path, start, end, name, index in nest(rows):
                 found.append(Section(name, path, start, end, thread, cpu_ns=self._foreign[index][4]))
         return found
 
@@ -184,9 +184,17 @@ class Timeline:
         return _host_opener(self._records)
 
 
-def _nest(
+def nest(
     rows: Iterable[tuple[int, int, int, str, int]],
 ) -> Iterable[tuple[tuple[str, ...], int, int, str, int]]:
+    """Give sections of one thread their places in the tree, a parent before its children.
+
+    Args:
+        rows: (start, −end, −index, name, index), the index in the order in which sections ended.
+
+    Returns:
+        (path, start, end, name, index) of each.
+    """
     # A child ends before its parent, so it was appended before it: of two equal intervals the later one is the parent,
     # which the third key (−index) puts first.
     open_sections: list[tuple[int, tuple[str, ...]]] = []

@@ -1,0 +1,92 @@
+"""strobe rollout: does the robot get its actions in time, and what is in the way?
+
+Runs `lerobot-rollout` as it is, with the arguments after --, and watches the control loop, the inference thread and
+the queue of actions between them: each camera and motor bus, the processors, the policy's parts, the queue, the sleep.
+Nothing that the robot is told changes, and where a probe cannot be attached the robot runs without it.
+
+It says which rate the loop held, how long actions lasted and when there were none, how old the observation behind
+each action was, which delay Real-Time Chunking assumed and which one happened, how far the arm jumps from chunk to
+chunk; and which value of which flag would mend it.
+
+Ctrl-C and SIGTERM end the run as LeRobot ends it: the tick ends, the arm goes back to its start, the robot is
+disconnected. What was recorded is shown and kept. A run that was killed leaves a file of events: --events reads it.
+
+Examples:
+  strobe rollout -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.cameras="{…}" --policy.path=FOLDER \\
+      --task="pick up the cube" --duration=60
+  strobe rollout --depth=2 -- --inference.type=rtc --inference.rtc.execution_horizon=10 …
+  strobe rollout --events=runs/rollout-4711.events              the answer of a run that was killed
+
+Half a minute says most of it. Exit code: 0, 1 when the run failed, 2 for wrong input, 130 when it was interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from strobe.advice.thresholds import Thresholds
+from strobe.cli.bounds import at_least
+from strobe.cli.parse import help_text, pairs, parse, split_lerobot
+from strobe.errors import UserError
+
+
+@dataclass
+class RolloutConfig:
+    # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
+    depth: int = field(default=1, metadata=at_least(1))
+    # Seconds that are recorded; after them the run goes on without Strobe.
+    record_s: int = field(default=1800, metadata=at_least(1))
+    # Show what a run that was killed had recorded: its file of events, instead of arguments after --.
+    events: Path | None = None
+    # Where run folders go.
+    output_dir: Path = Path("runs")
+    # Limits at which findings fire, e.g. --thresholds.seam_jump=5
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; see the module's docstring."""
+    ours, theirs = split_lerobot(argv)
+    if {"-h", "--help"} & set(ours):
+        print(help_text(__doc__ or "", RolloutConfig))
+        return 0
+    if any(name == "--recipe" for name, _ in pairs(ours)):
+        raise UserError("lerobot-rollout takes a recipe from the environment: STROBE_RECIPE=FILE strobe rollout -- …")
+    config = parse(RolloutConfig, ours)
+    started = time.monotonic()
+    if config.events is not None:
+        if theirs is not None:
+            raise UserError("--events shows a run that is over; it takes no arguments after --")
+        from strobe.studies.rollout.watched import recovered
+
+        return _keep(config, recovered(config.events), ["rollout", *argv], [], started)
+    if theirs is None:
+        raise UserError(
+            "lerobot-rollout's arguments come after --: strobe rollout -- --robot.type=… --policy.path=FOLDER"
+        )
+    from strobe.subjects.rollout_config import rollout_config
+
+    rollout_config(theirs)  # a wrong flag ends in an error of one line, before the robot is connected
+    from strobe.studies.rollout.watched import watch
+
+    events = config.output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
+    code = _keep(config, watch(theirs, events, config.depth, config.record_s), ["rollout", *argv], theirs, started)
+    events.unlink(missing_ok=True)  # kept until the answer is
+    return code
+
+
+def _keep(config: RolloutConfig, found: Any, argv: Sequence[str], theirs: Sequence[str], started: float) -> int:
+    from strobe.cli.keep import complete, keep, plain, trace_of
+
+    asked = {"rollout": plain(config), "lerobot-rollout": list(theirs)}
+    complete(found.result, argv, started, asked, config.thresholds)
+    sys.stderr.flush()
+    print()
+    keep(found.result, config.output_dir, trace_of(found.result, found.sections))
+    return {"complete": 0, "interrupted": 130}.get(found.result.status, 1)

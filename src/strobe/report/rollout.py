@@ -1,0 +1,152 @@
+"""Rollout → document: whether the robot got its actions in time, and what was in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.report import measured, units
+from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.results.rollout import Camera, Inference, JointSeam, Pace, Quantiles, Queue, Rollout, RolloutResult
+
+
+def outline(result: RolloutResult, depth: int | None = None) -> Document:
+    """The document of a rollout; ``depth`` limits the levels of its trees."""
+    rollout = result.rollout
+    found = sections(rollout) + measured.each(result, depth)
+    return measured.document(
+        result, [units.plain(text) for text in answers(rollout)], found, notes=notes(rollout), failure=rollout.error
+    )
+
+
+def answers(rollout: Rollout) -> list[str]:
+    """The verdict, then inference, then the age of what the robot acts on."""
+    said = [rollout.sentence]
+    if (inference := rollout.inference) is not None:
+        later = inference.latency
+        text = f"{units.count(inference.calls, 'call')} of the policy: the first took {inference.first_ms:,.0f} ms"
+        if later is not None:
+            text += (
+                f", the others {later.median:,.1f} ms (median; 95 % within {later.p95:,.1f}, longest {later.max:,.1f})"
+            )
+        said.append(f"{text}.")
+    if rollout.age is not None:
+        said.append(
+            f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; 95 % within "
+            f"{rollout.age.p95:,.0f}, oldest {rollout.age.max:,.0f})."
+        )
+    return said
+
+
+def sections(rollout: Rollout) -> list[Section]:
+    """Pace and course, inference, delays, the queue, seams, cameras, recording."""
+    found = []
+    if rollout.pace is not None:
+        found.append(Section("pace", "Control loop", _pace(rollout.pace), _about_pace(rollout.pace)))
+    if rollout.inference is not None:
+        found.append(Section("inference", "Inference", _inference(rollout.inference)))
+        if rollout.inference.delays is not None:
+            found.append(Section("delays", "Delay", _delays(rollout.inference), [_about_delays(rollout)]))
+    found.append(Section("queue", "Actions", _queue(rollout.queue, rollout.age)))
+    if rollout.seams:
+        about = "A seam is the step from a chunk's last executed action to the next chunk's first, in the robot's unit."
+        found.append(Section("seams", "Seams between chunks", _seams(rollout.seams), [about]))
+    if rollout.cameras:
+        found.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
+    if (frames := rollout.recording) is not None:
+        text = f"{units.count(frames.frames, 'frame')} of {frames.real_s:.1f} s, stamped as {frames.stamped_s:.1f} s "
+        found.append(Section("recording", "Recording", None, [f"{text}at the dataset's {frames.dataset_fps:g} Hz."]))
+    return found
+
+
+def notes(rollout: Rollout) -> list[str]:
+    """The price of watching it."""
+    return [f"recording took {rollout.overhead_ms:.3f} ms of a tick, computed from the price of a section here"]
+
+
+_FIGURES = ("Median", "95 %", "99 %", "Longest")
+
+
+def _cells(figures: Quantiles | None, decimals: int = 2) -> list[str | None]:
+    if figures is None:
+        return [None] * 4
+    return [units.ms(value, decimals) for value in (figures.median, figures.p95, figures.p99, figures.max)]
+
+
+def _table(first: str, rows: Sequence[tuple[str, Quantiles | None]], decimals: int = 2, unit: str = "ms") -> Table:
+    columns = [Column(first, numeric=False), *(Column(f"{name} ({unit})" if unit else name) for name in _FIGURES)]
+    return Table(columns, [Row([name, *_cells(figures, decimals)]) for name, figures in rows if figures is not None])
+
+
+def _pace(pace: Pace) -> Table:
+    return _table(
+        "Ticks",
+        [("from tick to tick", pace.period), ("off the asked period", pace.jitter), ("work, without sleep", pace.work)],
+    )
+
+
+def _about_pace(pace: Pace) -> list[str]:
+    said = [
+        f"{pace.held_hz:.2f} of {pace.asked_hz:g} Hz over {units.count(pace.ticks, 'tick')} in {pace.seconds:.1f} s; "
+        f"{units.count(pace.late, 'tick')} worked longer than {1e3 / pace.asked_hz:.1f} ms."
+    ]
+    if pace.late_part and pace.late_part_ms is not None:
+        said.append(f"Late ticks spent {pace.late_part_ms:.1f} ms in: {units.plain(pace.late_part)}.")
+    return said
+
+
+def _inference(inference: Inference) -> Table:
+    table = _table("Calls", [("after the first", inference.latency)])
+    first = Row(["the first", None, None, None, units.ms(inference.first_ms)])
+    return Table(table.columns, [first, *table.rows])
+
+
+def _delays(inference: Inference) -> Table:
+    delays = inference.delays
+    assert delays is not None
+    rows = [
+        ("assumed by the policy", delays.assumed),
+        ("needed by the call", delays.needed),
+        ("executed meanwhile", delays.executed),
+    ]
+    return _table("In actions", rows, decimals=0, unit="")
+
+
+def _about_delays(rollout: Rollout) -> str:
+    assert rollout.inference is not None
+    delays = rollout.inference.delays
+    assert delays is not None
+    said = f"Without the first call, which needed {units.count(delays.first_needed, 'action')}"
+    if delays.first_dropped:
+        said += f"; {units.count(delays.first_dropped, 'action')} of its chunk were dropped though none was executed"
+    return f"{said}."
+
+
+def _queue(queue: Queue, age: Quantiles | None) -> Table:
+    none = "never" if queue.first_action_ms is None else f"{queue.first_action_ms:,.0f} ms"
+    rows = [
+        Row(["first action after", none]),
+        Row(["ticks without an action, after it", f"{queue.starved:,}"]),
+        Row(["time without an action", f"{queue.starved_ms:,.0f} ms, {queue.longest_ms:,.0f} ms at most in one go"]),
+    ]
+    if queue.depth is not None and queue.least is not None:
+        rows.append(Row(["actions left in the queue", f"{queue.depth.median:,.0f} (median), {queue.least:,} at least"]))
+    if age is not None:
+        rows.append(Row(["age of the observation", f"{age.median:,.0f} ms (median), {age.max:,.0f} ms at most"]))
+    return Table([Column("Actions", numeric=False), Column("", numeric=True)], rows)
+
+
+def _seams(seams: Sequence[JointSeam]) -> Table:
+    columns = [Column("Joint", numeric=False), Column("Step (median)"), Column("Step (95 %)"), Column("Jump (median)")]
+    columns += [Column("Largest jump"), Column("Seams"), Column("Jump over step")]
+    rows = []
+    for one in seams:
+        sizes = (one.step.median, one.step.p95, one.jump.median, one.jump.max)
+        ratio = None if one.ratio is None else f"{one.ratio:.1f} ×"
+        rows.append(Row([units.plain(one.joint), *(units.number(size, 3) for size in sizes), str(one.jump.n), ratio]))
+    return Table(columns, rows)
+
+
+def _cameras(cameras: Sequence[Camera]) -> Table:
+    columns = [Column("Camera", numeric=False), *(Column(f"{name} (ms)") for name in _FIGURES), Column("Frames/s")]
+    rows = [Row([units.plain(one.name), *_cells(one.ms), f"{one.fresh_hz:.1f}"]) for one in cameras]
+    return Table(columns, rows)

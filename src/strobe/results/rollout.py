@@ -1,0 +1,144 @@
+"""A rollout: the pace of its control loop, its inference, its queue of actions, and the seams between chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.results.answer import Result
+from strobe.results.data import Data, Finite
+from strobe.results.measurement import Measurement
+
+
+class Quantiles(Data):
+    """Figures of a list of values, in the unit of the values."""
+
+    n: int
+    median: Finite
+    p95: Finite
+    p99: Finite
+    max: Finite
+
+
+class Pace(Data):
+    """How well the loop kept the rate that it was asked for. A tick is one turn of the loop that wants an action."""
+
+    asked_hz: Finite = Field(description="ticks per second: --fps times --interpolation_multiplier")
+    held_hz: Finite = Field(description="ticks per second of the time that ticks follow one another")
+    ticks: int
+    seconds: Finite = Field(description="from the first tick to the last")
+    period: Quantiles = Field(description="milliseconds from the start of a tick to that of the next")
+    jitter: Quantiles = Field(description="milliseconds by which a period differs from the one asked for")
+    work: Quantiles = Field(description="milliseconds of a tick before it sleeps")
+    late: int = Field(description="ticks whose work took longer than the period asked for")
+    late_part: str = Field(default="", description="the part that late ticks spend most more on than the others")
+    late_part_ms: Finite | None = Field(default=None, description="mean of that part in a late tick")
+
+
+class Delays(Data):
+    """The delay that Real-Time Chunking assumed against the one that happened, in actions. Without the first call."""
+
+    assumed: Quantiles = Field(description="inference_delay, as the policy was given it")
+    needed: Quantiles = Field(description="a call's own latency, rounded up")
+    executed: Quantiles = Field(description="actions that the robot took from the queue during a call")
+    first_needed: int = Field(description="of the first call")
+    first_dropped: int = Field(description="actions at the start of the first chunk that were never executed")
+
+
+class Inference(Data):
+    """Calls of the policy for a chunk; a call of the sync engine is a tick in which it was asked for one."""
+
+    calls: int
+    chunk: int | None = Field(default=None, description="actions in a chunk; None where no call told it")
+    first_ms: Finite = Field(description="the first call, from its observation to its actions in the queue")
+    latency: Quantiles | None = Field(default=None, description="milliseconds of all later calls; None without any")
+    delays: Delays | None = Field(default=None, description="of Real-Time Chunking, with two calls or more")
+    useless: int = Field(default=0, description="chunks that were over before they arrived: no action was left of them")
+    errors: str = Field(default="", description="the last error of the inference thread, where it gave up")
+
+
+class Queue(Data):
+    """Actions that wait for their tick, and ticks that found none. The wait for the first action is apart."""
+
+    depth: Quantiles | None = Field(default=None, description="actions left after each tick took one; None if not told")
+    least: int | None = None
+    threshold: int | None = Field(default=None, description="queue_threshold: calls begin at this depth or below")
+    first_action_ms: Finite | None = Field(default=None, description="from the first tick; None if none was ever sent")
+    starved: int = Field(description="ticks without an action, after the first action")
+    starved_ms: Finite = Field(description="time without an action, in all")
+    longest_ms: Finite = Field(description="the longest time without an action")
+
+
+class JointSeam(Data):
+    """Jumps of one joint where a new chunk takes over, beside its ordinary steps from action to action."""
+
+    joint: str
+    step: Quantiles = Field(description="size of the steps inside chunks, in the robot's unit")
+    jump: Quantiles = Field(description="size of the steps from one chunk to the next")
+    ratio: Finite | None = Field(default=None, description="median jump over the 95th percentile of steps")
+
+
+class Camera(Data):
+    """One camera as the loop reads it."""
+
+    name: str
+    reads: int
+    ms: Quantiles = Field(description="of a read")
+    fresh_hz: Finite = Field(description="different frames per second")
+
+
+class Recording(Data):
+    """Frames that the strategy recorded, and the time that they will say they are from."""
+
+    frames: int
+    dataset_fps: Finite
+    stamped_s: Finite = Field(description="frames over the dataset's rate")
+    real_s: Finite = Field(description="time in which they were recorded")
+
+
+class Series(Data):
+    """Ticks and calls over time, thinned where they are many: of some that lie together the worst is kept."""
+
+    at_s: list[Finite] = Field(default_factory=list, description="start of the tick, from the first one's")
+    period_ms: list[Finite | None] = Field(default_factory=list)
+    work_ms: list[Finite] = Field(default_factory=list)
+    depth: list[int | None] = Field(default_factory=list)
+    age_ms: list[Finite | None] = Field(default_factory=list)
+    starved: list[bool] = Field(default_factory=list)
+    call_at_s: list[Finite] = Field(default_factory=list, description="start of each call")
+    call_ms: list[Finite] = Field(default_factory=list)
+
+
+class Rollout(Data):
+    """One run of lerobot-rollout."""
+
+    robot: str
+    strategy: str
+    engine: Literal["sync", "rtc"]
+    fps: Finite
+    multiplier: int
+    horizon: int | None = Field(default=None, description="of Real-Time Chunking: the execution horizon")
+    can_rtc: bool = Field(default=False, description="LeRobot's Real-Time Chunking can guide this policy")
+    sentence: str
+    pace: Pace | None = Field(default=None, description="None with fewer than two ticks")
+    inference: Inference | None = Field(default=None, description="None where no call was seen")
+    queue: Queue
+    age: Quantiles | None = Field(default=None, description="milliseconds from an observation to each of its actions")
+    seams: list[JointSeam] = Field(default_factory=list)
+    cameras: list[Camera] = Field(default_factory=list)
+    recording: Recording | None = None
+    series: Series = Field(default_factory=Series)
+    overhead_ms: Finite = Field(description="of a tick, that recording took, computed from its price here")
+    error: str = Field(default="", description="what ended the run early, in a line")
+
+
+class RolloutResult(Result):
+    """A run of lerobot-rollout: whether its loop, its inference and its queue kept up."""
+
+    study: Literal["rollout"] = "rollout"
+    rollout: Rollout
+
+    def advised(self) -> Sequence[Measurement]:
+        return ()

@@ -1,0 +1,164 @@
+"""The answer to a watched rollout: its figures, and its ticks and calls as measurements."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import torch
+
+import strobe
+from strobe.measure import machine
+from strobe.measure import rollout as measure
+from strobe.measure.components import Iteration, components, iterations, spans
+from strobe.measure.statistics import describe, summarise
+from strobe.results.data import Samples
+from strobe.results.measurement import Measurement
+from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult
+from strobe.results.subject import SubjectInfo
+from strobe.studies.rollout.replay import CALL, TICK, Replay
+from strobe.subjects.rollout_log import opener
+from strobe.subjects.rollout_loop import SLEEP
+from strobe.timeline.sections import recording, section
+
+MOST = 3000  # ticks and calls whose parts are kept; the figures are of all
+
+
+def answer_of(header: dict[str, Any], played: Replay) -> RolloutResult:
+    """The answer, without findings; complete, until it is said to have ended otherwise."""
+    info = SubjectInfo.model_validate(header["subject"])
+    figures = rollout_of(header, played)
+    result = RolloutResult(
+        strobe_version=strobe.__version__,
+        title=f"{info.name} on {header['robot']}: {len(played.ticks):,} ticks of lerobot-rollout",
+        subject=info,
+        machine=machine.describe(torch.device(header["device"])),
+        rollout=figures,
+    )
+    ticks = _without_sleep(iterations(played.sections(MOST), TICK))
+    facts = {
+        "strategy": header["strategy"],
+        "inference": header["engine"],
+        "fps": header["fps"],
+        "interpolation multiplier": header["multiplier"],
+        "queue threshold": header["threshold"],
+        "execution horizon": header["horizon"] if header["guided"] else None,
+        "torch.compile": header["compiled"],
+        "device": header["device"],
+    }
+    if ticks:
+        tick = _measurement(TICK, "control tick", ticks, 0)
+        tick.facts = {name: value for name, value in facts.items() if value is not None}
+        if len(ticks) < len(played.ticks):
+            tick.notes.append(f"parts of the latest {len(ticks):,} of {len(played.ticks):,} ticks")
+        result.measurements.append(tick)
+    calls = iterations(played.of_calls(MOST), CALL)
+    if calls:
+        first = len(played.calls) == len(calls) > 1
+        result.measurements.append(_measurement(CALL, "inference", calls, int(first)))
+    if header["device"] != "cpu":
+        result.notes.append("times are the host's: a part that only launches work on the device is shorter than it")
+    return result
+
+
+def rollout_of(header: dict[str, Any], played: Replay) -> Rollout:
+    """The figures of a rollout."""
+    ticks, fps = played.ticks, header["fps"]
+    ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
+    guided = header["engine"] == "sync" or header["guided"]  # else chunks follow on one another in the queue
+    found = Rollout(
+        robot=header["robot"],
+        strategy=header["strategy"],
+        engine=header["engine"],
+        fps=fps,
+        multiplier=header["multiplier"],
+        horizon=header["horizon"] if header["guided"] else None,
+        can_rtc=header["can_rtc"],
+        sentence="",
+        pace=measure.pace(ticks, fps * header["multiplier"]),
+        inference=measure.inference(played.calls, fps),
+        queue=measure.queue(ticks, header["threshold"]),
+        age=measure.quantiles(ages) if ages else None,
+        seams=measure.seams(played.actions, header["joints"]) if guided else [],
+        cameras=_cameras(played),
+        recording=_recording(header, played),
+        series=measure.series(ticks, played.calls),
+        overhead_ms=event_price_ms() * played.control_events / max(1, len(ticks)),
+    )
+    found.sentence = sentence(found)
+    return found
+
+
+def sentence(found: Rollout) -> str:
+    """The verdict: whether the arm was told what to do, in time."""
+    pace, queue = found.pace, found.queue
+    if queue.first_action_ms is None:
+        return "The robot was never sent an action."
+    if pace is None:
+        return "The run was too short to tell its rate."
+    said = f"The loop held {pace.held_hz:.1f} of {pace.asked_hz:g} Hz"
+    said += f"; {pace.late:,} of {pace.ticks:,} ticks were late" if pace.late else "; no tick was late"
+    if queue.starved:
+        return f"{said}, and {queue.starved:,} had no action to send ({queue.starved_ms:.0f} ms)."
+    return f"{said}, and each had an action to send."
+
+
+def event_price_ms(many: int = 500) -> float:
+    """Price of one recorded section here, in milliseconds: the median over batches of empty ones."""
+    took = []
+    with recording(opener([].append)):
+        for _ in range(9):
+            start = time.perf_counter()
+            for _ in range(many):
+                with section("price"):
+                    pass
+            took.append((time.perf_counter() - start) * 1e3 / many)
+    return median(took)
+
+
+def _cameras(played: Replay) -> list[Camera]:
+    ticks = played.ticks
+    seconds = (ticks[-1].start_ns - ticks[0].start_ns) / 1e9 if len(ticks) > 1 else 0.0
+    return [
+        Camera(
+            name=name,
+            reads=len(reads.took_ns),
+            ms=measure.quantiles([took / 1e6 for took in reads.took_ns]),
+            fresh_hz=max(0, reads.fresh - 1) / seconds,
+        )
+        for name, reads in played.cameras.items()
+        if reads.took_ns and seconds > 0
+    ]
+
+
+def _recording(header: dict[str, Any], played: Replay) -> Recording | None:
+    frames = played.frames
+    if len(frames) < 2 or not header["dataset_fps"]:
+        return None
+    return Recording(
+        frames=len(frames),
+        dataset_fps=header["dataset_fps"],
+        stamped_s=(len(frames) - 1) / header["dataset_fps"],
+        real_s=(frames[-1] - frames[0]) / 1e9,
+    )
+
+
+def _without_sleep(runs: Sequence[Iteration]) -> list[Iteration]:
+    return [Iteration(run.whole, [part for part in run.parts if part.name != SLEEP]) for run in runs]
+
+
+def _measurement(name: str, phase: Any, runs: Sequence[Iteration], first: int) -> Measurement:
+    kept = runs[first:]
+    values = [run.ms for run in kept]
+    summary = summarise(values)
+    return Measurement(
+        name=name,
+        phase=phase,
+        samples=Samples(
+            warmup=[run.ms for run in runs[:first]], values=values, summary=summary, notes=describe(values)
+        ),
+        components=components(kept),
+        spans=spans(min(kept, key=lambda run: abs(run.ms - summary.median))),
+    )

@@ -1,0 +1,247 @@
+"""From the events of a rollout, in the order recorded, to its ticks, calls, actions, cameras and sections."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from strobe.measure.rollout import Action, Call, Tick
+from strobe.subjects import rollout_loop as loop
+from strobe.subjects.rollout_log import Event
+from strobe.timeline.timeline import Section, nest
+
+TICK, CALL = "control tick", "inference call"
+CONTROL, INFERENCE, OTHERS = "control", "inference", "others"  # threads
+
+Row = tuple[str, int, int]  # name, start, end
+
+
+@dataclass
+class CameraReads:
+    """Reads of one camera, in nanoseconds, and how many of them gave another frame than the one before."""
+
+    took_ns: list[int] = field(default_factory=list)
+    fresh: int = 0
+
+
+@dataclass
+class Replay:
+    """All of a rollout that was recorded.
+
+    Attributes:
+        frames: moments at which a frame was recorded, in nanoseconds.
+        rows: sections by thread, in the order in which they ended.
+        caller: the thread that asks the policy.
+    """
+
+    ticks: list[Tick] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    cameras: dict[str, CameraReads] = field(default_factory=dict)
+    frames: list[int] = field(default_factory=list)
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    control_events: int = 0
+    caller: str = CONTROL
+
+    def sections(self, most: int) -> list[Section]:
+        """The latest ``most`` ticks, and what all threads did since, in tree order."""
+        ticks = self.ticks[-most:]
+        begin = ticks[0].start_ns if ticks else 0
+        found: list[Section] = []
+        for thread, rows in self.rows.items():
+            whole = [(TICK, tick.start_ns, tick.start_ns + tick.work_ns) for tick in ticks]
+            if thread == INFERENCE:
+                whole = [(CALL, call.start_ns, call.end_ns) for call in self.calls]
+            found += _sections([*rows, *(whole if thread != OTHERS else [])], thread, begin)
+        return found
+
+    def of_calls(self, most: int) -> list[Section]:
+        """The latest ``most`` calls as top sections, with all inside them."""
+        calls = self.calls[-most:]
+        starts = [call.start_ns for call in calls]
+        inside: list[Row] = []
+        for row in self.rows.get(self.caller, []):
+            if row[0] == loop.GET_ACTION:  # the whole call, where the loop itself asks the policy
+                continue
+            at = bisect_left(starts, row[1] + 1) - 1
+            if at >= 0 and row[2] <= calls[at].end_ns:
+                inside.append(row)
+        whole = [(CALL, call.start_ns, call.end_ns) for call in calls]  # last: they end after what is in them
+        return _sections([*inside, *whole], self.caller, 0)
+
+
+def _sections(rows: Sequence[Row], thread: str, begin: int) -> list[Section]:
+    keyed = [(start, -end, -index, name, index) for index, (name, start, end) in enumerate(rows) if start >= begin]
+    return [Section(name, path, start, end, thread) for path, start, end, name, _ in nest(keyed)]
+
+
+@dataclass
+class _Open:
+    """A tick that goes on."""
+
+    start: int
+    follows: bool
+    work_end: int | None = None
+    picked: bool | None = None
+    depth: int | None = None
+    observed: int | None = None
+    sent: int | None = None
+    parts: dict[str, int] = field(default_factory=dict)
+    last: int = 0
+
+
+@dataclass
+class _Pending:
+    """A call of the inference thread that goes on."""
+
+    start: int
+    observed: int | None
+    assumed: int | None = None
+    length: int | None = None
+
+
+class _Player:
+    def __init__(self, header: dict[str, Any]) -> None:
+        self.header = header
+        self.beside = INFERENCE if header["engine"] == "rtc" else OTHERS
+        self.found = Replay(caller=INFERENCE if header["engine"] == "rtc" else CONTROL)
+        self.tick: _Open | None = None
+        self.pending: _Pending | None = None
+        self.running = False
+        self.broken = True  # the next tick does not follow another
+        self.joined = False  # the next action follows another
+        self.depth: int | None = None
+        self.observed: int | None = None  # of the action at hand
+        self.seen: dict[int, int] = {}
+        self.of_chunk: dict[int, int | None] = {}
+        self.merges = 0
+        self.chunk = 0
+        self.length: int | None = None
+
+    def play(self, events: Iterable[Event]) -> Replay:
+        for event in events:
+            kind, *rest = event
+            if kind == "run":
+                self.running = True
+            elif kind == "end":
+                self.close(rest[0])
+                self.running = False
+            elif self.running:
+                getattr(self, f"on_{kind}", _ignore)(*rest)
+        self.close(None)
+        return self.found
+
+    def close(self, now: int | None) -> None:
+        """End the tick that goes on, at ``now`` or where its last section ended."""
+        tick, self.tick = self.tick, None
+        if tick is None:
+            return
+        if tick.picked is None:  # a turn that wants no action: warming up, paused, resetting
+            self.broken = True
+            return
+        if now is None and tick.work_end is None:
+            return  # cut off
+        end = tick.work_end if tick.work_end is not None else now
+        assert end is not None
+        aged = tick.sent - tick.observed if tick.sent is not None and tick.observed is not None else None
+        work = max(0, end - tick.start)
+        one = Tick(tick.start, work, tick.picked, tick.follows, tick.depth, aged, tick.parts)
+        self.found.ticks.append(one)
+        self.broken = False
+
+    def on_tick(self, start: int) -> None:
+        self.close(start)
+        self.tick = _Open(start, not self.broken)
+        self.found.control_events += 1
+
+    def on_s(self, name: str, start: int, end: int, thread: int) -> None:
+        control = thread == self.header["main"]
+        self.found.rows.setdefault(CONTROL if control else self.beside, []).append((name, start, end))
+        self.found.control_events += control
+        if name.startswith(f"{loop.CAMERA} "):
+            self.camera(name.removeprefix(f"{loop.CAMERA} ")).took_ns.append(end - start)
+        tick = self.tick
+        if not control or tick is None or start < tick.start:
+            return
+        if name == loop.SLEEP:
+            tick.work_end = start if tick.work_end is None else tick.work_end
+            return
+        if name == loop.ACTION and tick.sent is None:
+            tick.sent = start
+        if name in loop.NAMES or name.startswith(loop.CAMERA):  # the policy's own parts are for the calls
+            tick.parts[name] = tick.parts.get(name, 0) + end - start
+
+    def on_camera(self, _: int, name: str, fresh: int) -> None:
+        self.camera(name).fresh += fresh
+
+    def camera(self, name: str) -> CameraReads:
+        return self.found.cameras.setdefault(name, CameraReads())
+
+    def on_seen(self, _: int, identity: int) -> None:
+        if self.tick is not None:
+            self.seen[identity] = self.tick.start
+            if len(self.seen) > 10_000:  # addresses of objects: few at a time are in use
+                self.seen.pop(next(iter(self.seen)))
+
+    def on_taken(self, now: int, identity: int) -> None:
+        self.pending = _Pending(now, self.seen.get(identity))
+
+    def on_call(self, _: int, __: int, assumed: int | None, ___: int | None, length: int) -> None:
+        self.length = length
+        if self.pending is not None:
+            self.pending.assumed, self.pending.length = assumed, length
+
+    def on_merge(self, now: int, delay: int, _: int, executed: int, length: int, after: int) -> None:
+        self.merges += 1
+        call, self.pending = self.pending, None
+        if call is not None:
+            self.of_chunk[self.merges] = call.observed
+            self.found.calls.append(
+                Call(call.start, now, call.length or length, call.assumed, delay, max(0, executed), after)
+            )
+
+    def on_get(self, start: int, end: int, got: int, depth: int, chunk: int, at: int) -> None:
+        self.depth = depth if depth >= 0 else None
+        self.chunk = chunk
+        if self.header["engine"] == "rtc":
+            self.observed = self.of_chunk.get(chunk) if got and self.header["guided"] else None
+        elif got and at == 0 and self.tick is not None:
+            self.of_chunk = {chunk: self.tick.start}
+            self.observed = self.tick.start
+            length = depth + 1 if depth >= 0 else self.length
+            self.found.calls.append(Call(start, end, length))
+
+    def on_values(self, _: int, values: list[float]) -> None:
+        if not all(map(math.isfinite, values)):
+            self.joined = False
+            return
+        self.found.actions.append(Action(self.chunk, values, self.joined))
+        self.joined = True
+
+    def on_pick(self, _: int, got: int) -> None:
+        self.joined = self.joined and bool(got)
+        if self.tick is not None:
+            self.tick.picked, self.tick.depth = bool(got), self.depth
+            self.tick.observed = self.observed if got else None
+
+    def on_frame(self, now: int) -> None:
+        self.found.frames.append(now)
+
+    def on_reset(self, now: int) -> None:
+        if self.tick is not None and self.tick.picked is not None:
+            self.close(now)  # its work is done: the reset lies between ticks
+        self.broken, self.joined = True, False
+        if self.tick is not None:
+            self.tick.follows = False
+
+
+def _ignore(*_: Any) -> None:
+    pass
+
+
+def replay(header: dict[str, Any], events: Iterable[Event]) -> Replay:
+    """Play ``events`` of the run that ``header`` tells about (see `rollout_loop`)."""
+    return _Player(header).play(events)

@@ -1,0 +1,133 @@
+"""Run a real ``lerobot-rollout`` and watch whether its loop, its inference and its queue keep up."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import signal
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import UserError
+from strobe.results.rollout import RolloutResult
+from strobe.studies.rollout.answer import answer_of
+from strobe.studies.rollout.replay import Replay, replay
+from strobe.subjects import rollout_loop as loop
+from strobe.subjects.lerobot_flags import lent
+from strobe.subjects.rollout_config import COMMAND
+from strobe.subjects.rollout_log import Log, read
+from strobe.timeline.timeline import Section
+
+TRACED = 300  # ticks that go into the trace
+
+
+@dataclass
+class Watched:
+    """The result, without findings, and the sections of its last ticks."""
+
+    result: RolloutResult
+    sections: list[Section] = field(default_factory=list)
+
+
+def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: float = 1800.0) -> Watched:
+    """Run ``lerobot-rollout`` with ``arguments`` in this process, and watch it.
+
+    A run that fails, or that a signal ends, keeps what was recorded: LeRobot has put the robot to rest by then.
+
+    Args:
+        events: the file that events are written to while the robot runs. It is left there, for the caller to delete
+            once the answer is kept.
+        depth: levels of the policy's parts.
+        record_s: seconds that are recorded; the run goes on without Strobe after them.
+
+    Raises:
+        UserError: the run ended before its second tick, with what ended it.
+        KeyboardInterrupt: it was interrupted before its second tick.
+    """
+    log = Log(events)
+    ended: BaseException | None = None
+    watched = loop.Watch(log, depth, record_s)
+    with _signals_kept(), lent(arguments, COMMAND):
+        try:
+            with watched:
+                loop.loop.main()
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            ended = error
+            # The frames hold the robot, which switches its torque off when nobody holds it any more.
+            traceback.clear_frames(error.__traceback__)
+            error.__traceback__ = None
+        gc.collect()
+        log.stop()
+    header, recorded = log.read()
+    interrupted = watched.signals > 0 or isinstance(ended, KeyboardInterrupt)
+    reason = _reason(ended) if ended is not None else watched.failed
+    if header is None or sum(event[0] == "tick" for event in recorded) < 2:
+        log.remove()  # nothing in it is worth showing
+        if interrupted:
+            raise KeyboardInterrupt
+        raise UserError(reason or _unwatched(watched)) from None
+    found = _answered(header, recorded)
+    result = found.result
+    if interrupted:
+        result.status = "interrupted"
+    elif reason:
+        result.status = "failed"
+    result.rollout.error = reason
+    if watched.failed and result.rollout.inference is not None:
+        result.rollout.inference.errors = watched.failed
+    result.notes += watched.notes
+    if log.failed:
+        result.notes.append(f"events could not be written ({log.failed}): the earliest may be missing")
+    if watched.stopped:
+        result.notes.append(f"the first {record_s:g} s were recorded; the rest ran without Strobe")
+    return found
+
+
+def recovered(events: Path) -> Watched:
+    """The answer from the events that a killed run left. Raises UserError for another file, or too few of them."""
+    header, recorded = read(events)
+    if sum(event[0] == "tick" for event in recorded) < 2:
+        raise UserError(f"{events} holds fewer than two ticks: nothing to show")
+    found = _answered(header, recorded)
+    found.result.status = "failed"
+    found.result.rollout.error = "the process was ended; this is what it had written"
+    return found
+
+
+def _answered(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> Watched:
+    played: Replay = replay(header, recorded)
+    return Watched(answer_of(header, played), played.sections(TRACED))
+
+
+def _unwatched(watched: loop.Watch) -> str:
+    return watched.notes[0] if watched.notes else "the run ended before its second tick: nothing to show"
+
+
+def _reason(error: BaseException) -> str:
+    """The reason why the run ended early, in a line."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return "interrupted"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{COMMAND} failed: {type(error).__name__}: {lines[0] if lines else 'it says nothing more'}"[:400]
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Put this process's answers to signals back afterwards: LeRobot's set a flag that nobody looks at any more."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    before = {number: signal.getsignal(number) for name in names if (number := getattr(signal, name, None))}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)

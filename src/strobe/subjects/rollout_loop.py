@@ -1,0 +1,390 @@
+"""The anatomy of ``lerobot-rollout``: LeRobot's own loop and inference engines, run as they are, with probes.
+
+What the loop calls becomes sections, what passes between its threads becomes events, both as tuples in a `Log`. A
+probe takes no lock and computes nothing that the robot is given. Where one cannot be attached the robot runs without.
+
+Events, by their first field; times are nanoseconds of `host_ns`:
+
+    s name start end thread                 a section
+    tick start                              the loop asks the robot for an observation
+    seen t identity                         the engine is told of an observation
+    taken t identity                        the inference thread begins with that observation
+    get start end got depth chunk position  the loop asked for an action; depth: actions left, -1 unknown
+    values t numbers                        the action it got
+    pick t got                              the tick has an action to send, or none
+    call start end assumed left length      one chunk was predicted; assumed: inference_delay
+    merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
+    camera t name fresh                     a camera was read; fresh: the frame is not the one read before
+    frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Self
+
+from lerobot.policies.rtc import ActionQueue
+from lerobot.processor.pipeline import DataProcessorPipeline
+from lerobot.rollout.inference import rtc, sync
+from lerobot.rollout.robot_wrapper import ThreadSafeRobot
+from lerobot.rollout.strategies import core
+from lerobot.scripts import lerobot_rollout as loop
+from lerobot.utils.action_interpolator import ActionInterpolator
+
+from strobe.subjects.families.registry import family_of
+from strobe.subjects.rollout_log import LastError, Log, opener
+from strobe.subjects.rollout_robot import (
+    MOTORS_READ,
+    MOTORS_WRITTEN,
+    actions_left,
+    cameras_of,
+    header_of,
+    motors_of,
+    strategies,
+)
+from strobe.timeline import sections
+from strobe.timeline.clock import host_ns
+from strobe.timeline.probe import Attached, Hook
+
+OBSERVATION, CAMERA = "observation", "camera"
+PROCESS_OBSERVATION, PROCESS_ACTION = "process observation", "process action"
+PREPARE, PREPROCESSING, POSTPROCESSING = "prepare inputs", "preprocessing", "postprocessing"
+GET_ACTION, SELECT, CHUNK = "get action", "select action", "predict chunk"
+MERGE, ACTION = "merge into the queue", "action"
+RECORD, SAVE, TELEMETRY, SLEEP = "record frame", "save episode", "telemetry", "sleep"
+NAMES = frozenset(
+    {OBSERVATION, MOTORS_READ, PROCESS_OBSERVATION, PROCESS_ACTION, PREPARE, PREPROCESSING, POSTPROCESSING, GET_ACTION}
+    | {SELECT, CHUNK, MERGE, ACTION, MOTORS_WRITTEN, RECORD, SAVE, TELEMETRY, SLEEP}
+)
+
+_Call = Callable[..., Any]
+
+
+class Watch:
+    """Watches one run of ``lerobot-rollout`` in this process, inside ``with Watch(log) as watch:``.
+
+    Args:
+        log: where events go; started once the robot is connected.
+        depth: levels of the policy's parts.
+        record_s: after so many seconds the probes come off and the run goes on by itself.
+
+    Attributes:
+        notes: what could not be watched, and why.
+        signals: signals to stop that LeRobot was sent.
+        failed: the inference thread's last error where it gave up; '' else.
+    """
+
+    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0) -> None:
+        self.log, self.depth, self.record_s = log, depth, record_s
+        self.notes: list[str] = []
+        self.failed = ""
+        self.stopped = False  # the time to record was over before the run was
+        self._body, self._probes = ExitStack(), ExitStack()
+        self._signals: Any = None
+        self._engine: Any = None
+        self._until = 0
+        self._latest: tuple[Any, int] = (None, 0)  # the queue's actions, and the number of their chunk
+        self._errors = LastError()
+
+    @property
+    def signals(self) -> int:
+        return 0 if self._signals is None else self._signals.counter
+
+    def __enter__(self) -> Self:
+        for name, around in (
+            ("build_rollout_context", self._built),
+            ("create_strategy", self._strategy),
+            ("ProcessSignalHandler", self._handler),
+        ):
+            inner = getattr(loop, name)
+            setattr(loop, name, functools.partial(around, inner))
+            self._body.callback(setattr, loop, name, inner)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.let_go()
+        self._body.close()
+        if self._engine is not None and getattr(self._engine, "failed", False):
+            self.failed = self._errors.text or "the inference thread gave up"
+        self._engine = None  # the robot switches its torque off when nobody holds it any more
+        self._latest = (None, 0)
+
+    # What LeRobot's main calls before its loop.
+
+    def _handler(self, inner: _Call, *args: Any, **kwargs: Any) -> Any:
+        self._signals = inner(*args, **kwargs)
+        return self._signals
+
+    def _built(self, inner: _Call, config: Any, *args: Any, **kwargs: Any) -> Any:
+        context = inner(config, *args, **kwargs)
+        try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
+            header = header_of(context)
+            self.attach(context)
+            self.log.start(header)
+        except Exception as error:
+            self.let_go()
+            self.notes.append(f"the run was not watched: {type(error).__name__}: {error}"[:300])
+        return context
+
+    def _strategy(self, inner: _Call, *args: Any, **kwargs: Any) -> Any:
+        strategy = inner(*args, **kwargs)
+        run, append = strategy.run, self.log.append
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._until = host_ns() + round(self.record_s * 1e9)
+            append(("run", host_ns()))
+            try:
+                return run(*args, **kwargs)
+            finally:
+                append(("end", host_ns()))
+                self.let_go()  # what follows puts the robot to rest
+
+        strategy.run = watched
+        return strategy
+
+    # The probes.
+
+    def attach(self, context: Any) -> None:
+        """Attach every probe to what LeRobot's ``build_rollout_context`` made."""
+        self._engine = context.policy.inference
+        robot, policy = context.hardware.robot_wrapper.inner, context.policy.policy
+        unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
+        base = unwrap()
+        hooks = [Hook(ThreadSafeRobot, "send_action", ACTION)]
+        if context.runtime.cfg.display_data:
+            hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
+        hooks += [Hook(module, "precise_sleep", SLEEP) for module in strategies() if hasattr(module, "precise_sleep")]
+        hooks += [Hook(module, "prepare_observation_for_inference", PREPARE) for module in (sync, rtc)]
+        hooks += [Hook(core, "build_dataset_frame", PREPARE), *motors_of(robot)]
+        dataset = context.data.dataset
+        if dataset is not None:
+            hooks.append(Hook(dataset, "save_episode", SAVE))
+            self._around(Hook(dataset, "add_frame", RECORD), self._recording)
+        if context.runtime.cfg.inference.type == "sync":
+            hooks.append(Hook(policy, "select_action", SELECT))
+        names = {
+            id(context.processors.robot_observation_processor): PROCESS_OBSERVATION,
+            id(context.processors.robot_action_processor): PROCESS_ACTION,
+            id(context.policy.preprocessor): PREPROCESSING,
+            id(context.policy.postprocessor): POSTPROCESSING,
+        }
+        self._probes.enter_context(Attached(hooks, lambda inner, hook, _: self._timed(inner, hook.name)))
+        self._around(Hook(DataProcessorPipeline, "__call__", ""), functools.partial(self._processing, names))
+        for name, camera in cameras_of(robot).items():
+            self._camera(name, camera)
+        self._around(Hook(ThreadSafeRobot, "get_observation", OBSERVATION), self._ticking)
+        self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base))
+        self._around(Hook(self._engine, "notify_observation", ""), self._noting)
+        self._around(Hook(self._engine, "reset", ""), self._resetting)
+        self._around(Hook(ActionInterpolator, "add", ""), self._adding)
+        self._around(Hook(ActionInterpolator, "get", ""), self._picking)
+        self._around(Hook(rtc, "build_dataset_frame", PREPARE), self._taking)
+        self._around(Hook(policy, "predict_action_chunk", CHUNK), self._predicting)
+        self._around(Hook(ActionQueue, "merge", MERGE), self._merging)
+        try:
+            parts = family_of(base, context.runtime.cfg.policy.type).hooks(base, training=False, depth=self.depth)
+            self._probes.enter_context(Attached(parts))
+        except Exception as error:
+            self.notes.append(f"the policy's parts are not told: {error}"[:300])
+        logger = logging.getLogger(rtc.__name__)
+        logger.addHandler(self._errors)
+        self._body.callback(logger.removeHandler, self._errors)
+        previous = sections.swap(opener(self.log.append))
+        self._probes.callback(sections.swap, previous)
+
+    def _around(self, hook: Hook, around: Callable[[_Call], _Call]) -> None:
+        self._probes.enter_context(Attached([hook], lambda inner, _, __: functools.wraps(inner)(around(inner))))
+
+    def let_go(self) -> None:
+        """Take every probe off."""
+        self._probes.close()
+
+    def _timed(self, inner: _Call, name: str) -> _Call:
+        """A section around ``inner``: what `section` records, at half its cost, where nothing is ever compiled."""
+        append, ident = self.log.append, threading.get_ident
+
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            start = host_ns()
+            try:
+                return inner(*args, **kwargs)
+            finally:
+                append(("s", name, start, host_ns(), ident()))
+
+        return call
+
+    def _processing(self, names: dict[int, str], inner: _Call) -> _Call:
+        timed = {number: self._timed(inner, name) for number, name in names.items()}
+
+        def call(pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+            return timed.get(id(pipeline), inner)(pipeline, *args, **kwargs)
+
+        return call
+
+    def _ticking(self, bare: _Call) -> _Call:
+        append, inner = self.log.append, self._timed(bare, OBSERVATION)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            now = host_ns()
+            if self._until and now > self._until:
+                self.stopped = True
+                append(("end", now))
+                self.let_go()
+                return bare(*args, **kwargs)
+            append(("tick", now))
+            return inner(*args, **kwargs)
+
+        return call
+
+    def _camera(self, name: str, camera: Any) -> None:
+        append = self.log.append
+        last: list[Any] = [None]  # held, so that no other frame gets its place in memory
+
+        def around(bare: _Call) -> _Call:
+            inner = self._timed(bare, f"{CAMERA} {name}")
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                frame = inner(*args, **kwargs)
+                append(("camera", host_ns(), name, int(frame is not last[0])))
+                last[0] = frame
+                return frame
+
+            return call
+
+        for method in ("read_latest", "async_read"):
+            if hasattr(camera, method):
+                self._around(Hook(camera, method, CAMERA), around)
+
+    def _getting(self, policy: Any) -> Callable[[_Call], _Call]:
+        append, engine = self.log.append, self._engine
+        asynchronous = hasattr(engine, "_action_queue")
+        chunks = [0]
+
+        def around(bare: _Call) -> _Call:
+            inner = self._timed(bare, GET_ACTION)
+
+            def from_queue(*args: Any, **kwargs: Any) -> Any:
+                start = host_ns()
+                action = inner(*args, **kwargs)
+                queue = engine._action_queue
+                held, number = None if queue is None else queue.queue, self._latest[1]
+                if held is None or queue is None:
+                    append(("get", start, host_ns(), int(action is not None), 0, number, -1))
+                    return action
+                if held is not self._latest[0]:
+                    number += 1  # merged this moment
+                at = queue.last_index
+                if at == 0 and action is not None:
+                    number -= 1  # merged since: the action was the last one of the chunk before
+                append(("get", start, host_ns(), int(action is not None), len(held) - at, number, at - 1))
+                return action
+
+            def from_policy(*args: Any, **kwargs: Any) -> Any:
+                before, start = actions_left(policy), host_ns()
+                action = inner(*args, **kwargs)
+                end, after = host_ns(), actions_left(policy)
+                if before <= 0:
+                    chunks[0] += 1
+                append(("get", start, end, int(action is not None), after, chunks[0], int(before > 0)))
+                return action
+
+            return from_queue if asynchronous else from_policy
+
+        return around
+
+    def _predicting(self, bare: _Call) -> _Call:
+        append, inner = self.log.append, self._timed(bare, CHUNK)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            assumed, left = kwargs.get("inference_delay"), kwargs.get("prev_chunk_left_over")
+            start = host_ns()
+            actions = inner(*args, **kwargs)
+            shape = getattr(actions, "shape", ())
+            length = shape[-2] if len(shape) > 1 else 1
+            append(("call", start, host_ns(), assumed, None if left is None else len(left), length))
+            return actions
+
+        return call
+
+    def _merging(self, bare: _Call) -> _Call:
+        append, inner = self.log.append, self._timed(bare, MERGE)
+
+        def call(queue: Any, *args: Any, **kwargs: Any) -> Any:
+            before, at = queue.qsize(), queue.last_index
+            found = inner(queue, *args, **kwargs)
+            held = queue.queue
+            self._latest = (held, self._latest[1] + 1)
+            processed = _given(args, kwargs, 1, "processed_actions")
+            delay = _given(args, kwargs, 2, "real_delay")
+            index = _given(args, kwargs, 3, "action_index_before_inference")
+            length, after = (0 if one is None else len(one) for one in (processed, held))
+            executed = 0 if index is None else at - index
+            append(("merge", host_ns(), delay or 0, before, executed, length, after - queue.last_index))
+            return found
+
+        return call
+
+    def _noting(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            append(("seen", host_ns(), id(_given(args, kwargs, 0, "obs"))))
+            return inner(*args, **kwargs)
+
+        return call
+
+    def _taking(self, bare: _Call) -> _Call:
+        append, inner = self.log.append, self._timed(bare, PREPARE)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            append(("taken", host_ns(), id(_given(args, kwargs, 1, "values"))))
+            return inner(*args, **kwargs)
+
+        return call
+
+    def _adding(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(interpolator: Any, action: Any) -> Any:
+            append(("values", host_ns(), action.tolist()))
+            return inner(interpolator, action)
+
+        return call
+
+    def _picking(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(interpolator: Any) -> Any:
+            action = inner(interpolator)
+            append(("pick", host_ns(), int(action is not None)))
+            return action
+
+        return call
+
+    def _resetting(self, inner: _Call) -> _Call:
+        append = self.log.append
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            append(("reset", host_ns()))
+            return inner(*args, **kwargs)
+
+        return call
+
+    def _recording(self, bare: _Call) -> _Call:
+        append, inner = self.log.append, self._timed(bare, RECORD)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            found = inner(*args, **kwargs)
+            append(("frame", host_ns()))
+            return found
+
+        return call
+
+
+def _given(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
+    """An argument, however it was passed; None where it was not."""
+    return args[place] if len(args) > place else kwargs.get(name)

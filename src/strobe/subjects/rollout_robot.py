@@ -1,0 +1,81 @@
+"""What a rollout runs on: facts about its policy and robot, its cameras, motor buses and strategies."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lerobot.rollout.strategies import core
+
+from strobe.results.subject import SubjectInfo
+from strobe.subjects import policies
+from strobe.subjects.families.registry import registered
+from strobe.timeline.probe import Hook
+
+MOTORS_READ, MOTORS_WRITTEN = "read motors", "write motors"
+
+
+def header_of(context: Any) -> dict[str, Any]:
+    """Facts about a run that events do not tell, as JSON data."""
+    config, policy = context.runtime.cfg, context.policy.policy
+    kind, path = config.policy.type, config.policy.pretrained_path
+    family = registered(kind)
+    images = [one for one in context.hardware.robot_wrapper.observation_features.values() if isinstance(one, tuple)]
+    info = SubjectInfo(
+        name=kind,
+        kind=kind,
+        source="random weights" if path is None else Path(str(path)).name,
+        inputs=f"the robot {config.robot.type}, {len(images)} cameras",
+        anatomy=family.name if family is not None and family.probes is not None else "modules",
+        **policies.count(policy),
+    )
+    engine = config.inference
+    rtc_config = getattr(engine, "rtc", None)
+    return {
+        "subject": info.model_dump(mode="json"),
+        "robot": config.robot.type,
+        "device": str(config.device),
+        "strategy": config.strategy.type,
+        "engine": engine.type,
+        "fps": config.fps,
+        "multiplier": config.interpolation_multiplier,
+        "dataset_fps": config.dataset.fps if config.dataset is not None else None,
+        "threshold": getattr(engine, "queue_threshold", None),
+        "horizon": getattr(rtc_config, "execution_horizon", None),
+        "guided": bool(getattr(rtc_config, "enabled", False)),
+        "can_rtc": family is not None and family.rtc,
+        "joints": list(context.data.ordered_action_keys),
+        "main": threading.get_ident(),
+        "compiled": bool(config.use_torch_compile),
+    }
+
+
+def strategies() -> Iterable[Any]:
+    """The modules of LeRobot's strategies, each of which holds the loop's functions under their own names."""
+    package = core.__name__.rpartition(".")[0]
+    return [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]
+
+
+def cameras_of(robot: Any) -> dict[str, Any]:
+    """The robot's cameras by name; none where it keeps them elsewhere."""
+    found = getattr(robot, "cameras", None)
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def motors_of(robot: Any) -> list[Hook]:
+    """Hooks on the robot's motor buses, also on those of its arms."""
+    holders = [robot, *(value for value in vars(robot).values() if hasattr(value, "send_action"))]
+    buses = {id(bus): bus for one in holders if hasattr(bus := getattr(one, "bus", None), "sync_read")}
+    pairs = (("sync_read", MOTORS_READ), ("sync_write", MOTORS_WRITTEN))
+    return [Hook(bus, name, of) for bus in buses.values() for name, of in pairs if hasattr(bus, name)]
+
+
+def actions_left(policy: Any) -> int:
+    """Actions that the policy holds for the next ticks; -1 where it does not say."""
+    queue = getattr(policy, "_action_queue", None)
+    if queue is None:
+        queue = (getattr(policy, "_queues", None) or {}).get("action")
+    return -1 if queue is None else len(queue)

@@ -1,0 +1,257 @@
+"""strobe rollout on LeRobot's own loop, with a robot without hardware: what it is told stays the same, whatever ends
+the run it is put to rest, and what was recorded is kept.
+
+Only one of these looks at times: a planted pause of 0.7 s, judged against calls of a few hundredths.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from lerobot.policies.act.modeling_act import ACTPolicy
+from lerobot.policies.rtc import ActionQueue
+from lerobot.policies.smolvla.modeling_smolvla import SmolVLAPolicy
+from lerobot.processor.pipeline import DataProcessorPipeline
+from lerobot.rollout.inference import rtc
+from lerobot.rollout.robot_wrapper import ThreadSafeRobot
+from lerobot.scripts import lerobot_rollout
+from lerobot.utils.action_interpolator import ActionInterpolator
+from support.checkpoints import tiny_checkpoint
+
+from strobe.cli.main import main
+from strobe.errors import UserError
+from strobe.kinds import advise
+from strobe.results import store
+from strobe.studies.rollout.watched import watch
+from strobe.subjects import rollout_loop
+from strobe.subjects.lerobot_flags import lent
+from strobe.subjects.rollout_config import rollout_config
+from strobe.subjects.standins import stand_ins
+
+ROBOT = Path(__file__).parent.parent / "support" / "robot"
+RTC = ("--inference.type=rtc", "--inference.rtc.execution_horizon=10")
+# Rules on a loop that is slow because this machine is busy.
+BUSY = {"slow-pace", "slow-loop", "slow-inference", "slow-bus", "slow-camera", "repeated-frames", "starvation"}
+
+
+class Bus:
+    """Motors that answer at once."""
+
+    def sync_read(self, register: str) -> dict[str, float]:
+        return {}
+
+    def sync_write(self, register: str, values: Any) -> None:
+        pass
+
+
+class Eye:
+    """A camera with another frame at every read."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def read_latest(self) -> np.ndarray:
+        self.reads += 1
+        return np.full((64, 64, 3), self.reads % 255, np.uint8)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rollout")
+    tiny_checkpoint("act", folder / "act", "--n_action_steps=5", "--chunk_size=10")
+    tiny_checkpoint("smolvla", folder / "smolvla")
+    return folder
+
+
+@pytest.fixture
+def robot(monkeypatch, tmp_path):
+    """The dummy robot's class with a bus and cameras of its own; ``before`` is called with each tick's number."""
+    monkeypatch.syspath_prepend(str(ROBOT))
+    import lerobot_robot_dummy as plugin  # type: ignore[import-not-found]
+
+    made: list[Any] = []
+    plain, tell, begin = (getattr(plugin.DummyRobot, name) for name in ("get_observation", "send_action", "__init__"))
+
+    def init(self, config):
+        begin(self, config)
+        self.bus, self.cameras = Bus(), {name: Eye() for name in plugin.CAMERAS}
+        made.append(self)
+
+    def observe(self):
+        plugin.DummyRobot.before(self._tick)
+        self.bus.sync_read("Present_Position")
+        return plain(self) | {name: camera.read_latest() for name, camera in self.cameras.items()}
+
+    def send(self, action):
+        self.bus.sync_write("Goal_Position", action)
+        return tell(self, action)
+
+    monkeypatch.setattr(plugin.DummyRobot, "__init__", init)
+    monkeypatch.setattr(plugin.DummyRobot, "get_observation", observe)
+    monkeypatch.setattr(plugin.DummyRobot, "send_action", send)
+    monkeypatch.setattr(plugin.DummyRobot, "before", staticmethod(lambda tick: None), raising=False)
+    monkeypatch.setattr(plugin.DummyRobot, "made", made, raising=False)
+    with ExitStack() as stack:
+        stack.enter_context(stand_ins("smolvla", random_weights=True, tiny=True))
+        yield plugin.DummyRobot
+
+
+def arguments(policy: Path, told: Path, *more: str) -> list[str]:
+    return [
+        "--robot.type=dummy", f"--robot.told={told}", "--robot.id=test", f"--robot.calibration_dir={told.parent}",
+        f"--policy.path={policy}", "--device=cpu", "--task=push", "--return_to_initial_position=false",
+        "--play_sounds=false", "--duration=1", *more,
+    ]  # fmt: skip
+
+
+def actions(told: Path) -> list[list[float]]:
+    return [json.loads(line)[1:] for line in told.read_text().splitlines()]
+
+
+def test_the_robot_is_told_the_same_and_every_probe_comes_off(robot, checkpoints, tmp_path):
+    with lent(arguments(checkpoints / "act", tmp_path / "bare.jsonl"), "lerobot-rollout"):
+        lerobot_rollout.main()
+    owners = (ThreadSafeRobot, ActionQueue, ActionInterpolator, DataProcessorPipeline, rtc, lerobot_rollout, ACTPolicy)
+    before = [dict(vars(owner)) for owner in owners]
+    given = arguments(checkpoints / "act", tmp_path / "told.jsonl")
+    result = watch(given, tmp_path / "run.events").result
+    assert [dict(vars(owner)) for owner in owners] == before
+    bare, watched = actions(tmp_path / "bare.jsonl"), actions(tmp_path / "told.jsonl")
+    both = min(len(bare), len(watched))
+    assert both > 5
+    assert watched[:both] == bare[:both]
+
+    rollout = result.rollout
+    assert result.status == "complete"
+    assert (rollout.engine, rollout.strategy, rollout.queue.starved) == ("sync", "base", 0)
+    assert rollout.pace is not None
+    assert rollout.pace.ticks == len(watched), "each tick sends one action"
+    assert rollout.inference is not None
+    assert (rollout.inference.chunk, rollout.inference.calls) == (5, -(-len(watched) // 5))
+    assert {camera.name: camera.reads for camera in rollout.cameras} == dict.fromkeys(("front", "wrist"), len(watched))
+    paths = {tuple(part.path) for part in result.measurement("control tick").components}
+    assert {("observation", "read motors"), ("observation", "camera front"), ("action", "write motors"),
+            ("get action", "select action", "predict chunk"), ("process observation",)} <= paths  # fmt: skip
+    parts = {part.name for part in result.measurement("inference call").components}
+    assert {"backbone", "encoder", "decoder"} <= parts
+    assert rollout.overhead_ms < 1
+
+
+def test_a_slow_first_call_is_found_in_the_real_loop(robot, checkpoints, tmp_path, monkeypatch):
+    inner, calls = SmolVLAPolicy.predict_action_chunk, [0]
+
+    def slow(
+        self, batch, noise=None, *, inference_delay=None, prev_chunk_left_over=None, execution_horizon=None, **kwargs
+    ):
+        calls[0] += 1
+        if calls[0] == 1:
+            time.sleep(0.7)
+        kwargs |= {"inference_delay": inference_delay, "prev_chunk_left_over": prev_chunk_left_over}
+        return inner(self, batch, noise, **kwargs)
+
+    monkeypatch.setattr(SmolVLAPolicy, "predict_action_chunk", slow)
+    given = arguments(checkpoints / "smolvla", tmp_path / "told.jsonl", *RTC, "--duration=4")
+    result = watch(given, tmp_path / "run.events").result
+    assert {finding.rule for finding in advise(result)} - BUSY == {"poisoned-delay"}
+    assert result.rollout.inference is not None
+    delays = result.rollout.inference.delays
+    assert delays is not None
+    assert delays.first_needed >= 21
+    assert delays.assumed.median == delays.first_needed, "LeRobot still goes by the first call"
+    assert (result.rollout.queue.first_action_ms or 0.0) >= 700
+    parts = {part.name for part in result.measurement("inference call").components}
+    assert {"preprocessing", "RTC step", "denoise step", "merge into the queue"} <= parts
+    assert result.rollout.age is not None
+    assert result.rollout.seams
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_puts_the_robot_to_rest_and_keeps_the_profile(
+    robot, checkpoints, tmp_path, monkeypatch, number, capsys
+):
+    monkeypatch.setattr(
+        robot, "before", staticmethod(lambda tick: os.kill(os.getpid(), number) if tick == 12 else None)
+    )
+    found = signal.getsignal(signal.SIGINT)
+    given = arguments(checkpoints / "act", tmp_path / "told.jsonl", "--duration=60")
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        assert main(["rollout", f"--output_dir={tmp_path / 'runs'}", "--", *given]) == 130
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert signal.getsignal(signal.SIGINT) is found
+    assert not robot.made[-1].is_connected
+    (folder,) = (tmp_path / "runs").iterdir()  # the file of events is gone
+    kept = store.load(folder)
+    assert kept.status == "interrupted"
+    assert 10 <= len(actions(tmp_path / "told.jsonl")) <= 14
+    assert (folder / store.REPORT).exists()
+    assert "Interrupted" in capsys.readouterr().out
+
+
+def test_a_robot_that_fails_is_put_to_rest_and_named(robot, checkpoints, tmp_path, monkeypatch):
+    def fail(tick: int) -> None:
+        if tick == 12:
+            raise ConnectionError("There is no status packet!")
+
+    monkeypatch.setattr(robot, "before", staticmethod(fail))
+    result = watch(arguments(checkpoints / "act", tmp_path / "told.jsonl"), tmp_path / "run.events").result
+    assert result.status == "failed"
+    assert result.rollout.error == "lerobot-rollout failed: ConnectionError: There is no status packet!"
+    assert not robot.made[-1].is_connected
+    assert result.rollout.pace is not None
+    assert result.rollout.pace.ticks >= 10
+
+
+def test_an_inference_thread_that_gives_up_fails_the_run(robot, checkpoints, tmp_path, monkeypatch):
+    def broken(self, batch, *, inference_delay=None, prev_chunk_left_over=None, **kwargs):
+        raise ValueError("a shape of its own")
+
+    monkeypatch.setattr(SmolVLAPolicy, "predict_action_chunk", broken)
+    monkeypatch.setattr(rtc, "_RTC_ERROR_RETRY_DELAY_S", 0.01)
+    given = arguments(checkpoints / "smolvla", tmp_path / "told.jsonl", *RTC, "--duration=30")
+    result = watch(given, tmp_path / "run.events").result
+    assert result.status == "failed"
+    assert "a shape of its own" in result.rollout.error
+    assert result.rollout.sentence == "The robot was never sent an action."
+
+
+def test_a_probe_that_cannot_be_attached_leaves_the_robot_alone(robot, checkpoints, tmp_path, monkeypatch):
+    monkeypatch.setattr(rollout_loop, "motors_of", lambda robot: 1 / 0)
+    with pytest.raises(UserError, match="not watched: ZeroDivisionError"):
+        watch(arguments(checkpoints / "act", tmp_path / "told.jsonl"), tmp_path / "run.events")
+    assert len(actions(tmp_path / "told.jsonl")) > 5
+    assert not robot.made[-1].is_connected
+
+
+def test_after_the_time_to_record_the_run_goes_on_alone(robot, checkpoints, tmp_path):
+    given = arguments(checkpoints / "act", tmp_path / "told.jsonl", "--duration=2")
+    result = watch(given, tmp_path / "run.events", record_s=0.7).result
+    assert result.status == "complete"
+    assert result.rollout.pace is not None
+    assert 5 < result.rollout.pace.ticks < len(actions(tmp_path / "told.jsonl"))
+    assert any("the rest ran without Strobe" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--fpss=30"], "lerobot-rollout has no flag --fpss: did you mean '--fps'?"),
+        (["--fps=0"], "--fps=0: must be above 0"),
+        (["--strategy.type=sentry"], "sentry strategy requires --dataset.repo_id to be set"),
+        (["oops"], "'oops' is not a flag; lerobot-rollout's flags start with --"),
+    ],
+)
+def test_wrong_arguments_are_a_line_before_the_robot_is_connected(robot, checkpoints, tmp_path, more, said):
+    with pytest.raises(UserError) as refused:
+        rollout_config([*arguments(checkpoints / "act", tmp_path / "told.jsonl"), *more])
+    assert str(refused.value) == said
+    assert not robot.made
