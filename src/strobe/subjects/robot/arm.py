@@ -154,9 +154,10 @@ class EmulatedArm:
             return
         assert process.stdin is not None
         assert process.stdout is not None
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        while (told := self._line(process, _END_S)) is not None:
+        with contextlib.suppress(OSError):  # in words, because a forked worker may hold the pipe open
+            process.stdin.write(b'{"end": true}\n')
+        process.stdin.close()
+        while self.ended is None and (told := self._line(process, _END_S)) is not None:
             if "ended" in told:
                 self.ended = ArmState.of(told["ended"])
         process.stdout.close()

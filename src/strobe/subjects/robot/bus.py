@@ -154,7 +154,7 @@ class Bus:
     def _send(self, answers: list[tuple[Servo, bytes]], met: list[f.Fault], sent: float) -> list[Delivery]:
         """Answers in turn on the wire from ``sent`` on, then through the adapter, which keeps their order."""
         late = sum(fault.seconds for fault in met if isinstance(fault, f.Late))
-        free, out = sent, list[Delivery]()
+        free, out, frame = sent, list[Delivery](), 0.0
         for servo, data in answers:
             mine = [fault for fault in met if fault.touches(servo.id)]
             error = servo.error
@@ -170,10 +170,11 @@ class Bus:
             if any(isinstance(fault, f.Lost) for fault in mine):
                 continue
             due = max(free + self.latency_s + late, self._last_due)
-            if out and due - out[0].due_s < USB_FRAME_S:
+            if out and due - frame < USB_FRAME_S:
                 out[-1] = Delivery(due, out[-1].data + answer)
             else:
                 out.append(Delivery(due, answer))
+                frame = due
             self._last_due = due
         return out
 

@@ -23,7 +23,7 @@ class Register:
     size: int = 1
     sign: int | None = None
 
-    def decode(self, data: bytes) -> int:
+    def decode(self, data: bytes | bytearray) -> int:
         raw = int.from_bytes(data, "little")
         if self.sign is None:
             return raw

@@ -2,7 +2,7 @@
 
 It has a process of its own because a driver spins while it waits for an answer, and would starve a thread. The first
 line on stdin says what to emulate, each further line asks for something, and each is answered by one line on stdout,
-all in JSON. At the end of stdin, which is the end of the parent, it closes the port and tells how the arm was left.
+all in JSON. When it is asked to end, or the parent has ended, it closes the port and tells how the arm was left.
 """
 
 from __future__ import annotations
@@ -24,17 +24,21 @@ from strobe.subjects.robot.packets import Instruction, Packet
 from strobe.subjects.robot.serving import serve
 from strobe.subjects.robot.terminal import Terminal
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class _End(BaseException):
-    """A signal asked for the end."""
+    """The parent or a signal asked for the end."""
 
 
 def main() -> int:
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for name in _SIGNALS:
         signal.signal(name, _end)
     with contextlib.suppress(_End):
         try:
-            return _run(json.loads(sys.stdin.buffer.raw.readline()))
+            with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # no byte more than the line
+                told = lines.readline()
+            return _run(json.loads(told))
         except UserError as error:
             _say({"error": str(error)})
     return 1
@@ -45,7 +49,7 @@ def _run(told: Mapping[str, Any]) -> int:
     bus = Bus(servos_of(calibration.of(told["calibration"]), now), latency_s=told["latency_s"])
     parent = told["parent"]
     with contextlib.closing(Terminal(Path(told["link"]) if told["link"] else None)) as terminal:
-        with _recording(bus, told["record"]):
+        with contextlib.suppress(_End), _recording(bus, told["record"]):
             for each in told["faults"]:
                 _plant(bus, each)
             _say({"port": terminal.port})
@@ -56,12 +60,14 @@ def _run(told: Mapping[str, Any]) -> int:
                 while (end := rest.find(b"\n")) >= 0:
                     line = bytes(rest[:end])
                     del rest[: end + 1]
-                    _say(_obeyed(bus, json.loads(line)))
+                    asked = json.loads(line)
+                    if "end" in asked:
+                        raise _End
+                    _say(_obeyed(bus, asked))
 
-            with contextlib.suppress(_End):
-                serve(bus, terminal, sys.stdin.fileno(), obey, lambda: os.getppid() == parent)
-            for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(name, signal.SIG_IGN)  # the end is not to be cut short
+            serve(bus, terminal, sys.stdin.fileno(), obey, lambda: os.getppid() == parent)
+        for name in _SIGNALS:
+            signal.signal(name, signal.SIG_IGN)  # the end is not to be cut short
         _say({"ended": bus.state(time.monotonic()).content()})
     return 0
 

@@ -38,11 +38,6 @@ def serve(
         if bus.unfinished:
             wait = min(wait, _QUIET_S)
         ready, _, _ = select.select([control, terminal.fd] if plugged else [control], [], [], max(0.0, wait))
-        if control in ready:
-            data = os.read(control, 65536)
-            if not data:
-                return
-            told(data)
         now = time.monotonic()
         try:
             if plugged and terminal.fd in ready:
@@ -54,3 +49,8 @@ def serve(
             plugged = False
             due.clear()
             terminal.hang_up()
+        if control in ready:  # after the driver's requests, which came first if the parent waited for them
+            data = os.read(control, 65536)
+            if not data:
+                return
+            told(data)
