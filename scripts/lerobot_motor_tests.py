@@ -5,7 +5,9 @@
 
 The tests' serial mock becomes three servos on a pseudo-terminal, which count what they hear. The mock robot and the
 mock leader become an SO-101 follower and leader on arms of their own, and the mock bus of the SO-100's tests becomes
-the driver's own bus, watched. LeRobot's extra 'feetech' must be installed. Linux only. One test is left out: it wants whole degrees, which no count of a servo gives.
+the driver's own bus, watched. One test is left out: it wants whole degrees, which no count of a servo gives.
+
+Strobe's extra 'robot' must be installed. Linux only.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 from strobe.subjects.robot import calibration, faults
 from strobe.subjects.robot.arm import EmulatedArm
 
-pytest.importorskip("scservo_sdk", reason="LeRobot's extra 'feetech' is not installed")
+pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
 
 STEP = 40  # counts
