@@ -31,7 +31,7 @@ def read(
             stream = video.streams.video[0]
             stream.thread_type = "AUTO"
             fps = float(stream.average_rate or 30)
-            if begin:
+            if begin and stream.time_base:
                 video.seek(int(begin / stream.time_base), stream=stream)
             for frame in video.decode(stream):
                 if frame.time is None or frame.time < begin - _EPSILON_S:
