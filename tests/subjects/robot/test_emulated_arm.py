@@ -139,6 +139,14 @@ def test_the_port_is_the_link_that_was_asked_for_and_goes_with_the_arm(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_arm_leaves_the_link_of_the_one_that_took_its_name(tmp_path: Path) -> None:
+    link = tmp_path / "port"
+    with EmulatedArm(link=link):
+        link.unlink()
+        link.symlink_to("/dev/null")
+    assert os.readlink(link) == "/dev/null"
+
+
 def test_a_file_of_the_users_is_not_taken_for_a_link(tmp_path: Path) -> None:
     (tmp_path / "port").write_text("mine")
     with pytest.raises(UserError, match="is there already"), EmulatedArm(link=tmp_path / "port"):
@@ -169,12 +177,14 @@ def test_a_signal_to_the_servos_leaves_no_process_and_no_link(sent: signal.Signa
     assert arm.ended.holding == []
 
 
-def test_a_killed_arm_leaves_no_link(tmp_path: Path) -> None:
-    with EmulatedArm(link=tmp_path / "port") as arm:
+@pytest.mark.parametrize("name", ["port", None])
+def test_a_killed_arm_leaves_no_link(tmp_path: Path, name: str | None) -> None:
+    with EmulatedArm(link=tmp_path / name if name else None) as arm:
         assert arm.pid is not None
         os.kill(arm.pid, signal.SIGKILL)
-    assert list(tmp_path.iterdir()) == []
+    assert not os.path.lexists(arm.port)
     assert arm.ended is None
+    assert Path(arm.port).parent.exists() == (name is not None)
 
 
 PARENT = """
@@ -203,6 +213,23 @@ def test_the_servos_end_with_the_program_however_it_ends(sent: signal.Signals) -
     finally:
         os.kill(int(fork), signal.SIGKILL)
         parent.stdout.close()
+
+
+HOLDS_ON = """
+import os, signal
+from strobe.subjects.robot.arm import EmulatedArm
+with EmulatedArm() as arm:
+    signal.signal(signal.SIGINT, lambda *_: print(arm.state().packets, flush=True))
+    os.killpg(0, signal.SIGINT)  # as a terminal does at Ctrl-C
+"""
+
+
+def test_a_ctrl_c_at_the_terminal_does_not_reach_the_servos() -> None:
+    """A driver needs them for seconds after it: to go back to the start, and to switch the torque off."""
+    ran = subprocess.run(
+        [sys.executable, "-c", HOLDS_ON], capture_output=True, text=True, check=False, start_new_session=True
+    )
+    assert (ran.returncode, ran.stdout) == (0, "{}\n"), ran.stderr
 
 
 def test_nothing_of_torch_or_lerobot_is_loaded_in_the_servos_process() -> None:

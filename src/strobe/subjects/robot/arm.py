@@ -68,6 +68,7 @@ class EmulatedArm:
             "faults": [f.content_of(each) for each in faults],
             "record": str(record.absolute()) if record else None,
         }
+        self._target = ""  # the terminal behind the link
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = bytearray()
         self._lock = threading.Lock()
@@ -85,6 +86,7 @@ class EmulatedArm:
         )
         try:
             self.port = self._ask(self._told | {"parent": os.getpid()}, "port", _START_S)
+            self._target = os.readlink(self.port)
         except BaseException:
             self._end()
             raise
@@ -166,5 +168,13 @@ class EmulatedArm:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if self.port and os.path.islink(self.port):  # its process was killed
-            os.unlink(self.port)
+        if self.ended is None and self._target:
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        """Remove the link that a killed process has left."""
+        with contextlib.suppress(OSError):
+            if os.readlink(self.port) == self._target:
+                os.unlink(self.port)
+            if self._told["link"] is None:
+                os.rmdir(os.path.dirname(self.port))
