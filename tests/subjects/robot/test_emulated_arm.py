@@ -215,6 +215,23 @@ def test_the_servos_end_with_the_program_however_it_ends(sent: signal.Signals) -
         parent.stdout.close()
 
 
+WITH_A_WORKER = """
+import os, signal, time
+from strobe.subjects.robot.arm import EmulatedArm
+with EmulatedArm() as arm:
+    fork = os.fork()
+    if not fork:
+        time.sleep(60)
+print(arm.ended.holding)
+os.kill(fork, signal.SIGKILL)
+"""
+
+
+def test_a_forked_worker_does_not_keep_the_servos() -> None:
+    ran = subprocess.run([sys.executable, "-c", WITH_A_WORKER], capture_output=True, text=True, check=False)
+    assert ran.stdout == "[]\n", ran.stderr
+
+
 HOLDS_ON = """
 import os, signal
 from strobe.subjects.robot.arm import EmulatedArm

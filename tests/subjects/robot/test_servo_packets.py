@@ -82,8 +82,14 @@ def test_a_packet_behind_a_false_header_is_found_once_the_line_is_quiet() -> Non
 
 
 def test_a_byte_ff_before_the_header_does_not_hide_the_packet() -> None:
-    parser, ping = Parser(), Packet(1, 1)
+    parser, ping = Parser(), Packet(30, 1)  # the id must not be taken for a length
     assert parser.feed(b"\xff" + build(ping)) == [ping]
+
+
+def test_a_packet_inside_a_spoilt_one_is_found() -> None:
+    parser, ping = Parser(), Packet(1, 1)
+    assert parser.feed(b"\xff\xff\x05\x08" + build(ping) + b"\0\0") == [ping]
+    assert parser.corrupt == 1
 
 
 @pytest.mark.parametrize(
