@@ -50,7 +50,7 @@ def gone(pid: int) -> bool:
 
 
 def soon(what: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not what() and time.monotonic() < until:
         time.sleep(0.02)
     return what()
@@ -194,7 +194,7 @@ with EmulatedArm() as arm:
     fork = os.fork()  # it inherits the pipe to the servos, as a worker of a data loader does
     if fork:
         print(arm.pid, fork, arm.port, flush=True)
-    time.sleep(60)
+    time.sleep(300)
 """
 
 
@@ -207,7 +207,7 @@ def test_the_servos_end_with_the_program_however_it_ends(sent: signal.Signals) -
     servos, fork, port = parent.stdout.readline().split()
     try:
         os.kill(parent.pid, sent)
-        parent.wait(20)
+        parent.wait(60)
         assert soon(lambda: gone(int(servos)))
         assert not Path(port).parent.exists()
     finally:
@@ -221,7 +221,7 @@ from strobe.subjects.robot.arm import EmulatedArm
 with EmulatedArm() as arm:
     fork = os.fork()
     if not fork:
-        time.sleep(60)
+        time.sleep(300)
 print(arm.ended.holding)
 os.kill(fork, signal.SIGKILL)
 """

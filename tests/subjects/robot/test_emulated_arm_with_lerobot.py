@@ -1,6 +1,7 @@
-"""LeRobot's own, unmodified driver on the emulated arm: what it does when all is well, and with each fault.
+"""LeRobot's own driver on the emulated arm: what it does when all is well, and with each fault.
 
-The positions that the arm is placed at tell which moment an answer is from, so no test here judges time.
+It is unmodified but for its patience, 300 ms instead of 50. The positions that the arm is placed at tell which moment
+an answer is from, so no test here judges time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not install
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
 
 STEP = 40  # counts
+PATIENCE_MS = 250  # more than the driver's 50 ms: a busy machine must not look like a fault
 ALL = [1, 2, 3, 4, 5, 6]
 
 
@@ -31,15 +33,8 @@ def arm() -> Iterator[EmulatedArm]:
 
 @pytest.fixture
 def robot(arm: EmulatedArm, tmp_path: Path) -> Iterator[Any]:
-    for tries in range(5, 0, -1):
-        made = follower(arm, tmp_path)
-        try:
-            made.connect()
-            break
-        except ConnectionError:  # on a busy machine: connecting reads 42 registers, each once, within 50 ms
-            made.bus.port_handler.closePort()
-            if tries == 1:
-                raise
+    made = follower(arm, tmp_path)
+    made.connect()
     yield made
     with contextlib.suppress(Exception):
         made.bus.port_handler.closePort()
@@ -49,7 +44,16 @@ def follower(arm: EmulatedArm, folder: Path) -> Any:
     from lerobot.robots.so_follower import SO101Follower, SO101FollowerConfig
 
     calibration.write(calibration.so101(), folder / "arm.json")
-    return SO101Follower(SO101FollowerConfig(port=arm.port, id="arm", calibration_dir=folder))
+    robot = SO101Follower(SO101FollowerConfig(port=arm.port, id="arm", calibration_dir=folder))
+    handler: Any = robot.bus.port_handler
+    plain = handler.setPacketTimeout
+
+    def patient(length: int) -> None:
+        plain(length)
+        handler.packet_timeout += PATIENCE_MS
+
+    handler.setPacketTimeout = patient
+    return robot
 
 
 def elbow(robot: Any) -> int:
@@ -102,7 +106,7 @@ def test_after_one_late_answer_every_observation_is_one_tick_old(arm: EmulatedAr
     robot.bus.disable_torque()
     arm.place(elbow_flex=2000)
     assert elbow(robot) == 2000
-    arm.plant(faults.Late(seconds=0.075))  # the driver waits for 50 ms, twice
+    arm.plant(faults.Late(seconds=0.45))  # the driver waits for 300 ms, twice
     assert elbow(robot) == 2000
     seen, asked = [], arm.state().packets["sync_read"]
     for tick in range(1, 6):
