@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 venv=.venv
 stamp=$venv/.strobe-ready
 unfinished=$venv/.strobe-unfinished
-plugins="packages/lerobot_policy_act_relative_rtc packages/lerobot_policy_strobe"
+plugins="packages/lerobot_policy_act_relative_rtc packages/lerobot_policy_strobe packages/lerobot_camera_strobe"
 editable="-e ."
 inputs="requirements/lock.txt requirements/uv.txt pyproject.toml scripts/env.sh"
 for plugin in $plugins; do

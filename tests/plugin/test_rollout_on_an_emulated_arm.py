@@ -1,0 +1,113 @@
+"""LeRobot's unmodified rollout: an SO-101 follower on emulated servos, two replaying cameras, a tiny ACT."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from strobe.subjects.robot import calibration
+from strobe.subjects.robot import registers as r
+from strobe.subjects.robot.arm import EmulatedArm
+
+try:
+    importlib.metadata.distribution("lerobot_camera_strobe")
+except importlib.metadata.PackageNotFoundError:
+    pytest.skip("the plug-in is not installed: make env", allow_module_level=True)
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux"),
+    pytest.mark.skipif(importlib.util.find_spec("scservo_sdk") is None, reason="Strobe's extra 'robot' is missing"),
+]
+
+SECONDS, FPS = 1, 30
+WIDTH, HEIGHT = 640, 480
+JOINTS = list(calibration.so101())
+
+
+def save_act(folder: Path) -> None:
+    """A tiny ACT of random weights for the arm: actions a few degrees around the middle."""
+    import torch
+    from lerobot.configs.types import FeatureType, PolicyFeature
+    from lerobot.policies.act.configuration_act import ACTConfig
+    from lerobot.policies.act.modeling_act import ACTPolicy
+    from lerobot.policies.factory import make_pre_post_processors
+
+    cameras = {
+        f"observation.images.{name}": PolicyFeature(FeatureType.VISUAL, (3, HEIGHT, WIDTH))
+        for name in ("front", "wrist")
+    }
+    state = PolicyFeature(FeatureType.STATE, (len(JOINTS),))
+    config = ACTConfig(
+        input_features={"observation.state": state} | cameras,
+        output_features={"action": PolicyFeature(FeatureType.ACTION, (len(JOINTS),))},
+        device="cpu", chunk_size=30, n_action_steps=30, dim_model=32, n_heads=2, dim_feedforward=32, n_encoder_layers=1,
+        n_decoder_layers=1, use_vae=False, pretrained_backbone_weights=None,
+    )  # fmt: skip
+    told = {"mean": torch.zeros(len(JOINTS)), "std": torch.full((len(JOINTS),), 5.0)}
+    images = {name: {"mean": torch.zeros(3, 1, 1), "std": torch.ones(3, 1, 1)} for name in cameras}
+    policy = ACTPolicy(config)
+    processors = make_pre_post_processors(config, dataset_stats={"action": told, "observation.state": told} | images)
+    for part in (policy, *processors):
+        part.save_pretrained(folder)
+
+
+def save_video(path: Path) -> None:
+    import av
+
+    with av.open(str(path), "w") as out:
+        made: Any = out.add_stream("mpeg4", rate=FPS)
+        made.width, made.height, made.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+        for k in range(FPS):
+            image = np.full((HEIGHT, WIDTH, 3), 8 * k, dtype=np.uint8)
+            out.mux(made.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        out.mux(made.encode())
+
+
+def rollout(arm: EmulatedArm, folder: Path) -> subprocess.CompletedProcess[str]:
+    camera = f"type: strobe_replay, path: {folder / 'seen.mp4'}, fps: {FPS}, width: {WIDTH}, height: {HEIGHT}"
+    return subprocess.run(
+        [
+            sys.executable, "-m", "lerobot.scripts.lerobot_rollout", "--robot.type=so101_follower",
+            f"--robot.port={arm.port}", "--robot.id=arm", f"--robot.calibration_dir={folder}",
+            f"--robot.cameras={{front: {{{camera}}}, wrist: {{{camera}, seed: 1}}}}",
+            f"--policy.path={folder / 'act'}", "--device=cpu", "--task=push the button", f"--fps={FPS}",
+            f"--duration={SECONDS}", "--return_to_initial_position=false", "--play_sounds=false",
+        ],
+        capture_output=True, text=True, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+
+
+# Nine seconds to import LeRobot and one of rollout: the one test that joins arm, cameras and command.
+def test_a_rollout_moves_the_arm_and_lets_it_go(tmp_path: Path) -> None:
+    save_act(tmp_path / "act")
+    save_video(tmp_path / "seen.mp4")
+    calibration.write(calibration.so101(), tmp_path / "arm.json")
+    for _ in range(3):
+        (tmp_path / "packets.jsonl").unlink(missing_ok=True)
+        with EmulatedArm(record=tmp_path / "packets.jsonl") as arm:
+            ran = rollout(arm, tmp_path)
+        if "Could not connect" not in ran.stderr:  # on a busy machine: connecting reads each register once, in 50 ms
+            break
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert arm.ended is not None
+    assert arm.ended.holding == []
+    assert (arm.ended.corrupt, arm.ended.noise) == (0, 0)
+    lines = [json.loads(line) for line in (tmp_path / "packets.jsonl").read_text().splitlines()]
+    goals = [bytes.fromhex(line["parameters"]) for line in lines if line["instruction"] == "sync_write"]
+    assert len(goals) > 5  # a busy machine has fewer ticks
+    assert len(set(goals)) > 5
+    assert {each[0] for each in goals} == {r.GOAL_POSITION.address}
+    ids = [joint.id for joint in calibration.so101().values()]
+    last = {each: goals[-1][3 + 3 * at : 5 + 3 * at] for at, each in enumerate(ids)}
+    assert {id: r.GOAL_POSITION.decode(data) for id, data in last.items()} == {
+        id: servo.goal for id, servo in arm.ended.servos.items()
+    }
