@@ -8,6 +8,7 @@ from pydantic import Field
 
 from strobe.results.data import Data, Finite, Samples, Summary
 
+MeasuredPhase = Literal["inference", "training forward", "training step", "loading", "control tick"]
 MemorySource = Literal["live tensors", "CUDA allocator", "XPU allocator"]
 
 
@@ -95,7 +96,7 @@ class Measurement(Data):
     """One thing measured: a phase of a breakdown, or a variant of a comparison."""
 
     name: str
-    phase: Literal["inference", "training forward", "training step", "loading", "control tick"]
+    phase: MeasuredPhase
     clock: Literal["host", "device"] = Field(default="host", description="what the samples and components are made of")
     samples: Samples
     components: list[Component] = Field(default_factory=list)

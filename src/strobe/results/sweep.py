@@ -16,6 +16,7 @@ from strobe.results.answer import Answer
 from strobe.results.comparison import Verdict
 from strobe.results.data import Data, Finite, Interval, Summary
 from strobe.results.machine import Machine
+from strobe.results.measurement import MeasuredPhase
 
 Status = Literal["done", "out of memory", "timed out", "crashed", "invalid", "not run"]
 
@@ -42,7 +43,7 @@ class Row(Data):
     """One measurement of one cell, its repeats taken together."""
 
     measurement: str
-    phase: Literal["inference", "training forward", "training step", "loading"]
+    phase: MeasuredPhase
     batch: int = Field(description="samples in a call")
     ms: Summary = Field(description="of a call, over the samples of all repeats")
     repeats: list[Finite] = Field(description="the median of each repeat, in milliseconds")
