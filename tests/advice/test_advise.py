@@ -70,7 +70,8 @@ numbers = st.one_of(
     st.sampled_from([0.0, 1e-300, 1e-6, 1.0, 30.0, 1e12, 1e300]),
 )
 maybe = st.none() | numbers
-words = st.text(min_size=1, max_size=3)
+# Not what a number that is none looks like: the test takes it for one.
+words = st.text(min_size=1, max_size=3).filter(lambda text: text.strip() not in ("nan", "inf"))
 summaries = numbers.map(summary)
 
 
