@@ -75,7 +75,7 @@ def wrong(names: tuple[str, ...], graph: str, *, once: bool = True) -> Callable[
 
 
 def kept_for_ever() -> AbstractContextManager[Any]:
-    """What treatments keep is not dropped where a warm-up or a capture begins."""
+    """Values that treatments keep are not dropped where a warm-up or a capture begins."""
     from strobe.treatments.graphs.host_work import Kept
 
     return mock.patch.object(Kept, "now", lambda self: self)

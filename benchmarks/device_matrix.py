@@ -43,7 +43,7 @@ TWINS = {"pi0": "pi05"}  # share their code, so the quick run looks at less of t
 
 @dataclass(frozen=True)
 class Fault:
-    """What was seen of a fault with its mend undone, and with it."""
+    """A fault as it shows with its mend undone, and with it."""
 
     name: str
     before: str
@@ -60,7 +60,7 @@ Found = Verdict | Trained | Fault
 
 @dataclass
 class Done:
-    """What was judged so far."""
+    """All that was judged so far."""
 
     graphs: list[Verdict] = field(default_factory=list)
     training: list[Trained] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the probes of `strobe rollout` cost a tick of LeRobot's control loop.
+"""Measure the price of the probes of `strobe rollout` in a tick of LeRobot's control loop.
 
 Bars: at most 0.05 ms at the median and 0.5 ms at the 99th percentile. Ticks of LeRobot's own functions run with the
 probes and without, in turn, in blocks, at 30 Hz; the policy is asked in none of them. The difference

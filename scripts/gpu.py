@@ -179,7 +179,7 @@ def of_ladder(result: dict[str, Any], ceilings: Ceilings) -> dict[str, Any]:
 
 
 def measured_ceilings(device: str) -> Ceilings:
-    """What this machine does at most: a large product of matrices in each format that policies compute in, a copy."""
+    """Measure the most that this machine does: a product of matrices in each format of policies, and a copy."""
     import torch
 
     from strobe.measure.ceiling import measure

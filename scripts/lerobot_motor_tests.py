@@ -49,7 +49,7 @@ holding: list[list[int]] = []
 
 
 class Stub:
-    """What the tests ask of a stub: how often its packet came."""
+    """A stub as the tests know it: it counts how often its packet came."""
 
     def __init__(self, prepare: Callable[[int], None]) -> None:
         self.calls = 0

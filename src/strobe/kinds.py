@@ -25,6 +25,7 @@ from strobe.advice import (
     view,
 )
 from strobe.advice import dataloader as dataloader_rules
+from strobe.advice import doctor as doctor_rules
 from strobe.advice import ladder as ladder_rules
 from strobe.advice import rollout as rollout_rules
 from strobe.advice import sweep as sweep_rules
@@ -136,7 +137,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     Dataloader: Kind[Dataloader](_flat(dataloader.outline), _flat(dataloader_plots.plots), dataloader_rules.RULES),
     Budget: Kind[Budget](_flat(budget.outline), _flat(budget.plots)),
     Difference: Kind[Difference](_flat(changes.outline), _flat(changes.plots)),
-    DoctorResult: Kind[DoctorResult](_flat(doctor.outline), _flat(doctor.plots)),
+    DoctorResult: Kind[DoctorResult](_flat(doctor.outline), _flat(doctor.plots), doctor_rules.RULES),
 }
 
 

@@ -1,4 +1,4 @@
-"""What has not run on a GPU yet is said in help texts, from one place, and steers nothing."""
+"""Features that have not run on a GPU yet are marked in help texts, from one place, and steers nothing."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _MADE_OF_DATA = {torch.tensor, torch.as_tensor, torch.asarray}
 
 
 class NotPermitted(RuntimeError):
-    """What CUDA refuses while a stream is capturing."""
+    """An operation that CUDA refuses while a stream is capturing."""
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a case: whether each visit's chunk was equal, or why there is none."""
+    """The outcome of a case: whether each visit's chunk was equal, or why there is none."""
 
     case: Case
     equal: tuple[bool, ...]

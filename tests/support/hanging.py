@@ -11,5 +11,7 @@ from pathlib import Path
 def starts_another(file: str) -> None:
     """Start a process that lives long, note its number in ``file``, and hang."""
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    Path(file).write_text(str(other.pid))
+    written = Path(f"{file}.part")
+    written.write_text(str(other.pid))
+    written.rename(file)  # whole, as soon as it is there
     time.sleep(600)

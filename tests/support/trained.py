@@ -25,7 +25,7 @@ BATCH = 2
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a lever on one policy: which of loss, gradient, moments are not equal, or why there are none.
+    """The outcome of a lever on one policy: which of loss, gradient, moments are not equal, or why there are none.
 
     ``refused``: in what words the CPU's own torch refuses the lever, which the device must do in the same words.
     """

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from strobe.advice.thresholds import DEFAULTS
 from strobe.cli.keep import complete, keep, plain
 from strobe.cli.live import Live
 from strobe.cli.parse import help_text, parse
@@ -66,6 +67,6 @@ def run(argv: Sequence[str]) -> int:
         check_device(config.device)
         device = torch.device(config.device) if config.device else devices.best()
         result = doctor(device, config.output_dir, live, only=[area for area in AREAS if area in only])
-    complete(result, ["doctor", *argv], started, plain(config))
+    complete(result, ["doctor", *argv], started, plain(config), DEFAULTS)
     keep(result, config.output_dir)
     return 130 if result.status == "interrupted" else int(not result.trusted)

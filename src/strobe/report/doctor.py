@@ -7,23 +7,7 @@ from typing import Any
 from strobe.report import facts, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.plots import PALETTE, Plot, text
-from strobe.results.doctor import Area, DoctorResult, Outcome, SelfCheck
-from strobe.results.finding import Finding
-
-TITLES: dict[Area, str] = {
-    "machine": "Devices, memory, disk",
-    "versions": "Versions",
-    "clock": "Clocks",
-    "noise": "Noise",
-    "steadiness": "Steadiness",
-    "loaders": "Data loaders",
-    "tools": "Tools",
-    "treatments": "Treatments",
-}
-# What is asked of each outcome: the level of its finding, None where it needs none.
-LEVELS: dict[Outcome, str | None] = {
-    "fails": "warning", "doubtful": "info", "missing": None, "holds": None, "not here": None,
-}  # fmt: skip
+from strobe.results.doctor import TITLES, DoctorResult, SelfCheck
 
 
 def outline(result: DoctorResult) -> Document:
@@ -35,7 +19,7 @@ def outline(result: DoctorResult) -> Document:
         title=units.plain(result.title),
         banner=_banner(result),
         answers=[units.plain(sentence) for sentence in answers(result)],
-        findings=facts.findings([*result.findings, *_findings(result)]),
+        findings=facts.findings(result.findings),
         sections=[
             Section(area, title, _table([check for check in result.checks if check.area == area]))
             for area, title in TITLES.items()
@@ -87,7 +71,7 @@ def plots(result: DoctorResult) -> dict[str, list[Plot]]:
 
 
 def answers(result: DoctorResult) -> list[str]:
-    """What can be trusted, how much needs care, and what is not installed."""
+    """The verdict: what can be trusted, how much needs care, and what is not installed."""
     if not result.checks:
         return ["Nothing was checked."]
     failing = result.of("fails")
@@ -121,29 +105,6 @@ def _banner(result: DoctorResult) -> str | None:
     if result.status == "complete":
         return None
     return f"Interrupted: {units.count(len(result.checks), 'self-check')} made, others not."
-
-
-def _findings(result: DoctorResult) -> list[Finding]:
-    """What fails or needs care, as findings: seen, why it matters, what to do."""
-    return [
-        Finding.model_validate(
-            {
-                "rule": "self-check",
-                "level": level,
-                "title": f"{TITLES[check.area]}: {check.name} {_VERBS[check.outcome]}",
-                "seen": f"{check.seen}.",
-                "why": check.means,
-                "do": check.do,
-            }
-        )
-        for check in result.checks
-        if (level := LEVELS[check.outcome]) is not None
-    ]
-
-
-_VERBS: dict[Outcome, str] = {
-    "fails": "fails", "doubtful": "needs care", "missing": "is missing", "holds": "holds", "not here": "is not here",
-}  # fmt: skip
 
 
 def _table(checks: list[SelfCheck]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -12,6 +12,17 @@ from strobe.results.data import Data, Finite
 
 Outcome = Literal["holds", "doubtful", "fails", "missing", "not here"]
 Area = Literal["machine", "versions", "clock", "noise", "steadiness", "loaders", "tools", "treatments"]
+
+TITLES: dict[Area, str] = {
+    "machine": "Devices, memory, disk",
+    "versions": "Versions",
+    "clock": "Clocks",
+    "noise": "Noise",
+    "steadiness": "Steadiness",
+    "loaders": "Data loaders",
+    "tools": "Tools",
+    "treatments": "Treatments",
+}
 
 
 class SelfCheck(Data):
@@ -28,6 +39,24 @@ class SelfCheck(Data):
     means: str = Field(default="", description="what follows for the user's numbers; '' where it holds")
     do: str = Field(default="", description="a command, or what to change")
     evidence: Mapping[str, Finite | str | None] = Field(default_factory=dict)
+
+    @classmethod
+    def judged(
+        cls,
+        area: Area,
+        name: str,
+        good: bool,
+        seen: str,
+        means: str,
+        do: str = "",
+        *,
+        bad: Outcome = "doubtful",
+        evidence: Mapping[str, Finite | str | None] | None = None,
+    ) -> Self:
+        """Return one that holds where ``good``, and then neither means nor asks for anything; else ``bad``."""
+        outcome: Outcome = "holds" if good else bad
+        means, do = ("", "") if good else (means, do)
+        return cls(area=area, name=name, outcome=outcome, seen=seen, means=means, do=do, evidence=evidence or {})
 
 
 class DoctorResult(Answer):

@@ -52,6 +52,15 @@ def affordable(seconds: float, chunk_s: float) -> int:
     return max(FEWEST, min(COUNT, int(seconds / (CALLS_EACH * max(chunk_s, 1e-6)))))
 
 
+def guidance_of(subject: PolicySubject) -> RealTimeChunking:
+    """Return Real-Time Chunking for ``subject``, with a horizon that its chunks have room for."""
+    from lerobot.policies.rtc.configuration_rtc import RTCConfig
+
+    chunk = getattr(subject.policy.config, "chunk_size", None) or 2
+    horizon = max(min(HORIZON, chunk - 1), 1)
+    return RealTimeChunking(RTCConfig(enabled=True, execution_horizon=horizon), min(DELAY, horizon))
+
+
 class Sameness:
     """The untouched policy's chunks on the observations of a check, each computed once, and what is held against them.
 
@@ -68,7 +77,7 @@ class Sameness:
         self.untouched = Variant("untouched", tuple(base))
         self.checks = subject.checks(count)
         self.rtc = supports(subject) and not any(treatment.key == "rtc" for treatment in base)
-        self._guidance = self._make_guidance() if self.rtc else None
+        self._guidance = guidance_of(subject) if self.rtc else None
         self._chunks: dict[tuple[int, bool], Tensor] = {}
         self._scale: ActionScale | None = None
 
@@ -181,13 +190,6 @@ class Sameness:
         return Yardstick(
             name=name, about=about, rms=found.rms, worst=found.worst, observations=count, dimensions=found.dimensions
         )
-
-    def _make_guidance(self) -> RealTimeChunking:
-        from lerobot.policies.rtc.configuration_rtc import RTCConfig
-
-        chunk = getattr(self.subject.policy.config, "chunk_size", None) or 2
-        horizon = max(min(HORIZON, chunk - 1), 1)
-        return RealTimeChunking(RTCConfig(enabled=True, execution_horizon=horizon), min(DELAY, horizon))
 
     @contextmanager
     def _on(self, variant: Variant) -> Iterator[None]:

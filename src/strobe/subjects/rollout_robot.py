@@ -1,4 +1,4 @@
-"""What a rollout runs on: facts about its policy and robot, its cameras, motor buses and strategies."""
+"""The ground that a rollout runs on: facts about its policy and robot, its cameras, motor buses and strategies."""
 
 from __future__ import annotations
 

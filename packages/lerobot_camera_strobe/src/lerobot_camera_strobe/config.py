@@ -13,7 +13,7 @@ from lerobot_camera_strobe.schedule import Schedule
 @CameraConfig.register_subclass("strobe_replay")
 @dataclass(kw_only=True)
 class ReplayCameraConfig(CameraConfig):
-    """What to play and how; the README says what each field means. Raise ValueError for what cannot be."""
+    """A recording, and how to play it; the README explains each field. Raise ValueError for impossible values."""
 
     path: str
     camera: str | None = None

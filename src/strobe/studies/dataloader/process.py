@@ -13,12 +13,11 @@ import multiprocessing as mp
 import os
 import signal
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from typing import Any
 
-import psutil
 from lerobot.configs.train import TrainPipelineConfig
 
+from strobe.measure.lifetime import how_it_ended, kill, start_fork_server, with_children
 from strobe.results.dataloader import LoaderSettings
 from strobe.studies.dataloader.served import PATIENCE_S, serve
 from strobe.subjects.quiet import quiet
@@ -42,8 +41,7 @@ class WorkerMemory:
 
 def warm_up() -> None:
     """Start the server that loaders are forked from; it imports LeRobot in the background."""
-    mp.set_forkserver_preload(PRELOADED)
-    forkserver.ensure_running()
+    start_fork_server(PRELOADED)
 
 
 class LoaderProcess:
@@ -113,12 +111,10 @@ class LoaderProcess:
         """End the process and its workers; fine to call twice."""
         if self._process.pid is None or not self._process.is_alive():
             return
-        family = _with_children(self._process.pid)
+        family = with_children(self._process.pid)
         self._connection.close()  # which asks it to end, and to end its workers
         self._process.join(GRACE_S)
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        kill(family)
         self._process.join()
 
     def _ask(self, what: str, *arguments: Any, extra_s: float = 0.0) -> Any:
@@ -129,8 +125,7 @@ class LoaderProcess:
             ok, value = self._connection.recv()
         except (EOFError, OSError) as error:
             self._process.join(1)
-            code = self._process.exitcode
-            how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+            how = how_it_ended(self._process.exitcode)
             raise LoaderFailed(f"the loader's process died ({how})") from error
         if not ok:
             raise LoaderFailed(value)
@@ -144,11 +139,3 @@ class LoaderProcess:
         for pid in self._workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-
-
-def _with_children(pid: int) -> list[psutil.Process]:
-    try:
-        parent = psutil.Process(pid)
-        return [*parent.children(recursive=True), parent]
-    except psutil.NoSuchProcess:
-        return []

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing as mp
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from multiprocessing import forkserver
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 import psutil
 
 from strobe.errors import UserError
-from strobe.measure.lifetime import end_with
+from strobe.measure.lifetime import end_with, how_it_ended, kill, start_fork_server, with_children
 from strobe.subjects.quiet import muted_stderr, quiet
 
 # Imported once, by the server that the processes are forked from.
 PRELOADED = ["strobe.studies.doctor.one_treatment", "strobe.studies.doctor.supplies", "lerobot.policies.factory"]
 LIMIT_S = 150.0
+
+Runner = Callable[..., Any]  # `run`, or a test's own
 
 
 class Died(Exception):
@@ -29,29 +28,7 @@ class Died(Exception):
 
 def warm_up() -> None:
     """Start the server that the processes are forked from; it imports torch and LeRobot in the background."""
-    if "forkserver" not in mp.get_all_start_methods():
-        return
-    mp.set_forkserver_preload(PRELOADED)
-    with _undisturbed():
-        forkserver.ensure_running()
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """What starts meanwhile ignores Ctrl-C, which is ours to answer, and complains about nothing that we ended."""
-    told = os.environ.get("PYTHONWARNINGS")
-    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [told, "ignore:resource_tracker:UserWarning"]))
-    first = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if first else None
-    try:
-        yield
-    finally:
-        if first:
-            signal.signal(signal.SIGINT, handler)
-        if told is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = told
+    start_fork_server(PRELOADED)
 
 
 def run[T](call: Callable[..., T], *arguments: Any, limit_s: float = LIMIT_S) -> T:
@@ -68,14 +45,12 @@ def run[T](call: Callable[..., T], *arguments: Any, limit_s: float = LIMIT_S) ->
     process.start()
     theirs.close()
     try:
-        if not ours.poll(limit_s):
+        if not _answered(ours, limit_s):
             raise Died(f"no answer within {limit_s:g} s")
         kind, value = ours.recv()
     except EOFError:
         process.join(5)
-        code = process.exitcode
-        how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-        raise Died(f"its process died ({how})") from None
+        raise Died(f"its process died ({how_it_ended(process.exitcode)})") from None
     finally:
         _end(process, answered=process.is_alive() and ours.poll())
         ours.close()
@@ -86,18 +61,16 @@ def run[T](call: Callable[..., T], *arguments: Any, limit_s: float = LIMIT_S) ->
     return value
 
 
+def _answered(connection: Any, limit_s: float) -> bool:
+    return connection.poll(limit_s)
+
+
 def _end(process: Any, *, answered: bool) -> None:
     """End ``process`` with all that it started: workers of a loader that hangs would outlive it."""
-    family = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        family = psutil.Process(process.pid).children(recursive=True)
-    if process.is_alive():
-        process.join(5 if answered else 0)
-        process.kill()
+    family = with_children(process.pid)
+    process.join(5 if answered else 0)
+    kill(family)
     process.join()
-    for child in family:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
     psutil.wait_procs(family, timeout=5)
 
 

@@ -13,7 +13,7 @@ from statistics import median
 
 import torch
 
-from strobe.results.doctor import Outcome, SelfCheck
+from strobe.results.doctor import SelfCheck
 from strobe.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
 
 Work = Callable[[int], None]  # does so many units of work, and waits until they are done
@@ -128,16 +128,17 @@ def _sleeping(clocks: Clocks) -> SelfCheck:
     figures = {"asked_ms": asked, "shortest_ms": shortest, "median_ms": usual}
     text = f"a sleep of {asked:g} ms is timed as {usual:.2f} ms (shortest {shortest:.2f} ms, {SLEEPS} tries)"
     if shortest < 0.99 * asked:
-        return _wrong(name, text, "A sleep never ends early: this clock runs slow or jumps back.", figures)
-    if usual > 2 * asked:
-        return _doubtful(
-            name,
-            text,
-            "The system wakes a process late: a control loop will miss its ticks here.",
-            "Close what else runs; on a laptop choose the power mode for performance.",
-            figures,
-        )
-    return SelfCheck(area="clock", name=name, outcome="holds", seen=text, evidence=figures)
+        means = "A sleep never ends early: this clock runs slow or jumps back."
+        return _clock_check(name, text, means, figures, good=False)
+    return SelfCheck.judged(
+        "clock",
+        name,
+        usual <= 2 * asked,
+        text,
+        "The system wakes a process late: a control loop will miss its ticks here.",
+        "Close what else runs; on a laptop choose the power mode for performance.",
+        evidence=figures,
+    )
 
 
 def _twice(clocks: Clocks, work: Work) -> SelfCheck:
@@ -151,17 +152,17 @@ def _twice(clocks: Clocks, work: Work) -> SelfCheck:
     ratio = median(ratios)
     figures = {"ratio": ratio, "ms": median(single), "tries": float(TIMES)}
     text = f"{ratio:.3f} times as long by {clock} (median of {TIMES} pairs of about {median(single):.0f} ms)"
-    if TWICE[0] <= ratio <= TWICE[1]:
-        return SelfCheck(area="clock", name=name, outcome="holds", seen=text, evidence=figures)
-    if min(ratios) <= TWICE[1] and max(ratios) >= TWICE[0]:  # it does at times: the machine is uneven, not its clock
-        return _doubtful(
-            name,
-            text,
-            "Work of one size takes very different times here: other programs run, or clocks change.",
-            "Close what else runs, then run `strobe doctor` again.",
-            figures,
-        )
-    return _wrong(name, text, "No time that this clock gives can be trusted.", figures)
+    if min(ratios) > TWICE[1] or max(ratios) < TWICE[0]:  # else it does at times: the machine is uneven, not its clock
+        return _clock_check(name, text, "No time that this clock gives can be trusted.", figures, good=False)
+    return SelfCheck.judged(
+        "clock",
+        name,
+        TWICE[0] <= ratio <= TWICE[1],
+        text,
+        "Work of one size takes very different times here: other programs run, or clocks change.",
+        "Close what else runs, then run `strobe doctor` again.",
+        evidence=figures,
+    )
 
 
 def _beside_host(clocks: Clocks, device: DeviceClock, work: Work) -> SelfCheck:
@@ -181,9 +182,8 @@ def _beside_host(clocks: Clocks, device: DeviceClock, work: Work) -> SelfCheck:
     ratio = median(apart) if apart else 0.0
     text = f"the device's clock gives {ratio:.3f} of the host's time for the same work ({len(apart)} tries)"
     figures = {"ratio": ratio, "tries": float(len(apart))}
-    if 1 - APART <= ratio <= 1 + APART:
-        return SelfCheck(area="clock", name=name, outcome="holds", seen=text, evidence=figures)
-    return _wrong(name, text, "Times of parts come from the device's clock, and do not fit the host's.", figures)
+    means = "Times of parts come from the device's clock, and do not fit the host's."
+    return _clock_check(name, text, means, figures, good=1 - APART <= ratio <= 1 + APART)
 
 
 def _drift(name: str, other: str, mine: int, theirs: int) -> SelfCheck:
@@ -194,9 +194,8 @@ def _drift(name: str, other: str, mine: int, theirs: int) -> SelfCheck:
     shown, share = round(apart_ms, 2) + 0.0, round(ppm) + 0  # no "-0.00"
     text = f"{shown:+.2f} ms against {other} in {seconds:.0f} s ({share:+d} parts in a million)"
     figures = {"apart_ms": apart_ms, "seconds": seconds, "ppm": ppm}
-    if abs(apart_ms) <= allowed_ms:
-        return SelfCheck(area="clock", name=name, outcome="holds", seen=text, evidence=figures)
-    return _wrong(name, text, f"It drifts or jumps: at most {allowed_ms:.1f} ms were to be expected.", figures)
+    means = f"It drifts or jumps: at most {allowed_ms:.1f} ms were to be expected."
+    return _clock_check(name, text, means, figures, good=abs(apart_ms) <= allowed_ms)
 
 
 def _timed(clocks: Clocks, work: Work, units: int) -> float:
@@ -211,14 +210,7 @@ def _timed(clocks: Clocks, work: Work, units: int) -> float:
     return 0.0 if start is None or end is None else (end - start) / 1e6
 
 
-def _wrong(name: str, seen: str, means: str, figures: Mapping[str, float]) -> SelfCheck:
+def _clock_check(name: str, seen: str, means: str, figures: Mapping[str, float], *, good: bool) -> SelfCheck:
+    """A clock that fails, unless it is ``good``."""
     do = "Do not trust times of this machine; a virtual machine may need another clock source."
-    return _said("fails", name, seen, means, do, figures)
-
-
-def _doubtful(name: str, seen: str, means: str, do: str, figures: Mapping[str, float]) -> SelfCheck:
-    return _said("doubtful", name, seen, means, do, figures)
-
-
-def _said(outcome: Outcome, name: str, seen: str, means: str, do: str, figures: Mapping[str, float]) -> SelfCheck:
-    return SelfCheck(area="clock", name=name, outcome=outcome, seen=seen, means=means, do=do, evidence=figures)
+    return SelfCheck.judged("clock", name, good, seen, means, do, bad="fails", evidence=figures)

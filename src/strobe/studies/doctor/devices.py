@@ -69,14 +69,14 @@ def _computes(device: torch.device) -> SelfCheck:
     expected = left.double() @ right.double()
     found = (left.to(device) @ right.to(device)).cpu().double()
     error = float((found - expected).abs().max() / expected.abs().max())
-    good = error < 1e-2  # TF32 rounds to 1e-3
-    return SelfCheck(
-        area="machine",
-        name=f"{device.type} computes",
-        outcome="holds" if good else "fails",
-        seen=f"{_name(device)}; a product of matrices is off by {error:.1e} of its largest number",
-        means="" if good else "Results of this device are wrong.",
-        do="" if good else "Update its driver, or use --device=cpu.",
+    return SelfCheck.judged(
+        "machine",
+        f"{device.type} computes",
+        error < 1e-2,  # TF32 rounds to 1e-3
+        f"{_name(device)}; a product of matrices is off by {error:.1e} of its largest number",
+        "Results of this device are wrong.",
+        "Update its driver, or use --device=cpu.",
+        bad="fails",
         evidence={"error": error},
     )
 
@@ -91,14 +91,13 @@ def _name(device: torch.device) -> str:
 
 def _memory() -> SelfCheck:
     free, total = available_bytes(), psutil.virtual_memory().total
-    few = free < FEW_BYTES
-    return SelfCheck(
-        area="machine",
-        name="memory",
-        outcome="doubtful" if few else "holds",
-        seen=f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free",
-        means="Full-size policies do not fit (pi0.5 takes 13 GiB in float32)." if few else "",
-        do="Close what else runs, or measure with --policy.size=tiny for a first look." if few else "",
+    return SelfCheck.judged(
+        "machine",
+        "memory",
+        free >= FEW_BYTES,
+        f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free",
+        "Full-size policies do not fit (pi0.5 takes 13 GiB in float32).",
+        "Close what else runs, or measure with --policy.size=tiny for a first look.",
         evidence={"free_bytes": float(free)},
     )
 
@@ -106,13 +105,12 @@ def _memory() -> SelfCheck:
 def _disk(folder: Path) -> SelfCheck:
     there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
     free = shutil.disk_usage(there).free
-    few = free < FEW_BYTES
-    return SelfCheck(
-        area="machine",
-        name="disk for runs",
-        outcome="doubtful" if few else "holds",
-        seen=f"{free / 2**30:.1f} GiB free",
-        means="Datasets and engines may not fit; a full disk costs a run's folder." if few else "",
-        do="Free some, or name another folder with --output_dir." if few else "",
+    return SelfCheck.judged(
+        "machine",
+        "disk for runs",
+        free >= FEW_BYTES,
+        f"{free / 2**30:.1f} GiB free",
+        "Datasets and engines may not fit; a full disk costs a run's folder.",
+        "Free some, or name another folder with --output_dir.",
         evidence={"free_bytes": float(free)},
     )

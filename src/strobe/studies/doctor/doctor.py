@@ -36,7 +36,7 @@ Examination = Callable[[], Iterator[SelfCheck]]
 
 @dataclass
 class Areas:
-    """What examines each area: a test puts its own in. ``last`` are asked once more when the others are done."""
+    """The examination of each area: a test puts its own in. ``last`` are asked when the others are done."""
 
     first: dict[Area, Examination]
     last: dict[Area, Examination]
@@ -67,25 +67,24 @@ def doctor(
         apart.warm_up()
     try:
         asked = areas or _areas(device, folder, reporter, chosen)
-        for area in chosen:
-            reporter.stage(STAGES[area])
-            for check in guarded(area, asked.first.get(area)):
+        at_first: list[tuple[Area, str, Examination]] = [
+            (area, STAGES[area], asked.first[area]) for area in chosen if area in asked.first
+        ]
+        at_last: list[tuple[Area, str, Examination]] = [
+            (area, f"{STAGES[area]}, once more", asked.last[area]) for area in chosen if area in asked.last
+        ]
+        for area, stage, examination in (*at_first, *at_last):
+            reporter.stage(stage)
+            for check in guarded(area, examination):
                 result.checks.append(check)
-        for area in chosen:
-            if area in asked.last:
-                reporter.stage(f"{STAGES[area]}, once more")
-                for check in guarded(area, asked.last[area]):
-                    result.checks.append(check)
     except KeyboardInterrupt:
         result.status = "interrupted"
     result.checks.sort(key=lambda check: AREAS.index(check.area))
     return result
 
 
-def guarded(area: Area, examination: Examination | None) -> Iterator[SelfCheck]:
+def guarded(area: Area, examination: Examination) -> Iterator[SelfCheck]:
     """Yield what ``examination`` finds; where it fails itself, that is a finding too, and the other areas go on."""
-    if examination is None:
-        return
     try:
         yield from examination()
     except Exception as error:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from strobe.errors import UserError
 from strobe.results.doctor import SelfCheck
@@ -18,10 +17,8 @@ FEW_SHARED = 1 << 30  # bytes; four workers with two batches each of two cameras
 FEW_FILES = 4096  # open files; workers pass tensors as files, one for each
 LARGER = "docker run --shm-size=8g (or --ipc=host); on Kubernetes an emptyDir of medium Memory at /dev/shm"
 
-Runner = Callable[..., Any]  # `apart.run`, or a test's own
 
-
-def examine(run: Runner = apart.run, shared: Path = SHARED) -> Iterator[SelfCheck]:
+def examine(run: apart.Runner = apart.run, shared: Path = SHARED) -> Iterator[SelfCheck]:
     """Look at what a data loader needs, and try it with two workers and with each decoder."""
     yield from _shared_memory(run, shared)
     yield from _open_files()
@@ -29,7 +26,7 @@ def examine(run: Runner = apart.run, shared: Path = SHARED) -> Iterator[SelfChec
         yield _decoder(backend, run)
 
 
-def _shared_memory(run: Runner, shared: Path) -> Iterator[SelfCheck]:
+def _shared_memory(run: apart.Runner, shared: Path) -> Iterator[SelfCheck]:
     free = shutil.disk_usage(shared).free if shared.is_dir() else None
     room = f"{free / 2**20:,.0f} MiB free in {shared}; " if free is not None else ""
     name = "shared memory of loader workers"
@@ -46,14 +43,13 @@ def _shared_memory(run: Runner, shared: Path) -> Iterator[SelfCheck]:
             do=LARGER if free is not None else "num_workers=0 loads in the training's own process",
         )
         return
-    few = free is not None and free < FEW_SHARED
-    yield SelfCheck(
-        area="loaders",
-        name=name,
-        outcome="doubtful" if few else "holds",
-        seen=f"{room}{asked} at {rate:,.0f} MB/s",
-        means="Larger batches or more workers will not fit." if few else "",
-        do=LARGER if few else "",
+    yield SelfCheck.judged(
+        "loaders",
+        name,
+        free is None or free >= FEW_SHARED,
+        f"{room}{asked} at {rate:,.0f} MB/s",
+        "Larger batches or more workers will not fit.",
+        LARGER,
         evidence={"free_bytes": None if free is None else float(free), "mb_per_s": rate},
     )
 
@@ -64,18 +60,17 @@ def _open_files() -> Iterator[SelfCheck]:
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    few = 0 <= limit < FEW_FILES
-    yield SelfCheck(
-        area="loaders",
-        name="open files",
-        outcome="doubtful" if few else "holds",
-        seen=f"up to {limit:,}" if 0 <= limit < 1 << 40 else "no limit",
-        means="Workers pass tensors as open files: many workers end in 'too many open files'." if few else "",
-        do="ulimit -n 65536" if few else "",
+    yield SelfCheck.judged(
+        "loaders",
+        "open files",
+        not 0 <= limit < FEW_FILES,
+        f"up to {limit:,}" if 0 <= limit < 1 << 40 else "no limit",
+        "Workers pass tensors as open files: many workers end in 'too many open files'.",
+        "ulimit -n 65536",
     )
 
 
-def _decoder(backend: str, run: Runner) -> SelfCheck:
+def _decoder(backend: str, run: apart.Runner) -> SelfCheck:
     name = f"video decoder {backend}"
     try:
         ms = run(supplies.decoded, backend)

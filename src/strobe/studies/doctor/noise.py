@@ -50,26 +50,22 @@ def examine(call: Callable[[], object], clock: Callable[[], float] = time.perf_c
         "claims": float(claims), "tries": float(TRIES), "smallest_difference": width,
         "call_ms": median(usual), "deviation": median(spread),
     }  # fmt: skip
-    seen = f"{claims} of {TRIES} comparisons of the same with itself claim a difference"
-    if claims > MOST_CLAIMS:
-        yield SelfCheck(
-            area="noise",
-            name="verdicts on the same (A/A)",
-            outcome="fails",
-            seen=f"{seen}; 1 in 100 is to be expected",
-            means="Verdicts 'faster' and 'slower' cannot be trusted here: something changes the pace between calls.",
-            do="Close what else runs, fix the clocks' rate (a power mode without boost), then run it again.",
-            evidence=figures,
-        )
-    else:
-        yield SelfCheck(area="noise", name="verdicts on the same (A/A)", outcome="holds", seen=seen, evidence=figures)
-    shown = f"{100 * width:.1f} % with {median(pairs):.0f} pairs of a {median(usual):.1f} ms call"
-    yield SelfCheck(
-        area="noise",
-        name="smallest difference that shows",
-        outcome="holds" if width <= WIDE else "doubtful",
-        seen=shown,
-        means="" if width <= WIDE else "Small gains are lost in the noise: comparisons need more time here.",
-        do="" if width <= WIDE else "Close what else runs, or give comparisons more time: --seconds=120",
+    yield SelfCheck.judged(
+        "noise",
+        "verdicts on the same (A/A)",
+        claims <= MOST_CLAIMS,
+        f"{claims} of {TRIES} comparisons of the same with itself claim a difference; 1 in 100 is to be expected",
+        "Verdicts 'faster' and 'slower' cannot be trusted here: something changes the pace between calls.",
+        "Close what else runs, fix the clocks' rate (a power mode without boost), then run it again.",
+        bad="fails",
+        evidence=figures,
+    )
+    yield SelfCheck.judged(
+        "noise",
+        "smallest difference that shows",
+        width <= WIDE,
+        f"{100 * width:.1f} % with {median(pairs):.0f} pairs of a {median(usual):.1f} ms call",
+        "Small gains are lost in the noise: comparisons need more time here.",
+        "Close what else runs, or give comparisons more time: --seconds=120",
         evidence=figures,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -13,13 +13,12 @@ from strobe.measure.guard import Guards, strongest
 from strobe.measure.memory import peak_process
 from strobe.report import units
 from strobe.results.agreement import Agreement, Effect
-from strobe.sameness.check import CallFailed, Sameness
-from strobe.sameness.visits import Visit, plan
+from strobe.sameness.check import CallFailed, Sameness, guidance_of
 from strobe.studies.gradients import gradients
+from strobe.studies.sameness import visits_of
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import catalogue
-from strobe.treatments.flow.rtc import RealTimeChunking
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.replayed import Replayed
 from strobe.treatments.training.levers import LEVERS, lever
@@ -32,6 +31,7 @@ IMAGE = (64, 64)  # height and width of the cameras: what is tried does not depe
 OBSERVATIONS = 6  # of which two have the same shapes, and so meet in one graph
 BATCH = 2
 EXACT = "all exact treatments"
+GUIDANCE: Spec = {"guidance": "closed form"}
 # Gradients of a lever may be apart from the plain ones by rounding: bfloat16 keeps eight bits of each number.
 LEAST_COSINE = 0.99
 
@@ -67,21 +67,23 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of an attempt.
+    """The outcome of an attempt.
 
     Args:
         broken: why the policy does not act, or train, the same, in words; '' where it does.
         seen: the figures, in words.
         captured: graphs that were captured; None where none is asked for, or none can be counted.
+        rms: how far the actions moved, σ; None where none were compared.
+        peak_bytes, device_bytes: memory of the process, and on an accelerator, at its highest.
     """
 
     broken: str
     seen: str
     effect: Effect
-    captured: int | None
-    peak_bytes: int
-    device_bytes: int | None
+    captured: int | None = None
     rms: float | None = None
+    peak_bytes: int = 0
+    device_bytes: int | None = None
 
 
 def planned(device: str) -> list[Attempt]:
@@ -95,17 +97,15 @@ def planned(device: str) -> list[Attempt]:
             for spec in _distinct(entry, subject):
                 if entry.effect == "exact" and entry.key != "graph":
                     exact[kind] = (*exact.get(kind, ()), spec)
-                if (entry.key, str(spec[next(iter(spec))])) not in taken and entry.key != "graph":
-                    taken.add((entry.key, str(spec[next(iter(spec))])))
+                if (entry.key, _value(spec)) not in taken and entry.key != "graph":
+                    taken.add((entry.key, _value(spec)))
                     found.append(Attempt(kind, (spec,)))
     for kind, specs in exact.items():
         found.append(Attempt(kind, specs, EXACT))
     found += _graphs(device, exact)
-    guided = next((kind for kind in exact), None)
-    if guided is not None:
-        found.append(Attempt(guided, ({"guidance": "closed form"},), rtc=True))
+    found += [Attempt(kind, (GUIDANCE,), rtc=True) for kind in list(exact)[:1]]
     # Compiling is what `compile` in inference has shown, and takes longest.
-    return [*found, *(Attempt(POLICIES[0], lever=name) for name in LEVERS if name not in ("compile",))]
+    return [*found, *(Attempt(POLICIES[0], lever=name) for name in LEVERS if name != "compile")]
 
 
 def tried(attempt: Attempt, device: str) -> Tried:
@@ -120,41 +120,33 @@ def tried(attempt: Attempt, device: str) -> Tried:
     on_device = allocator_of(subject.device)
     with peak_process() as process:
         made = _trained(subject, attempt) if attempt.lever else _acted(subject, attempt)
-    made["peak_bytes"] = process.bytes
-    made["device_bytes"] = on_device.peak() if on_device is not None else None
-    return Tried(**made)
+    return replace(made, peak_bytes=process.bytes, device_bytes=on_device.peak() if on_device is not None else None)
 
 
-def _acted(subject: PolicySubject, attempt: Attempt) -> dict[str, Any]:
+def _acted(subject: PolicySubject, attempt: Attempt) -> Tried:
     captures: list[Replayed] = []
-    base = (_rtc(),) if attempt.rtc else ()
+    base = (guidance_of(subject),) if attempt.rtc else ()
     treatments = [_made(spec, attempt.played, captures) for spec in catalogue.ordered(attempt.specs)]
     variant = Variant(attempt.name, (*base, *treatments))
     effect = strongest([one.effect for one in treatments])
     variant.apply(subject)()  # where it does not apply, that is another matter than a call that fails
     same = Sameness(subject, base, OBSERVATIONS)
-    compiled = "compiled" in variant.builds
-    # Compiled code is not asked for other shapes, each of which would be compiled anew.
-    visits = (
-        [Visit(index, f"observation {index + 1}") for index in same.checks.alike]
-        if compiled
-        else plan(same.count, rtc=same.rtc)
-    )
-    found: dict[str, Any] = {"effect": effect, "captured": None}
     try:
-        agreement = same.check(variant, visits)
+        agreement = same.check(variant, visits_of(same, variant))
     except CallFailed as error:
-        return {**found, "broken": str(error), "seen": "a call fails"}
-    if captures:
-        found["captured"] = sum(capture.recorded for capture in captures)
-        if not found["captured"]:
-            return {**found, "broken": "no graph was captured", "seen": _figures(agreement)}
+        return Tried(str(error), "a call fails", effect)
+    captured = sum(capture.recorded for capture in captures) if captures else None
     reordered = same.yardstick("reordered sums", 2) if effect == "exact" else None
-    broken = Guards.parse("").of([effect]).broken(agreement, reordered) if effect != "lossy" else _lost(agreement)
-    return {**found, "broken": broken, "seen": _figures(agreement), "rms": agreement.rms}
+    if captured == 0:
+        broken = "no graph was captured"
+    elif effect == "lossy":
+        broken = _lost(agreement)
+    else:
+        broken = Guards.parse("").of([effect]).broken(agreement, reordered)
+    return Tried(broken, _figures(agreement), effect, captured, agreement.rms)
 
 
-def _trained(subject: PolicySubject, attempt: Attempt) -> dict[str, Any]:
+def _trained(subject: PolicySubject, attempt: Attempt) -> Tried:
     name, _, value = attempt.lever.partition("=")
     treatment = lever(name, value or (str(BATCH) if name == "accumulate" else ""))
     variant = Variant(attempt.lever, (treatment,))
@@ -164,8 +156,8 @@ def _trained(subject: PolicySubject, attempt: Attempt) -> dict[str, Any]:
         loss = float(subject.call("training step", BATCH)(0))
     finally:
         undo()
-    if loss != loss or loss in (float("inf"), float("-inf")):
-        return {"effect": treatment.effect, "captured": None, "broken": "the loss is not finite", "seen": "one step"}
+    if not math.isfinite(loss):
+        return Tried("the loss is not finite", "one step", treatment.effect)
     compared, why = gradients(subject, [Variant("plain"), variant], BATCH)
     if why:
         raise UserError(why)
@@ -173,7 +165,7 @@ def _trained(subject: PolicySubject, attempt: Attempt) -> dict[str, Any]:
     least = min(LEAST_COSINE, (found.seed_cosine or 1.0) - 0.05) if found.own_noise else LEAST_COSINE
     broken = f"its gradient's cosine is {found.cosine:.4f} < {least:.4g}" if found.cosine < least else ""
     seen = f"gradient's cosine {found.cosine:.6f}, loss {loss:.4g}"
-    return {"effect": treatment.effect, "captured": None, "broken": broken, "seen": seen}
+    return Tried(broken, seen, treatment.effect)
 
 
 def _subject(kind: str, device: str) -> PolicySubject:
@@ -189,14 +181,18 @@ def _distinct(entry: Entry, subject: PolicySubject) -> list[Spec]:
         return []
     by_value: dict[str, Spec] = {}
     for spec in sorted(entry.candidates(subject), key=len):
-        by_value.setdefault(str(spec[next(iter(spec))]), spec)
+        by_value.setdefault(_value(spec), spec)
     return list(by_value.values())
+
+
+def _value(spec: Spec) -> str:
+    """The value of a spec's own key, which comes first."""
+    return str(next(iter(spec.values())))
 
 
 def _graphs(device: str, exact: dict[str, tuple[Spec, ...]]) -> list[Attempt]:
     """Return the attempts on graphs: alone, and with all exact treatments, where faults of caches show."""
     played = torch.device(device).type != "cuda"
-    guidance: Spec = {"guidance": "closed form"}
     sdpa: Spec = {"attention": "sdpa"}
     found = []
     for kind, specs in list(exact.items())[:1]:  # each by itself, so that a fault has a name
@@ -207,7 +203,7 @@ def _graphs(device: str, exact: dict[str, tuple[Spec, ...]]) -> list[Attempt]:
             found.append(Attempt(kind, (*specs, {"graph": what}), f"{EXACT} + graph={what}", played=played))
         label = f"{EXACT} + attention=sdpa + graph=loop"
         found.append(Attempt(kind, (*specs, sdpa, {"graph": "loop"}), label, played=played))
-        found.append(Attempt(kind, (guidance, {"graph": "loop"}), rtc=True, played=played))
+        found.append(Attempt(kind, (GUIDANCE, {"graph": "loop"}), rtc=True, played=played))
     # Diffusion's loop reads its timesteps on the host, which without a device cannot be told from waiting for one.
     whole = POLICIES[:1] if played else tuple(kind for kind in POLICIES if kind not in exact)
     return [*found, *(Attempt(kind, ({"graph": "chunk"},), played=played) for kind in whole)]
@@ -218,12 +214,6 @@ def _made(spec: Spec, played: bool, captures: list[Replayed]) -> Treatment:
         return catalogue.make(spec)
     captures.append(Replayed(warmups=2))
     return CudaGraph(str(spec["graph"]), captures[-1])
-
-
-def _rtc() -> RealTimeChunking:
-    from lerobot.policies.rtc.configuration_rtc import RTCConfig
-
-    return RealTimeChunking(RTCConfig(enabled=True, execution_horizon=10), 4)
 
 
 def _lost(agreement: Agreement) -> str:

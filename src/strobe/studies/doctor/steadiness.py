@@ -54,7 +54,7 @@ class System:
         processors: the folder with a folder for each processor.
     """
 
-    group: Path = field(default_factory=lambda: own_group())
+    group: Path = field(default_factory=own_group)
     processors: Path = Path("/sys/devices/system/cpu")
 
     def quota_cores(self) -> float | None:
@@ -88,7 +88,7 @@ class System:
 
 @dataclass
 class Steadiness:
-    """What is looked at before the other areas, during them, and after.
+    """The machine before the other areas are examined, and after.
 
     Args:
         work: one call of something that takes milliseconds, always the same.
@@ -101,6 +101,9 @@ class Steadiness:
     clock: Callable[[], float] = time.perf_counter
     burst_s: float = BURST_S
     paces: list[tuple[float, float]] = field(default_factory=list)  # (seconds, milliseconds of a call)
+    _held_up: tuple[int, float] | None = field(default=None, init=False)
+    _heat: int | None = field(default=None, init=False)
+    _stolen: tuple[float, float] | None = field(default=None, init=False)
 
     def begin(self) -> None:
         """Note the counters, and the pace."""
@@ -108,10 +111,6 @@ class Steadiness:
         with contextlib.suppress(Exception):  # psutil raises whatever the platform's files make it
             self._stolen = _stolen()
         self.burst()
-
-    _held_up: tuple[int, float] | None = field(default=None, init=False)
-    _heat: int | None = field(default=None, init=False)
-    _stolen: tuple[float, float] | None = field(default=None, init=False)
 
     def burst(self) -> None:
         """Look at the pace: the median of the same call, as often as goes into `BURST_S`."""
@@ -143,16 +142,14 @@ class Steadiness:
             f"the same call takes {first:.2f} ms at first, {fastest:.2f} ms at best, {last:.2f} ms after "
             f"{ended - began:.0f} s ({100 * slower:+.0f} % on the best)"
         )
-        if slower <= SLOWER:
-            return SelfCheck(area="steadiness", name="pace", outcome="holds", seen=seen, evidence=figures)
-        return SelfCheck(
-            area="steadiness",
-            name="pace",
-            outcome="doubtful",
-            seen=seen,
-            means="The machine slowed down under load: heat, a power limit, a quota, or other programs. Verdicts "
+        return SelfCheck.judged(
+            "steadiness",
+            "pace",
+            slower <= SLOWER,
+            seen,
+            "The machine slowed down under load: heat, a power limit, a quota, or other programs. Verdicts "
             "alternate and hold; milliseconds of different runs cannot be compared.",
-            do="See the lines on quota, heat and other programs; let it cool, choose the power mode for performance.",
+            "See the lines on quota, heat and other programs; let it cool, choose the power mode for performance.",
             evidence=figures,
         )
 
@@ -165,17 +162,16 @@ class Steadiness:
             times, seconds = after[0] - self._held_up[0], after[1] - self._held_up[1]
         limit = f"at most {cores:.2g} of {os.cpu_count()} cores" if cores is not None else "no limit"
         seen = f"{limit}; stopped {times} times, {seconds:.1f} s in all, while this ran"
-        yield SelfCheck(
-            area="steadiness",
-            name="processor quota",
-            outcome="doubtful" if times else "holds",
-            seen=seen,
-            means="The system stops all threads when the quota is used up: single calls stall for tens of ms."
-            if times
-            else "",
-            do=f"OMP_NUM_THREADS={max(1, int(cores))}, or a larger quota (docker run --cpus)"
-            if times and cores is not None
-            else "",
+        fewer = (
+            f"OMP_NUM_THREADS={max(1, int(cores))}, or a larger quota (docker run --cpus)" if cores is not None else ""
+        )
+        yield SelfCheck.judged(
+            "steadiness",
+            "processor quota",
+            not times,
+            seen,
+            "The system stops all threads when the quota is used up: single calls stall for tens of ms.",
+            fewer,
             evidence={"cores": cores, "stopped": float(times), "stopped_s": seconds},
         )
 
@@ -184,13 +180,13 @@ class Steadiness:
         if after is None or self._heat is None:
             return
         times = after - self._heat
-        yield SelfCheck(
-            area="steadiness",
-            name="slowed by heat",
-            outcome="doubtful" if times else "holds",
-            seen=f"{times} times while this ran",
-            means="The processor lowers its clock to cool: long runs are slower than short ones." if times else "",
-            do="Let it cool, and improve the cooling; compare only within one run." if times else "",
+        yield SelfCheck.judged(
+            "steadiness",
+            "slowed by heat",
+            not times,
+            f"{times} times while this ran",
+            "The processor lowers its clock to cool: long runs are slower than short ones.",
+            "Let it cool, and improve the cooling; compare only within one run.",
             evidence={"times": float(times)},
         )
 
@@ -199,13 +195,13 @@ class Steadiness:
             after = _stolen()
             if self._stolen is not None and after is not None and after[1] > self._stolen[1]:
                 share = (after[0] - self._stolen[0]) / (after[1] - self._stolen[1])
-                yield SelfCheck(
-                    area="steadiness",
-                    name="time taken by the virtual machine's host",
-                    outcome="doubtful" if share > STOLEN else "holds",
-                    seen=f"{100 * share:.1f} % of the processors' time",
-                    means="Other virtual machines slow this one down, unevenly." if share > STOLEN else "",
-                    do="Take a machine of one's own, or compare with more --seconds." if share > STOLEN else "",
+                yield SelfCheck.judged(
+                    "steadiness",
+                    "time taken by the virtual machine's host",
+                    share <= STOLEN,
+                    f"{100 * share:.1f} % of the processors' time",
+                    "Other virtual machines slow this one down, unevenly.",
+                    "Take a machine of one's own, or compare with more --seconds.",
                     evidence={"share": share},
                 )
 
@@ -227,14 +223,13 @@ def others(look_s: float = LOOK_S, processes: Callable[[], Sequence[psutil.Proce
     busiest = sorted(watched, key=lambda process: -used[process.pid])[:3]
     named = ", ".join(f"{_name(process)} {used[process.pid]:.1f}" for process in busiest if used[process.pid] >= 0.05)
     seen = f"{total:.1f} cores' time over {seconds:.1f} s" + (f": {named}" if named else "")
-    busy = total > OTHERS_CORES
-    return SelfCheck(
-        area="steadiness",
-        name="other programs",
-        outcome="doubtful" if busy else "holds",
-        seen=seen,
-        means="They share cores and memory with what is measured: times grow and scatter." if busy else "",
-        do="Close them, then run `strobe doctor` again." if busy else "",
+    return SelfCheck.judged(
+        "steadiness",
+        "other programs",
+        total <= OTHERS_CORES,
+        seen,
+        "They share cores and memory with what is measured: times grow and scatter.",
+        "Close them, then run `strobe doctor` again.",
         evidence={"cores": total},
     )
 
@@ -245,13 +240,13 @@ def _power(power: Mapping[str, str]) -> Iterator[SelfCheck]:
         return
     slow = governor in ("powersave", "conservative") or supply.startswith("battery")
     seen = ", ".join([*([f"governor {governor}"] if governor else []), *([supply] if supply else [])])
-    yield SelfCheck(
-        area="steadiness",
-        name="power mode",
-        outcome="doubtful" if slow else "holds",
-        seen=seen,
-        means="Clocks follow the load late, or are kept low: short calls at a robot's rate are slower." if slow else "",
-        do="sudo cpupower frequency-set -g performance; plug a laptop in" if slow else "",
+    yield SelfCheck.judged(
+        "steadiness",
+        "power mode",
+        not slow,
+        seen,
+        "Clocks follow the load late, or are kept low: short calls at a robot's rate are slower.",
+        "sudo cpupower frequency-set -g performance; plug a laptop in",
     )
 
 
@@ -264,13 +259,13 @@ def _gpu(power: Mapping[str, str]) -> Iterator[SelfCheck]:
         reasons = [words for bit, words in GPU_REASONS.items() if bits & bit]
         now, largest, heat = (power.get(name, "?") for name in ("sm clock", "largest sm clock", "temperature"))
         clock = f"{now} of {largest}, {heat} °C"
-        yield SelfCheck(
-            area="steadiness",
-            name="the GPU's clock",
-            outcome="doubtful" if reasons else "holds",
-            seen=clock + (f"; held down by {', '.join(reasons)}" if reasons else ""),
-            means="The GPU runs below its clock: times depend on heat and power." if reasons else "",
-            do="nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE shows more" if reasons else "",
+        yield SelfCheck.judged(
+            "steadiness",
+            "the GPU's clock",
+            not reasons,
+            clock + (f"; held down by {', '.join(reasons)}" if reasons else ""),
+            "The GPU runs below its clock: times depend on heat and power.",
+            "nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE shows more",
         )
 
 

@@ -1,4 +1,4 @@
-"""What a process of its own tries: batches through shared memory, video decoders, simulators."""
+"""Trials for a process of its own: batches through shared memory, video decoders, simulators."""
 
 from __future__ import annotations
 

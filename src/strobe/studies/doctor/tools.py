@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import webbrowser
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from strobe.errors import UserError
 from strobe.results.doctor import SelfCheck
@@ -17,10 +16,8 @@ SIMULATORS = ("pusht", "metaworld", "libero")
 BROWSERS = ("chromium", "google-chrome", "chrome", "firefox", "xdg-open", "open")
 COMPILERS = ("g++", "clang++", "c++", "cl")
 
-Runner = Callable[..., Any]  # `apart.run`, or a test's own
 
-
-def examine(run: Runner = apart.run, which: Callable[[str], str | None] = shutil.which) -> Iterator[SelfCheck]:
+def examine(run: apart.Runner = apart.run, which: Callable[[str], str | None] = shutil.which) -> Iterator[SelfCheck]:
     """Look for each tool, and start each simulator."""
     yield from versions.extras()
     for kind in SIMULATORS:
@@ -42,7 +39,7 @@ def examine(run: Runner = apart.run, which: Callable[[str], str | None] = shutil
     )
 
 
-def _simulator(kind: str, run: Runner) -> SelfCheck:
+def _simulator(kind: str, run: apart.Runner) -> SelfCheck:
     name = f"simulator {kind}"
     try:
         ms = run(supplies.rendered, kind)
@@ -82,6 +79,4 @@ def _found(name: str, names: tuple[str, ...], which: Callable[[str], str | None]
             there = webbrowser.get().name
         except webbrowser.Error:
             there = None
-    if there is not None:
-        return SelfCheck(area="tools", name=name, outcome="holds", seen=there)
-    return SelfCheck(area="tools", name=name, outcome="missing", seen="none found", means=means, do=do)
+    return SelfCheck.judged("tools", name, there is not None, there or "none found", means, do, bad="missing")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from strobe.errors import UserError
 from strobe.results.doctor import SelfCheck
 from strobe.studies.doctor import apart, one_treatment
 from strobe.studies.doctor.one_treatment import Attempt, Tried
 
-Runner = Callable[..., Any]  # `apart.run`, or a test's own
 Done = Callable[[int, int], None]  # attempts done and planned
 
 
-def examine(device: str, run: Runner = apart.run, done: Done | None = None) -> Iterator[SelfCheck]:
+def examine(device: str, run: apart.Runner = apart.run, done: Done | None = None) -> Iterator[SelfCheck]:
     """Try everything that there is to try on ``device``, a process after the other."""
     try:
         attempts = run(one_treatment.planned, device)
@@ -34,7 +32,7 @@ def examine(device: str, run: Runner = apart.run, done: Done | None = None) -> I
             done(index + 1, len(attempts))
 
 
-def judged(attempt: Attempt, device: str, run: Runner = apart.run) -> SelfCheck:
+def judged(attempt: Attempt, device: str, run: apart.Runner = apart.run) -> SelfCheck:
     """Try one, and say what came of it."""
     name = f"{attempt.name}{' (played on the CPU)' if attempt.played else ''}"
     try:
@@ -55,18 +53,19 @@ def judged(attempt: Attempt, device: str, run: Runner = apart.run) -> SelfCheck:
         memory += f", {found.device_bytes / 2**20:,.0f} MiB on the device"
     many = "" if found.captured == 1 else "s"
     graphs = "" if found.captured is None else f", {found.captured} graph{many} captured"
-    return SelfCheck(
-        area="treatments",
-        name=name,
-        outcome="fails" if found.broken else "holds",
-        seen=f"{found.broken + '; ' if found.broken else ''}{found.effect}: {found.seen}{graphs}; {memory}",
-        means="" if not found.broken else "The policy does not do the same with it on this machine.",
-        do=_leave_out(attempt) if found.broken else "",
+    return SelfCheck.judged(
+        "treatments",
+        name,
+        not found.broken,
+        f"{found.broken + '; ' if found.broken else ''}{found.effect}: {found.seen}{graphs}; {memory}",
+        "The policy does not do the same with it on this machine.",
+        _leave_out(attempt),
+        bad="fails",
         evidence={"rms": found.rms, "peak_bytes": float(found.peak_bytes)},
     )
 
 
 def _leave_out(attempt: Attempt) -> str:
-    """What to do about an attempt that fails: leave out what was put on last."""
+    """Advice on an attempt that fails: leave out what was put on last."""
     what = attempt.lever or ", ".join(f"{key}={value}" for key, value in list(attempt.specs[-1].items())[:1])
     return f"Leave {what} out here, and report it with this run's folder."

@@ -10,7 +10,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
-from strobe.results.doctor import SelfCheck
+from strobe.results.doctor import Outcome, SelfCheck
 
 # The versions that the test suite runs with (requirements/lock.txt); a test holds the two together.
 TESTED: Mapping[str, str] = {
@@ -54,13 +54,14 @@ def extras(installed: Iterable[str] | None = None) -> Iterator[SelfCheck]:
     there = {_plain(name) for name in (installed or (one.name for one in metadata.distributions()))}
     for extra, needs in _extras().items():
         missing = [name for name in needs if _plain(name) not in there]
-        yield SelfCheck(
-            area="tools",
-            name=f"extra '{extra}'",
-            outcome="missing" if missing else "holds",
-            seen=f"not installed: {', '.join(missing)}" if missing else ", ".join(needs),
-            means="What needs it answers with a line that names it." if missing else "",
-            do=f"pip install 'strobe[{extra}]'" if missing else "",
+        yield SelfCheck.judged(
+            "tools",
+            f"extra '{extra}'",
+            not missing,
+            f"not installed: {', '.join(missing)}" if missing else ", ".join(needs),
+            "What needs it answers with a line that names it.",
+            f"pip install 'strobe[{extra}]'",
+            bad="missing",
         )
 
 
@@ -98,10 +99,8 @@ def _python(version: tuple[int, int]) -> SelfCheck:
     return _said("python", "holds" if version >= oldest else "fails", seen, "", "")
 
 
-def _said(name: str, outcome: str, seen: str, means: str, do: str) -> SelfCheck:
-    return SelfCheck.model_validate(
-        {"area": "versions", "name": name, "outcome": outcome, "seen": seen, "means": means, "do": do}
-    )
+def _said(name: str, outcome: Outcome, seen: str, means: str, do: str) -> SelfCheck:
+    return SelfCheck(area="versions", name=name, outcome=outcome, seen=seen, means=means, do=do)
 
 
 def _installed(names: Iterable[str]) -> dict[str, str]:

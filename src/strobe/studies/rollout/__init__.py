@@ -1,1 +1,1 @@
-"""What a rollout on a robot waited for: LeRobot's own loop, watched."""
+"""A rollout on a robot, and its waits: LeRobot's own loop, watched."""

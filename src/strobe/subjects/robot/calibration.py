@@ -17,7 +17,7 @@ _LAST_ID = 253
 
 @dataclass(frozen=True)
 class Joint:
-    """What LeRobot keeps of one joint. ``homing_offset`` and the range are counts, 4096 a turn."""
+    """The calibration of one joint, as LeRobot keeps it. ``homing_offset`` and the range are counts, 4096 a turn."""
 
     id: int
     drive_mode: int

@@ -19,7 +19,7 @@ INSTRUCTIONS = tuple(each.name.lower() for each in Instruction)
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What all faults have in common. ``instruction`` is None for any, ``servo`` for all, ``count`` for ever."""
+    """The fields that all faults share. ``instruction`` is None for any, ``servo`` for all, ``count`` for ever."""
 
     name: ClassVar[str]
     instruction: str | None = "sync_read"
