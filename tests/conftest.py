@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -66,3 +67,14 @@ def _give_memory_back(request: pytest.FixtureRequest) -> Iterator[None]:
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An accelerator of two cards that stands in for torch's module of every type of device."""
+    import torch
+    from support.made_up_accelerator import Accelerator
+
+    accelerator = Accelerator()
+    monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator)
+    return accelerator

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.made_up_accelerator import GIB, Accelerator
+from support.made_up_accelerator import GIB
 
 from strobe.devices import random_state
 from strobe.devices.memory import memory_of
@@ -18,13 +18,6 @@ from strobe.subjects.policy_subject import PolicySubject
 from strobe.timeline import section
 
 SECOND = torch.device("cuda:1")
-
-
-@pytest.fixture
-def made_up(monkeypatch):
-    accelerator = Accelerator()
-    monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator)
-    return accelerator
 
 
 def test_figures_are_those_of_the_device_that_is_meant(made_up):

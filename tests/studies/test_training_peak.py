@@ -6,21 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import psutil
-import pytest
 import torch
-from support.made_up_accelerator import Accelerator
 
 from strobe.devices.memory import memory_of
 from strobe.studies.training.summary import section_price_ms
 from strobe.subjects.training_loop import Watch
 from strobe.timeline import Timeline
-
-
-@pytest.fixture
-def made_up(monkeypatch):
-    accelerator = Accelerator()
-    monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator)
-    return accelerator
 
 
 def test_the_highest_of_all_steps_counts_and_of_what_lies_between_them(made_up):

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.made_up_accelerator import Accelerator
 
 from strobe.timeline import clock
 
 HOUR_NS = 3_600_000_000_000
-
-
-@pytest.fixture
-def made_up(monkeypatch):
-    accelerator = Accelerator()
-    monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator)
-    return accelerator
 
 
 def test_short_sections_are_exact_after_an_hour(made_up):

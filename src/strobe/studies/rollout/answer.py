@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 import torch
@@ -13,6 +11,7 @@ import strobe
 from strobe.measure import machine
 from strobe.measure import rollout as measure
 from strobe.measure.components import Iteration, components, iterations, spans
+from strobe.measure.price import empty_section_ms
 from strobe.measure.statistics import describe, summarise
 from strobe.results.data import Samples
 from strobe.results.measurement import Measurement
@@ -21,7 +20,7 @@ from strobe.results.subject import SubjectInfo
 from strobe.studies.rollout.replay import CALL, TICK, Replay
 from strobe.subjects.rollout_log import opener
 from strobe.subjects.rollout_loop import SLEEP
-from strobe.timeline.sections import recording, section
+from strobe.timeline.sections import recording
 
 MOST = 3000  # ticks and calls whose parts are kept; the figures are of all
 
@@ -85,7 +84,7 @@ def rollout_of(header: dict[str, Any], played: Replay) -> Rollout:
         cameras=_cameras(played),
         recording=_recording(header, played),
         series=measure.series(ticks, played.calls),
-        overhead_ms=event_price_ms() * played.control_events / max(1, len(ticks)),
+        overhead_ms=empty_section_ms(recording(opener([].append))) * played.control_events / max(1, len(ticks)),
     )
     found.sentence = sentence(found)
     return found
@@ -103,19 +102,6 @@ def sentence(found: Rollout) -> str:
     if queue.starved:
         return f"{said}, and {queue.starved:,} had no action to send ({queue.starved_ms:.0f} ms)."
     return f"{said}, and each had an action to send."
-
-
-def event_price_ms(many: int = 500) -> float:
-    """Price of one recorded section here, in milliseconds: the median over batches of empty ones."""
-    took = []
-    with recording(opener([].append)):
-        for _ in range(9):
-            start = time.perf_counter()
-            for _ in range(many):
-                with section("price"):
-                    pass
-            took.append((time.perf_counter() - start) * 1e3 / many)
-    return median(took)
 
 
 def _cameras(played: Replay) -> list[Camera]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
@@ -13,11 +12,12 @@ import torch
 from strobe.measure import training as measure
 from strobe.measure.components import Iteration
 from strobe.measure.loader import loader_parts, loader_workers, mean_ms
+from strobe.measure.price import empty_section_ms
 from strobe.measure.statistics import summarise
 from strobe.results.training import Rank, Training
 from strobe.studies.training.batches import worker_names
 from strobe.subjects import training_loop as loop
-from strobe.timeline import Timeline, section
+from strobe.timeline import Timeline
 
 NAMES = measure.Names(
     wait=loop.WAIT,
@@ -103,20 +103,13 @@ def kernel_use_of(watch: loop.Watch, skip: int) -> tuple[float | None, int | Non
 
 
 def section_price_ms(like: Timeline | None = None, many: int = 5000) -> float:
-    """Price of one section here, in milliseconds: the median over batches of empty ones.
+    """Price of one section here, in milliseconds.
 
     Args:
-        like: they are marked on the clocks that this one has; None for the host's alone.
+        like: sections are marked on the clocks that this one has; None for the host's alone.
     """
-    took = []
-    with Timeline() if like is None else Timeline(like.device, serialised=like.serialised):
-        for _ in range(9):
-            start = time.perf_counter()
-            for _ in range(many // 10):
-                with section("price"):
-                    pass
-            took.append((time.perf_counter() - start) * 1e3 / (many // 10))
-    return median(took)
+    recorded = Timeline() if like is None else Timeline(like.device, serialised=like.serialised)
+    return empty_section_ms(recorded, many // 10)
 
 
 def _bound(shares: Mapping[str, float], kernel: float | None, kept: Sequence[Iteration]) -> Any:
