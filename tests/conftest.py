@@ -26,8 +26,11 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The time that an example takes says more about what else runs on the machine than about the code.
-settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("no deadline")
+# One commit gives one verdict: examples follow from the test. ``--hypothesis-profile=search`` draws new and more ones.
+_calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", _calm, derandomize=True)
+settings.register_profile("search", _calm, max_examples=2000)
+settings.load_profile("same")
 
 
 # What takes longest goes first, so that no worker is left with it at the end; the first of them start processes that

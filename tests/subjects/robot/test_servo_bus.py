@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strobe.subjects.robot import calibration, faults
@@ -99,6 +99,7 @@ def test_no_bytes_bring_the_bus_down(data: bytes) -> None:
 
 
 @given(st.sampled_from(list(Instruction)), st.integers(0, BROADCAST), st.binary(max_size=12))
+@example(Instruction.READ, 1, b"\x00\xfe")  # asks for more than a packet holds
 def test_no_parameters_bring_the_bus_down(instruction: Instruction, id: int, parameters: bytes) -> None:
     arm = bus()
     arm.receive(build(Packet(id, instruction, parameters)), 0.0)

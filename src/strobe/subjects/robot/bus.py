@@ -13,7 +13,7 @@ from typing import NamedTuple
 from strobe.subjects.robot import faults as f
 from strobe.subjects.robot import registers as r
 from strobe.subjects.robot.calibration import Calibration
-from strobe.subjects.robot.packets import BROADCAST, Instruction, Packet, Parser, build
+from strobe.subjects.robot.packets import BROADCAST, LONGEST, Instruction, Packet, Parser, build
 from strobe.subjects.robot.servo import Servo
 from strobe.subjects.robot.state import ArmState, ServoState
 
@@ -132,7 +132,9 @@ class Bus:
         if instruction is Instruction.PING:
             return [(servo, b"") for servo in servos]
         if instruction in (Instruction.READ, Instruction.SYNC_READ):
-            return [(servo, servo.read(told[0], told[1])) for servo in servos] if len(told) > 1 else []
+            if len(told) < 2 or told[1] > LONGEST:  # such an answer fits no packet: silence
+                return []
+            return [(servo, servo.read(told[0], told[1])) for servo in servos]
         if instruction is Instruction.SYNC_WRITE:
             step = told[1] + 1 if len(told) > 1 else 1
             for at in range(2, len(told) - step + 1, step):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 HEADER = b"\xff\xff"
 BROADCAST = 0xFE
 _AROUND = 6  # bytes of a packet without parameters
-_LONGEST = 253  # bytes of parameters: the length, which counts two more, is one byte
+LONGEST = 253  # bytes of parameters: the length, which counts two more, is one byte
 
 
 class Instruction(IntEnum):
@@ -41,7 +41,7 @@ def build(packet: Packet) -> bytes:
     """Bytes of ``packet`` on the wire. Raise ValueError for an id above 254 or more than 253 bytes of parameters."""
     if packet.id > BROADCAST:
         raise ValueError(f"no servo has the id {packet.id}")
-    if len(packet.parameters) > _LONGEST:
+    if len(packet.parameters) > LONGEST:
         raise ValueError(f"no packet has {len(packet.parameters)} bytes of parameters")
     body = bytes([packet.id, len(packet.parameters) + 2, packet.code]) + packet.parameters
     return HEADER + body + bytes([checksum(body)])
