@@ -29,7 +29,7 @@ from strobe.results.sweep import Sweep
 from strobe.results.training import Training
 from strobe.studies.diff import diff
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.replay import replay
+from strobe.studies.rollout.course import course_of
 
 
 def trained() -> TrainResult:
@@ -41,7 +41,7 @@ def trained() -> TrainResult:
 
 
 def rolled_out() -> RolloutResult:
-    return answer_of(header(), replay(header(), rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
+    return answer_of(header(), course_of(header(), rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
 
 
 ONE_OF_EACH: dict[str, Callable[[], Answer]] = {

@@ -13,14 +13,14 @@ from strobe.kinds import advise, document, figures
 from strobe.results.finding import Finding
 from strobe.results.rollout import Rollout, RolloutResult
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.replay import replay
+from strobe.studies.rollout.course import course_of
 from strobe.studies.rollout.watched import recovered
 from strobe.subjects.rollout_log import Log, read
 
 
 def answered(events, **facts) -> RolloutResult:
     facts = header(**facts)
-    return answer_of(facts, replay(facts, events))
+    return answer_of(facts, course_of(facts, events))
 
 
 def figures_of(events, **facts) -> Rollout:

@@ -17,7 +17,7 @@ from strobe.results.data import Samples
 from strobe.results.measurement import Measurement
 from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult
 from strobe.results.subject import SubjectInfo
-from strobe.studies.rollout.replay import CALL, TICK, Replay
+from strobe.studies.rollout.course import CALL, TICK, Course
 from strobe.subjects.rollout_log import opener
 from strobe.subjects.rollout_loop import SLEEP
 from strobe.timeline.sections import recording
@@ -25,18 +25,18 @@ from strobe.timeline.sections import recording
 MOST = 3000  # ticks and calls whose parts are kept; the figures are of all
 
 
-def answer_of(header: dict[str, Any], played: Replay) -> RolloutResult:
+def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
     """The answer, without findings; complete, until it is said to have ended otherwise."""
     info = SubjectInfo.model_validate(header["subject"])
-    figures = rollout_of(header, played)
+    figures = rollout_of(header, course)
     result = RolloutResult(
         strobe_version=strobe.__version__,
-        title=f"{info.name} on {header['robot']}: {len(played.ticks):,} ticks of lerobot-rollout",
+        title=f"{info.name} on {header['robot']}: {len(course.ticks):,} ticks of lerobot-rollout",
         subject=info,
         machine=machine.describe(torch.device(header["device"])),
         rollout=figures,
     )
-    ticks = _without_sleep(iterations(played.sections(MOST), TICK))
+    ticks = _without_sleep(iterations(course.sections(MOST), TICK))
     facts = {
         "strategy": header["strategy"],
         "inference": header["engine"],
@@ -50,21 +50,21 @@ def answer_of(header: dict[str, Any], played: Replay) -> RolloutResult:
     if ticks:
         tick = _measurement(TICK, "control tick", ticks, 0)
         tick.facts = {name: value for name, value in facts.items() if value is not None}
-        if len(ticks) < len(played.ticks):
-            tick.notes.append(f"parts of the latest {len(ticks):,} of {len(played.ticks):,} ticks")
+        if len(ticks) < len(course.ticks):
+            tick.notes.append(f"parts of the latest {len(ticks):,} of {len(course.ticks):,} ticks")
         result.measurements.append(tick)
-    calls = iterations(played.of_calls(MOST), CALL)
+    calls = iterations(course.of_calls(MOST), CALL)
     if calls:
-        first = len(played.calls) == len(calls) > 1
+        first = len(course.calls) == len(calls) > 1
         result.measurements.append(_measurement(CALL, "inference", calls, int(first)))
     if header["device"] != "cpu":
         result.notes.append("times are the host's: a part that only launches work on the device is shorter than it")
     return result
 
 
-def rollout_of(header: dict[str, Any], played: Replay) -> Rollout:
+def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
     """The figures of a rollout."""
-    ticks, fps = played.ticks, header["fps"]
+    ticks, fps = course.ticks, header["fps"]
     ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
     guided = header["engine"] == "sync" or header["guided"]  # else chunks follow on one another in the queue
     found = Rollout(
@@ -77,14 +77,14 @@ def rollout_of(header: dict[str, Any], played: Replay) -> Rollout:
         can_rtc=header["can_rtc"],
         sentence="",
         pace=measure.pace(ticks, fps * header["multiplier"]),
-        inference=measure.inference(played.calls, fps),
+        inference=measure.inference(course.calls, fps),
         queue=measure.queue(ticks, header["threshold"]),
         age=measure.quantiles(ages) if ages else None,
-        seams=measure.seams(played.actions, header["joints"]) if guided else [],
-        cameras=_cameras(played),
-        recording=_recording(header, played),
-        series=measure.series(ticks, played.calls),
-        overhead_ms=empty_section_ms(recording(opener([].append))) * played.control_events / max(1, len(ticks)),
+        seams=measure.seams(course.actions, header["joints"]) if guided else [],
+        cameras=_cameras(course),
+        recording=_recording(header, course),
+        series=measure.series(ticks, course.calls),
+        overhead_ms=empty_section_ms(recording(opener([].append))) * course.control_events / max(1, len(ticks)),
     )
     found.sentence = sentence(found)
     return found
@@ -104,8 +104,8 @@ def sentence(found: Rollout) -> str:
     return f"{said}, and each had an action to send."
 
 
-def _cameras(played: Replay) -> list[Camera]:
-    ticks = played.ticks
+def _cameras(course: Course) -> list[Camera]:
+    ticks = course.ticks
     seconds = (ticks[-1].start_ns - ticks[0].start_ns) / 1e9 if len(ticks) > 1 else 0.0
     return [
         Camera(
@@ -114,13 +114,13 @@ def _cameras(played: Replay) -> list[Camera]:
             ms=measure.quantiles([took / 1e6 for took in reads.took_ns]),
             fresh_hz=max(0, reads.fresh - 1) / seconds,
         )
-        for name, reads in played.cameras.items()
+        for name, reads in course.cameras.items()
         if reads.took_ns and seconds > 0
     ]
 
 
-def _recording(header: dict[str, Any], played: Replay) -> Recording | None:
-    frames = played.frames
+def _recording(header: dict[str, Any], course: Course) -> Recording | None:
+    frames = course.frames
     if len(frames) < 2 or not header["dataset_fps"]:
         return None
     return Recording(

@@ -15,7 +15,7 @@ from typing import Any
 from strobe.errors import UserError
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.replay import Replay, replay
+from strobe.studies.rollout.course import Course, course_of
 from strobe.subjects import rollout_loop as loop
 from strobe.subjects.lerobot_flags import lent
 from strobe.subjects.rollout_config import COMMAND
@@ -99,8 +99,8 @@ def recovered(events: Path) -> Watched:
 
 
 def _answered(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> Watched:
-    played: Replay = replay(header, recorded)
-    return Watched(answer_of(header, played), played.sections(TRACED))
+    course: Course = course_of(header, recorded)
+    return Watched(answer_of(header, course), course.sections(TRACED))
 
 
 def _unwatched(watched: loop.Watch) -> str:

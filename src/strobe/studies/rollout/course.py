@@ -28,7 +28,7 @@ class CameraReads:
 
 
 @dataclass
-class Replay:
+class Course:
     """All of a rollout that was recorded.
 
     Attributes:
@@ -103,11 +103,11 @@ class _Pending:
     length: int | None = None
 
 
-class _Player:
+class _Reader:
     def __init__(self, header: dict[str, Any]) -> None:
         self.header = header
         self.beside = INFERENCE if header["engine"] == "rtc" else OTHERS
-        self.found = Replay(caller=INFERENCE if header["engine"] == "rtc" else CONTROL)
+        self.found = Course(caller=INFERENCE if header["engine"] == "rtc" else CONTROL)
         self.tick: _Open | None = None
         self.pending: _Pending | None = None
         self.running = False
@@ -121,7 +121,7 @@ class _Player:
         self.chunk = 0
         self.length: int | None = None
 
-    def play(self, events: Iterable[Event]) -> Replay:
+    def read(self, events: Iterable[Event]) -> Course:
         for event in events:
             kind, *rest = event
             if kind == "run":
@@ -242,6 +242,6 @@ def _ignore(*_: Any) -> None:
     pass
 
 
-def replay(header: dict[str, Any], events: Iterable[Event]) -> Replay:
-    """Play ``events`` of the run that ``header`` tells about (see `rollout_loop`)."""
-    return _Player(header).play(events)
+def course_of(header: dict[str, Any], events: Iterable[Event]) -> Course:
+    """Return the course that ``events`` tell, of the run that ``header`` tells about (see `rollout_loop`)."""
+    return _Reader(header).read(events)
