@@ -225,7 +225,7 @@ def test_an_inference_thread_that_gives_up_fails_the_run(robot, checkpoints, tmp
 
 
 def test_a_probe_that_cannot_be_attached_leaves_the_robot_alone(robot, checkpoints, tmp_path, monkeypatch):
-    monkeypatch.setattr(rollout_loop, "motors_of", lambda robot: 1 / 0)
+    monkeypatch.setattr(rollout_loop, "buses_of", lambda robot: 1 / 0)
     with pytest.raises(UserError, match="not watched: ZeroDivisionError"):
         watch(arguments(checkpoints / "act", tmp_path / "told.jsonl"), tmp_path / "run.events")
     assert len(actions(tmp_path / "told.jsonl")) > 5

@@ -10,16 +10,8 @@ from pydantic import Field
 from strobe.results.answer import Result
 from strobe.results.data import Data, Finite
 from strobe.results.measurement import Measurement
-
-
-class Quantiles(Data):
-    """Figures of a list of values, in the unit of the values."""
-
-    n: int
-    median: Finite
-    p95: Finite
-    p99: Finite
-    max: Finite
+from strobe.results.motor_bus import Bus, Rehearsal
+from strobe.results.quantiles import Quantiles
 
 
 class Pace(Data):
@@ -87,6 +79,8 @@ class Camera(Data):
     reads: int
     ms: Quantiles = Field(description="of a read")
     fresh_hz: Finite = Field(description="different frames per second")
+    longest_ms: Finite = Field(default=0.0, description="longest time from the first to the last read of one frame")
+    longest_from_s: Finite = Field(default=0.0, description="seconds from the first tick to that frame")
 
 
 class Recording(Data):
@@ -112,7 +106,7 @@ class Series(Data):
 
 
 class Rollout(Data):
-    """One run of lerobot-rollout."""
+    """One run of lerobot-rollout, on a robot or as a rehearsal."""
 
     robot: str
     strategy: str
@@ -128,6 +122,11 @@ class Rollout(Data):
     age: Quantiles | None = Field(default=None, description="milliseconds from an observation to each of its actions")
     seams: list[JointSeam] = Field(default_factory=list)
     cameras: list[Camera] = Field(default_factory=list)
+    bus: Bus | None = Field(default=None, description="the motors' bus; None where no read of one was seen")
+    waited_share: Finite | None = Field(
+        default=None, description="of the run, the share in which the control thread waited for a CPU; Linux only"
+    )
+    rehearsal: Rehearsal | None = Field(default=None, description="None for a run on a robot")
     recording: Recording | None = None
     series: Series = Field(default_factory=Series)
     overhead_ms: Finite = Field(description="of a tick, that recording took, computed from its price here")

@@ -15,6 +15,8 @@ Events, by their first field; times are nanoseconds of `host_ns`:
     call start end assumed left length      one chunk was predicted; assumed: inference_delay
     merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
     camera t name fresh                     a camera was read; fresh: the frame is not the one read before
+    bus start end lost damaged waiting cpu  the motors were read: see `BusProbe`
+    turns t ran waited                      nanoseconds that the control thread had a CPU, and waited for one
     frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
 """
 
@@ -36,14 +38,15 @@ from lerobot.scripts import lerobot_rollout as loop
 from lerobot.utils.action_interpolator import ActionInterpolator
 
 from strobe.subjects.families.registry import family_of
+from strobe.subjects.rollout_bus import BusProbe, scheduled
 from strobe.subjects.rollout_log import LastError, Log, opener
 from strobe.subjects.rollout_robot import (
     MOTORS_READ,
     MOTORS_WRITTEN,
     actions_left,
+    buses_of,
     cameras_of,
     header_of,
-    motors_of,
     strategies,
 )
 from strobe.timeline import sections
@@ -137,9 +140,11 @@ class Watch:
         def watched(*args: Any, **kwargs: Any) -> Any:
             self._until = host_ns() + round(self.record_s * 1e9)
             append(("run", host_ns()))
+            append(("turns", host_ns(), *scheduled()))
             try:
                 return run(*args, **kwargs)
             finally:
+                append(("turns", host_ns(), *scheduled()))
                 append(("end", host_ns()))
                 self.let_go()  # what follows puts the robot to rest
 
@@ -159,7 +164,8 @@ class Watch:
             hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
         hooks += [Hook(module, "precise_sleep", SLEEP) for module in strategies() if hasattr(module, "precise_sleep")]
         hooks += [Hook(module, "prepare_observation_for_inference", PREPARE) for module in (sync, rtc)]
-        hooks += [Hook(core, "build_dataset_frame", PREPARE), *motors_of(robot)]
+        hooks += [Hook(core, "build_dataset_frame", PREPARE)]
+        hooks += [Hook(bus, "sync_write", MOTORS_WRITTEN) for bus in buses_of(robot) if hasattr(bus, "sync_write")]
         dataset = context.data.dataset
         if dataset is not None:
             hooks.append(Hook(dataset, "save_episode", SAVE))
@@ -176,6 +182,8 @@ class Watch:
         self._around(Hook(DataProcessorPipeline, "__call__", ""), functools.partial(self._processing, names))
         for name, camera in cameras_of(robot).items():
             self._camera(name, camera)
+        for bus in buses_of(robot):
+            self._bus(bus)
         self._around(Hook(ThreadSafeRobot, "get_observation", OBSERVATION), self._ticking)
         self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base))
         self._around(Hook(self._engine, "notify_observation", ""), self._noting)
@@ -258,6 +266,12 @@ class Watch:
         for method in ("read_latest", "async_read"):
             if hasattr(camera, method):
                 self._around(Hook(camera, method, CAMERA), around)
+
+    def _bus(self, bus: Any) -> None:
+        probe = BusProbe(bus, self.log.append)
+        self._around(Hook(bus, "sync_read", MOTORS_READ), lambda inner: probe.reading(self._timed(inner, MOTORS_READ)))
+        if hasattr(reader := getattr(bus, "sync_reader", None), "txRxPacket"):
+            self._around(Hook(reader, "txRxPacket", ""), probe.trying)
 
     def _getting(self, policy: Any) -> Callable[[_Call], _Call]:
         append, engine = self.log.append, self._engine

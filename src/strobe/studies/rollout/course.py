@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from strobe.measure.motor_bus import BusRead
 from strobe.measure.rollout import Action, Call, Tick
 from strobe.subjects import rollout_loop as loop
 from strobe.subjects.rollout_log import Event
@@ -25,6 +26,16 @@ class CameraReads:
 
     took_ns: list[int] = field(default_factory=list)
     fresh: int = 0
+    came_ns: int | None = None  # moment at which the latest frame was first read
+    longest_ns: int = 0  # from the first read of a frame to the last one
+    longest_from_ns: int = 0
+
+    def read(self, now: int, fresh: bool) -> None:
+        if fresh or self.came_ns is None:
+            self.fresh += fresh
+            self.came_ns = now
+        elif now - self.came_ns > self.longest_ns:
+            self.longest_ns, self.longest_from_ns = now - self.came_ns, self.came_ns
 
 
 @dataclass
@@ -32,6 +43,7 @@ class Course:
     """All of a rollout that was recorded.
 
     Attributes:
+        waited_share: of the run, the share in which the control thread waited for a CPU; None unknown.
         frames: moments at which a frame was recorded, in nanoseconds.
         rows: sections by thread, in the order in which they ended.
         caller: the thread that asks the policy.
@@ -41,6 +53,8 @@ class Course:
     calls: list[Call] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     cameras: dict[str, CameraReads] = field(default_factory=dict)
+    bus: list[BusRead] = field(default_factory=list)
+    waited_share: float | None = None
     frames: list[int] = field(default_factory=list)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     control_events: int = 0
@@ -110,6 +124,7 @@ class _Reader:
         self.found = Course(caller=INFERENCE if header["engine"] == "rtc" else CONTROL)
         self.tick: _Open | None = None
         self.pending: _Pending | None = None
+        self.turns: tuple[int, int] | None = None  # moment, and nanoseconds waited so far
         self.running = False
         self.broken = True  # the next tick does not follow another
         self.joined = False  # the next action follows another
@@ -174,8 +189,17 @@ class _Reader:
         if name in loop.NAMES or name.startswith(loop.CAMERA):  # the policy's own parts are for the calls
             tick.parts[name] = tick.parts.get(name, 0) + end - start
 
-    def on_camera(self, _: int, name: str, fresh: int) -> None:
-        self.camera(name).fresh += fresh
+    def on_camera(self, now: int, name: str, fresh: int) -> None:
+        self.camera(name).read(now, bool(fresh))
+
+    def on_bus(self, *read: int) -> None:
+        self.found.bus.append(BusRead(*read))
+        self.found.control_events += 1
+
+    def on_turns(self, now: int, _: int, waited: int) -> None:
+        if self.turns is not None and waited >= 0 and now > self.turns[0]:
+            self.found.waited_share = (waited - self.turns[1]) / (now - self.turns[0])
+        self.turns = self.turns or (now, waited)
 
     def camera(self, name: str) -> CameraReads:
         return self.found.cameras.setdefault(name, CameraReads())
