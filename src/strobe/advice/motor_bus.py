@@ -12,6 +12,9 @@ from strobe.results.rollout import Rollout, RolloutResult
 LOST_MS = 50.0  # LeRobot's drivers wait so long for an answer (Feetech; 34 ms with Dynamixel)
 
 
+_BUS_WORDS = ("status packet", "sync read", "sync write", "SerialException", "device reports readiness", "termios")
+
+
 def bus_trouble(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """The one thing that is wrong with the bus, the worst first."""
     bus = result.rollout.bus
@@ -52,7 +55,7 @@ def _stale(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None
 
 def _gone(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
     error = rollout.error
-    if not error or not any(word in error for word in ("sync read", "sync write", "Serial", "serial", "/dev/tty")):
+    if not any(word in error for word in _BUS_WORDS):
         return None
     return Finding(
         rule="motors-gone",

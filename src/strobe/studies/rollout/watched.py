@@ -114,7 +114,10 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return "interrupted"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{COMMAND} failed: {type(error).__name__}: {lines[0] if lines else 'it says nothing more'}"[:400]
+    said = lines[0] if lines else "it says nothing more"
+    if said.endswith(":"):  # what follows is the point: the ids of motors that are missing
+        said = " ".join(lines)
+    return f"{COMMAND} failed: {type(error).__name__}: {said}"[:400]
 
 
 @contextlib.contextmanager
