@@ -16,7 +16,11 @@ Faults (--fault=KIND,key=value, also several):
   after (requests that pass first), count (requests that it strikes; null is for ever). A camera's seconds begin when it
   connects.
 
+No checkpoint yet? --policy.type=act (or smolvla, …) after the -- makes a tiny one of random weights for the robot;
+--policy.size=full makes a full one.
+
 Examples:
+  strobe rehearse -- --robot.type=so101_follower --policy.type=act --task=push --duration=10
   strobe rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.id=my_arm --robot.cameras="{{…}}" \\
       --policy.path=FOLDER --task="pick up the cube" --duration=10
   strobe rehearse --frames=my/dataset --fault=late --fault=inference,ms=700,call=0 -- …

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from strobe.errors import UserError
@@ -12,7 +13,8 @@ from strobe.results.motor_bus import Rehearsal, ServoLeft
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.watched import Watched, watch
 from strobe.subjects.rehearsal.disturb import disturbed
-from strobe.subjects.rehearsal.stage import Plan, Stage, plan, staged
+from strobe.subjects.rehearsal.policy import with_policy
+from strobe.subjects.rehearsal.stage import Plan, Stage, plan, staged, with_port
 from strobe.subjects.robot.arm import ArmEnded
 
 LATENCY_MS = 1.0  # of a USB adapter whose latency timer is set to its least
@@ -36,12 +38,13 @@ def rehearse(
         latency_ms: milliseconds that the emulated adapter adds to each answer.
 
     Raises:
-        UserError: see `stage.plan` and `watch`; where the arm was connected, with how its servos were left.
+        UserError: see `with_policy`, `stage.plan` and `watch`, which then says how the servos were left.
         KeyboardInterrupt: it was interrupted before its second tick.
     """
-    made = plan(arguments, frames, episode, faults)
-    drawn = draws([one.like for one in made.slow if one.like is not None])
-    with staged(made, latency_ms) as stage:
+    with ExitStack() as stack:
+        made = plan(stack.enter_context(with_policy(with_port(arguments))), frames, episode, faults)
+        drawn = draws([one.like for one in made.slow if one.like is not None])
+        stage = stack.enter_context(staged(made, latency_ms))
         arm = stage.arms["robot"]
         with disturbed(arm, made.on_bus, made.slow, made.busy, drawn):
             try:

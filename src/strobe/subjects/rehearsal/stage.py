@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from strobe.errors import UserError, nearest
+from strobe.subjects.lerobot_flags import joined
 from strobe.subjects.rehearsal import faults as f
 from strobe.subjects.robot import calibration as cal
 from strobe.subjects.robot.arm import EmulatedArm
-from strobe.subjects.rollout_config import rollout_config
+from strobe.subjects.rollout_config import COMMAND, rollout_config
 
 LIVE = "live"  # instead of a recording: the robot's own cameras
 PLAYED = ("so100_follower", "so101_follower")
@@ -66,6 +67,7 @@ def plan(argv: Sequence[str], frames: Mapping[str, str], episode: int, faults: S
         UserError: what `rollout_config` refuses; a robot that cannot be emulated; a camera or a recording that is not
             there; a fault that is none; a calibration file that is none.
     """
+    argv = with_port(argv)
     config = rollout_config(argv)
     robot, teleop = config.robot, getattr(config, "teleop", None)
     assert robot is not None
@@ -102,7 +104,7 @@ def plan(argv: Sequence[str], frames: Mapping[str, str], episode: int, faults: S
     if any(LIVE in flags for flags in told.values()):
         replaced.discard("--robot.cameras")
     return Plan(
-        [argument for argument in _joined(argv) if argument.partition("=")[0] not in replaced],
+        [argument for argument in argv if argument.partition("=")[0] not in replaced],
         arms,
         {name: flags for name, flags in told.items() if LIVE not in flags},
         "; ".join(shown) or "no cameras",
@@ -185,8 +187,7 @@ def _pattern(path: Path, flags: Mapping[str, Any]) -> Path:
     return path
 
 
-def _joined(argv: Sequence[str]) -> list[str]:
-    from strobe.subjects.lerobot_flags import joined
-    from strobe.subjects.rollout_config import COMMAND
-
-    return joined(argv, COMMAND)
+def with_port(argv: Sequence[str]) -> list[str]:
+    """``argv``, each flag with its value, and with a port where none is named: a rehearsal has its own."""
+    found = joined(argv, COMMAND)
+    return found if any(one.startswith("--robot.port=") for one in found) else [*found, "--robot.port=emulated"]
