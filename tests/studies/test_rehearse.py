@@ -40,7 +40,7 @@ CAMERAS = "{front: {type: opencv, index_or_path: 0, fps: 30, width: 64, height: 
 CAMERAS += "wrist: {type: opencv, index_or_path: 1, fps: 30, width: 64, height: 64}}"
 # Rules on times, which a busy machine breaks.
 BUSY = {"slow-pace", "slow-loop", "slow-inference", "slow-bus", "slow-camera", "repeated-frames", "camera-stall"}
-BUSY |= {"busy-machine", "threads-fight"}
+BUSY |= {"busy-machine", "busy-process", "threads-fight"}
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,7 @@ ROBOT = Path(__file__).parent.parent / "support" / "robot"
 RTC = ("--inference.type=rtc", "--inference.rtc.execution_horizon=10")
 # Rules on a loop that is slow because this machine is busy.
 BUSY = {"slow-pace", "slow-loop", "slow-inference", "slow-bus", "slow-camera", "repeated-frames", "starvation"}
+BUSY |= {"camera-stall", "busy-machine", "busy-process", "threads-fight"}
 
 
 class Bus:

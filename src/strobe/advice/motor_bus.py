@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.results.finding import Finding
-from strobe.results.motor_bus import Bus
+from strobe.results.motor_bus import Bus, Turns
 from strobe.results.rollout import Rollout, RolloutResult
 
 LOST_MS = 50.0  # LeRobot's drivers wait so long for an answer (Feetech; 34 ms with Dynamixel)
@@ -120,18 +120,8 @@ def _slow(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
 def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A control thread that waits for a CPU, or for the interpreter."""
     rollout, bus = result.rollout, result.rollout.bus
-    if waits_for_cpu(rollout, thresholds):
-        assert rollout.waited_share is not None
-        yield Finding(
-            rule="busy-machine",
-            level="warning",
-            title="Other work takes the CPU from the control loop",
-            seen=f"The control thread was ready and had no CPU for {rollout.waited_share:.0%} of the run.",
-            why="Ticks, reads of the motors and calls of the policy all take longer, and answers can be missed.",
-            do="End what else runs; `taskset` and `nice -n -5` for this run; fewer threads for the policy "
-            "(OMP_NUM_THREADS) leave a core to the loop.",
-            evidence={"waited": rollout.waited_share, "gain_share": rollout.waited_share},
-        )
+    if rollout.turns is not None and waits_for_cpu(rollout, thresholds):
+        yield _no_cpu(rollout.turns)
     elif bus is not None and waits_for_interpreter(bus, thresholds):
         yield Finding(
             rule="threads-fight",
@@ -147,8 +137,26 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
+def _no_cpu(turns: Turns) -> Finding:
+    others = turns.other_cpus >= turns.own_cpus
+    if others:
+        do = "End what else runs, or give this run the first turn: `nice -n -5` (as root)."
+    else:
+        do = "OMP_NUM_THREADS=1, or half the cores: the policy's threads then leave a core to the loop."
+    return Finding(
+        rule="busy-machine" if others else "busy-process",
+        level="warning",
+        title=f"{'Other processes take' if others else 'The policy takes'} the CPU from the control loop",
+        seen=f"The control thread was ready and had no CPU for {turns.waited_share:.0%} of the run. This process kept "
+        f"{turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}.",
+        why="Ticks, reads of the motors and calls of the policy all take longer, and answers can be missed.",
+        do=do,
+        evidence={"waited": turns.waited_share, "gain_share": turns.waited_share},
+    )
+
+
 def waits_for_cpu(rollout: Rollout, thresholds: Thresholds) -> bool:
-    return rollout.waited_share is not None and rollout.waited_share >= thresholds.cpu_waited
+    return rollout.turns is not None and rollout.turns.waited_share >= thresholds.cpu_waited
 
 
 def waits_for_interpreter(bus: Bus, thresholds: Thresholds) -> bool:

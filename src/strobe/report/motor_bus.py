@@ -5,7 +5,7 @@ from __future__ import annotations
 from strobe.report import units
 from strobe.report.document import Column, Row, Table
 from strobe.report.quantiles import quantile_table
-from strobe.results.motor_bus import Bus, Rehearsal
+from strobe.results.motor_bus import Bus, Rehearsal, Turns
 from strobe.results.rollout import Rollout
 
 
@@ -22,12 +22,16 @@ def about(rollout: Rollout) -> list[str]:
         f"Tries without an answer: {bus.lost:,}; with a damaged one: {bus.damaged:,}; reads that found old answers: "
         f"{bus.stale:,}."
     ]
-    waited = rollout.waited_share
-    said.append(
-        f"The reading thread had a CPU for {bus.on_cpu:.0%} of a read"
-        + (f"; the control thread waited for one for {waited:.1%} of the run." if waited is not None else ".")
-    )
+    said.append(f"The reading thread had a CPU for {bus.on_cpu:.0%} of a read that went well (median).")
     return said
+
+
+def turns(turns: Turns) -> str:
+    """Who had the CPUs, in a sentence."""
+    return (
+        f"The control thread waited for a CPU for {turns.waited_share:.1%} of the run. This process kept "
+        f"{turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}."
+    )
 
 
 def servos(told: Rehearsal) -> Table | None:

@@ -47,7 +47,8 @@ def sections(rollout: Rollout) -> list[Section]:
     """Pace and course, inference, delays, the queue, seams, cameras, recording."""
     found = []
     if rollout.pace is not None:
-        found.append(Section("pace", "Control loop", _pace(rollout.pace), _about_pace(rollout.pace)))
+        about = _about_pace(rollout.pace) + ([motor_bus.turns(rollout.turns)] if rollout.turns is not None else [])
+        found.append(Section("pace", "Control loop", _pace(rollout.pace), about))
     if rollout.inference is not None:
         found.append(Section("inference", "Inference", _inference(rollout.inference)))
         if rollout.inference.delays is not None:

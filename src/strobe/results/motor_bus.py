@@ -22,6 +22,14 @@ class Bus(Data):
     stale_at_end: bool = Field(default=False, description="the last read was one of them")
 
 
+class Turns(Data):
+    """Who had the CPUs during a run."""
+
+    waited_share: Finite = Field(description="of the run, the share in which the control thread waited for a CPU")
+    own_cpus: Finite = Field(description="CPUs that this process kept busy, on average")
+    other_cpus: Finite = Field(description="CPUs that the machine's other processes kept busy, on average")
+
+
 class ServoLeft(Data):
     """A servo as a rehearsal's end left it. Positions are counts of 4096 a turn, less the homing offset."""
 

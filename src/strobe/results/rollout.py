@@ -10,7 +10,7 @@ from pydantic import Field
 from strobe.results.answer import Result
 from strobe.results.data import Data, Finite
 from strobe.results.measurement import Measurement
-from strobe.results.motor_bus import Bus, Rehearsal
+from strobe.results.motor_bus import Bus, Rehearsal, Turns
 from strobe.results.quantiles import Quantiles
 
 
@@ -123,9 +123,7 @@ class Rollout(Data):
     seams: list[JointSeam] = Field(default_factory=list)
     cameras: list[Camera] = Field(default_factory=list)
     bus: Bus | None = Field(default=None, description="the motors' bus; None where no read of one was seen")
-    waited_share: Finite | None = Field(
-        default=None, description="of the run, the share in which the control thread waited for a CPU; Linux only"
-    )
+    turns: Turns | None = Field(default=None, description="who had the CPUs; Linux only")
     rehearsal: Rehearsal | None = Field(default=None, description="None for a run on a robot")
     recording: Recording | None = None
     series: Series = Field(default_factory=Series)

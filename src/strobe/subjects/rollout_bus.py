@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
+
 from strobe.timeline.clock import host_ns
 
 TIMEOUT, CORRUPT = -6, -7  # COMM_RX_TIMEOUT, COMM_RX_CORRUPT of Feetech's and of Dynamixel's SDK
@@ -65,6 +67,14 @@ class BusProbe:
             return self._port.in_waiting  # type: ignore[union-attr]
         except Exception:  # another kind of port, or one that is gone: the read itself will say so
             return UNKNOWN
+
+
+def spent() -> tuple[int, int]:
+    """Nanoseconds of CPU time that this process has spent, and all processes of the machine together."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    inside = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # counted in user time already
+    return time.process_time_ns(), round((sum(times) - idle - inside) * 1e9)
 
 
 def scheduled() -> tuple[int, int]:

@@ -16,7 +16,8 @@ Events, by their first field; times are nanoseconds of `host_ns`:
     merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
     camera t name fresh                     a camera was read; fresh: the frame is not the one read before
     bus start end lost damaged waiting cpu  the motors were read: see `BusProbe`
-    turns t ran waited                      nanoseconds that the control thread had a CPU, and waited for one
+    turns t ran waited own all              nanoseconds so far: the control thread had a CPU, and waited for one; CPU
+                                            time of this process, and of the machine
     frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
 """
 
@@ -38,7 +39,7 @@ from lerobot.scripts import lerobot_rollout as loop
 from lerobot.utils.action_interpolator import ActionInterpolator
 
 from strobe.subjects.families.registry import family_of
-from strobe.subjects.rollout_bus import BusProbe, scheduled
+from strobe.subjects.rollout_bus import BusProbe, scheduled, spent
 from strobe.subjects.rollout_log import LastError, Log, opener
 from strobe.subjects.rollout_robot import (
     MOTORS_READ,
@@ -140,11 +141,11 @@ class Watch:
         def watched(*args: Any, **kwargs: Any) -> Any:
             self._until = host_ns() + round(self.record_s * 1e9)
             append(("run", host_ns()))
-            append(("turns", host_ns(), *scheduled()))
+            append(("turns", host_ns(), *scheduled(), *spent()))
             try:
                 return run(*args, **kwargs)
             finally:
-                append(("turns", host_ns(), *scheduled()))
+                append(("turns", host_ns(), *scheduled(), *spent()))
                 append(("end", host_ns()))
                 self.let_go()  # what follows puts the robot to rest
 

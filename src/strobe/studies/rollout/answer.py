@@ -84,7 +84,7 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
         seams=measure.seams(course.actions, header["joints"]) if guided else [],
         cameras=_cameras(course),
         bus=bus(course.bus, ticks[0].start_ns) if ticks else None,
-        waited_share=course.waited_share,
+        turns=course.turns,
         recording=_recording(header, course),
         series=measure.series(ticks, course.calls),
         overhead_ms=empty_section_ms(recording(opener([].append))) * course.control_events / max(1, len(ticks)),

@@ -10,6 +10,7 @@ from typing import Any
 
 from strobe.measure.motor_bus import BusRead
 from strobe.measure.rollout import Action, Call, Tick
+from strobe.results.motor_bus import Turns
 from strobe.subjects import rollout_loop as loop
 from strobe.subjects.rollout_log import Event
 from strobe.timeline.timeline import Section, nest
@@ -43,7 +44,7 @@ class Course:
     """All of a rollout that was recorded.
 
     Attributes:
-        waited_share: of the run, the share in which the control thread waited for a CPU; None unknown.
+        turns: who had the CPUs; None unknown.
         frames: moments at which a frame was recorded, in nanoseconds.
         rows: sections by thread, in the order in which they ended.
         caller: the thread that asks the policy.
@@ -54,7 +55,7 @@ class Course:
     actions: list[Action] = field(default_factory=list)
     cameras: dict[str, CameraReads] = field(default_factory=dict)
     bus: list[BusRead] = field(default_factory=list)
-    waited_share: float | None = None
+    turns: Turns | None = None
     frames: list[int] = field(default_factory=list)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     control_events: int = 0
@@ -124,7 +125,7 @@ class _Reader:
         self.found = Course(caller=INFERENCE if header["engine"] == "rtc" else CONTROL)
         self.tick: _Open | None = None
         self.pending: _Pending | None = None
-        self.turns: tuple[int, int] | None = None  # moment, and nanoseconds waited so far
+        self.turns: tuple[int, ...] | None = None  # as they stood when the loop began
         self.running = False
         self.broken = True  # the next tick does not follow another
         self.joined = False  # the next action follows another
@@ -196,10 +197,13 @@ class _Reader:
         self.found.bus.append(BusRead(*read))
         self.found.control_events += 1
 
-    def on_turns(self, now: int, _: int, waited: int) -> None:
-        if self.turns is not None and waited >= 0 and now > self.turns[0]:
-            self.found.waited_share = (waited - self.turns[1]) / (now - self.turns[0])
-        self.turns = self.turns or (now, waited)
+    def on_turns(self, *now: int) -> None:
+        self.turns = self.turns or now
+        took, _, waited, own, everyone = (b - a for a, b in zip(self.turns, now, strict=True))
+        if took > 0 and now[2] >= 0:
+            self.found.turns = Turns(
+                waited_share=waited / took, own_cpus=own / took, other_cpus=max(0, everyone - own) / took
+            )
 
     def camera(self, name: str) -> CameraReads:
         return self.found.cameras.setdefault(name, CameraReads())
