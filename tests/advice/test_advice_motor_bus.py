@@ -92,7 +92,7 @@ def test_motors_that_end_the_run_are_named_by_the_error() -> None:
     result = answered([read(tick) for tick in range(60)] + [read(60, 152.0, lost=3)])
     result.status = "failed"
     result.rollout.error = (
-        "ConnectionError: Failed to sync read 'Present_Position' on ids=[1, 2]. There is no status packet!"
+        "ConnectionError: Failed to sync read 'Present_Position' on ids=[1]. There is no status packet!"
     )
     (finding,) = advise(result)
     assert finding.rule == "motors-gone"
