@@ -11,6 +11,7 @@ from typing import Any
 
 from strobe.advice import (
     backbone,
+    cadence,
     delays,
     episodes,
     levers,
@@ -94,7 +95,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     BreakdownResult: Kind[BreakdownResult](
         breakdown.outline,
         measured.plots,
-        (*parts.RULES, *rtc.RULES, *backbone.RULES, *machine.RULES, *profiles.RULES, *trust.RULES),
+        (*cadence.RULES, *parts.RULES, *rtc.RULES, *backbone.RULES, *machine.RULES, *profiles.RULES, *trust.RULES),
         view.plausible,
     ),
     CompareResult: Kind[CompareResult](

@@ -125,6 +125,8 @@ class Thresholds:
     start_up_steps: float = 100.0
     # Samples per second over those of the dataset as it is, from which another encoding is worth a finding.
     encoding_faster: float = 1.2
+    # Share by which a call at the robot's pace must be slower than back to back, to be worth a finding.
+    gap_costs: float = 0.1
     # Share of the rate asked for under which a control loop is slow …
     rate_held: float = 0.95
     # … and share of its ticks from which late ones are worth a finding.
