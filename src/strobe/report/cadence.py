@@ -20,8 +20,9 @@ ABOUT = (
 def answers(result: Result) -> list[str]:
     """The price of the gaps, where calls were also made without them, and calls that came late."""
     said = []
-    if isinstance(result, BreakdownResult) and result.gap is not None:
-        said.append(_price(result, result.gap))
+    gap = result.gap if isinstance(result, BreakdownResult) else None
+    if gap is not None and {gap.baseline, gap.candidate} <= {m.name for m in result.measurements}:
+        said.append(_price(result, gap))
     for m in result.measurements:
         if m.cadence is not None and m.cadence.late:
             said.append(
@@ -55,7 +56,7 @@ def _rows(measurements: Sequence[Measurement]) -> list[Row]:
     return rows
 
 
-def _price(result: BreakdownResult, gap: Comparison) -> str:
+def _price(result: Result, gap: Comparison) -> str:
     together, paced = (result.measurement(name) for name in (gap.baseline, gap.candidate))
     before, after = together.samples.summary.median, paced.samples.summary.median
     decimals = units.digits(max(before, after))
