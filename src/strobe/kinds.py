@@ -25,6 +25,7 @@ from strobe.advice import (
     trust,
     view,
 )
+from strobe.advice import bench as bench_rules
 from strobe.advice import dataloader as dataloader_rules
 from strobe.advice import doctor as doctor_rules
 from strobe.advice import ladder as ladder_rules
@@ -124,7 +125,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     ),
     # So have a rollout's ticks.
     RolloutResult: Kind[RolloutResult](
-        rollout.outline, rollout_plots.plots, (*rollout_rules.RULES, trust.unseen, trust.stand_ins)
+        rollout.outline, rollout_plots.plots, (*rollout_rules.RULES, *bench_rules.RULES, trust.unseen, trust.stand_ins)
     ),
     # A ladder says itself where the time goes and what can be done about it.
     OptimizeResult: Kind[OptimizeResult](

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,8 +31,9 @@ from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.results import store
+from strobe.studies.rollout.bench import bench
 from strobe.studies.rollout.watched import watch
-from strobe.subjects import rollout_loop
+from strobe.subjects import rollout_bench, rollout_loop
 from strobe.subjects.lerobot_flags import lent
 from strobe.subjects.rollout_config import rollout_config
 from strobe.subjects.standins import stand_ins
@@ -171,6 +173,51 @@ def test_a_slow_first_call_is_found_in_the_real_loop(robot, checkpoints, tmp_pat
     assert {"preprocessing", "RTC step", "denoise step", "merge into the queue"} <= parts
     assert result.rollout.age is not None
     assert result.rollout.seams
+
+
+@pytest.mark.parametrize(
+    ("policy", "more"), [("act", ()), ("smolvla", (*RTC, "--inference.queue_threshold=48"))], ids=["sync", "rtc"]
+)
+def test_once_the_robot_is_at_rest_its_calls_are_made_again(robot, checkpoints, tmp_path, monkeypatch, policy, more):
+    run_over = threading.Event()
+
+    def hold_the_interpreter(tick: int) -> None:
+        def spin() -> None:
+            while not run_over.is_set():
+                sum(range(40_000))  # in C, without giving the interpreter away: about a millisecond
+                time.sleep(0.003)
+
+        if tick == 1:
+            threading.Thread(target=spin, daemon=True).start()
+
+    monkeypatch.setattr(robot, "before", staticmethod(hold_the_interpreter))
+    at_rest: list[bool] = []
+    again = rollout_bench.CallWatch.again
+
+    def noted(self):
+        at_rest.append(not robot.made[-1].is_connected)
+        return again(self)
+
+    monkeypatch.setattr(rollout_bench.CallWatch, "again", noted)
+    given = arguments(checkpoints / policy, tmp_path / "told.jsonl", *more, "--duration=3")
+    try:
+        found = watch(given, tmp_path / "run.events")
+    finally:
+        run_over.set()
+    assert not at_rest
+    bench(found, limit_s=4.0)
+    assert at_rest
+    assert all(at_rest)
+    told = found.result.rollout.bench
+    assert told is not None, "seven calls or more"
+    here, there = told.of("robot"), told.of("bench")
+    assert here is not None
+    assert there is not None, found.result.notes
+    for one in told.times:
+        assert 0 < one.cpu_ms <= 1.2 * one.wall_ms
+        assert one.wall_ms == pytest.approx(one.cpu_ms + (one.waiting_ms or 0) + one.blocked_ms, rel=0.2)
+    assert here.blocked_ms > 0, "the other thread has the GIL"
+    assert sum(share.ms for share in told.shares) == pytest.approx(here.wall_ms - there.wall_ms)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

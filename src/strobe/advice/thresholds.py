@@ -137,6 +137,8 @@ class Thresholds:
     delay_excess: int = 2
     # Median jump of a joint from chunk to chunk over the 95th percentile of its steps, from which it is a jerk.
     seam_jump: float = 3.0
+    # Share by which a call on the robot must be slower than on the bench, to be worth a finding.
+    robot_slower: float = 0.2
     # Frames per second of a camera over the rate of the loop under which it repeats frames.
     camera_fresh: float = 0.9
     # Share by which the time stamped on recorded frames may differ from the time in which they were recorded.

@@ -46,12 +46,12 @@ class Spacing:
         self._ticks: dict[str, int] = {}
         self._in_time: dict[str, list[bool]] = {}
 
-    def before(self, name: str, subject: Subject, untimed: Callable[[], Any]) -> None:
+    def before(self, name: str, ticks: int, untimed: Callable[[], Any]) -> None:
         """Wait until the call of ``name`` may begin.
 
         Args:
-            subject: as it will be called.
-            untimed: one call of it that nobody times.
+            ticks: from its call to the next, at the robot's pace.
+            untimed: one call like it that nobody times.
         """
         changed = self._paced is not None and self._paced != (name not in self._back_to_back)
         self._paced = name not in self._back_to_back
@@ -62,7 +62,7 @@ class Spacing:
                 changed = time.perf_counter() < settled
             self._pacer.began()
             return
-        ticks = self._ticks[name] = ticks_between_calls(subject)
+        self._ticks[name] = ticks
         if changed:
             self._pacer.wait(ticks / self._hz)
             untimed()

@@ -21,7 +21,7 @@ from strobe.results.agreement import ActionScale
 from strobe.results.data import Samples
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement, Memory
-from strobe.studies.cadence import Spacing
+from strobe.studies.cadence import Spacing, ticks_between_calls
 from strobe.studies.outputs import Outputs
 from strobe.studies.rounds import Round, attribute, recorded
 from strobe.subjects.policy_subject import PolicySubject
@@ -141,7 +141,7 @@ def measure(
                 if not index:
                     one.weights = weight_bytes(subject.module)
                 if spacing is not None:
-                    spacing.before(one.variant.name, subject, lambda: call(index + 1))
+                    spacing.before(one.variant.name, ticks_between_calls(subject), lambda: call(index + 1))
                 before, start_ns = kernel_use(), timeline.now_ns()
                 output = call(index)
                 round = Round(index, start_ns, timeline.now_ns(), kernel_use() - before)

@@ -1,0 +1,80 @@
+"""Calls on the robot beside calls on the bench → words and a table."""
+
+from __future__ import annotations
+
+from strobe.report import units
+from strobe.report.document import Column, Row, Section, Table
+from strobe.results.bench import Bench
+
+SMALL = 0.1  # of the difference: smaller parts are in the table only
+WORDS = {
+    "clocks and gaps": "for the gaps between calls (clocks and caches)",
+    "waiting for a CPU": "waiting for a CPU",
+    "blocked": "blocked (the GIL, locks, the device)",
+    "on the CPU": "longer on the CPU (memory and caches shared, clocks)",
+}
+ABOUT = (
+    "Means over the middle half of the calls, of the thread that calls the policy; they add up. On CPU includes "
+    "spinning for torch's own threads or the device. Waiting: ready to run, all CPUs taken. Blocked: asleep for the "
+    "GIL, a lock, the device or torch's other threads."
+)
+AFTERWARDS = " The bench is the same process after the robot was disconnected, with the run's last observation."
+
+
+def answers(bench: Bench | None) -> list[str]:
+    """A call here, a call on the bench, and the parts of the difference; nothing without a bench."""
+    if bench is None or bench.verdict is None:
+        return []
+    there, here = bench.of("bench"), bench.of("robot")
+    if there is None or here is None:
+        return []
+    ratio, interval = bench.verdict.ratio, bench.verdict.interval
+    change = f"{units.change(ratio)} [{units.change_span(interval)}]"
+    decimals = 1 if here.wall_ms >= 1 else 3
+    said = f"A call took {units.ms(here.wall_ms, decimals)} ms on the robot, "
+    said += f"{units.ms(there.wall_ms, decimals)} ms on the bench ({change})"
+    if bench.verdict.kind != "slower":
+        meaning = {"faster": "faster than on the bench", "too noisy": "too noisy to tell them apart"}
+        return [f"{said}: {meaning.get(bench.verdict.kind, 'no difference that these calls can show')}."]
+    more = here.wall_ms - there.wall_ms
+    large = [one for one in bench.shares if one.ms > SMALL * more]
+    parts = ", ".join(f"{units.ms(one.ms, decimals)} ms {WORDS[one.cause]}" for one in large)
+    return [f"{said}: {parts}." if parts else f"{said}."]
+
+
+def sections(bench: Bench | None) -> list[Section]:
+    """A column for each place, and the parts of a call as rows."""
+    if bench is None:
+        return []
+    decimals = units.digits(max(one.wall_ms for one in bench.times))
+    columns = [Column("Of a call (ms)", numeric=False), *(Column(_title(bench, one.place)) for one in bench.times)]
+    there, here = bench.of("bench"), bench.of("robot")
+    if there is not None and here is not None:
+        columns.append(Column("Robot − bench"))
+
+    def row(title: str, name: str, kind: str = "part") -> Row:
+        values = [getattr(one, name) for one in bench.times]
+        cells: list[str | None] = [title, *(units.ms(value, decimals) for value in values)]
+        if there is not None and here is not None:
+            before, after = getattr(there, name), getattr(here, name)
+            cells.append(None if before is None or after is None else units.signed(after - before, decimals))
+        return Row(cells, kind)  # type: ignore[arg-type]
+
+    told = all(one.waiting_ms is not None for one in bench.times)
+    rows = [row("wall", "wall_ms", "whole"), row("on CPU", "cpu_ms")]
+    rows += [row("waiting for a CPU", "waiting_ms")] if told else []
+    rows.append(row("blocked" if told else "blocked, or waiting for a CPU", "blocked_ms"))
+    counts: list[str | None] = ["calls", *(f"{one.calls:,}" for one in bench.times)]
+    rows.append(Row(counts + [None] * (len(columns) - len(counts))))
+    about = ABOUT + (AFTERWARDS if there is not None else "")
+    return [
+        Section("bench", "Calls here and on the bench" if there is not None else "Calls", Table(columns, rows), [about])
+    ]
+
+
+def _title(bench: Bench, place: str) -> str:
+    if place == "bench":
+        return "Bench, back to back"
+    if place == "robot":
+        return "Robot"
+    return "Bench, at the robot's pace" + (f" ({bench.period_ms:,.0f} ms)" if bench.period_ms is not None else "")
