@@ -38,7 +38,7 @@ def watched(call: ThreadUse, *, seconds: float = 12.0) -> Watched:
         events.append(event)
     facts = header()
     course = course_of(facts, events)
-    return Watched(answer_of(facts, course), course)
+    return Watched(answer_of(facts, course), course=course)
 
 
 class Calls:
@@ -124,7 +124,7 @@ def test_calls_that_are_as_fast_on_the_robot_are_no_finding(clock, tmp_path):
     found = benched(clock, use(25.1, 25), use(25, 25))
     assert slower(found) is None
     assert any("no difference that these calls can show" in line for line in document(found.result).answers)
-    assert "Bench, at the robot" in page(found.result)
+    assert "Bench, paced" in page(found.result)
     store.save(found.result, tmp_path)
     assert store.load(tmp_path) == found.result
 
@@ -210,6 +210,7 @@ def test_one_hiccup_does_not_count_and_parts_add_up():
     calls = [use(20 + index, 15, index) for index in range(10)]
     calm, hit = call_times("robot", calls), call_times("robot", [*calls[:-1], use(900, 15, 9)])
     assert hit == calm
+    assert calm.wall_ms == 24.5, "the median"
     assert calm.wall_ms == pytest.approx(calm.cpu_ms + (calm.waiting_ms or 0) + calm.blocked_ms)
 
 

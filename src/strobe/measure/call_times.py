@@ -1,14 +1,14 @@
 """From the calls of a thread to the parts of their time, and from two places to the causes of their difference.
 
-Wall time = time on a CPU + time ready to run without a CPU + time blocked (the rest). Each is the mean over the middle
-half of the calls by wall time (the interquartile mean): a single hiccup does not count, and the parts still add up,
-which medians do not.
+Wall time = time on a CPU + time ready to run without a CPU + time blocked (the rest). The wall time is the median, and
+it is divided as the middle half of the calls is, all taken together: a single hiccup does not count, the parts add up,
+which their own medians would not, and the wall time is the one that stands elsewhere in the answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import median
 
 from strobe.measure.verdicts import FEWEST_PAIRS, unpaired_verdict
 from strobe.results.bench import Bench, CallTimes, Place, Share
@@ -18,7 +18,7 @@ FEWEST = FEWEST_PAIRS  # calls of which a verdict can be made
 
 
 def call_times(place: Place, uses: Sequence[ThreadUse]) -> CallTimes:
-    """The means over the middle half of ``uses``, by wall time.
+    """The median wall time of ``uses``, divided as their middle half is.
 
     Raises ValueError for no calls.
     """
@@ -27,13 +27,20 @@ def call_times(place: Place, uses: Sequence[ThreadUse]) -> CallTimes:
     ordered = sorted(uses, key=lambda use: use.wall)
     quarter = len(ordered) // 4
     middle = ordered[quarter : len(ordered) - quarter]
-    wall, cpu = fmean(use.wall for use in middle) / 1e6, fmean(use.cpu for use in middle) / 1e6
+    wall_ms = median(use.wall for use in ordered) / 1e6
+    each = wall_ms / max(1, sum(use.wall for use in middle))
+    cpu_ms = each * sum(use.cpu for use in middle)
     waits = [use.waited for use in middle if use.waited is not None]
-    waiting = fmean(waits) / 1e6 if len(waits) == len(middle) else None
-    blocked = wall - cpu - (waiting or 0.0)
+    waiting_ms = each * sum(waits) if len(waits) == len(middle) else None
     # The clocks tick apart: what is left of nothing may be a little below it.
+    blocked_ms = max(0.0, wall_ms - cpu_ms - (waiting_ms or 0.0))
     return CallTimes(
-        place=place, calls=len(ordered), wall_ms=wall, cpu_ms=cpu, waiting_ms=waiting, blocked_ms=max(blocked, 0.0)
+        place=place,
+        calls=len(ordered),
+        wall_ms=wall_ms,
+        cpu_ms=cpu_ms,
+        waiting_ms=waiting_ms,
+        blocked_ms=blocked_ms,
     )
 
 

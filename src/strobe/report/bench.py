@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
-from strobe.results.bench import Bench
+from strobe.results.bench import Bench, Cause, Place
 
 SMALL = 0.1  # of the difference: smaller parts are in the table only
-WORDS = {
+TITLES: dict[Place, str] = {"bench": "Bench", "bench at the robot's pace": "Bench, paced", "robot": "Robot"}
+WORDS: dict[Cause, str] = {
     "clocks and gaps": "for the gaps between calls (clocks and caches)",
     "waiting for a CPU": "waiting for a CPU",
     "blocked": "blocked (the GIL, locks, the device)",
     "on the CPU": "longer on the CPU (memory and caches shared, clocks)",
 }
 ABOUT = (
-    "Means over the middle half of the calls, of the thread that calls the policy; they add up. On CPU includes "
-    "spinning for torch's own threads or the device. Waiting: ready to run, all CPUs taken. Blocked: asleep for the "
-    "GIL, a lock, the device or torch's other threads."
+    "The median call, by what the thread that calls the policy did. On a CPU: it ran, also where it spun for torch's "
+    "other threads or the device. Waiting for a CPU: it was ready to run, and all were taken. Blocked: it slept, for "
+    "the GIL, a lock, the device or torch's other threads."
 )
-AFTERWARDS = " The bench is the same process after the robot was disconnected, with the run's last observation."
+AFTERWARDS = " The bench is the same process once the robot was disconnected, with the run's last observation"
 
 
 def answers(bench: Bench | None) -> list[str]:
@@ -29,7 +30,7 @@ def answers(bench: Bench | None) -> list[str]:
     if there is None or here is None:
         return []
     ratio, interval = bench.verdict.ratio, bench.verdict.interval
-    change = f"{units.change(ratio)} [{units.change_span(interval)}]"
+    change = f"{units.change(ratio)} {units.change_ends(interval)}"
     decimals = 1 if here.wall_ms >= 1 else 3
     said = f"A call took {units.ms(here.wall_ms, decimals)} ms on the robot, "
     said += f"{units.ms(there.wall_ms, decimals)} ms on the bench ({change})"
@@ -47,10 +48,10 @@ def sections(bench: Bench | None) -> list[Section]:
     if bench is None:
         return []
     decimals = units.digits(max(one.wall_ms for one in bench.times))
-    columns = [Column("Of a call (ms)", numeric=False), *(Column(_title(bench, one.place)) for one in bench.times)]
+    columns = [Column("Of a call (ms)", numeric=False), *(Column(TITLES[one.place]) for one in bench.times)]
     there, here = bench.of("bench"), bench.of("robot")
     if there is not None and here is not None:
-        columns.append(Column("Robot − bench"))
+        columns.append(Column("Difference"))
 
     def row(title: str, name: str, kind: str = "part") -> Row:
         values = [getattr(one, name) for one in bench.times]
@@ -61,20 +62,15 @@ def sections(bench: Bench | None) -> list[Section]:
         return Row(cells, kind)  # type: ignore[arg-type]
 
     told = all(one.waiting_ms is not None for one in bench.times)
-    rows = [row("wall", "wall_ms", "whole"), row("on CPU", "cpu_ms")]
+    rows = [row("wall", "wall_ms", "whole"), row("on a CPU", "cpu_ms")]
     rows += [row("waiting for a CPU", "waiting_ms")] if told else []
     rows.append(row("blocked" if told else "blocked, or waiting for a CPU", "blocked_ms"))
     counts: list[str | None] = ["calls", *(f"{one.calls:,}" for one in bench.times)]
     rows.append(Row(counts + [None] * (len(columns) - len(counts))))
     about = ABOUT + (AFTERWARDS if there is not None else "")
+    if there is not None:
+        spaced = f"; paced, with a call every {bench.period_ms:,.0f} ms as in the run" if bench.period_ms else ""
+        about += f"{spaced}. The difference is the robot's to the bench's, back to back."
     return [
         Section("bench", "Calls here and on the bench" if there is not None else "Calls", Table(columns, rows), [about])
     ]
-
-
-def _title(bench: Bench, place: str) -> str:
-    if place == "bench":
-        return "Bench, back to back"
-    if place == "robot":
-        return "Robot"
-    return "Bench, at the robot's pace" + (f" ({bench.period_ms:,.0f} ms)" if bench.period_ms is not None else "")

@@ -8,7 +8,6 @@ from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
 from strobe.results.answer import BreakdownResult, Result
 from strobe.results.comparison import Comparison
-from strobe.results.data import Interval
 from strobe.results.measurement import Measurement
 
 ABOUT = (
@@ -62,7 +61,7 @@ def _price(result: Result, gap: Comparison) -> str:
     decimals = units.digits(max(before, after))
     every = f" of one every {paced.cadence.period_ms:,.0f} ms" if paced.cadence is not None else ""
     said = f"A call takes {units.ms(before, decimals)} ms back to back, {units.ms(after, decimals)} ms at the robot's "
-    said += f"pace{every} ({units.change(gap.verdict.ratio)} {_ends(gap.verdict.interval)}): "
+    said += f"pace{every} ({units.change(gap.verdict.ratio)} {units.change_ends(gap.verdict.interval)}): "
     meaning = {
         "slower": "clocks and caches fall in the gaps",
         "faster": "the gaps cost nothing",
@@ -70,7 +69,3 @@ def _price(result: Result, gap: Comparison) -> str:
         "too noisy": "too noisy to tell what the gaps cost",
     }
     return f"{said}{meaning[gap.verdict.kind]}."
-
-
-def _ends(interval: Interval) -> str:
-    return f"[{units.signed(100 * (interval.low - 1), 1)}, {units.signed(100 * (interval.high - 1), 1)}]"

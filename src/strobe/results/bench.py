@@ -14,10 +14,10 @@ Cause = Literal["clocks and gaps", "waiting for a CPU", "blocked", "on the CPU"]
 
 
 class CallTimes(Data):
-    """Milliseconds of a call's own thread: means over the middle half of the calls, which add up to the wall time."""
+    """The median call in milliseconds, divided by what its own thread did, as the middle half of the calls is."""
 
     place: Place
-    calls: int = Field(description="all of them; the middle half is by wall time")
+    calls: int = Field(description="all of them; the middle half is the one by wall time")
     wall_ms: Finite
     cpu_ms: Finite = Field(description="the thread ran, also where it spun waiting for other threads or the device")
     waiting_ms: Finite | None = Field(description="ready to run, without a CPU; None where the system does not tell")

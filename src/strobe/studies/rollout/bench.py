@@ -65,7 +65,7 @@ def period_s(calls: Sequence[Call]) -> float | None:
 
 def _compare(found: Watched, calls: CallWatch, reporter: Reporter, limit_s: float) -> None:
     result = found.result
-    reporter.stage(f"the robot is at rest; calling the policy on the bench, {limit_s:.0f} s at most (Ctrl-C ends it)")
+    reporter.stage(f"the robot is at rest; up to {limit_s:.0f} s of calls on the bench (Ctrl-C ends them)")
     begun = time.perf_counter()
     call_s = min(calls.again().wall, calls.again().wall) / 1e9
     left_s = limit_s - (time.perf_counter() - begun)

@@ -36,8 +36,8 @@ class Watched:
     """
 
     result: RolloutResult
-    course: Course
     sections: list[Section] = field(default_factory=list)
+    course: Course = field(default_factory=Course)
     calls: CallWatch | None = None
 
 
@@ -110,7 +110,7 @@ def recovered(events: Path) -> Watched:
 
 def _answered(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> Watched:
     course = course_of(header, recorded)
-    return Watched(answer_of(header, course), course, course.sections(TRACED))
+    return Watched(answer_of(header, course), course.sections(TRACED), course)
 
 
 def _unwatched(watched: loop.Watch) -> str:
