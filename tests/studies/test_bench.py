@@ -101,6 +101,9 @@ def test_the_difference_is_given_to_what_the_thread_did_meanwhile(clock, robot, 
     assert here is not None
     assert there is not None
     assert sum(one.ms for one in bench.shares) == pytest.approx(here.wall_ms - there.wall_ms)
+    calls = found.result.rollout.inference
+    assert calls is not None
+    assert here.calls == calls.calls - 1, "the first is apart"
     (answer,) = [line for line in document(found.result).answers if "on the bench" in line]
     assert said in answer
     assert "25.0 ms on the bench (+" in answer

@@ -39,7 +39,7 @@ class Config:
 
 class Policy:
     def __init__(self, ticks: int) -> None:
-        self.config = Config(ticks)
+        self.config: Any = Config(ticks)
 
 
 class Colder(Sleeper):
@@ -148,7 +148,7 @@ def test_calls_longer_than_the_period_follow_on_one_another_and_are_told(clock):
     assert first.cadence is not None
     assert first.cadence.late == first.cadence.calls == 20
     said = [line for line in document(result).answers if "began late" in line]
-    assert said[0].startswith("a: 20 of 20 calls began late, for what came before them took longer than 166.7 ms")
+    assert said[0].startswith("a: 20 of 20 calls began late: what came before them took longer than 166.7 ms")
 
 
 def test_without_a_pace_calls_are_back_to_back_as_before(clock):

@@ -25,8 +25,8 @@ def answers(result: Result) -> list[str]:
     for m in result.measurements:
         if m.cadence is not None and m.cadence.late:
             said.append(
-                f"{units.plain(m.name)}: {m.cadence.late:,} of {m.cadence.calls:,} calls began late, for what came "
-                f"before them took longer than {m.cadence.period_ms:,.1f} ms; they followed on one another."
+                f"{units.plain(m.name)}: {m.cadence.late:,} of {m.cadence.calls:,} calls began late: what came "
+                f"before them took longer than {m.cadence.period_ms:,.1f} ms, so they followed on one another."
             )
     return said
 
