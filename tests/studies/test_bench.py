@@ -191,6 +191,13 @@ def test_a_bench_that_is_cut_short_shows_what_it_has(clock):
     assert found.result.notes == ["the bench was cut short"]
 
 
+def test_too_few_calls_are_not_set_beside_the_bench(clock):
+    found = benched(clock, use(41, 25), use(25, 25), seconds=3.0)
+    assert found.result.notes == ["not set beside the bench: of the policy's calls 6 after the first are needed"]
+    assert found.result.rollout.bench is None
+    assert "bench" not in {section.key for section in document(found.result).sections}
+
+
 def test_nothing_is_called_while_the_robot_is_connected(clock):
     found = watched(use(41, 25))
     calls: Any = Calls(clock, use(25, 25))

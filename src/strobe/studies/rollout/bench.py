@@ -13,7 +13,7 @@ from statistics import median
 from types import FrameType
 from typing import Any
 
-from strobe.measure.call_times import beside
+from strobe.measure.call_times import FEWEST, beside
 from strobe.measure.rollout import Call
 from strobe.measure.sampling import SamplingBudget, collect
 from strobe.results.bench import Place
@@ -41,7 +41,10 @@ def bench(found: Watched, reporter: Reporter | None = None, limit_s: float = LIM
         limit_s: seconds, of which a long call may overrun the last.
     """
     notes, calls = found.result.notes, found.calls
-    if calls is None or found.result.rollout.bench is None:
+    if calls is None or found.result.rollout.inference is None:
+        return
+    if found.result.rollout.bench is None:
+        notes.append(f"not set beside the bench: of the policy's calls {FEWEST} after the first are needed")
         return
     try:
         with _interruptible():
