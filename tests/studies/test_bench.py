@@ -13,7 +13,7 @@ import pytest
 from support.made_up_rollout import MS, header, rtc
 from support.sleeper import Clock
 
-from strobe.kinds import advise, document, page
+from strobe.kinds import advise, document, figures, page
 from strobe.measure.call_times import beside, call_times
 from strobe.results import store
 from strobe.studies.rollout import bench as benches
@@ -128,6 +128,8 @@ def test_calls_that_are_as_fast_on_the_robot_are_no_finding(clock, tmp_path):
     assert slower(found) is None
     assert any("no difference that these calls can show" in line for line in document(found.result).answers)
     assert "Bench, paced" in page(found.result)
+    bars = figures(found.result)["bench"][0].data
+    assert [sum(bar["x"][at] for bar in bars) for at in (0, 2)] == [25.0, 25.1]
     store.save(found.result, tmp_path)
     assert store.load(tmp_path) == found.result
 

@@ -17,7 +17,8 @@ Examples:
   strobe breakdown --model.path=FOLDER_OR_HUB_ID --input.video=FILE --depth=2
 
 With --pace=HZ inference is also called as on a robot, in the same rounds: one call every so many control ticks, with
-the machine idle in between. The answer says what those gaps cost. Each round then takes at least that long.
+the machine idle in between. The answer says what those gaps cost. A round takes at least as long as from call to call,
+so raise --seconds where that is long.
 
 A model is a vision or video backbone of transformers: V-JEPA 2 (--model.size=tiny, large, huge, giant, giant-384), or
 another --model.type (vit, dinov2, videomae, …) cut along its modules. Its blocks are parts at the first level.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
+from strobe.report.plots import PALETTE, Plot
 from strobe.results.bench import Bench, Cause, Place
 
 SMALL = 0.1  # of the difference: smaller parts are in the table only
@@ -74,3 +75,29 @@ def sections(bench: Bench | None) -> list[Section]:
     return [
         Section("bench", "Calls here and on the bench" if there is not None else "Calls", Table(columns, rows), [about])
     ]
+
+
+def plots(bench: Bench | None) -> dict[str, list[Plot]]:
+    """A bar for each place, divided by what the thread did."""
+    if bench is None or len(bench.times) < 2:
+        return {}
+    parts = (("on a CPU", "cpu_ms"), ("waiting for a CPU", "waiting_ms"), ("blocked", "blocked_ms"))
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": title,
+            "y": [TITLES[one.place] for one in bench.times],
+            "x": [round(getattr(one, name) or 0.0, 4) for one in bench.times],
+            "marker": {"color": PALETTE[index]},
+            "hovertemplate": "%{y}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>",
+        }
+        for index, (title, name) in enumerate(parts)
+    ]
+    layout = {
+        "height": 120 + 40 * len(bench.times),
+        "barmode": "stack",
+        "xaxis": {"title": {"text": "ms of the median call"}},
+        "yaxis": {"autorange": "reversed", "automargin": True, "fixedrange": True},
+    }
+    return {"bench": [Plot("As bars", "", traces, layout)]}
