@@ -21,7 +21,7 @@ def gap_costs(result: BreakdownResult, thresholds: Thresholds) -> Iterator[Findi
     if gap.verdict.kind != "slower" or ratio < 1 + thresholds.gap_costs:
         return
     together, paced = result.measurement(gap.baseline), result.measurement(gap.candidate)
-    every = f"one every {ms(paced.cadence.period_ms)}" if paced.cadence is not None else "after a gap"
+    every = f"with a call every {ms(paced.cadence.period_ms)}" if paced.cadence is not None else "after a gap"
     yield Finding(
         rule="gap-costs",
         level="warning",
@@ -48,7 +48,7 @@ def steadier_clocks(machine: Machine) -> str:
                 "The CPU's governor is 'performance' already: deep sleep states remain (sudo cpupower idle-set -D 10)."
             )
         else:
-            now = f" (it is '{governor}')" if governor else ""
+            now = f" (it is '{governor}')" if governor else ", where this machine has one"
             said.append(f"Set the CPU's governor{now}: sudo cpupower frequency-set -g performance.")
     said.append("Then measure again; where nothing changes, plan with the paced figure.")
     return " ".join(said)
