@@ -8,7 +8,7 @@ It says which rate the loop held, how long actions lasted and when there were no
 each action was, which delay Real-Time Chunking assumed and which one happened, how far the arm jumps from chunk to
 chunk; and which value of which flag would mend it.
 
-Afterwards, when the robot is at rest and disconnected, the policy is called for up to ten seconds more on the last
+Afterwards, when the robot is at rest and disconnected, the policy is called for about ten seconds more on the last
 observation: back to back, and at the pace of the run. So the answer can say "25 ms on the bench, 41 ms here", and which
 part of the difference is clocks, other threads, the GIL or the rest. --bench=false leaves that out, as does Ctrl-C.
 
@@ -47,7 +47,7 @@ class RolloutConfig:
     depth: int = field(default=1, metadata=at_least(1))
     # Seconds that are recorded; after them the run goes on without Strobe.
     record_s: int = field(default=1800, metadata=at_least(1))
-    # Call the policy on the bench once the robot is disconnected, for up to 10 s: its latency without the robot beside.
+    # Call the policy on the bench once the robot is disconnected, for about 10 s: its latency without the robot beside.
     bench: bool = True
     # Show what a run that was killed had recorded: its file of events, instead of arguments after --.
     events: Path | None = None

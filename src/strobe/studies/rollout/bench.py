@@ -38,7 +38,7 @@ def bench(found: Watched, reporter: Reporter | None = None, limit_s: float = LIM
 
     Args:
         found: a run that ended by itself; its result gets the figures.
-        limit_s: seconds, of which a long call may overrun the last.
+        limit_s: seconds; a quarter more where calls turn out longer than it seemed at first.
     """
     notes, calls = found.result.notes, found.calls
     if calls is None or found.result.rollout.inference is None:
@@ -68,7 +68,7 @@ def period_s(calls: Sequence[Call]) -> float | None:
 
 def _compare(found: Watched, calls: CallWatch, reporter: Reporter, limit_s: float) -> None:
     result = found.result
-    reporter.stage(f"the robot is at rest; up to {limit_s:.0f} s of calls on the bench (Ctrl-C ends them)")
+    reporter.stage(f"the robot is at rest; about {limit_s:.0f} s of calls on the bench (Ctrl-C ends them)")
     begun = time.perf_counter()
     call_s = min(calls.again().wall, calls.again().wall) / 1e9
     left_s = limit_s - (time.perf_counter() - begun)
@@ -77,7 +77,8 @@ def _compare(found: Watched, calls: CallWatch, reporter: Reporter, limit_s: floa
         return
     period = period_s(found.course.calls)
     # Two rounds are three calls at the robot's pace, one of them untimed, and two back to back, which settle first.
-    fits = period is not None and ROUNDS * (1.5 * max(period, call_s) + call_s + SETTLE_S / 2) <= left_s
+    spaced_s = ROUNDS * (1.5 * max(period or 0.0, call_s) + call_s + SETTLE_S / 2)
+    fits = period is not None and spaced_s <= left_s
     if period is not None and not fits:
         result.notes.append(
             f"calls came every {period:.1f} s: too far apart to be repeated on a bench of {limit_s:.0f} s; the price "
@@ -95,7 +96,9 @@ def _compare(found: Watched, calls: CallWatch, reporter: Reporter, limit_s: floa
 
         return call
 
-    budget = SamplingBudget(seconds=left_s, min_iterations=ENOUGH, precision=PRECISION)
+    # Calls that turn out longer than those two get a quarter more: with fewer rounds all of them were in vain.
+    seconds = max(left_s, 1.25 * (spaced_s if fits else ROUNDS * call_s))
+    budget = SamplingBudget(seconds=seconds, min_iterations=ENOUGH, precision=PRECISION)
     collected = collect({place: timed(place) for place in taken}, budget, reporter.progress)
     kept = slice(1, collected.rounds)  # the policy is warm from its run, and its calls there are all counted too
     if collected.interrupted:
