@@ -11,6 +11,7 @@ from typing import Any
 
 from strobe.advice import (
     backbone,
+    cadence,
     delays,
     episodes,
     levers,
@@ -25,6 +26,7 @@ from strobe.advice import (
     trust,
     view,
 )
+from strobe.advice import bench as bench_rules
 from strobe.advice import dataloader as dataloader_rules
 from strobe.advice import doctor as doctor_rules
 from strobe.advice import ladder as ladder_rules
@@ -95,7 +97,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     BreakdownResult: Kind[BreakdownResult](
         breakdown.outline,
         measured.plots,
-        (*parts.RULES, *rtc.RULES, *backbone.RULES, *machine.RULES, *profiles.RULES, *trust.RULES),
+        (*cadence.RULES, *parts.RULES, *rtc.RULES, *backbone.RULES, *machine.RULES, *profiles.RULES, *trust.RULES),
         view.plausible,
     ),
     CompareResult: Kind[CompareResult](
@@ -124,7 +126,9 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     ),
     # So have a rollout's ticks.
     RolloutResult: Kind[RolloutResult](
-        rollout.outline, rollout_plots.plots, (*rollout_rules.RULES, *motor_bus.RULES, trust.unseen, trust.stand_ins)
+        rollout.outline,
+        rollout_plots.plots,
+        (*rollout_rules.RULES, *motor_bus.RULES, *bench_rules.RULES, trust.unseen, trust.stand_ins),
     ),
     # A ladder says itself where the time goes and what can be done about it.
     OptimizeResult: Kind[OptimizeResult](

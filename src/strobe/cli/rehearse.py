@@ -56,6 +56,8 @@ class RehearseConfig:
     depth: int = field(default=1, metadata=at_least(1))
     # Seconds that are recorded; after them the run goes on without Strobe.
     record_s: int = field(default=1800, metadata=at_least(1))
+    # Afterwards, call the policy on the bench as well, about ten seconds: what do robot, cameras and threads cost it?
+    bench: bool = False
     # Where run folders go.
     output_dir: Path = Path("runs")
     # Limits at which findings fire, e.g. --thresholds.seam_jump=5
@@ -101,6 +103,8 @@ def run(argv: Sequence[str]) -> int:
         depth=config.depth,
         record_s=config.record_s,
     )
+    if config.bench:
+        rollout.benched(found)
     code = rollout.kept(config, found, ["rehearse", *argv], theirs, started)
     events.unlink(missing_ok=True)
     return code

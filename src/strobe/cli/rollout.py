@@ -8,6 +8,10 @@ It says which rate the loop held, how long actions lasted and when there were no
 each action was, which delay Real-Time Chunking assumed and which one happened, how far the arm jumps from chunk to
 chunk; and which value of which flag would mend it.
 
+Afterwards, when the robot is at rest and disconnected, the policy is called for about ten seconds more on the last
+observation: back to back, and at the pace of the run. So the answer can say "25 ms on the bench, 41 ms here", and which
+part of the difference is clocks, other threads, the GIL or the rest. --bench=false leaves that out, as does Ctrl-C.
+
 Ctrl-C and SIGTERM end the run as LeRobot ends it: the tick ends, the arm goes back to its start, the robot is
 disconnected. What was recorded is shown and kept. A run that was killed leaves a file of events: --events reads it.
 
@@ -22,6 +26,7 @@ Half a minute says most of it. Exit code: 0, 1 when the run failed, 2 for wrong 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -42,6 +47,8 @@ class RolloutConfig:
     depth: int = field(default=1, metadata=at_least(1))
     # Seconds that are recorded; after them the run goes on without Strobe.
     record_s: int = field(default=1800, metadata=at_least(1))
+    # Call the policy on the bench once the robot is disconnected, for about 10 s: its latency without the robot beside.
+    bench: bool = True
     # Show what a run that was killed had recorded: its file of events, instead of arguments after --.
     events: Path | None = None
     # Where run folders go.
@@ -76,9 +83,23 @@ def run(argv: Sequence[str]) -> int:
     from strobe.studies.rollout.watched import watch
 
     events = events_file(config.output_dir)
-    code = kept(config, watch(theirs, events, config.depth, config.record_s), ["rollout", *argv], theirs, started)
+    found = watch(theirs, events, config.depth, config.record_s)
+    if config.bench:
+        benched(found)
+    code = kept(config, found, ["rollout", *argv], theirs, started)
     events.unlink(missing_ok=True)  # kept until the answer is
     return code
+
+
+def benched(found: Any) -> None:
+    """Call the run's policy on the bench, where it is still there; an interrupt ends that, and keeps the run."""
+    if found.calls is None:
+        return
+    from strobe.cli.live import Live
+    from strobe.studies.rollout.bench import bench
+
+    with contextlib.suppress(KeyboardInterrupt), Live() as live:  # the run's own answer is there already
+        bench(found, live)
 
 
 def events_file(output_dir: Path) -> Path:

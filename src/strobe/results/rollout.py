@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.results.answer import Result
+from strobe.results.bench import Bench
 from strobe.results.data import Data, Finite
 from strobe.results.measurement import Measurement
 from strobe.results.motor_bus import Bus, Rehearsal, Turns
@@ -118,6 +119,7 @@ class Rollout(Data):
     sentence: str
     pace: Pace | None = Field(default=None, description="None with fewer than two ticks")
     inference: Inference | None = Field(default=None, description="None where no call was seen")
+    bench: Bench | None = Field(default=None, description="calls here beside calls on the bench; None for too few")
     queue: Queue
     age: Quantiles | None = Field(default=None, description="milliseconds from an observation to each of its actions")
     seams: list[JointSeam] = Field(default_factory=list)

@@ -13,11 +13,11 @@ Events, by their first field; times are nanoseconds of `host_ns`:
     values t numbers                        the action it got
     pick t got                              the tick has an action to send, or none
     call start end assumed left length      one chunk was predicted; assumed: inference_delay
+    used start end cpu waited               that call on its thread; waited: for a CPU, -1 unknown
     merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
     camera t name fresh                     a camera was read; fresh: the frame is not the one read before
     bus start end lost damaged waiting cpu  the motors were read: see `BusProbe`
-    turns t ran waited own all              nanoseconds so far: the control thread had a CPU, and waited for one; CPU
-                                            time of this process, and of the machine
+    turns t waited own all                  nanoseconds so far: see `spent`
     frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
 """
 
@@ -39,7 +39,8 @@ from lerobot.scripts import lerobot_rollout as loop
 from lerobot.utils.action_interpolator import ActionInterpolator
 
 from strobe.subjects.families.registry import family_of
-from strobe.subjects.rollout_bus import BusProbe, scheduled, spent
+from strobe.subjects.rollout_bench import CallWatch
+from strobe.subjects.rollout_bus import BusProbe, spent
 from strobe.subjects.rollout_log import LastError, Log, opener
 from strobe.subjects.rollout_robot import (
     MOTORS_READ,
@@ -90,6 +91,7 @@ class Watch:
         self._body, self._probes = ExitStack(), ExitStack()
         self._signals: Any = None
         self._engine: Any = None
+        self.calls: Any = None  # a CallWatch, once the robot is connected
         self._until = 0
         self._latest: tuple[Any, int] = (None, 0)  # the queue's actions, and the number of their chunk
         self._errors = LastError()
@@ -141,11 +143,11 @@ class Watch:
         def watched(*args: Any, **kwargs: Any) -> Any:
             self._until = host_ns() + round(self.record_s * 1e9)
             append(("run", host_ns()))
-            append(("turns", host_ns(), *scheduled(), *spent()))
+            append(("turns", host_ns(), *spent()))
             try:
                 return run(*args, **kwargs)
             finally:
-                append(("turns", host_ns(), *scheduled(), *spent()))
+                append(("turns", host_ns(), *spent()))
                 append(("end", host_ns()))
                 self.let_go()  # what follows puts the robot to rest
 
@@ -156,7 +158,7 @@ class Watch:
 
     def attach(self, context: Any) -> None:
         """Attach every probe to what LeRobot's ``build_rollout_context`` made."""
-        self._engine = context.policy.inference
+        self._engine, self.calls = context.policy.inference, CallWatch(context, self.log.append)
         robot, policy = context.hardware.robot_wrapper.inner, context.policy.policy
         unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
         base = unwrap()
@@ -275,7 +277,7 @@ class Watch:
             self._around(Hook(reader, "txRxPacket", ""), probe.trying)
 
     def _getting(self, policy: Any) -> Callable[[_Call], _Call]:
-        append, engine = self.log.append, self._engine
+        append, engine, used = self.log.append, self._engine, self.calls
         asynchronous = hasattr(engine, "_action_queue")
         chunks = [0]
 
@@ -300,9 +302,12 @@ class Watch:
 
             def from_policy(*args: Any, **kwargs: Any) -> Any:
                 before, start = actions_left(policy), host_ns()
+                if before <= 0:
+                    used.begin(args, kwargs)
                 action = inner(*args, **kwargs)
                 end, after = host_ns(), actions_left(policy)
                 if before <= 0:
+                    used.end()
                     chunks[0] += 1
                 append(("get", start, end, int(action is not None), after, chunks[0], int(before > 0)))
                 return action
@@ -315,6 +320,7 @@ class Watch:
         append, inner = self.log.append, self._timed(bare, CHUNK)
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.options = kwargs
             assumed, left = kwargs.get("inference_delay"), kwargs.get("prev_chunk_left_over")
             start = host_ns()
             actions = inner(*args, **kwargs)
@@ -330,6 +336,7 @@ class Watch:
 
         def call(queue: Any, *args: Any, **kwargs: Any) -> Any:
             before, at = queue.qsize(), queue.last_index
+            self.calls.end()
             found = inner(queue, *args, **kwargs)
             held = queue.queue
             self._latest = (held, self._latest[1] + 1)
@@ -357,6 +364,7 @@ class Watch:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             append(("taken", host_ns(), id(_given(args, kwargs, 1, "values"))))
+            self.calls.begin(args, kwargs)
             return inner(*args, **kwargs)
 
         return call

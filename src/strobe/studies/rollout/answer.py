@@ -10,6 +10,7 @@ import torch
 import strobe
 from strobe.measure import machine
 from strobe.measure import rollout as measure
+from strobe.measure.call_times import beside
 from strobe.measure.components import Iteration, components, iterations, spans
 from strobe.measure.motor_bus import bus
 from strobe.measure.price import empty_section_ms
@@ -79,6 +80,7 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
         sentence="",
         pace=measure.pace(ticks, fps * header["multiplier"]),
         inference=measure.inference(course.calls, fps),
+        bench=beside(course.uses),
         queue=measure.queue(ticks, header["threshold"]),
         age=measure.quantiles(ages) if ages else None,
         seams=measure.seams(course.actions, header["joints"]) if guided else [],

@@ -13,6 +13,7 @@ from strobe.measure.rollout import Action, Call, Tick
 from strobe.results.motor_bus import Turns
 from strobe.subjects import rollout_loop as loop
 from strobe.subjects.rollout_log import Event
+from strobe.timeline.thread_clock import ThreadUse
 from strobe.timeline.timeline import Section, nest
 
 TICK, CALL = "control tick", "inference call"
@@ -48,6 +49,7 @@ class Course:
         frames: moments at which a frame was recorded, in nanoseconds.
         rows: sections by thread, in the order in which they ended.
         caller: the thread that asks the policy.
+        uses: of the calls after the first, on their thread.
     """
 
     ticks: list[Tick] = field(default_factory=list)
@@ -60,6 +62,7 @@ class Course:
     rows: dict[str, list[Row]] = field(default_factory=dict)
     control_events: int = 0
     caller: str = CONTROL
+    uses: list[ThreadUse] = field(default_factory=list)
 
     def sections(self, most: int) -> list[Section]:
         """The latest ``most`` ticks, and what all threads did since, in tree order."""
@@ -199,8 +202,8 @@ class _Reader:
 
     def on_turns(self, *now: int) -> None:
         self.turns = self.turns or now
-        took, _, waited, own, everyone = (b - a for a, b in zip(self.turns, now, strict=True))
-        if took > 0 and now[2] >= 0:
+        took, waited, own, everyone = (b - a for a, b in zip(self.turns, now, strict=True))
+        if took > 0 and now[1] >= 0:
             self.found.turns = Turns(
                 waited_share=waited / took, own_cpus=own / took, other_cpus=max(0, everyone - own) / took
             )
@@ -221,6 +224,10 @@ class _Reader:
         self.length = length
         if self.pending is not None:
             self.pending.assumed, self.pending.length = assumed, length
+
+    def on_used(self, start: int, end: int, cpu: int, waited: int) -> None:
+        if self.found.calls:
+            self.found.uses.append(ThreadUse(end - start, cpu, waited if waited >= 0 else None))
 
     def on_merge(self, now: int, delay: int, _: int, executed: int, length: int, after: int) -> None:
         self.merges += 1

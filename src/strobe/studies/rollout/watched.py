@@ -18,6 +18,7 @@ from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import Course, course_of
 from strobe.subjects import rollout_loop as loop
 from strobe.subjects.lerobot_flags import lent
+from strobe.subjects.rollout_bench import CallWatch
 from strobe.subjects.rollout_config import COMMAND
 from strobe.subjects.rollout_log import Log, read
 from strobe.timeline.timeline import Section
@@ -27,10 +28,17 @@ TRACED = 300  # ticks that go into the trace
 
 @dataclass
 class Watched:
-    """The result, without findings, and the sections of its last ticks."""
+    """The result, without findings, and the sections of its last ticks.
+
+    Attributes:
+        course: all that was recorded.
+        calls: what calls the policy again, on the bench; None where the run did not end by itself.
+    """
 
     result: RolloutResult
     sections: list[Section] = field(default_factory=list)
+    course: Course = field(default_factory=Course)
+    calls: CallWatch | None = None
 
 
 def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: float = 1800.0) -> Watched:
@@ -76,6 +84,8 @@ def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: floa
         result.status = "interrupted"
     elif reason:
         result.status = "failed"
+    else:
+        found.calls = watched.calls
     result.rollout.error = reason
     if watched.failed and result.rollout.inference is not None:
         result.rollout.inference.errors = watched.failed
@@ -99,8 +109,8 @@ def recovered(events: Path) -> Watched:
 
 
 def _answered(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> Watched:
-    course: Course = course_of(header, recorded)
-    return Watched(answer_of(header, course), course.sections(TRACED))
+    course = course_of(header, recorded)
+    return Watched(answer_of(header, course), course.sections(TRACED), course)
 
 
 def _unwatched(watched: loop.Watch) -> str:
