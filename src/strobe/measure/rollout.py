@@ -185,7 +185,9 @@ def queue(ticks: Sequence[Tick], threshold: int | None = None) -> Queue:
         depth=quantiles([float(depth) for depth in depths]) if depths else None,
         least=min(depths) if depths else None,
         threshold=threshold,
-        first_action_ms=None if first is None else (ticks[first].start_ns - ticks[0].start_ns) / 1e6,
+        first_action_ms=None
+        if first is None
+        else (ticks[first].start_ns + ticks[first].work_ns - ticks[0].start_ns) / 1e6,
         starved=sum(not tick.sent for tick in after),
         starved_ms=sum(gaps) / 1e6,
         longest_ms=max(gaps, default=0) / 1e6,

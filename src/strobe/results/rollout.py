@@ -58,7 +58,10 @@ class Queue(Data):
     depth: Quantiles | None = Field(default=None, description="actions left after each tick took one; None if not told")
     least: int | None = None
     threshold: int | None = Field(default=None, description="queue_threshold: calls begin at this depth or below")
-    first_action_ms: Finite | None = Field(default=None, description="from the first tick; None if none was ever sent")
+    first_action_ms: Finite | None = Field(
+        default=None,
+        description="from the first tick's start to the end of the work of the one that sent it; None if none was sent",
+    )
     starved: int = Field(description="ticks without an action, after the first action")
     starved_ms: Finite = Field(description="time without an action, in all")
     longest_ms: Finite = Field(description="the longest time without an action")

@@ -31,9 +31,10 @@ def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
     """The answer, without findings; complete, until it is said to have ended otherwise."""
     info = SubjectInfo.model_validate(header["subject"])
     figures = rollout_of(header, course)
+    seconds = figures.pace.seconds if figures.pace is not None else 0.0
     result = RolloutResult(
         strobe_version=strobe.__version__,
-        title=f"{info.name} on {header['robot']}: {len(course.ticks):,} ticks of lerobot-rollout",
+        title=f"{info.name} on {header['robot']}: {seconds:.0f} s of lerobot-rollout at {header['fps']:g} Hz",
         subject=info,
         machine=machine.describe(torch.device(header["device"])),
         rollout=figures,

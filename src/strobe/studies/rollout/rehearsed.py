@@ -54,7 +54,7 @@ def rehearse(
                 left = f"torque is left on in: {', '.join(told.holding)}" if told.holding else "no servo holds torque"
                 raise UserError(f"{error} ({left})") from None
         watched.result.rollout.rehearsal = told_of(made, stage, faults, latency_ms)
-    watched.result.title = watched.result.title.replace(" of lerobot-rollout", " rehearsed with lerobot-rollout")
+    watched.result.title = watched.result.title.replace(" of lerobot-rollout", " of lerobot-rollout, rehearsed,")
     return watched
 
 
