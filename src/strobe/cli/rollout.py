@@ -16,7 +16,9 @@ Examples:
       --task="pick up the cube" --duration=60
   strobe rollout --depth=2 -- --inference.type=rtc --inference.rtc.execution_horizon=10 …
   strobe rollout --events=runs/rollout-4711.events              the answer of a run that was killed
+  strobe rollout --observations -- …                            for a `strobe replay` that asks the policy again
 
+The run's folder keeps the events, from which `strobe replay RUN` foretells the run under other settings.
 Half a minute says most of it. Exit code: 0, 1 when the run failed, 2 for wrong input, 130 when it was interrupted.
 """
 
@@ -34,6 +36,7 @@ from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import at_least
 from strobe.cli.parse import help_text, pairs, parse, split_lerobot
 from strobe.errors import UserError
+from strobe.results.recorded import beside, leave
 
 
 @dataclass
@@ -44,6 +47,8 @@ class RolloutConfig:
     record_s: int = field(default=1800, metadata=at_least(1))
     # Show what a run that was killed had recorded: its file of events, instead of arguments after --.
     events: Path | None = None
+    # Keep each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
+    observations: bool = False
     # Where run folders go.
     output_dir: Path = Path("runs")
     # Limits at which findings fire, e.g. --thresholds.seam_jump=5
@@ -65,7 +70,8 @@ def run(argv: Sequence[str]) -> int:
             raise UserError("--events shows a run that is over; it takes no arguments after --")
         from strobe.studies.rollout.watched import recovered
 
-        return _keep(config, recovered(config.events), ["rollout", *argv], [], started)
+        found = recovered(config.events)
+        return _keep(config, found, ["rollout", *argv], [], started, config.events, remove=False)
     if theirs is None:
         raise UserError(
             "lerobot-rollout's arguments come after --: strobe rollout -- --robot.type=… --policy.path=FOLDER"
@@ -76,17 +82,29 @@ def run(argv: Sequence[str]) -> int:
     from strobe.studies.rollout.watched import watch
 
     events = config.output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
-    code = _keep(config, watch(theirs, events, config.depth, config.record_s), ["rollout", *argv], theirs, started)
-    events.unlink(missing_ok=True)  # kept until the answer is
-    return code
+    observed = beside(events) if config.observations else None
+    found = watch(theirs, events, config.depth, config.record_s, observed)
+    return _keep(config, found, ["rollout", *argv], theirs, started, events)
 
 
-def _keep(config: RolloutConfig, found: Any, argv: Sequence[str], theirs: Sequence[str], started: float) -> int:
+def _keep(
+    config: RolloutConfig,
+    found: Any,
+    argv: Sequence[str],
+    theirs: Sequence[str],
+    started: float,
+    events: Path,
+    *,
+    remove: bool = True,
+) -> int:
     from strobe.cli.keep import complete, keep, plain, trace_of
 
     asked = {"rollout": plain(config), "lerobot-rollout": list(theirs)}
     complete(found.result, argv, started, asked, config.thresholds)
     sys.stderr.flush()
     print()
-    keep(found.result, config.output_dir, trace_of(found.result, found.sections))
+    folder = keep(found.result, config.output_dir, trace_of(found.result, found.sections))
+    for file, what in leave(events, folder, remove=remove):  # once the answer is kept
+        print(f"{what:<7}  {file}")
+    print(f"again    strobe replay {folder}")
     return {"complete": 0, "interrupted": 130}.get(found.result.status, 1)
