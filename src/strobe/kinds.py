@@ -27,6 +27,7 @@ from strobe.advice import (
 from strobe.advice import dataloader as dataloader_rules
 from strobe.advice import doctor as doctor_rules
 from strobe.advice import ladder as ladder_rules
+from strobe.advice import replay as replay_rules
 from strobe.advice import rollout as rollout_rules
 from strobe.advice import sweep as sweep_rules
 from strobe.advice import training as training_rules
@@ -43,6 +44,8 @@ from strobe.report import (
     html,
     ladder,
     measured,
+    replay,
+    replay_plots,
     rollout,
     rollout_plots,
     sweep,
@@ -65,6 +68,7 @@ from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
 from strobe.results.finding import Finding
+from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
 
@@ -125,6 +129,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     RolloutResult: Kind[RolloutResult](
         rollout.outline, rollout_plots.plots, (*rollout_rules.RULES, trust.unseen, trust.stand_ins)
     ),
+    ReplayResult: Kind[ReplayResult](_flat(replay.outline), _flat(replay_plots.plots), replay_rules.RULES),
     # A ladder says itself where the time goes and what can be done about it.
     OptimizeResult: Kind[OptimizeResult](
         ladder.outline,

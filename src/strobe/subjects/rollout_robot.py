@@ -70,6 +70,7 @@ def _for_a_replay(context: Any) -> dict[str, Any]:
         "rtc": None if rtc_config is None else json.loads(json.dumps(dataclasses.asdict(rtc_config), default=str)),
         "warmups": config.compile_warmup_inferences,
         "executed": getattr(policy, "n_action_steps", None),
+        "chunk": getattr(policy, "chunk_size", None),
         "observation_features": features,  # of a camera its shape, of a number None
         "action_features": list(robot.action_features),
     }
