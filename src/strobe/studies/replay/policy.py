@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from strobe.errors import UserError
 from strobe.studies.replay.virtual_time import Brain
 from strobe.subjects.lerobot_flags import joined, lent
 from strobe.subjects.observations import Observations
+from strobe.subjects.quiet import quiet
 from strobe.subjects.rollout_config import COMMAND, rollout_config
 
 
@@ -74,7 +74,7 @@ def fed_policy(
     try:
         with (
             around(),
-            _silent(),
+            quiet(),
             lent(arguments, COMMAND),
             mock.patch.object(lerobot_context, "make_robot_from_config", return_value=robot),
         ):
@@ -122,13 +122,3 @@ def _robot(header: dict[str, Any], observations: Observations) -> Any:
         connect=lambda: None,
         get_observation=lambda: observations.at(0)[0],
     )
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
