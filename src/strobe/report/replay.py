@@ -126,7 +126,7 @@ def _plain(text: str | None) -> str | None:
 def _jumps(columns: Sequence[Replayed]) -> Table | None:
     """Jumps over steps, joint by joint; what was recorded is shown where a policy was asked for the others too."""
     joints = list(dict.fromkeys(jump.joint for column in columns for jump in column.jumps))
-    if not joints:
+    if not any(column.jumps for column in columns if column.name != "recorded"):
         return None
     of = [{jump.joint: jump for jump in column.jumps} for column in columns]
     rows = [Row([units.plain(joint), *(_jump(jumps.get(joint)) for jumps in of)]) for joint in joints]

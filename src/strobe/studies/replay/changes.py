@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,9 @@ def asked_setting(found: Recorded, changes: Changes) -> Setting:
             _change(rtc, name.removeprefix("inference.rtc."), value)
         elif name.startswith("inference."):
             known = [one for one in PLAIN if one.startswith("inference.")]
-            raise UserError(f"lerobot-rollout has no flag --{name}: {nearest(name, [*known, *_fields(prefixed=True)])}")
+            raise UserError(
+                f"lerobot-rollout has no flag --{name}: {nearest(f'--{name}', _spelt([*known, *_fields(prefixed=True)]))}"
+            )
         elif name == "policy.n_action_steps":
             _number(name, value, int, least=1)
     engine = new.get("engine", setting.engine)
@@ -106,7 +108,7 @@ def _change(rtc: dict[str, Any], name: str, value: str) -> None:
     if name not in kinds:
         raise UserError(
             f"lerobot-rollout has no flag --inference.rtc.{name}: "
-            f"{nearest(f'inference.rtc.{name}', _fields(prefixed=True))}"
+            f"{nearest(f'--inference.rtc.{name}', _spelt(_fields(prefixed=True)))}"
         )
     flag = f"inference.rtc.{name}"
     if isinstance(kinds[name], bool):
@@ -124,6 +126,10 @@ def _change(rtc: dict[str, Any], name: str, value: str) -> None:
 def _fields(*, prefixed: bool = False) -> dict[str, Any]:
     found = vars(rtc_config({}))
     return {f"inference.rtc.{name}" if prefixed else name: value for name, value in found.items()}
+
+
+def _spelt(names: Iterable[str]) -> list[str]:
+    return [f"--{name}" for name in names]
 
 
 def _delay(value: str | None) -> str:
@@ -173,7 +179,7 @@ def asked_latencies(found: Recorded, text: str) -> list[int]:
     return [round(number * 1e6)]
 
 
-def shown(found: Recorded, changes: Changes, latencies: Sequence[int]) -> dict[str, str]:
+def shown(changes: Changes) -> dict[str, str]:
     """What else is changed, beside the setting."""
     said = {}
     if changes.latency != "recorded":

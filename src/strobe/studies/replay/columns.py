@@ -21,6 +21,15 @@ FEWEST, MOST_TICKS = 20, 200_000  # draws; ticks of all draws of one column toge
 Tell = Callable[[int, int], None]  # done, of
 
 
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """A column, the calls that its policy answered, and whether it was interrupted."""
+
+    column: Replayed
+    answered: int
+    stopped: bool
+
+
 def draws_for(found: Recorded, most: int) -> int:
     """How many draws a run of this length is worth: ``most``, fewer where it is long."""
     return max(1, min(most, max(FEWEST, MOST_TICKS // max(1, len(found.beats)))))
@@ -45,7 +54,7 @@ def column(
     brain: Brain | None = None,
     most_calls: int | None = None,
     tell: Tell = lambda done, of: None,
-) -> tuple[Replayed, int]:
+) -> Made:
     """A column under ``setting``.
 
     The figures are those with the recorded latencies in their order; the intervals those of ``draws`` plays with drawn
@@ -56,24 +65,34 @@ def column(
         brain: asked for its actions with the recorded latencies in their order; None: no policy is asked.
 
     Returns:
-        The column, and the calls that the policy answered.
+        The column; interrupted, one from the draws and calls made by then.
+
+    Raises:
+        KeyboardInterrupt: before its first play was over.
     """
     beats = _ideal(found) if ideal else found.beats
     first = max(1, setting.warmups)
     source = itertools.repeat(0) if ideal else in_order(latencies, first)
     once = play(beats_for(beats), setting, source, no_policy(setting), until_ns=found.span_ns + 1)
     values: dict[str, list[float]] = {}
-    for number in range(0 if ideal else draws):
-        tell(number, draws)
-        for figure, value in figures(drawn_play(found, setting, latencies, seed + number), setting).items():
-            if value is not None:
-                values.setdefault(figure, []).append(value)
-    if brain is None:
-        return _column(name, found, setting, once, values), 0
-    source = itertools.repeat(0) if ideal else in_order(latencies, first)
-    asked = play(beats_for(beats), setting, source, brain, until_ns=found.span_ns + 1, seed=seed, most_calls=most_calls)
-    once.actions = asked.actions
-    return _column(name, found, setting, once, values), len(asked.calls)
+    answered, stopped = 0, False
+    try:
+        for number in range(0 if ideal else draws):
+            tell(number, draws)
+            for figure, value in figures(drawn_play(found, setting, latencies, seed + number), setting).items():
+                if value is not None:
+                    values.setdefault(figure, []).append(value)
+        if brain is not None:
+            source = itertools.repeat(0) if ideal else in_order(latencies, first)
+            most = min(most_calls or len(once.calls), len(once.calls))
+            asked = play(
+                beats_for(beats), setting, source, brain, until_ns=found.span_ns + 1, seed=seed, most_calls=most_calls,
+                answered=lambda calls: tell(calls, most),
+            )  # fmt: skip
+            once.actions, answered = asked.actions, len(asked.calls)
+    except KeyboardInterrupt:
+        stopped = True
+    return Made(_column(name, found, setting, once, values), answered, stopped)
 
 
 def drawn_play(found: Recorded, setting: Setting, latencies: Sequence[int], seed: int) -> Played:
@@ -185,7 +204,10 @@ def checks(recorded: Replayed, own: Replayed, period_ms: float) -> list[Check]:
 def _column(name: Any, found: Recorded, setting: Setting, played: Played, values: dict[str, list[float]]) -> Replayed:
     ranges = {}
     for figure, value in figures(played, setting).items():
-        low, high = middle(values[figure]) if figure in values else (None, None)
+        low = high = None
+        if value is not None and figure in values:
+            ends = middle(values[figure])
+            low, high = min(value, ends[0]), max(value, ends[1])
         ranges[figure] = Range(value=value, low=low, high=high)
     ticks, calls = played.ticks, played.calls
     ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]

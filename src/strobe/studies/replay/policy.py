@@ -20,6 +20,8 @@ from strobe.subjects.observations import Observations
 from strobe.subjects.quiet import quiet
 from strobe.subjects.rollout_config import COMMAND, rollout_config
 
+SLACK_NS = 1_000_000  # a replayed tick that begins as much before the recorded one is that one
+
 
 @dataclass
 class Fed:
@@ -86,7 +88,7 @@ def fed_policy(
 
     def observe(moment: int) -> Callable[[], dict[str, Any]]:
         def seen() -> dict[str, Any]:
-            raw, kept = observations.at(origin + moment)
+            raw, kept = observations.at(origin + moment + SLACK_NS)
             fed.behind_ns = max(fed.behind_ns, origin + moment - kept)
             return process(raw)
 

@@ -91,14 +91,16 @@ def replayed(found: Recorded, run: str, changes: Changes, options: Options) -> R
     try:
         for name, one, times, fed, perfect in columns:
             options.stage(f"playing the run: {name}")
-            made, answered = column(
+            made = column(
                 name, found, one, times, draws=result.draws, seed=options.seed, ideal=perfect,
                 brain=fed.brain if fed is not None else None, most_calls=options.calls, tell=options.tell,
             )  # fmt: skip
-            calls += answered
+            calls += made.answered
             if name == "as asked":
-                made.settings |= shown(found, changes, times)
-            result.columns.append(made)
+                made.column.settings |= shown(changes)
+            result.columns.append(made.column)
+            if made.stopped:
+                raise KeyboardInterrupt
         if ideal.engine == "rtc":
             options.stage("looking for the smallest queue threshold")
             result.least_threshold, result.tried = least_threshold(found, ideal, latencies, options)
@@ -192,7 +194,7 @@ def verdict(result: ReplayResult, limit: float) -> str:
         limit: a joint jumps where its jumps are so many times its steps.
     """
     recorded, ideal = result.columns[0], result.column("ideal loop")
-    queue = recorded.queue
+    queue, pace = recorded.queue, recorded.pace
     if queue.first_action_ms is None:
         said = ["The loop failed: the robot was never sent an action."]
     elif queue.starved:
@@ -202,6 +204,9 @@ def verdict(result: ReplayResult, limit: float) -> str:
         ]
     else:
         said = ["The loop did not starve."]
+    if pace is not None and pace.late:
+        part = f", most of them in: {pace.late_part}" if pace.late_part else ""
+        said.append(f"The loop was late in {pace.late:,} of {pace.ticks:,} ticks{part}.")
     was = {seam.joint: seam for seam in recorded.seams}
     jerky = [
         name

@@ -35,7 +35,8 @@ from strobe.measure.rollout import Action, Call, Tick
 from strobe.subjects.rollout_log import LastError
 from strobe.subjects.rollout_robot import actions_left
 
-_FEATURE = {"action": {"dtype": "float32", "shape": (1,), "names": ["made up"]}}
+_NAMES = ["one", "two"]  # LeRobot's sync engine squeezes a single one away
+_FEATURE = {"action": {"dtype": "float32", "shape": (2,), "names": _NAMES}}
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def no_policy(setting: Setting) -> Brain:
     """A brain whose chunks are as long as ``setting`` says, and mean nothing."""
     policy, plain = _NoPolicy(setting.chunk), _Plain()
     robot = SimpleNamespace(robot_type="none", action_features={})
-    return Brain(policy, plain, plain, robot, {}, _FEATURE, ["made up"], "", "cpu", lambda _: dict, real=False)
+    return Brain(policy, plain, plain, robot, {}, _FEATURE, _NAMES, "", "cpu", lambda _: dict, real=False)
 
 
 def play(
@@ -144,6 +145,7 @@ def play(
     seed: int = 0,
     phase_ns: int = 0,
     most_calls: int | None = None,
+    answered: Callable[[int], None] = lambda _: None,
 ) -> Played:
     """Play a rollout.
 
@@ -153,11 +155,12 @@ def play(
         seed: of the policy's noise; the same call draws the same noise under every setting.
         phase_ns: how long before the first tick the inference thread began to look for work.
         most_calls: end after so many.
+        answered: is told of each call of the policy: how many there were.
 
     Raises:
         UserError: the policy failed.
     """
-    loop = _Loop(setting, latencies, brain, seed, until_ns, most_calls)
+    loop = _Loop(setting, latencies, brain, seed, until_ns, most_calls, answered)
     threads: list[Any] = []
     errors, logger = LastError(), logging.getLogger(rtc.__name__)
     with contextlib.ExitStack() as stack:
@@ -186,10 +189,17 @@ class _Loop:
     """The control loop, and the clock."""
 
     def __init__(
-        self, setting: Setting, latencies: Iterator[int], brain: Brain, seed: int, until_ns: int, most: int | None
+        self,
+        setting: Setting,
+        latencies: Iterator[int],
+        brain: Brain,
+        seed: int,
+        until_ns: int,
+        most: int | None,
+        answered: Callable[[int], None],
     ) -> None:
         self.setting, self.latencies, self.brain, self.seed = setting, latencies, brain, seed
-        self.until_ns, self.most = until_ns, most
+        self.until_ns, self.most, self.answered = until_ns, most, answered
         self.now: float = 0
         self.over = False
         self.failed = ""
@@ -282,6 +292,7 @@ class _Loop:
             return action, 0
         waited = next(self.latencies)
         self._calls += 1
+        self.answered(self._calls)
         self.chunk, self.observed = self.chunk + 1, start
         at = round(self.now)
         self.played.calls.append(Call(at, at + waited, actions_left(brain.policy) + 1))
@@ -309,6 +320,7 @@ class _Loop:
                 self.engine.stop()
                 raise
             self._calls += 1
+            self.answered(self._calls)
             self._call = (start, latest, kwargs.get("inference_delay"), actions.shape[-2])
             self.advance(start + next(self.latencies))
             return actions
@@ -350,7 +362,8 @@ def _engine(setting: Setting, brain: Brain) -> Any:
 
 def _guide(policy: Any, setting: Setting) -> None:
     """Set the policy up for Real-Time Chunking or not, as LeRobot does when a rollout begins."""
-    policy.config.rtc_config = rtc_config(setting.rtc) if setting.engine == "rtc" else None
+    if setting.engine == "rtc" or hasattr(policy.config, "rtc_config"):
+        policy.config.rtc_config = rtc_config(setting.rtc) if setting.engine == "rtc" else None
     if hasattr(policy, "init_rtc_processor"):
         policy.init_rtc_processor()
 
@@ -467,7 +480,7 @@ class _NoPolicy:
         self.config = SimpleNamespace(use_amp=False)
         self._length = length
         self._action_queue: deque[torch.Tensor] = deque()
-        self._chunk = torch.zeros(1, length, 1)
+        self._chunk = torch.zeros(1, length, len(_NAMES))
 
     def predict_action_chunk(self, batch: Any, **_: Any) -> torch.Tensor:
         return self._chunk

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import shutil
 import signal
 import threading
 import traceback
@@ -80,6 +81,8 @@ def watch(
     reason = _reason(ended) if ended is not None else watched.failed
     if header is None or sum(event[0] == "tick" for event in recorded) < 2:
         log.remove()  # nothing in it is worth showing
+        if observations is not None:
+            shutil.rmtree(observations, ignore_errors=True)
         if interrupted:
             raise KeyboardInterrupt
         raise UserError(reason or _unwatched(watched)) from None
