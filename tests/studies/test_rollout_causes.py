@@ -12,6 +12,7 @@ from strobe.errors import UserError
 from strobe.kinds import advise, document, figures
 from strobe.results.finding import Finding
 from strobe.results.rollout import Rollout, RolloutResult
+from strobe.studies.diff import diff
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import course_of
 from strobe.studies.rollout.watched import recovered
@@ -25,6 +26,23 @@ def answered(events, **facts) -> RolloutResult:
 
 def figures_of(events, **facts) -> Rollout:
     return answered(events, **facts).rollout
+
+
+def test_two_rollouts_stand_side_by_side():
+    slow = answered(rtc(lambda _: 700.0, threshold=5), threshold=5)
+    difference = diff(slow, answered(rtc(lambda _: 90.0)))
+    found = {one.name: (one.before, one.after) for one in difference.figures}
+    before, after = found["time without an action"]
+    assert before is not None
+    assert before > 100
+    assert after == 0
+    assert {"rate held", "from tick to tick, median", "age of the observation, median", "fewest actions left"} <= set(
+        found
+    )
+    assert "jump of pan over its steps" in found
+    (section,) = (one for one in document(difference).sections if one.key == "figures")
+    assert section.table is not None
+    assert len(section.table.rows) == len(found)
 
 
 def only_finding(result: RolloutResult) -> Finding:

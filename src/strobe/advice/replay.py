@@ -36,6 +36,8 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
         return
     now = asked.queue.threshold
     seen = f"{_range(asked, 'starved')} ticks had no action ({_range(asked, 'starved_ms')} ms) with {now}."
+    if asked.queue.first_action_ms is None:
+        seen = f"The robot was never sent an action with {now}."
     if result.least_threshold is None:
         yield Finding(
             rule="replay-starves",
@@ -103,6 +105,8 @@ def delay(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _starves(column: Replayed, thresholds: Thresholds) -> bool:
+    if column.queue.first_action_ms is None:
+        return True
     starved = column.figures["starved"]
     ticks = column.pace.ticks if column.pace is not None else 1
     return max(starved.value or 0, starved.high or 0) >= thresholds.ticks_starved * ticks

@@ -78,10 +78,8 @@ def asked_setting(found: Recorded, changes: Changes) -> Setting:
         elif name.startswith("inference.rtc."):
             _change(rtc, name.removeprefix("inference.rtc."), value)
         elif name.startswith("inference."):
-            known = [one for one in PLAIN if one.startswith("inference.")]
-            raise UserError(
-                f"lerobot-rollout has no flag --{name}: {nearest(f'--{name}', _spelt([*known, *_fields(prefixed=True)]))}"
-            )
+            known = _spelt([*(one for one in PLAIN if one.startswith("inference.")), *_fields(prefixed=True)])
+            raise UserError(f"lerobot-rollout has no flag --{name}: {nearest(f'--{name}', known)}")
         elif name == "policy.n_action_steps":
             _number(name, value, int, least=1)
     engine = new.get("engine", setting.engine)

@@ -113,9 +113,8 @@ def drawn_play(found: Recorded, setting: Setting, latencies: Sequence[int], seed
 def beats_for(beats: Sequence[Beat]) -> Any:
     """The beats, over and over: at a higher rate the same time has more of them."""
     yield from beats
-    again = [dataclasses.replace(beat, reset=False) for beat in beats]
-    while True:
-        yield from again
+    for beat in itertools.cycle(beats):
+        yield dataclasses.replace(beat, reset=False) if beat.reset else beat
 
 
 def _ideal(found: Recorded) -> list[Beat]:

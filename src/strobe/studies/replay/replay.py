@@ -86,8 +86,8 @@ def replayed(found: Recorded, run: str, changes: Changes, options: Options) -> R
     ]
     if changes.any:
         columns.append(("as asked", setting, latencies, asked, False))
-    ideal = setting if changes.any else found.setting
-    columns.append(("ideal loop", dataclasses.replace(ideal, delay="max"), latencies, asked, True))
+    columns.append(("ideal loop", found.setting, found.latencies, own, True))
+    searched = setting if changes.any else found.setting
     try:
         for name, one, times, fed, perfect in columns:
             options.stage(f"playing the run: {name}")
@@ -101,14 +101,14 @@ def replayed(found: Recorded, run: str, changes: Changes, options: Options) -> R
             result.columns.append(made.column)
             if made.stopped:
                 raise KeyboardInterrupt
-        if ideal.engine == "rtc":
+        if searched.engine == "rtc":
             options.stage("looking for the smallest queue threshold")
-            result.least_threshold, result.tried = least_threshold(found, ideal, latencies, options)
+            result.least_threshold, result.tried = least_threshold(found, searched, latencies, options)
     except KeyboardInterrupt:
         if len(result.columns) < 2:
             raise
         result.status = "interrupted"
-    result.delay = ticks_of(float(np.percentile(latencies[1:] or latencies, 95)) / 1e6, ideal.fps)
+    result.delay = ticks_of(float(np.percentile(latencies[1:] or latencies, 95)) / 1e6, searched.fps)
     result.checks = checks(result.columns[0], result.columns[1], found.setting.period_ns / 1e6)
     if seen is not None:
         feds = [fed for fed in (own, asked) if fed is not None]
@@ -229,7 +229,9 @@ def verdict(result: ReplayResult, limit: float) -> str:
             f"The loop errs: {_joints(gone, lambda name: before[name].ratio)}, and not in an ideal loop "
             f"({', '.join(f'{after[name].ratio:.1f} ×' for name in gone[:3] if name in after)})."
         )
-    if not stay and not gone:
+    if max(jump.seams for jump in ideal.jumps) < FEW_SEAMS:
+        said.append("There are too few seams to say whether its joints jump.")
+    elif not stay and not gone:
         said.append(f"No joint jumps from chunk to chunk by {limit:g} times its ordinary steps, here or there.")
     return " ".join(said)
 
@@ -257,8 +259,8 @@ def _notes(result: ReplayResult, found: Recorded, changes: Changes) -> list[str]
         )
     if found.setting.engine == "sync" and changes.lerobot.get("inference.type") == "rtc":
         notes.append("latencies are those of sync calls; guidance and a second thread make calls of RTC longer")
-    if len(found.latencies) < 10:
-        notes.append(f"only {len(found.latencies)} calls were recorded: intervals from so few are rough")
+    few = f"only {len(found.latencies)} calls were recorded: " if len(found.latencies) < 30 else ""
+    notes.append(f"{few}a replay knows no call longer than the longest recorded, and another run may have one")
     if found.header["compiled"]:
         notes.append("the policy was compiled on the robot, and is not here")
     return notes
