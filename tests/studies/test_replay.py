@@ -78,7 +78,7 @@ def test_the_runs_own_settings_are_played_as_they_were_recorded(threshold):
 def test_a_run_at_one_threshold_foretells_a_run_at_another(recorded_at, asked):
     found = run_of(varied(1), threshold=recorded_at)
     truth = run_of(varied(2), threshold=asked)
-    foretold = replay_of(found, options=Options(draws=40), lerobot={"inference__queue_threshold": asked})
+    foretold = replay_of(found, options=Options(draws=25), lerobot={"inference__queue_threshold": asked})
     real = replay_of(truth, options=Options(draws=1)).columns[0]
     column = foretold.column("as asked")
     assert column is not None

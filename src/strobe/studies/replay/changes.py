@@ -93,7 +93,8 @@ def asked_setting(found: Recorded, changes: Changes) -> Setting:
         if engine != setting.engine:
             new["chunk"] = header.get("executed") or setting.chunk
             new["warmups"] = 0
-        new["chunk"] = int(given.get("policy.n_action_steps", new.get("chunk", setting.chunk)))
+        steps = given.get("policy.n_action_steps")
+        new["chunk"] = new.get("chunk", setting.chunk) if steps is None else int(steps)
         wrong = [name for name in given if name.startswith("inference.") and name != "inference.type"]
         if wrong or changes.delay is not None or changes.mended:
             name = wrong[0] if wrong else "inference_delay" if changes.delay is not None else "rtc_version"
