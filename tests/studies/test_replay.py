@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.made_up_rollout import MS, header, motion, rtc
+from support.made_up_rollout import MS, header, motion, rtc, sync
 
 from strobe.cli.main import main
 from strobe.kinds import advise
@@ -72,6 +72,45 @@ def test_the_runs_own_settings_are_played_as_they_were_recorded(threshold):
     assert value(result, "as it was", "held_hz") == pytest.approx(30, rel=1e-3)
     assert value(result, "ideal loop", "starved") == 0
     assert ("The loop starved" in result.verdict) == (starved > 0)
+
+
+def test_late_ticks_are_as_late_again():
+    events = rtc(varied(1), threshold=30, seconds=20, looks=4, extra=lambda n: [("camera front", 70.0)] * (n % 9 == 4))
+    result = replay_of(recorded(header(), events), lerobot={"fps": 40})
+    assert result.agrees, result.checks
+    held = value(result, "recorded", "held_hz")
+    assert held < 28
+    assert value(result, "as it was", "held_hz") == pytest.approx(held, rel=1e-3)
+    assert value(result, "as it was", "late") == value(result, "recorded", "late") > 50
+    assert held < value(result, "as asked", "held_hz") < 38, "they are late at a higher rate too"
+    assert value(result, "ideal loop", "held_hz") == pytest.approx(30, rel=1e-3)
+    assert "The loop was late in 59 of" in result.verdict
+
+
+def test_a_sync_run_stands_still_as_long_again():
+    facts = header(engine="sync", threshold=None, guided=False, executed=20, chunk=50)
+    result = replay_of(recorded(facts, sync(200.0)), lerobot={"inference__type": "rtc"})
+    assert result.agrees, result.checks
+    assert value(result, "as it was", "late") == value(result, "recorded", "late") == 10
+    own, was = result.column("as it was"), result.columns[0]
+    assert own is not None
+    assert own.pace is not None
+    assert was.pace is not None
+    assert own.pace.period.max == pytest.approx(was.pace.period.max, abs=1)
+    assert value(result, "ideal loop", "late") == 0
+    assert value(result, "as asked", "late") == 0, "the calls have a thread of their own"
+    assert value(result, "as asked", "executed") == pytest.approx(6, abs=1)
+
+
+def test_a_reset_empties_the_queue_and_the_run_goes_on():
+    beats = [Beat(MS, 2 * MS, 3 * MS, 4 * MS)] * 60
+    beats[30] = dataclasses.replace(beats[30], reset=True)
+    setting = Setting("rtc", 30.0)
+    played = play(beats, setting, itertools.repeat(100 * MS), no_policy(setting), until_ns=2_000 * MS)
+    sent = [tick.sent for tick in played.ticks]
+    assert all(sent[5:30])
+    assert not any(sent[30:32])
+    assert all(sent[36:])
 
 
 @pytest.mark.parametrize(("recorded_at", "asked"), [(4, 9), (25, 4), (9, 25)])

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.made_up_rollout import MAIN, MS, header, rtc
+from support.made_up_rollout import MAIN, MS, header, rtc, sync
 
 from strobe.errors import UserError
 from strobe.kinds import advise, document, figures
@@ -48,26 +48,6 @@ def test_two_rollouts_stand_side_by_side():
 def only_finding(result: RolloutResult) -> Finding:
     (finding,) = advise(result)
     return finding
-
-
-def sync(call_ms: float, *, every: int = 20, ticks: int = 200, part: str = "select action") -> list:
-    """Events of the sync engine at 30 Hz: every so many ticks the policy is asked for a chunk."""
-    events: list = [("run", 0)]
-    now, period = 0, round(1e9 / 30)
-    for number in range(ticks):
-        asks = number % every == 0
-        start, took = now, round(call_ms * MS) if asks else MS
-        events += [("tick", start), ("s", "observation", start, start + MS, MAIN)]
-        at = start + MS
-        events += [("s", part, at, at + took, MAIN), ("s", "get action", at, at + took, MAIN)]
-        at += took
-        events.append(("get", start + MS, at, 1, every - 1 - number % every, 1 + number // every, 0 if asks else 1))
-        events += [("values", at, [number / 10, 0.0]), ("pick", at, 1), ("s", "action", at, at + MS, MAIN)]
-        at += MS
-        now = max(at, start + period)
-        if at < now:
-            events.append(("s", "sleep", at, now, MAIN))
-    return [*events, ("end", now)]
 
 
 def test_a_healthy_run_is_whole_and_finds_nothing():

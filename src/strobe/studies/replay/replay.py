@@ -205,7 +205,7 @@ def verdict(result: ReplayResult, limit: float) -> str:
     else:
         said = ["The loop did not starve."]
     if pace is not None and pace.late:
-        part = f", most of them in: {pace.late_part}" if pace.late_part else ""
+        part = f", which spent their time in: {pace.late_part}" if pace.late_part else ""
         said.append(f"The loop was late in {pace.late:,} of {pace.ticks:,} ticks{part}.")
     was = {seam.joint: seam for seam in recorded.seams}
     jerky = [
