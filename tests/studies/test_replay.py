@@ -16,14 +16,14 @@ import torch
 from support.made_up_rollout import MS, header, motion, rtc, sync
 
 from strobe.cli.main import main
-from strobe.kinds import advise
+from strobe.kinds import advise, document
 from strobe.results import store
 from strobe.results.recorded import EVENTS, leave
 from strobe.results.replay import ReplayResult
 from strobe.studies.replay import replay as study
 from strobe.studies.replay.changes import Changes
 from strobe.studies.replay.policy import Fed
-from strobe.studies.replay.recorded import Recorded, recorded
+from strobe.studies.replay.recorded import Recorded, load, recorded
 from strobe.studies.replay.replay import Options, replayed
 from strobe.studies.replay.virtual_time import Beat, Brain, Setting, no_policy, play
 
@@ -87,6 +87,20 @@ def test_late_ticks_are_as_late_again():
     assert "The loop was late in 59 of" in result.verdict
 
 
+def later(event: tuple, after: int, by: int) -> tuple:
+    """An event, later by so much where it was after that moment; all in nanoseconds."""
+    places = {"s": (2, 3), "get": (1, 2), "call": (1, 2)}.get(event[0], (1,))
+    return tuple(value + by if place in places and value >= after else value for place, value in enumerate(event))
+
+
+def test_what_the_loop_lost_between_its_ticks_is_lost_again():
+    events = rtc(lambda _: 95.0, seconds=10, looks=4)
+    after = [event[1] for event in events if event[0] == "tick"][150]
+    result = replay_of(recorded(header(), [later(event, after, 2_000 * MS) for event in events]))
+    assert value(result, "recorded", "held_hz") < 26
+    assert value(result, "as it was", "held_hz") == pytest.approx(value(result, "recorded", "held_hz"), rel=1e-3)
+
+
 def test_a_sync_run_stands_still_as_long_again():
     facts = header(engine="sync", threshold=None, guided=False, executed=20, chunk=50)
     result = replay_of(recorded(facts, sync(200.0)), lerobot={"inference__type": "rtc"})
@@ -141,6 +155,15 @@ def test_the_smallest_threshold_is_the_value_to_set(monkeypatch):
     mended = replay_of(found, lerobot={"inference__queue_threshold": result.least_threshold})
     assert value(mended, "as asked", "starved") == 0
     assert "replay-mends" in {one.rule for one in mended.findings}
+
+
+def test_a_replay_that_is_not_the_run_says_so():
+    facts = header(threshold=30)  # in truth it ran with 5
+    result = replay_of(recorded(facts, rtc(lambda _: 400.0, threshold=5, seconds=20)))
+    assert not result.agrees
+    assert "replay-differs" in {one.rule for one in result.findings}
+    said = document(result).answers[-1]
+    assert said.startswith("The replay of the run's own settings does not agree with what was recorded: time without")
 
 
 def test_calls_longer_than_a_chunk_starve_with_every_threshold():
@@ -213,7 +236,7 @@ class Made:
     def predict_action_chunk(self, batch: Any, **_: Any) -> torch.Tensor:
         self.calls += 1
         seen = float(batch["observation.state"][0, 0])
-        return torch.tensor([[self.chunk(self.calls, seen * 30 + step) for step in range(50)]])
+        return torch.tensor([[self.chunk(self.calls, seen * 30, step) for step in range(50)]])
 
     def reset(self) -> None:
         pass
@@ -237,7 +260,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, chunk) -> None:
 
 
 def test_jumps_that_stay_in_an_ideal_loop_are_the_policys(monkeypatch):
-    asked(monkeypatch, lambda call, tick: [motion(tick)[0] + 30 * (call % 2), motion(tick)[1]])
+    asked(monkeypatch, lambda call, tick, step: [motion(tick + step)[0] + 30 * (call % 2), motion(tick + step)[1]])
     found = run_of(lambda _: 95.0, threshold=30, seconds=20)
     result = replay_of(found)
     assert result.verdict.startswith("The loop did not starve. The policy errs: in an ideal loop too, pan ")
@@ -245,15 +268,11 @@ def test_jumps_that_stay_in_an_ideal_loop_are_the_policys(monkeypatch):
 
 
 def test_jumps_that_vanish_in_an_ideal_loop_are_the_loops(monkeypatch):
-    asked(monkeypatch, lambda _, tick: motion(tick))
-    found = run_of(lambda call: 690.0 if call % 3 == 2 else 300.0, threshold=2, seconds=30)
-    slow = replay_of(found)
-    assert "The loop starved" in slow.verdict
-    assert "The policy errs" not in slow.verdict
-    # A robot that waits for an action does not follow the policy's motion: its next one comes late.
-    ideal = slow.column("ideal loop")
-    assert ideal is not None
-    assert max(jump.ratio for jump in ideal.jumps) < 1.5
+    """A policy that drifts away with each step: where calls come often, it has not gone far."""
+    asked(monkeypatch, lambda _, tick, step: [motion(tick + step)[0] + 1.5 * step, motion(tick + step)[1]])
+    result = replay_of(run_of(lambda _: 595.0, threshold=48, seconds=20))
+    assert result.verdict.startswith("The loop did not starve. The loop errs: pan (")
+    assert "The policy errs" not in result.verdict
 
 
 def test_an_interrupted_replay_keeps_what_it_has():
@@ -281,6 +300,16 @@ def kept(tmp_path):
     assert [file.name for file, _ in leave(events, folder)] == [EVENTS]
     assert not events.exists()
     return folder
+
+
+def test_a_killed_runs_file_of_events_is_replayed_where_it_is(tmp_path):
+    events = tmp_path / "rollout-1.events"
+    events.write_text("\n".join([json.dumps(header()), json.dumps(rtc(lambda _: 90.0, seconds=2))]))
+    found = load(events)
+    assert len(found.latencies) == len(found.course.calls) > 1
+    assert found.observations is None
+    (tmp_path / "rollout-1.observations").mkdir()
+    assert load(events).observations == tmp_path / "rollout-1.observations"
 
 
 def test_the_command_shows_and_keeps_a_replay(kept, tmp_path, capsys):

@@ -70,7 +70,7 @@ def test_the_policy_gets_what_lerobots_engine_would_give_it(run):
     assert found.observations is not None
     observations = Observations(found.observations)
     brain = fed_policy(found.header, [], observations, found.origin).brain
-    setting = Setting("rtc", 30.0, threshold=45, rtc=found.header["rtc"])
+    setting = Setting("rtc", 30.0, threshold=45, rtc=found.header["rtc"] | {"execution_horizon": 20})
     played = play(found.beats, setting, itertools.repeat(95_000_000), brain, until_ns=found.span_ns, seed=7)
     first, second = played.calls[:2]
     assert (first.assumed, second.assumed) == (0, 3)
@@ -90,7 +90,8 @@ def test_the_policy_gets_what_lerobots_engine_would_give_it(run):
     assert first.dropped == 3
     torch.testing.assert_close(torch.tensor(by_chunk[0]), sent[3 : 3 + len(by_chunk[0])])
     begun = len(by_chunk[0]) - (second.executed or 0)  # actions of the first chunk that were gone when the second began
-    left = made[3 + begun :][:HORIZON]
+    left = made[3 + begun :][:20]
+    assert brain.policy.rtc_processor.rtc_config.execution_horizon == 20, "guided as asked, not as it was loaded"
     _, sent = chunk(second, 8, inference_delay=3, prev_chunk_left_over=left)
     torch.testing.assert_close(torch.tensor(by_chunk[1]), sent[3 : 3 + len(by_chunk[1])], rtol=1e-4, atol=1e-4)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.results.finding import Finding
-from strobe.results.replay import FIGURES, Replayed, ReplayResult
+from strobe.results.replay import Replayed, ReplayResult, called
 
 
 def differs(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
@@ -15,8 +15,7 @@ def differs(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
         return
     wrong = [check for check in result.checks if not check.agrees]
     said = [
-        f"{FIGURES[one.figure][0]}: {one.recorded:.4g} recorded, {one.low:.4g} to {one.high:.4g} replayed"
-        for one in wrong
+        f"{called(one.figure)}: {one.recorded:.4g} recorded, {one.low:.4g} to {one.high:.4g} replayed" for one in wrong
     ]
     yield Finding(
         rule="replay-differs",
@@ -56,8 +55,7 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
             title=f"--inference.queue_threshold={result.least_threshold} would not starve",
             seen=seen,
             why="Calls begin when so many actions are left, and these must last for the longest call.",
-            do=f"--inference.queue_threshold={result.least_threshold}, the smallest with which at most one replay in "
-            "twenty starves.",
+            do=f"--inference.queue_threshold={result.least_threshold}, the smallest that holds in the replays.",
             evidence={"queue_threshold": float(result.least_threshold), "was": float(now)},
         )
 

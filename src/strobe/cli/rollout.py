@@ -104,7 +104,9 @@ def _keep(
     sys.stderr.flush()
     print()
     folder = keep(found.result, config.output_dir, trace_of(found.result, found.sections))
-    for file, what in leave(events, folder, remove=remove):  # once the answer is kept
+    left = list(leave(events, folder, remove=remove))  # once the answer is kept
+    for file, what in left:
         print(f"{what:<7}  {file}")
-    print(f"again    strobe replay {folder}")
+    if left:
+        print(f"again    strobe replay {folder}")
     return {"complete": 0, "interrupted": 130}.get(found.result.status, 1)

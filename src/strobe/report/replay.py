@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import facts, units
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.results.replay import FIGURES, Check, Jump, Range, Replayed, ReplayResult
+from strobe.results.replay import FIGURES, Check, Jump, Range, Replayed, ReplayResult, called
 
 TITLES = {"recorded": "Recorded", "as it was": "As it was", "as asked": "As asked", "ideal loop": "Ideal loop"}
 
@@ -54,7 +54,7 @@ def _check(checks: Sequence[Check]) -> str:
     if not wrong:
         return "The replay of the run's own settings agrees with what was recorded."
     said = [
-        f"{FIGURES[check.figure][0]} {_number(check.figure, check.recorded)} recorded, "
+        f"{units.plain(called(check.figure))} {_number(check.figure, check.recorded)} recorded, "
         f"{_number(check.figure, check.low)} to {_number(check.figure, check.high)} replayed"
         for check in wrong
     ]
@@ -109,7 +109,7 @@ def _range(name: str, figure: Range) -> str:
 
 
 def _number(name: str, value: float) -> str:
-    return f"{value:,.{FIGURES[name][2]}f}"
+    return f"{value:,.{FIGURES[name][2] if name in FIGURES else 1}f}"
 
 
 def _settings(columns: Sequence[Replayed]) -> Table:
@@ -151,4 +151,5 @@ def _thresholds(result: ReplayResult) -> Table:
 def _least(result: ReplayResult) -> str:
     if result.least_threshold is None:
         return "None is large enough: calls take too long for these chunks at this rate."
-    return f"{result.least_threshold} is the smallest with which at most one draw in twenty starves."
+    least = next(one for one in result.tried if one.threshold == result.least_threshold)
+    return f"{least.threshold} is the smallest that holds: {least.starved} of {least.draws} draws starved with it."

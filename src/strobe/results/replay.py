@@ -62,10 +62,15 @@ FIGURES = {
 }
 
 
+def called(figure: str) -> str:
+    """A figure's name in words."""
+    return FIGURES[figure][0] if figure in FIGURES else figure
+
+
 class Check(Data):
     """One figure of the replay under the run's own settings against what was recorded."""
 
-    figure: str
+    figure: str = Field(description="a name of `FIGURES`, or a joint's jump in words")
     recorded: Finite
     low: Finite
     high: Finite

@@ -197,6 +197,27 @@ def checks(recorded: Replayed, own: Replayed, period_ms: float) -> list[Check]:
         low, high = min(ends), max(ends)
         agrees = low - slack <= was <= high + slack
         found.append(Check(figure=name, recorded=was, low=low, high=high, agrees=agrees))
+    return [*found, *_jumps_alike(recorded, own)]
+
+
+def _jumps_alike(recorded: Replayed, own: Replayed) -> list[Check]:
+    """Joint by joint, whether the intervals of both jumps have something in common; joints without two are left out."""
+    replayed = {jump.joint: jump for jump in own.jumps}
+    found = []
+    for was in recorded.jumps:
+        now = replayed.get(was.joint)
+        if now is None or now.interval is None or was.interval is None:
+            continue
+        agrees = now.interval.low <= was.interval.high and was.interval.low <= now.interval.high
+        found.append(
+            Check(
+                figure=f"jump of {was.joint} over its steps",
+                recorded=was.ratio,
+                low=now.interval.low,
+                high=now.interval.high,
+                agrees=agrees,
+            )
+        )
     return found
 
 

@@ -21,13 +21,13 @@ from strobe.errors import UserError
 from strobe.measure.rollout import ticks_of
 from strobe.results.replay import Asked, Jump, Replayed, ReplayResult, Tried
 from strobe.studies.replay.changes import Changes, asked_latencies, asked_setting, shown
-from strobe.studies.replay.columns import Tell, checks, column, drawn_play, draws_for, recorded_column
+from strobe.studies.replay.columns import MOST_TICKS, Tell, checks, column, drawn_play, draws_for, recorded_column
 from strobe.studies.replay.policy import Fed, fed_policy
 from strobe.studies.replay.recorded import Recorded, load
 from strobe.studies.replay.virtual_time import Setting
 from strobe.subjects.observations import Observations
 
-SEARCHES = 20  # draws of each threshold that is tried
+SEARCHES, FEWEST_SEARCHES = 20, 5  # draws of each threshold that is tried; of long runs fewer
 MOST_STARVED = 0.05  # of them may starve
 
 
@@ -132,16 +132,17 @@ def least_threshold(
     None where even the largest one starves.
     """
     tried: dict[int, Tried] = {}
+    draws = min(SEARCHES, max(FEWEST_SEARCHES, MOST_TICKS // len(found.beats)))
 
     def fine(threshold: int) -> bool:
         one = dataclasses.replace(setting, threshold=threshold)
         starved = 0
-        for number in range(SEARCHES):
+        for number in range(draws):
             played = drawn_play(found, one, latencies, options.seed + number)
             first = next((index for index, tick in enumerate(played.ticks) if tick.sent), len(played.ticks))
             starved += any(not tick.sent for tick in played.ticks[first:]) or first == len(played.ticks)
-        tried[threshold] = Tried(threshold=threshold, starved=starved, draws=SEARCHES)
-        return starved <= MOST_STARVED * SEARCHES
+        tried[threshold] = Tried(threshold=threshold, starved=starved, draws=draws)
+        return starved <= MOST_STARVED * draws
 
     low, high = 0, max(0, setting.chunk - 1)
     if not fine(high):
