@@ -33,10 +33,7 @@ def answers(result: ReplayResult) -> list[str]:
     asked, own = result.column("as asked"), result.column("as it was")
     if asked is not None and own is not None:
         named = ", ".join(_changed(own, asked)) or "another policy"
-        said.append(
-            f"With {named}: {_with(asked, 'starved_ms')} without an action instead of {_with(own, 'starved_ms')}, "
-            f"observations {_with(asked, 'age_ms')} old instead of {_with(own, 'age_ms')}."
-        )
+        said.append(f"With {named}: {'; '.join(_instead(own, asked))}.")
     return [*said, _check(result.checks)]
 
 
@@ -45,8 +42,21 @@ def _changed(own: Replayed, asked: Replayed) -> list[str]:
     return [f"{name}={value}" for name, value in after.items() if before.get(name) != value]
 
 
-def _with(column: Replayed, name: str) -> str:
-    return f"{_range(name, column.figures[name])} ms"
+def _instead(own: Replayed, asked: Replayed) -> list[str]:
+    """The figures that are asked for first, where they have something to say."""
+    said = []
+    for name, words in (("starved_ms", "without an action"), ("held_hz", "held"), ("age_ms", "old observations")):
+        before, after = (_range(name, column.figures[name]) for column in (own, asked))
+        unit = FIGURES[name][1]
+        if name == "starved_ms" and not any(_some(column.figures[name]) for column in (own, asked)):
+            said.append("no tick without an action, here or there")
+        elif before != after:
+            said.append(f"{after} {unit} {words} instead of {before} {unit}")
+    return said
+
+
+def _some(figure: Range) -> bool:
+    return bool(figure.value or figure.high)
 
 
 def _check(checks: Sequence[Check]) -> str:

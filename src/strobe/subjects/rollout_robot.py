@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,16 @@ def header_of(context: Any) -> dict[str, Any]:
         "joints": list(context.data.ordered_action_keys),
         "main": threading.get_ident(),
         "compiled": bool(config.use_torch_compile),
-        **_for_a_replay(context),
+        **_or_nothing(_for_a_replay, context),
     }
+
+
+def _or_nothing(facts: Callable[[Any], dict[str, Any]], context: Any) -> dict[str, Any]:
+    """``facts`` of the run; none where a LeRobot keeps them elsewhere, since the rest is worth having without."""
+    try:
+        return facts(context)
+    except Exception:
+        return {}
 
 
 def _for_a_replay(context: Any) -> dict[str, Any]:

@@ -167,7 +167,10 @@ def play(
         stack.enter_context(_quiet())
         logger.addHandler(errors)
         stack.callback(logger.removeHandler, errors)
-        stack.enter_context(mock.patch.multiple(rtc, **_stand_ins(loop, threads), **_mended(setting)))
+        names = _stand_ins(loop, threads) | _mended(setting)
+        if missing := [name for name in names if not hasattr(rtc, name)]:
+            raise UserError(f"this LeRobot's engine cannot be replayed: {rtc.__name__} has no {', '.join(missing)}")
+        stack.enter_context(mock.patch.multiple(rtc, **names))
         stack.enter_context(loop.predicting())
         if brain.real:
             _guide(brain.policy, setting)
