@@ -116,6 +116,13 @@ def test_a_sync_run_stands_still_as_long_again():
     assert value(result, "as asked", "executed") == pytest.approx(6, abs=1)
 
 
+def test_calls_of_no_time_end_though_they_begin_at_a_full_queue():
+    result = replay_of(run_of(lambda _: 95.0, threshold=60, seconds=5), latency="0")
+    for column in ("as asked", "ideal loop"):
+        assert value(result, column, "starved") == 0
+        assert value(result, column, "calls") == pytest.approx(150, abs=2), "one for each observation"
+
+
 def test_a_reset_empties_the_queue_and_the_run_goes_on():
     beats = [Beat(MS, 2 * MS, 3 * MS, 4 * MS)] * 60
     beats[30] = dataclasses.replace(beats[30], reset=True)

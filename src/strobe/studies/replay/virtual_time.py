@@ -35,6 +35,7 @@ from strobe.measure.rollout import Action, Call, Tick
 from strobe.subjects.rollout_log import LastError
 from strobe.subjects.rollout_robot import actions_left
 
+AT_ONCE_NS = 1_000_000  # a call that is shorter takes no time
 _NAMES = ["one", "two"]  # LeRobot's sync engine squeezes a single one away
 _FEATURE = {"action": {"dtype": "float32", "shape": (2,), "names": _NAMES}}
 
@@ -214,6 +215,7 @@ class _Loop:
         self.latest = 0  # the start of the tick that the engine was told of last
         self._call: tuple[float, int, Any, int] | None = None  # start, tick observed, delay assumed, length
         self._calls = 0
+        self._at_once: int | None = None  # the tick observed by the last call, where that took no time
         self._due: float = math.inf
         self._control: Iterator[float] = iter(())
 
@@ -233,6 +235,14 @@ class _Loop:
                 self.engine.stop()
         if until < math.inf:
             self.now = max(self.now, until)
+
+    def look(self) -> None:
+        """Before the engine looks whether to call: let the time pass in which a call of no time would only be repeated.
+
+        Where calls begin at more actions than a chunk has, it would else call for ever, and no time would pass.
+        """
+        while not self.over and self._at_once is not None and self._at_once == self.latest:
+            self.advance(self._due)
 
     def _ticks(self, beats: Iterable[Beat]) -> Iterator[float]:
         """Play the ticks, and yield the moments at which the loop goes on."""
@@ -302,7 +312,7 @@ class _Loop:
         return action, waited
 
     def _depth(self) -> int | None:
-        left = self.queue.qsize() if self.queue is not None else actions_left(self.brain.policy)
+        left = self.queue.left() if self.queue is not None else actions_left(self.brain.policy)
         return left if left >= 0 else None
 
     def predicting(self) -> contextlib.AbstractContextManager[Any]:
@@ -325,7 +335,9 @@ class _Loop:
             self._calls += 1
             self.answered(self._calls)
             self._call = (start, latest, kwargs.get("inference_delay"), actions.shape[-2])
-            self.advance(start + next(self.latencies))
+            took = next(self.latencies)
+            self._at_once = latest if took < AT_ONCE_NS else None
+            self.advance(start + took)
             return actions
 
         return mock.patch.object(self.brain.policy, "predict_action_chunk", predicted)
@@ -338,7 +350,7 @@ class _Loop:
             return
         start, self.observed, assumed, length = call
         self.played.calls.append(
-            Call(round(start), round(self.now), length, assumed, delay, max(0, executed), queue.qsize())
+            Call(round(start), round(self.now), length, assumed, delay, max(0, executed), queue.left())
         )
 
 
@@ -423,10 +435,19 @@ def _stand_ins(loop: _Loop, threads: list[Any]) -> dict[str, Any]:
             super().__init__(*args, **kwargs)
             loop.queue = self
 
-        def merge(self, original: Any, processed: Any, real_delay: int, index: int | None = None) -> None:
+        def qsize(self) -> int:
+            loop.look()
+            return super().qsize()
+
+        def left(self) -> int:
+            return super().qsize()
+
+        def merge(
+            self, original: Any, processed: Any, real_delay: int, index: int | None = None, *more: Any, **named: Any
+        ) -> None:
             executed = 0 if index is None else self.last_index - index
             delay = max(0, min(real_delay, executed)) if mended else real_delay
-            super().merge(original, processed, delay, index)
+            super().merge(original, processed, delay, index, *more, **named)
             loop.merged(self, delay, executed)
 
     def frame_of(features: Any, observation: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
