@@ -30,6 +30,7 @@ from strobe.advice import bench as bench_rules
 from strobe.advice import dataloader as dataloader_rules
 from strobe.advice import doctor as doctor_rules
 from strobe.advice import ladder as ladder_rules
+from strobe.advice import replay as replay_rules
 from strobe.advice import rollout as rollout_rules
 from strobe.advice import sweep as sweep_rules
 from strobe.advice import training as training_rules
@@ -46,6 +47,8 @@ from strobe.report import (
     html,
     ladder,
     measured,
+    replay,
+    replay_plots,
     rollout,
     rollout_plots,
     sweep,
@@ -68,6 +71,7 @@ from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
 from strobe.results.finding import Finding
+from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
 
@@ -130,6 +134,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
         rollout_plots.plots,
         (*rollout_rules.RULES, *motor_bus.RULES, *bench_rules.RULES, trust.unseen, trust.stand_ins),
     ),
+    ReplayResult: Kind[ReplayResult](_flat(replay.outline), _flat(replay_plots.plots), replay_rules.RULES),
     # A ladder says itself where the time goes and what can be done about it.
     OptimizeResult: Kind[OptimizeResult](
         ladder.outline,

@@ -20,7 +20,9 @@ Examples:
       --task="pick up the cube" --duration=60
   strobe rollout --depth=2 -- --inference.type=rtc --inference.rtc.execution_horizon=10 …
   strobe rollout --events=runs/rollout-4711.events              the answer of a run that was killed
+  strobe rollout --observations -- …                            for a `strobe replay` that asks the policy again
 
+The run's folder keeps the events, from which `strobe replay RUN` foretells the run under other settings.
 Half a minute says most of it. Exit code: 0, 1 when the run failed, 2 for wrong input, 130 when it was interrupted.
 """
 
@@ -39,6 +41,7 @@ from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import at_least
 from strobe.cli.parse import help_text, pairs, parse, split_lerobot
 from strobe.errors import UserError
+from strobe.results.recorded import beside, leave
 
 
 @dataclass
@@ -51,6 +54,8 @@ class RolloutConfig:
     bench: bool = True
     # Show what a run that was killed had recorded: its file of events, instead of arguments after --.
     events: Path | None = None
+    # Keep each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
+    observations: bool = False
     # Where run folders go.
     output_dir: Path = Path("runs")
     # Limits at which findings fire, e.g. --thresholds.seam_jump=5
@@ -72,7 +77,8 @@ def run(argv: Sequence[str]) -> int:
             raise UserError("--events shows a run that is over; it takes no arguments after --")
         from strobe.studies.rollout.watched import recovered
 
-        return kept(config, recovered(config.events), ["rollout", *argv], [], started)
+        found = recovered(config.events)
+        return kept(config, found, ["rollout", *argv], [], started, config.events, remove=False)
     if theirs is None:
         raise UserError(
             "lerobot-rollout's arguments come after --: strobe rollout -- --robot.type=… --policy.path=FOLDER"
@@ -83,12 +89,11 @@ def run(argv: Sequence[str]) -> int:
     from strobe.studies.rollout.watched import watch
 
     events = events_file(config.output_dir)
-    found = watch(theirs, events, config.depth, config.record_s)
+    observed = beside(events) if config.observations else None
+    found = watch(theirs, events, config.depth, config.record_s, observed)
     if config.bench:
         benched(found)
-    code = kept(config, found, ["rollout", *argv], theirs, started)
-    events.unlink(missing_ok=True)  # kept until the answer is
-    return code
+    return kept(config, found, ["rollout", *argv], theirs, started, events)
 
 
 def benched(found: Any) -> None:
@@ -107,13 +112,27 @@ def events_file(output_dir: Path) -> Path:
     return output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
 
 
-def kept(config: Any, found: Any, argv: Sequence[str], theirs: Sequence[str], started: float) -> int:
-    """Show and keep a watched rollout; return the exit code."""
+def kept(
+    config: Any,
+    found: Any,
+    argv: Sequence[str],
+    theirs: Sequence[str],
+    started: float,
+    events: Path,
+    *,
+    remove: bool = True,
+) -> int:
+    """Show a watched rollout and keep it with its ``events``; return the exit code."""
     from strobe.cli.keep import complete, keep, plain, trace_of
 
     asked = {argv[0]: plain(config), "lerobot-rollout": list(theirs)}
     complete(found.result, argv, started, asked, config.thresholds)
     sys.stderr.flush()
     print()
-    keep(found.result, config.output_dir, trace_of(found.result, found.sections))
+    folder = keep(found.result, config.output_dir, trace_of(found.result, found.sections))
+    left = list(leave(events, folder, remove=remove))  # once the answer is kept
+    for file, what in left:
+        print(f"{what:<7}  {file}")
+    if left:
+        print(f"again    strobe replay {folder}")
     return {"complete": 0, "interrupted": 130}.get(found.result.status, 1)

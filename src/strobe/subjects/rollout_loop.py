@@ -76,6 +76,7 @@ class Watch:
         log: where events go; started once the robot is connected.
         depth: levels of the policy's parts.
         record_s: after so many seconds the probes come off and the run goes on by itself.
+        keep: takes each tick's start and observation, at once; None: they are not kept.
 
     Attributes:
         notes: what could not be watched, and why.
@@ -83,8 +84,8 @@ class Watch:
         failed: the inference thread's last error where it gave up; '' else.
     """
 
-    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0) -> None:
-        self.log, self.depth, self.record_s = log, depth, record_s
+    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: _Call | None = None) -> None:
+        self.log, self.depth, self.record_s, self.keep = log, depth, record_s, keep
         self.notes: list[str] = []
         self.failed = ""
         self.stopped = False  # the time to record was over before the run was
@@ -237,7 +238,7 @@ class Watch:
         return call
 
     def _ticking(self, bare: _Call) -> _Call:
-        append, inner = self.log.append, self._timed(bare, OBSERVATION)
+        append, keep, inner = self.log.append, self.keep, self._timed(bare, OBSERVATION)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             now = host_ns()
@@ -247,7 +248,10 @@ class Watch:
                 self.let_go()
                 return bare(*args, **kwargs)
             append(("tick", now))
-            return inner(*args, **kwargs)
+            found = inner(*args, **kwargs)
+            if keep is not None:
+                keep((now, found))
+            return found
 
         return call
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import shutil
 import signal
 import threading
 import traceback
@@ -18,6 +19,7 @@ from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import Course, course_of
 from strobe.subjects import rollout_loop as loop
 from strobe.subjects.lerobot_flags import lent
+from strobe.subjects.observations import Keeper
 from strobe.subjects.rollout_bench import CallWatch
 from strobe.subjects.rollout_config import COMMAND
 from strobe.subjects.rollout_log import Log, read
@@ -41,7 +43,13 @@ class Watched:
     calls: CallWatch | None = None
 
 
-def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: float = 1800.0) -> Watched:
+def watch(
+    arguments: Sequence[str],
+    events: Path,
+    depth: int = 1,
+    record_s: float = 1800.0,
+    observations: Path | None = None,
+) -> Watched:
     """Run ``lerobot-rollout`` with ``arguments`` in this process, and watch it.
 
     A run that fails, or that a signal ends, keeps what was recorded: LeRobot has put the robot to rest by then.
@@ -51,6 +59,7 @@ def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: floa
             once the answer is kept.
         depth: levels of the policy's parts.
         record_s: seconds that are recorded; the run goes on without Strobe after them.
+        observations: a new folder for each tick's observation, left there too; None: they are not kept.
 
     Raises:
         UserError: the run ended before its second tick, with what ended it.
@@ -58,7 +67,10 @@ def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: floa
     """
     log = Log(events)
     ended: BaseException | None = None
-    watched = loop.Watch(log, depth, record_s)
+    keeper = Keeper(observations) if observations is not None else None
+    watched = loop.Watch(log, depth, record_s, keeper.append if keeper is not None else None)
+    if keeper is not None:
+        keeper.start()
     with _signals_kept(), lent(arguments, COMMAND):
         try:
             with watched:
@@ -70,11 +82,15 @@ def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: floa
             error.__traceback__ = None
         gc.collect()
         log.stop()
+        if keeper is not None:
+            keeper.stop()
     header, recorded = log.read()
     interrupted = watched.signals > 0 or isinstance(ended, KeyboardInterrupt)
     reason = _reason(ended) if ended is not None else watched.failed
     if header is None or sum(event[0] == "tick" for event in recorded) < 2:
         log.remove()  # nothing in it is worth showing
+        if observations is not None:
+            shutil.rmtree(observations, ignore_errors=True)
         if interrupted:
             raise KeyboardInterrupt
         raise UserError(reason or _unwatched(watched)) from None
@@ -92,6 +108,8 @@ def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: floa
     result.notes += watched.notes
     if log.failed:
         result.notes.append(f"events could not be written ({log.failed}): the earliest may be missing")
+    if keeper is not None:
+        result.notes += _about(keeper, sum(event[0] == "tick" for event in recorded))
     if watched.stopped:
         result.notes.append(f"the first {record_s:g} s were recorded; the rest ran without Strobe")
     return found
@@ -111,6 +129,14 @@ def recovered(events: Path) -> Watched:
 def _answered(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> Watched:
     course = course_of(header, recorded)
     return Watched(answer_of(header, course), course.sections(TRACED), course)
+
+
+def _about(keeper: Keeper, ticks: int) -> list[str]:
+    """What is to say about the observations that were kept of so many ticks."""
+    missing = max(0, ticks - keeper.kept)
+    why = f": {keeper.failed}" if keeper.failed else ": writing them took longer than the loop's ticks"
+    said = f"observations of {keeper.kept:,} ticks were kept"
+    return [f"{said}, those of {missing:,} were not{why}" if missing else said]
 
 
 def _unwatched(watched: loop.Watch) -> str:
