@@ -26,13 +26,13 @@ def write_rrd(path: Path, name: str, samples: Iterable[Sample]) -> int:
     recording.save(str(path))
     count, cameras, groups = 0, dict[str, None](), dict[str, None]()
     for sample in samples:
-        path: list[object] = [*sample.channel.split("/")]
+        place: list[object] = [*sample.channel.split("/")]
         recording.set_time("run", duration=sample.at_ns / 1e9)
         if isinstance(sample, Number):
-            recording.log(path, rr.Scalars(sample.value))
+            recording.log(place, rr.Scalars(sample.value))
             groups[sample.channel.partition("/")[0]] = None
         else:
-            recording.log(path, rr.EncodedImage(contents=sample.data, media_type=sample.media))
+            recording.log(place, rr.EncodedImage(contents=sample.data, media_type=sample.media))
             cameras[sample.channel] = None
         count += 1
     shown: list[Any] = [views.TimeSeriesView(origin=group, name=group) for group in groups]
