@@ -10,7 +10,7 @@ from typing import Any
 
 from strobe.errors import UserError, nearest
 from strobe.studies.replay.recorded import Recorded, load
-from strobe.studies.replay.virtual_time import Setting, rtc_config
+from strobe.studies.replay.settings import Setting, rtc_config
 
 PLAIN = ("fps", "interpolation_multiplier", "inference.type", "inference.queue_threshold", "policy.n_action_steps")
 # Flags that only a policy can answer.
