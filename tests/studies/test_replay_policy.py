@@ -21,7 +21,8 @@ from strobe.results.recorded import EVENTS, OBSERVATIONS
 from strobe.results.replay import ReplayResult
 from strobe.studies.replay.policy import fed_policy, merged
 from strobe.studies.replay.recorded import load
-from strobe.studies.replay.virtual_time import Setting, play
+from strobe.studies.replay.settings import Setting
+from strobe.studies.replay.virtual_time import play
 from strobe.subjects.observations import Observations
 from strobe.subjects.standins import stand_ins
 
