@@ -10,11 +10,8 @@ import json
 import os
 import signal
 import time
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from lerobot.policies.act.modeling_act import ACTPolicy
 from lerobot.policies.rtc import ActionQueue
@@ -25,6 +22,7 @@ from lerobot.rollout.robot_wrapper import ThreadSafeRobot
 from lerobot.scripts import lerobot_rollout
 from lerobot.utils.action_interpolator import ActionInterpolator
 from support.checkpoints import tiny_checkpoint
+from support.watched_robot import watched_robot
 
 from strobe.cli.main import main
 from strobe.errors import UserError
@@ -36,31 +34,9 @@ from strobe.subjects.lerobot_flags import lent
 from strobe.subjects.rollout_config import rollout_config
 from strobe.subjects.standins import stand_ins
 
-ROBOT = Path(__file__).parent.parent / "support" / "robot"
 RTC = ("--inference.type=rtc", "--inference.rtc.execution_horizon=10")
 # Rules on a loop that is slow because this machine is busy.
 BUSY = {"slow-pace", "slow-loop", "slow-inference", "slow-bus", "slow-camera", "repeated-frames", "starvation"}
-
-
-class Bus:
-    """Motors that answer at once."""
-
-    def sync_read(self, register: str) -> dict[str, float]:
-        return {}
-
-    def sync_write(self, register: str, values: Any) -> None:
-        pass
-
-
-class Eye:
-    """A camera with another frame at every read."""
-
-    def __init__(self) -> None:
-        self.reads = 0
-
-    def read_latest(self) -> np.ndarray:
-        self.reads += 1
-        return np.full((64, 64, 3), self.reads % 255, np.uint8)
 
 
 @pytest.fixture(scope="module")
@@ -72,36 +48,9 @@ def checkpoints(tmp_path_factory):
 
 
 @pytest.fixture
-def robot(monkeypatch, tmp_path):
-    """The dummy robot's class with a bus and cameras of its own; ``before`` is called with each tick's number."""
-    monkeypatch.syspath_prepend(str(ROBOT))
-    import lerobot_robot_dummy as plugin  # type: ignore[import-not-found]
-
-    made: list[Any] = []
-    plain, tell, begin = (getattr(plugin.DummyRobot, name) for name in ("get_observation", "send_action", "__init__"))
-
-    def init(self, config):
-        begin(self, config)
-        self.bus, self.cameras = Bus(), {name: Eye() for name in plugin.CAMERAS}
-        made.append(self)
-
-    def observe(self):
-        plugin.DummyRobot.before(self._tick)
-        self.bus.sync_read("Present_Position")
-        return plain(self) | {name: camera.read_latest() for name, camera in self.cameras.items()}
-
-    def send(self, action):
-        self.bus.sync_write("Goal_Position", action)
-        return tell(self, action)
-
-    monkeypatch.setattr(plugin.DummyRobot, "__init__", init)
-    monkeypatch.setattr(plugin.DummyRobot, "get_observation", observe)
-    monkeypatch.setattr(plugin.DummyRobot, "send_action", send)
-    monkeypatch.setattr(plugin.DummyRobot, "before", staticmethod(lambda tick: None), raising=False)
-    monkeypatch.setattr(plugin.DummyRobot, "made", made, raising=False)
-    with ExitStack() as stack:
-        stack.enter_context(stand_ins("smolvla", random_weights=True, tiny=True))
-        yield plugin.DummyRobot
+def robot(monkeypatch):
+    with stand_ins("smolvla", random_weights=True, tiny=True):
+        yield from watched_robot(monkeypatch)
 
 
 def arguments(policy: Path, told: Path, *more: str) -> list[str]:

@@ -11,6 +11,8 @@ from strobe.results.rollout import Inference, Pace, Rollout, RolloutResult
 
 # Parts of the loop's tick that belong to asking the policy.
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}
+# Where --fps is called otherwise.
+_FPS_FLAGS = {"lerobot-record": "--dataset.fps"}
 FEW_SEAMS = 3  # below, a median of jumps says nothing
 
 
@@ -65,21 +67,32 @@ def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str, str]:
             why,
             f"Fewer pixels or a free USB port; or {lower}.",
         )
+    if "leader" in part:
+        why = "Each tick waits for the leader before it can tell the follower anything."
+        do = f"Look at the leader's cable, and keep other work off this process; or {lower}."
+        return "slow-leader", "The leader holds up the control loop", why, do
     if "motors" in part:
         why = "Each tick waits for the motors' answers on the bus; one lost answer costs a timeout, 50 ms with Feetech."
         do = f"Look at the cables and the adapter's latency timer, keep other work off this process; or {lower}."
         return "slow-bus", "The motor bus holds up the control loop", why, do
     if part in ("record frame", "save episode"):
-        why = "The strategy records inside the tick."
+        why = "Frames are recorded inside the tick."
         do = "--dataset.streaming_encoding=true, and --dataset.encoder_threads=2 or a hardware encoder."
         return "slow-recording", "Recording holds up the control loop", why, do
     why = "Actions come late, and motions are slower than the policy learnt them."
+    if rollout.engine == "none":
+        why = "The follower gets its actions late, and less often than asked."
     return "slow-loop", "The control loop is slower than asked", why, f"{lower[:1].upper()}{lower[1:]}."
 
 
 def _lower(possible: float, rollout: Rollout) -> str:
     hz = math.floor(min(possible, rollout.fps - 1))
-    return f"--fps={hz}, which it could hold" if hz >= 1 else "a lower --fps"
+    flag = _fps_flag(rollout)
+    return f"{flag}={hz}, which it could hold" if hz >= 1 else f"a lower {flag}"
+
+
+def _fps_flag(rollout: Rollout) -> str:
+    return _FPS_FLAGS.get(rollout.command, "--fps")
 
 
 def never_moves(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
@@ -212,21 +225,23 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
 def repeated_frames(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A camera that gives the loop the same frame again."""
     rollout, pace = result.rollout, result.rollout.pace
-    if pace is None:
+    if pace is None or rollout.command == "lerobot-teleoperate":  # which only shows its frames, or not even that
         return
+    acts = rollout.engine != "none"
     wanted = min(rollout.fps, pace.held_hz)
     for camera in rollout.cameras:
         if camera.fresh_hz >= thresholds.camera_fresh * wanted:
             continue
         hz = math.floor(camera.fresh_hz)
+        sees = "the policy sees the past again, unnoticed" if acts else "the data set shows the past again, unmarked"
         yield Finding(
             rule="repeated-frames",
             level="warning",
             title=f"Camera {camera.name} is slower than the loop",
             seen=f"{camera.fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.",
-            why="The robot takes the latest frame and never waits: the policy sees the past again, unnoticed.",
+            why=f"The robot takes the latest frame and never waits: {sees}.",
             do="A higher fps of this camera in --robot.cameras, fewer pixels, or more light (long exposures halve the "
-            f"rate){f'; or --fps={hz}' if hz >= 1 else ''}.",
+            f"rate){f'; or {_fps_flag(rollout)}={hz}' if hz >= 1 else ''}.",
             evidence={"fresh_hz": camera.fresh_hz, "camera": camera.name},
         )
 

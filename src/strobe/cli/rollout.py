@@ -2,6 +2,8 @@
 
 Runs `lerobot-rollout` as it is, with the arguments after --, and watches the control loop, the inference thread and
 the queue of actions between them: each camera and motor bus, the processors, the policy's parts, the queue, the sleep.
+The first word after -- chooses another loop of LeRobot: lerobot-record or lerobot-teleoperate, whose rate and
+recording are told in the same way.
 Nothing that the robot is told changes, and where a probe cannot be attached the robot runs without it.
 
 It says which rate the loop held, how long actions lasted and when there were none, how old the observation behind
@@ -9,12 +11,16 @@ each action was, which delay Real-Time Chunking assumed and which one happened, 
 chunk; and which value of which flag would mend it.
 
 Ctrl-C and SIGTERM end the run as LeRobot ends it: the tick ends, the arm goes back to its start, the robot is
-disconnected. What was recorded is shown and kept. A run that was killed leaves a file of events: --events reads it.
+disconnected. lerobot-record and lerobot-teleoperate know only Ctrl-C, and die of a SIGTERM with torque on; here it
+ends them as Ctrl-C does. What was recorded is shown and kept. A run that was killed leaves a file of events: --events
+reads it.
 
 Examples:
   strobe rollout -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.cameras="{…}" --policy.path=FOLDER \\
       --task="pick up the cube" --duration=60
   strobe rollout --depth=2 -- --inference.type=rtc --inference.rtc.execution_horizon=10 …
+  strobe rollout -- lerobot-record --robot.type=so101_follower … --teleop.type=so101_leader … --dataset.repo_id=ME/CUBE
+  strobe rollout -- lerobot-teleoperate --robot.type=so101_follower … --teleop.type=so101_leader … --teleop_time_s=30
   strobe rollout --events=runs/rollout-4711.events              the answer of a run that was killed
 
 Half a minute says most of it. Exit code: 0, 1 when the run failed, 2 for wrong input, 130 when it was interrupted.
@@ -70,13 +76,15 @@ def run(argv: Sequence[str]) -> int:
         raise UserError(
             "lerobot-rollout's arguments come after --: strobe rollout -- --robot.type=… --policy.path=FOLDER"
         )
-    from strobe.subjects.rollout_config import rollout_config
+    from strobe.subjects.loops import chosen, loop_of
 
-    rollout_config(theirs)  # a wrong flag ends in an error of one line, before the robot is connected
+    command, arguments = chosen(theirs)
+    loop_of(command).check(arguments)  # a wrong flag ends in an error of one line, before the robot is connected
     from strobe.studies.rollout.watched import watch
 
     events = config.output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
-    code = _keep(config, watch(theirs, events, config.depth, config.record_s), ["rollout", *argv], theirs, started)
+    found = watch(arguments, events, config.depth, config.record_s, command)
+    code = _keep(config, found, ["rollout", *argv], theirs, started)
     events.unlink(missing_ok=True)  # kept until the answer is
     return code
 

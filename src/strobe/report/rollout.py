@@ -46,7 +46,8 @@ def sections(rollout: Rollout) -> list[Section]:
         found.append(Section("inference", "Inference", _inference(rollout.inference)))
         if rollout.inference.delays is not None:
             found.append(Section("delays", "Delay", _delays(rollout.inference), [_about_delays(rollout)]))
-    found.append(Section("queue", "Actions", _queue(rollout.queue, rollout.age)))
+    if rollout.engine != "none":
+        found.append(Section("queue", "Actions", _queue(rollout.queue, rollout.age)))
     if rollout.seams:
         about = "A seam is the step from a chunk's last executed action to the next chunk's first, in the robot's unit."
         found.append(Section("seams", "Seams between chunks", _seams(rollout.seams), [about]))
@@ -54,7 +55,9 @@ def sections(rollout: Rollout) -> list[Section]:
         found.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
     if (frames := rollout.recording) is not None:
         text = f"{units.count(frames.frames, 'frame')} of {frames.real_s:.1f} s, stamped as {frames.stamped_s:.1f} s "
-        found.append(Section("recording", "Recording", None, [f"{text}at the dataset's {frames.dataset_fps:g} Hz."]))
+        text += f"at the dataset's {frames.dataset_fps:g} Hz"
+        rate = f"{(frames.stamped_s * frames.dataset_fps) / frames.real_s:.2f}" if frames.real_s > 0 else "?"
+        found.append(Section("recording", "Recording", None, [f"{text}; the true rate was {rate} Hz."]))
     return found
 
 

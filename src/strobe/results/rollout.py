@@ -112,11 +112,12 @@ class Series(Data):
 
 
 class Rollout(Data):
-    """One run of lerobot-rollout."""
+    """One run of a loop of LeRobot."""
 
     robot: str
-    strategy: str
-    engine: Literal["sync", "rtc"]
+    strategy: str = Field(description="of lerobot-rollout; else the leader's type")
+    engine: Literal["sync", "rtc", "none"] = Field(description="of inference; none where a leader tells the actions")
+    command: str = Field(default="lerobot-rollout", description="the command of LeRobot that ran")
     fps: Finite
     multiplier: int
     horizon: int | None = Field(default=None, description="of Real-Time Chunking: the execution horizon")
@@ -135,7 +136,7 @@ class Rollout(Data):
 
 
 class RolloutResult(Result):
-    """A run of lerobot-rollout: whether its loop, its inference and its queue kept up."""
+    """A run of lerobot-rollout, or another loop: whether its loop, its inference and its queue kept up."""
 
     study: Literal["rollout"] = "rollout"
     rollout: Rollout

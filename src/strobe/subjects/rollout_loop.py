@@ -22,13 +22,10 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any, Self
 
 from lerobot.policies.rtc import ActionQueue
-from lerobot.processor.pipeline import DataProcessorPipeline
 from lerobot.rollout.inference import rtc, sync
 from lerobot.rollout.robot_wrapper import ThreadSafeRobot
 from lerobot.rollout.strategies import core
@@ -46,47 +43,47 @@ from strobe.subjects.rollout_robot import (
     motors_of,
     strategies,
 )
+from strobe.subjects.watching import (
+    ACTION,
+    OBSERVATION,
+    PROCESS_ACTION,
+    PROCESS_OBSERVATION,
+    RECORD,
+    SAVE,
+    SLEEP,
+    Call,
+    Watching,
+    given,
+    sleeps,
+)
 from strobe.timeline import sections
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
 
-OBSERVATION, CAMERA = "observation", "camera"
-PROCESS_OBSERVATION, PROCESS_ACTION = "process observation", "process action"
 PREPARE, PREPROCESSING, POSTPROCESSING = "prepare inputs", "preprocessing", "postprocessing"
 GET_ACTION, SELECT, CHUNK = "get action", "select action", "predict chunk"
-MERGE, ACTION = "merge into the queue", "action"
-RECORD, SAVE, TELEMETRY, SLEEP = "record frame", "save episode", "telemetry", "sleep"
+MERGE = "merge into the queue"
+TELEMETRY = "telemetry"
 NAMES = frozenset(
     {OBSERVATION, MOTORS_READ, PROCESS_OBSERVATION, PROCESS_ACTION, PREPARE, PREPROCESSING, POSTPROCESSING, GET_ACTION}
     | {SELECT, CHUNK, MERGE, ACTION, MOTORS_WRITTEN, RECORD, SAVE, TELEMETRY, SLEEP}
 )
 
-_Call = Callable[..., Any]
 
-
-class Watch:
+class Watch(Watching):
     """Watches one run of ``lerobot-rollout`` in this process, inside ``with Watch(log) as watch:``.
 
     Args:
         log: where events go; started once the robot is connected.
         depth: levels of the policy's parts.
         record_s: after so many seconds the probes come off and the run goes on by itself.
-
-    Attributes:
-        notes: what could not be watched, and why.
-        signals: signals to stop that LeRobot was sent.
-        failed: the inference thread's last error where it gave up; '' else.
     """
 
     def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0) -> None:
-        self.log, self.depth, self.record_s = log, depth, record_s
-        self.notes: list[str] = []
-        self.failed = ""
-        self.stopped = False  # the time to record was over before the run was
-        self._body, self._probes = ExitStack(), ExitStack()
+        super().__init__(log, record_s)
+        self.depth = depth
         self._signals: Any = None
         self._engine: Any = None
-        self._until = 0
         self._latest: tuple[Any, int] = (None, 0)  # the queue's actions, and the number of their chunk
         self._errors = LastError()
 
@@ -100,14 +97,11 @@ class Watch:
             ("create_strategy", self._strategy),
             ("ProcessSignalHandler", self._handler),
         ):
-            inner = getattr(loop, name)
-            setattr(loop, name, functools.partial(around, inner))
-            self._body.callback(setattr, loop, name, inner)
+            self._swap(loop, name, functools.partial(around, getattr(loop, name)))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.let_go()
-        self._body.close()
+        super().__exit__(*exception)
         if self._engine is not None and getattr(self._engine, "failed", False):
             self.failed = self._errors.text or "the inference thread gave up"
         self._engine = None  # the robot switches its torque off when nobody holds it any more
@@ -115,11 +109,11 @@ class Watch:
 
     # What LeRobot's main calls before its loop.
 
-    def _handler(self, inner: _Call, *args: Any, **kwargs: Any) -> Any:
+    def _handler(self, inner: Call, *args: Any, **kwargs: Any) -> Any:
         self._signals = inner(*args, **kwargs)
         return self._signals
 
-    def _built(self, inner: _Call, config: Any, *args: Any, **kwargs: Any) -> Any:
+    def _built(self, inner: Call, config: Any, *args: Any, **kwargs: Any) -> Any:
         context = inner(config, *args, **kwargs)
         try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
             header = header_of(context)
@@ -130,13 +124,12 @@ class Watch:
             self.notes.append(f"the run was not watched: {type(error).__name__}: {error}"[:300])
         return context
 
-    def _strategy(self, inner: _Call, *args: Any, **kwargs: Any) -> Any:
+    def _strategy(self, inner: Call, *args: Any, **kwargs: Any) -> Any:
         strategy = inner(*args, **kwargs)
         run, append = strategy.run, self.log.append
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            self._until = host_ns() + round(self.record_s * 1e9)
-            append(("run", host_ns()))
+            self.begin()
             try:
                 return run(*args, **kwargs)
             finally:
@@ -157,7 +150,7 @@ class Watch:
         hooks = [Hook(ThreadSafeRobot, "send_action", ACTION)]
         if context.runtime.cfg.display_data:
             hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
-        hooks += [Hook(module, "precise_sleep", SLEEP) for module in strategies() if hasattr(module, "precise_sleep")]
+        hooks += sleeps(strategies())
         hooks += [Hook(module, "prepare_observation_for_inference", PREPARE) for module in (sync, rtc)]
         hooks += [Hook(core, "build_dataset_frame", PREPARE), *motors_of(robot)]
         dataset = context.data.dataset
@@ -172,8 +165,8 @@ class Watch:
             id(context.policy.preprocessor): PREPROCESSING,
             id(context.policy.postprocessor): POSTPROCESSING,
         }
-        self._probes.enter_context(Attached(hooks, lambda inner, hook, _: self._timed(inner, hook.name)))
-        self._around(Hook(DataProcessorPipeline, "__call__", ""), functools.partial(self._processing, names))
+        self._attached(hooks)
+        self._processors(names)
         for name, camera in cameras_of(robot).items():
             self._camera(name, camera)
         self._around(Hook(ThreadSafeRobot, "get_observation", OBSERVATION), self._ticking)
@@ -196,75 +189,12 @@ class Watch:
         previous = sections.swap(opener(self.log.append))
         self._probes.callback(sections.swap, previous)
 
-    def _around(self, hook: Hook, around: Callable[[_Call], _Call]) -> None:
-        self._probes.enter_context(Attached([hook], lambda inner, _, __: functools.wraps(inner)(around(inner))))
-
-    def let_go(self) -> None:
-        """Take every probe off."""
-        self._probes.close()
-
-    def _timed(self, inner: _Call, name: str) -> _Call:
-        """A section around ``inner``: what `section` records, at half its cost, where nothing is ever compiled."""
-        append, ident = self.log.append, threading.get_ident
-
-        @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            start = host_ns()
-            try:
-                return inner(*args, **kwargs)
-            finally:
-                append(("s", name, start, host_ns(), ident()))
-
-        return call
-
-    def _processing(self, names: dict[int, str], inner: _Call) -> _Call:
-        timed = {number: self._timed(inner, name) for number, name in names.items()}
-
-        def call(pipeline: Any, *args: Any, **kwargs: Any) -> Any:
-            return timed.get(id(pipeline), inner)(pipeline, *args, **kwargs)
-
-        return call
-
-    def _ticking(self, bare: _Call) -> _Call:
-        append, inner = self.log.append, self._timed(bare, OBSERVATION)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            now = host_ns()
-            if self._until and now > self._until:
-                self.stopped = True
-                append(("end", now))
-                self.let_go()
-                return bare(*args, **kwargs)
-            append(("tick", now))
-            return inner(*args, **kwargs)
-
-        return call
-
-    def _camera(self, name: str, camera: Any) -> None:
-        append = self.log.append
-        last: list[Any] = [None]  # held, so that no other frame gets its place in memory
-
-        def around(bare: _Call) -> _Call:
-            inner = self._timed(bare, f"{CAMERA} {name}")
-
-            def call(*args: Any, **kwargs: Any) -> Any:
-                frame = inner(*args, **kwargs)
-                append(("camera", host_ns(), name, int(frame is not last[0])))
-                last[0] = frame
-                return frame
-
-            return call
-
-        for method in ("read_latest", "async_read"):
-            if hasattr(camera, method):
-                self._around(Hook(camera, method, CAMERA), around)
-
-    def _getting(self, policy: Any) -> Callable[[_Call], _Call]:
+    def _getting(self, policy: Any) -> Callable[[Call], Call]:
         append, engine = self.log.append, self._engine
         asynchronous = hasattr(engine, "_action_queue")
         chunks = [0]
 
-        def around(bare: _Call) -> _Call:
+        def around(bare: Call) -> Call:
             inner = self._timed(bare, GET_ACTION)
 
             def from_queue(*args: Any, **kwargs: Any) -> Any:
@@ -296,7 +226,7 @@ class Watch:
 
         return around
 
-    def _predicting(self, bare: _Call) -> _Call:
+    def _predicting(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, CHUNK)
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -310,7 +240,7 @@ class Watch:
 
         return call
 
-    def _merging(self, bare: _Call) -> _Call:
+    def _merging(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, MERGE)
 
         def call(queue: Any, *args: Any, **kwargs: Any) -> Any:
@@ -318,9 +248,9 @@ class Watch:
             found = inner(queue, *args, **kwargs)
             held = queue.queue
             self._latest = (held, self._latest[1] + 1)
-            processed = _given(args, kwargs, 1, "processed_actions")
-            delay = _given(args, kwargs, 2, "real_delay")
-            index = _given(args, kwargs, 3, "action_index_before_inference")
+            processed = given(args, kwargs, 1, "processed_actions")
+            delay = given(args, kwargs, 2, "real_delay")
+            index = given(args, kwargs, 3, "action_index_before_inference")
             length, after = (0 if one is None else len(one) for one in (processed, held))
             executed = 0 if index is None else at - index
             append(("merge", host_ns(), delay or 0, before, executed, length, after - queue.last_index))
@@ -328,25 +258,25 @@ class Watch:
 
         return call
 
-    def _noting(self, inner: _Call) -> _Call:
+    def _noting(self, inner: Call) -> Call:
         append = self.log.append
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            append(("seen", host_ns(), id(_given(args, kwargs, 0, "obs"))))
+            append(("seen", host_ns(), id(given(args, kwargs, 0, "obs"))))
             return inner(*args, **kwargs)
 
         return call
 
-    def _taking(self, bare: _Call) -> _Call:
+    def _taking(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, PREPARE)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            append(("taken", host_ns(), id(_given(args, kwargs, 1, "values"))))
+            append(("taken", host_ns(), id(given(args, kwargs, 1, "values"))))
             return inner(*args, **kwargs)
 
         return call
 
-    def _adding(self, inner: _Call) -> _Call:
+    def _adding(self, inner: Call) -> Call:
         append = self.log.append
 
         def call(interpolator: Any, action: Any) -> Any:
@@ -355,7 +285,7 @@ class Watch:
 
         return call
 
-    def _picking(self, inner: _Call) -> _Call:
+    def _picking(self, inner: Call) -> Call:
         append = self.log.append
 
         def call(interpolator: Any) -> Any:
@@ -365,7 +295,7 @@ class Watch:
 
         return call
 
-    def _resetting(self, inner: _Call) -> _Call:
+    def _resetting(self, inner: Call) -> Call:
         append = self.log.append
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -373,18 +303,3 @@ class Watch:
             return inner(*args, **kwargs)
 
         return call
-
-    def _recording(self, bare: _Call) -> _Call:
-        append, inner = self.log.append, self._timed(bare, RECORD)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            found = inner(*args, **kwargs)
-            append(("frame", host_ns()))
-            return found
-
-        return call
-
-
-def _given(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
-    """An argument, however it was passed; None where it was not."""
-    return args[place] if len(args) > place else kwargs.get(name)

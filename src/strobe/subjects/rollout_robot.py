@@ -16,6 +16,7 @@ from strobe.subjects.families.registry import registered
 from strobe.timeline.probe import Hook
 
 MOTORS_READ, MOTORS_WRITTEN = "read motors", "write motors"
+LEADER_READ, LEADER_WRITTEN = "read leader motors", "write leader motors"
 
 
 def header_of(context: Any) -> dict[str, Any]:
@@ -65,11 +66,13 @@ def cameras_of(robot: Any) -> dict[str, Any]:
     return dict(found) if isinstance(found, dict) else {}
 
 
-def motors_of(robot: Any) -> list[Hook]:
-    """Hooks on the robot's motor buses, also on those of its arms."""
-    holders = [robot, *(value for value in vars(robot).values() if hasattr(value, "send_action"))]
+def motors_of(
+    robot: Any, method: str = "send_action", read: str = MOTORS_READ, written: str = MOTORS_WRITTEN
+) -> list[Hook]:
+    """Hooks on the motor buses of a robot or leader, also on those of its arms, which have its ``method``."""
+    holders = [robot, *(value for value in vars(robot).values() if hasattr(value, method))]
     buses = {id(bus): bus for one in holders if hasattr(bus := getattr(one, "bus", None), "sync_read")}
-    pairs = (("sync_read", MOTORS_READ), ("sync_write", MOTORS_WRITTEN))
+    pairs = (("sync_read", read), ("sync_write", written))
     return [Hook(bus, name, of) for bus in buses.values() for name, of in pairs if hasattr(bus, name)]
 
 

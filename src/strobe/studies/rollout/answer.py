@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult
 from strobe.results.subject import SubjectInfo
 from strobe.studies.rollout.course import CALL, TICK, Course
 from strobe.subjects.rollout_log import opener
-from strobe.subjects.rollout_loop import SLEEP
+from strobe.subjects.watching import SLEEP
 from strobe.timeline.sections import recording
 
 MOST = 3000  # ticks and calls whose parts are kept; the figures are of all
@@ -29,23 +30,24 @@ def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
     """The answer, without findings; complete, until it is said to have ended otherwise."""
     info = SubjectInfo.model_validate(header["subject"])
     figures = rollout_of(header, course)
+    on = header["robot"] if figures.engine == "none" else f"{info.name} on {header['robot']}"
     result = RolloutResult(
         strobe_version=strobe.__version__,
-        title=f"{info.name} on {header['robot']}: {len(course.ticks):,} ticks of lerobot-rollout",
+        title=f"{on}: {len(course.ticks):,} ticks of {figures.command}",
         subject=info,
         machine=machine.describe(torch.device(header["device"])),
         rollout=figures,
     )
     ticks = _without_sleep(iterations(course.sections(MOST), TICK))
     facts = {
-        "strategy": header["strategy"],
-        "inference": header["engine"],
+        "leader" if figures.engine == "none" else "strategy": header["strategy"],
+        "inference": header["engine"] if figures.engine != "none" else None,
         "fps": header["fps"],
-        "interpolation multiplier": header["multiplier"],
+        "interpolation multiplier": header["multiplier"] if figures.engine != "none" else None,
         "queue threshold": header["threshold"],
         "execution horizon": header["horizon"] if header["guided"] else None,
-        "torch.compile": header["compiled"],
-        "device": header["device"],
+        "torch.compile": header["compiled"] if figures.engine != "none" else None,
+        "device": header["device"] if figures.engine != "none" else None,
     }
     if ticks:
         tick = _measurement(TICK, "control tick", ticks, 0)
@@ -71,6 +73,7 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
         robot=header["robot"],
         strategy=header["strategy"],
         engine=header["engine"],
+        command=header.get("command", "lerobot-rollout"),
         fps=fps,
         multiplier=header["multiplier"],
         horizon=header["horizon"] if header["guided"] else None,
@@ -93,12 +96,14 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
 def sentence(found: Rollout) -> str:
     """The verdict: whether the arm was told what to do, in time."""
     pace, queue = found.pace, found.queue
-    if queue.first_action_ms is None:
+    if found.engine != "none" and queue.first_action_ms is None:
         return "The robot was never sent an action."
     if pace is None:
         return "The run was too short to tell its rate."
     said = f"The loop held {pace.held_hz:.1f} of {pace.asked_hz:g} Hz"
     said += f"; {pace.late:,} of {pace.ticks:,} ticks were late" if pace.late else "; no tick was late"
+    if found.engine == "none":
+        return f"{said}."
     if queue.starved:
         return f"{said}, and {queue.starved:,} had no action to send ({queue.starved_ms:.0f} ms)."
     return f"{said}, and each had an action to send."
@@ -106,7 +111,7 @@ def sentence(found: Rollout) -> str:
 
 def _cameras(course: Course) -> list[Camera]:
     ticks = course.ticks
-    seconds = (ticks[-1].start_ns - ticks[0].start_ns) / 1e9 if len(ticks) > 1 else 0.0
+    seconds = sum(b.start_ns - a.start_ns for a, b in pairwise(ticks) if b.follows) / 1e9
     return [
         Camera(
             name=name,
@@ -120,14 +125,14 @@ def _cameras(course: Course) -> list[Camera]:
 
 
 def _recording(header: dict[str, Any], course: Course) -> Recording | None:
-    frames = course.frames
-    if len(frames) < 2 or not header["dataset_fps"]:
+    episodes = [frames for frames in course.episodes if len(frames) > 1]
+    if not episodes or not header["dataset_fps"]:
         return None
     return Recording(
-        frames=len(frames),
+        frames=sum(map(len, episodes)),
         dataset_fps=header["dataset_fps"],
-        stamped_s=(len(frames) - 1) / header["dataset_fps"],
-        real_s=(frames[-1] - frames[0]) / 1e9,
+        stamped_s=sum(len(frames) - 1 for frames in episodes) / header["dataset_fps"],
+        real_s=sum(frames[-1] - frames[0] for frames in episodes) / 1e9,
     )
 
 

@@ -10,10 +10,12 @@ from typing import Any
 
 from strobe.measure.rollout import Action, Call, Tick
 from strobe.subjects import rollout_loop as loop
+from strobe.subjects import teleop_loop, watching
 from strobe.subjects.rollout_log import Event
 from strobe.timeline.timeline import Section, nest
 
 TICK, CALL = "control tick", "inference call"
+NAMES = loop.NAMES | teleop_loop.NAMES  # parts of a tick
 CONTROL, INFERENCE, OTHERS = "control", "inference", "others"  # threads
 
 Row = tuple[str, int, int]  # name, start, end
@@ -32,7 +34,7 @@ class Course:
     """All of a rollout that was recorded.
 
     Attributes:
-        frames: moments at which a frame was recorded, in nanoseconds.
+        episodes: moments at which frames were recorded, in nanoseconds, by episode: between two, a loop may rest.
         rows: sections by thread, in the order in which they ended.
         caller: the thread that asks the policy.
     """
@@ -41,7 +43,7 @@ class Course:
     calls: list[Call] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     cameras: dict[str, CameraReads] = field(default_factory=dict)
-    frames: list[int] = field(default_factory=list)
+    episodes: list[list[int]] = field(default_factory=list)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     control_events: int = 0
     caller: str = CONTROL
@@ -113,6 +115,7 @@ class _Reader:
         self.running = False
         self.broken = True  # the next tick does not follow another
         self.joined = False  # the next action follows another
+        self.new_episode = True
         self.depth: int | None = None
         self.observed: int | None = None  # of the action at hand
         self.seen: dict[int, int] = {}
@@ -161,17 +164,18 @@ class _Reader:
         control = thread == self.header["main"]
         self.found.rows.setdefault(CONTROL if control else self.beside, []).append((name, start, end))
         self.found.control_events += control
-        if name.startswith(f"{loop.CAMERA} "):
-            self.camera(name.removeprefix(f"{loop.CAMERA} ")).took_ns.append(end - start)
+        if name.startswith(f"{watching.CAMERA} "):
+            self.camera(name.removeprefix(f"{watching.CAMERA} ")).took_ns.append(end - start)
+        self.new_episode = self.new_episode or name == watching.SAVE
         tick = self.tick
         if not control or tick is None or start < tick.start:
             return
-        if name == loop.SLEEP:
+        if name == watching.SLEEP:
             tick.work_end = start if tick.work_end is None else tick.work_end
             return
-        if name == loop.ACTION and tick.sent is None:
+        if name == watching.ACTION and tick.sent is None:
             tick.sent = start
-        if name in loop.NAMES or name.startswith(loop.CAMERA):  # the policy's own parts are for the calls
+        if name in NAMES or name.startswith(watching.CAMERA):  # the policy's own parts are for the calls
             tick.parts[name] = tick.parts.get(name, 0) + end - start
 
     def on_camera(self, _: int, name: str, fresh: int) -> None:
@@ -228,12 +232,15 @@ class _Reader:
             self.tick.observed = self.observed if got else None
 
     def on_frame(self, now: int) -> None:
-        self.found.frames.append(now)
+        if self.new_episode or not self.found.episodes:
+            self.found.episodes.append([])
+            self.new_episode = False
+        self.found.episodes[-1].append(now)
 
     def on_reset(self, now: int) -> None:
         if self.tick is not None and self.tick.picked is not None:
             self.close(now)  # its work is done: the reset lies between ticks
-        self.broken, self.joined = True, False
+        self.broken, self.joined, self.new_episode = True, False, True
         if self.tick is not None:
             self.tick.follows = False
 

@@ -1,4 +1,4 @@
-"""Run a real ``lerobot-rollout`` and watch whether its loop, its inference and its queue keep up."""
+"""Run a real loop of LeRobot and watch whether its loop, its inference and its queue keep up."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from strobe.errors import UserError
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import Course, course_of
-from strobe.subjects import rollout_loop as loop
 from strobe.subjects.lerobot_flags import lent
-from strobe.subjects.rollout_config import COMMAND
+from strobe.subjects.loops import ROLLOUT, loop_of
 from strobe.subjects.rollout_log import Log, read
+from strobe.subjects.watching import Watching
 from strobe.timeline.timeline import Section
 
 TRACED = 300  # ticks that go into the trace
@@ -33,8 +33,10 @@ class Watched:
     sections: list[Section] = field(default_factory=list)
 
 
-def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: float = 1800.0) -> Watched:
-    """Run ``lerobot-rollout`` with ``arguments`` in this process, and watch it.
+def watch(
+    arguments: Sequence[str], events: Path, depth: int = 1, record_s: float = 1800.0, command: str = ROLLOUT
+) -> Watched:
+    """Run ``command`` with ``arguments`` in this process, and watch it.
 
     A run that fails, or that a signal ends, keeps what was recorded: LeRobot has put the robot to rest by then.
 
@@ -43,6 +45,7 @@ def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: floa
             once the answer is kept.
         depth: levels of the policy's parts.
         record_s: seconds that are recorded; the run goes on without Strobe after them.
+        command: ``lerobot-rollout``, or another of `strobe.subjects.loops.NAMES`.
 
     Raises:
         UserError: the run ended before its second tick, with what ended it.
@@ -50,11 +53,12 @@ def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: floa
     """
     log = Log(events)
     ended: BaseException | None = None
-    watched = loop.Watch(log, depth, record_s)
-    with _signals_kept(), lent(arguments, COMMAND):
+    loop = loop_of(command)
+    watched = loop.watch(log, depth, record_s)
+    with _signals_kept(), lent(arguments, command):
         try:
             with watched:
-                loop.loop.main()
+                loop.main()
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             ended = error
             # The frames hold the robot, which switches its torque off when nobody holds it any more.
@@ -64,7 +68,7 @@ def watch(arguments: Sequence[str], events: Path, depth: int = 1, record_s: floa
         log.stop()
     header, recorded = log.read()
     interrupted = watched.signals > 0 or isinstance(ended, KeyboardInterrupt)
-    reason = _reason(ended) if ended is not None else watched.failed
+    reason = _reason(ended, command) if ended is not None else watched.failed
     if header is None or sum(event[0] == "tick" for event in recorded) < 2:
         log.remove()  # nothing in it is worth showing
         if interrupted:
@@ -103,18 +107,18 @@ def _answered(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> Wa
     return Watched(answer_of(header, course), course.sections(TRACED))
 
 
-def _unwatched(watched: loop.Watch) -> str:
+def _unwatched(watched: Watching) -> str:
     return watched.notes[0] if watched.notes else "the run ended before its second tick: nothing to show"
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, command: str) -> str:
     """The reason why the run ended early, in a line."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return "interrupted"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{COMMAND} failed: {type(error).__name__}: {lines[0] if lines else 'it says nothing more'}"[:400]
+    return f"{command} failed: {type(error).__name__}: {lines[0] if lines else 'it says nothing more'}"[:400]
 
 
 @contextlib.contextmanager
