@@ -27,6 +27,7 @@ from strobe.advice import (
 from strobe.advice import dataloader as dataloader_rules
 from strobe.advice import doctor as doctor_rules
 from strobe.advice import ladder as ladder_rules
+from strobe.advice import remote as remote_rules
 from strobe.advice import rollout as rollout_rules
 from strobe.advice import sweep as sweep_rules
 from strobe.advice import training as training_rules
@@ -123,7 +124,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     ),
     # So have a rollout's ticks.
     RolloutResult: Kind[RolloutResult](
-        rollout.outline, rollout_plots.plots, (*rollout_rules.RULES, trust.unseen, trust.stand_ins)
+        rollout.outline, rollout_plots.plots, (*rollout_rules.RULES, *remote_rules.RULES, trust.unseen, trust.stand_ins)
     ),
     # A ladder says itself where the time goes and what can be done about it.
     OptimizeResult: Kind[OptimizeResult](

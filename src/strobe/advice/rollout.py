@@ -67,6 +67,10 @@ def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str, str]:
             why,
             f"Fewer pixels or a free USB port; or {lower}.",
         )
+    if part in ("send observation", "pickle observation"):
+        why = "The control thread sends each observation itself, and waits until the server has received it."
+        do = f"Fewer pixels in --robot.cameras, or a faster link; or {lower}."
+        return "slow-sending", "Sending observations holds up the control loop", why, do
     if "leader" in part:
         why = "Each tick waits for the leader before it can tell the follower anything."
         do = f"Look at the leader's cable, and keep other work off this process; or {lower}."
@@ -200,7 +204,9 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
     if not jerky:
         return
     worst = max(jerky, key=lambda one: one.ratio or 0.0)
-    if rollout.engine == "rtc":
+    if rollout.engine == "remote":
+        do = "--aggregate_fn_name=conservative keeps more of the chunk before where two overlap."
+    elif rollout.engine == "rtc":
         longer = f"--inference.rtc.execution_horizon={2 * rollout.horizon}" if rollout.horizon else "a longer horizon"
         do = f"{longer}, so that the last chunk guides more of the next one; see whether the assumed delay is right."
     elif rollout.can_rtc:

@@ -3,7 +3,9 @@
 Runs `lerobot-rollout` as it is, with the arguments after --, and watches the control loop, the inference thread and
 the queue of actions between them: each camera and motor bus, the processors, the policy's parts, the queue, the sleep.
 The first word after -- chooses another loop of LeRobot: lerobot-record or lerobot-teleoperate, whose rate and
-recording are told in the same way.
+recording are told in the same way; or one side of remote inference (lerobot.async_inference), robot_client or
+policy_server: what a round trip is made of, what the server drops, and what images as JPEG would buy. Watch both, and
+the client's answer tells the server's steps as well, on one clock.
 Nothing that the robot is told changes, and where a probe cannot be attached the robot runs without it.
 
 It says which rate the loop held, how long actions lasted and when there were none, how old the observation behind
@@ -11,9 +13,9 @@ each action was, which delay Real-Time Chunking assumed and which one happened, 
 chunk; and which value of which flag would mend it.
 
 Ctrl-C and SIGTERM end the run as LeRobot ends it: the tick ends, the arm goes back to its start, the robot is
-disconnected. lerobot-record and lerobot-teleoperate know only Ctrl-C, and die of a SIGTERM with torque on; here it
-ends them as Ctrl-C does. What was recorded is shown and kept. A run that was killed leaves a file of events: --events
-reads it.
+disconnected. The other loops know only Ctrl-C, and die of a SIGTERM with torque on; here it ends them as Ctrl-C does,
+which is the ordinary end of teleoperation, client and server. What was recorded is shown and kept. A run that was
+killed leaves a file of events: --events reads it.
 
 Examples:
   strobe rollout -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.cameras="{…}" --policy.path=FOLDER \\
@@ -21,6 +23,9 @@ Examples:
   strobe rollout --depth=2 -- --inference.type=rtc --inference.rtc.execution_horizon=10 …
   strobe rollout -- lerobot-record --robot.type=so101_follower … --teleop.type=so101_leader … --dataset.repo_id=ME/CUBE
   strobe rollout -- lerobot-teleoperate --robot.type=so101_follower … --teleop.type=so101_leader … --teleop_time_s=30
+  strobe rollout -- policy_server --host=0.0.0.0 --port=8080
+  strobe rollout -- robot_client --server_address=HOST:8080 --robot.type=so101_follower … --policy_type=act \\
+      --pretrained_name_or_path=FOLDER --actions_per_chunk=50
   strobe rollout --events=runs/rollout-4711.events              the answer of a run that was killed
 
 Half a minute says most of it. Exit code: 0, 1 when the run failed, 2 for wrong input, 130 when it was interrupted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import measured, units
+from strobe.report import measured, remote, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.results.rollout import Camera, Inference, JointSeam, Pace, Quantiles, Queue, Rollout, RolloutResult
 
@@ -21,7 +21,9 @@ def outline(result: RolloutResult, depth: int | None = None) -> Document:
 def answers(rollout: Rollout) -> list[str]:
     """The verdict, then inference, then the age of what the robot acts on."""
     said = [rollout.sentence]
-    if (inference := rollout.inference) is not None:
+    if rollout.engine == "remote" and rollout.remote is not None:
+        said += remote.answers(rollout.remote)
+    elif (inference := rollout.inference) is not None:
         later = inference.latency
         text = f"{units.count(inference.calls, 'call')} of the policy: the first took {inference.first_ms:,.0f} ms"
         if later is not None:
@@ -46,7 +48,9 @@ def sections(rollout: Rollout) -> list[Section]:
         found.append(Section("inference", "Inference", _inference(rollout.inference)))
         if rollout.inference.delays is not None:
             found.append(Section("delays", "Delay", _delays(rollout.inference), [_about_delays(rollout)]))
-    if rollout.engine != "none":
+    if rollout.remote is not None:
+        found += remote.sections(rollout.remote)
+    if rollout.engine not in ("none", "server"):
         found.append(Section("queue", "Actions", _queue(rollout.queue, rollout.age)))
     if rollout.seams:
         about = "A seam is the step from a chunk's last executed action to the next chunk's first, in the robot's unit."
@@ -63,7 +67,8 @@ def sections(rollout: Rollout) -> list[Section]:
 
 def notes(rollout: Rollout) -> list[str]:
     """The price of watching it."""
-    return [f"recording took {rollout.overhead_ms:.3f} ms of a tick, computed from the price of a section here"]
+    of = "call" if rollout.engine == "server" else "tick"
+    return [f"recording took {rollout.overhead_ms:.3f} ms of a {of}, computed from the price of a section here"]
 
 
 _FIGURES = ("Median", "95 %", "99 %", "Longest")

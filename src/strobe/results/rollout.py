@@ -10,16 +10,8 @@ from pydantic import Field
 from strobe.results.answer import Result
 from strobe.results.data import Data, Finite
 from strobe.results.measurement import Measurement
-
-
-class Quantiles(Data):
-    """Figures of a list of values, in the unit of the values."""
-
-    n: int
-    median: Finite
-    p95: Finite
-    p99: Finite
-    max: Finite
+from strobe.results.quantiles import Quantiles
+from strobe.results.remote import Remote
 
 
 class Pace(Data):
@@ -116,7 +108,9 @@ class Rollout(Data):
 
     robot: str
     strategy: str = Field(description="of lerobot-rollout; else the leader's type")
-    engine: Literal["sync", "rtc", "none"] = Field(description="of inference; none where a leader tells the actions")
+    engine: Literal["sync", "rtc", "remote", "server", "none"] = Field(
+        description="of inference; remote: on a server; server: that server; none: a leader tells the actions"
+    )
     command: str = Field(default="lerobot-rollout", description="the command of LeRobot that ran")
     fps: Finite
     multiplier: int
@@ -130,6 +124,7 @@ class Rollout(Data):
     seams: list[JointSeam] = Field(default_factory=list)
     cameras: list[Camera] = Field(default_factory=list)
     recording: Recording | None = None
+    remote: Remote | None = Field(default=None, description="of remote inference")
     series: Series = Field(default_factory=Series)
     overhead_ms: Finite = Field(description="of a tick, that recording took, computed from its price here")
     error: str = Field(default="", description="what ended the run early, in a line")

@@ -11,7 +11,8 @@ from strobe.subjects.rollout_log import Log
 from strobe.subjects.watching import Watching
 
 ROLLOUT = "lerobot-rollout"
-NAMES = (ROLLOUT, "lerobot-record", "lerobot-teleoperate")
+NAMES = (ROLLOUT, "lerobot-record", "lerobot-teleoperate", "robot_client", "policy_server")
+REMOTE = "lerobot.async_inference."  # may stand before the last two, as after `python -m`
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def chosen(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """
     if not arguments or arguments[0].startswith("-"):
         return ROLLOUT, list(arguments)
-    word = arguments[0]
+    word = arguments[0].removeprefix(REMOTE)
     if word not in NAMES:
         raise UserError(f"no loop is called '{word}': {nearest(word, NAMES)}")
     return word, list(arguments[1:])
@@ -50,6 +51,16 @@ def loop_of(command: str) -> Loop:
         from strobe.subjects.rollout_config import rollout_config
 
         return Loop(rollout_config, rollout_loop.Watch, rollout_loop.loop.main)
+    if command == "robot_client":
+        from strobe.subjects import remote_client
+
+        return Loop(
+            remote_client.config, lambda log, _, record_s: remote_client.ClientWatch(log, record_s), remote_client.main
+        )
+    if command == "policy_server":
+        from strobe.subjects import remote_server
+
+        return Loop(remote_server.config, remote_server.ServerWatch, remote_server.main)
     from strobe.subjects import teleop_loop
 
     check = teleop_loop.record_config if command == teleop_loop.RECORDING else teleop_loop.teleoperate_config

@@ -120,8 +120,7 @@ class Watch(Watching):
             self.attach(context)
             self.log.start(header)
         except Exception as error:
-            self.let_go()
-            self.notes.append(f"the run was not watched: {type(error).__name__}: {error}"[:300])
+            self._unwatched(error)
         return context
 
     def _strategy(self, inner: Call, *args: Any, **kwargs: Any) -> Any:

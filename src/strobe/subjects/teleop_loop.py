@@ -2,16 +2,12 @@
 
 Both ask the robot for an observation and the leader for an action, and send it on; no policy takes part. Their events
 are those of `rollout_loop`; a tick that sends an action has had one (``pick``).
-
-Neither command answers SIGTERM or SIGHUP: they die, and the arm keeps its torque. Watched, the first of these signals
-is a Ctrl-C to them, which disconnects the robot; a second one does not disturb that.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-import signal
 import threading
 from collections.abc import Sequence
 from types import ModuleType
@@ -100,34 +96,13 @@ class TeleopWatch(Watching):
         super().__init__(log, record_s)
         self.command = command
         self._module, self._name = LOOPS[command]
-        self._interrupted = 0
         self._begun = False
-
-    @property
-    def signals(self) -> int:
-        return self._interrupted
 
     def __enter__(self) -> Self:
         loop = getattr(self._module, self._name)
         self._swap(self._module, self._name, functools.wraps(loop)(functools.partial(self._looped, loop)))
-        self._answer_signals()
+        self._interruptible()
         return self
-
-    def _answer_signals(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-
-        def once(*_: Any) -> None:
-            if not self._interrupted:
-                self._interrupted += 1
-                raise KeyboardInterrupt
-
-        for name in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number is None or (before := signal.getsignal(number)) in (signal.SIG_IGN, None):
-                continue
-            signal.signal(number, once)
-            self._body.callback(signal.signal, number, before)
 
     def _looped(self, loop: Call, *args: Any, **kwargs: Any) -> Any:
         """One turn of the loop: an episode, a reset between two, or all of a teleoperation.
@@ -138,12 +113,12 @@ class TeleopWatch(Watching):
             self._begun = True
             try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
                 header = self._header(kwargs)
+                self.endless = self.command == TELEOPERATING and kwargs.get("duration") is None
                 self._attach(kwargs)
                 self.log.start(header)
                 self.begin()
             except Exception as error:
-                self.let_go()
-                self.notes.append(f"the run was not watched: {type(error).__name__}: {error}"[:300])
+                self._unwatched(error)
         append = self.log.append
         append(("reset", host_ns()))
         try:

@@ -7,10 +7,12 @@ A probe takes no lock and computes nothing that the robot is given. What it sees
 from __future__ import annotations
 
 import functools
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from types import ModuleType
 from typing import Any, Self
 
 from lerobot.processor.pipeline import DataProcessorPipeline
@@ -37,6 +39,7 @@ class Watching:
         notes: what could not be watched, and why.
         failed: the last error of a thread of LeRobot's own that gave up; '' else.
         stopped: the time to record was over before the run was.
+        endless: the command runs until it is interrupted, which then is its ordinary end.
     """
 
     def __init__(self, log: Log, record_s: float = 1800.0) -> None:
@@ -44,13 +47,15 @@ class Watching:
         self.notes: list[str] = []
         self.failed = ""
         self.stopped = False
+        self.endless = False
+        self._interrupted = 0
         self._body, self._probes = ExitStack(), ExitStack()
         self._until = 0
 
     @property
     def signals(self) -> int:
-        """Signals to stop that LeRobot was sent and dealt with by itself."""
-        return 0
+        """Signals to stop that came, however LeRobot dealt with them."""
+        return self._interrupted
 
     def __enter__(self) -> Self:
         return self
@@ -68,9 +73,39 @@ class Watching:
         self._until = host_ns() + round(self.record_s * 1e9)
         self.log.append(("run", host_ns()))
 
+    def _interruptible(self) -> None:
+        """Make the first SIGTERM or SIGHUP a Ctrl-C, until the end of the ``with`` block; later ones do nothing.
+
+        LeRobot's commands other than its rollout die of these signals, and leave the arm with its torque on.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+
+        def once(*_: Any) -> None:
+            if not self._interrupted:
+                self._interrupted += 1
+                raise KeyboardInterrupt
+
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is None or (before := signal.getsignal(number)) in (signal.SIG_IGN, None):
+                continue
+            signal.signal(number, once)
+            self._body.callback(signal.signal, number, before)
+
+    def _unwatched(self, error: Exception) -> None:
+        """Let the run go on without probes, and say why."""
+        self.let_go()
+        self.notes.append(f"the run was not watched: {type(error).__name__}: {error}"[:300])
+
     def _swap(self, owner: Any, name: str, value: Any) -> None:
         """Put ``value`` in the place of ``owner.name`` until the end of the ``with`` block."""
         self._body.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, value)
+
+    def _replaced(self, owner: Any, name: str, value: Any) -> None:
+        """Put ``value`` in the place of ``owner.name`` until the probes come off."""
+        self._probes.callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, value)
 
     def _attached(self, hooks: list[Hook]) -> None:
@@ -163,6 +198,13 @@ def sleeps(modules: Iterable[Any]) -> list[Hook]:
     """Hooks on the sleep at a tick's end: in LeRobot's timer where it has one (after 0.6.1), else in ``modules``."""
     timer = sys.modules.get("lerobot.utils.cycle_timer")
     return [Hook(one, "precise_sleep", SLEEP) for one in (*modules, timer) if hasattr(one, "precise_sleep")]
+
+
+def standing_in(module: ModuleType, **changed: Any) -> ModuleType:
+    """A module with the names of ``module``, some of them ``changed``; in its place for one importer alone."""
+    made = ModuleType(module.__name__)
+    vars(made).update(vars(module) | changed)
+    return made
 
 
 def given(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:

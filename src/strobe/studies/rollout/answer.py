@@ -19,6 +19,14 @@ from strobe.results.measurement import Measurement
 from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult
 from strobe.results.subject import SubjectInfo
 from strobe.studies.rollout.course import CALL, TICK, Course
+from strobe.studies.rollout.remote import (
+    RECEIVED,
+    TRIP,
+    remote_of,
+    sections_of_receiving,
+    sections_of_trips,
+    trips_of,
+)
 from strobe.subjects.rollout_log import opener
 from strobe.subjects.watching import SLEEP
 from strobe.timeline.sections import recording
@@ -31,9 +39,12 @@ def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
     info = SubjectInfo.model_validate(header["subject"])
     figures = rollout_of(header, course)
     on = header["robot"] if figures.engine == "none" else f"{info.name} on {header['robot']}"
+    ran = f"{len(course.ticks):,} ticks"
+    if figures.engine == "server":
+        on, ran = info.name, f"{len(course.calls):,} calls"
     result = RolloutResult(
         strobe_version=strobe.__version__,
-        title=f"{on}: {len(course.ticks):,} ticks of {figures.command}",
+        title=f"{on}: {ran} of {figures.command}",
         subject=info,
         machine=machine.describe(torch.device(header["device"])),
         rollout=figures,
@@ -55,10 +66,15 @@ def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
         if len(ticks) < len(course.ticks):
             tick.notes.append(f"parts of the latest {len(ticks):,} of {len(course.ticks):,} ticks")
         result.measurements.append(tick)
-    calls = iterations(course.of_calls(MOST), CALL)
+    if figures.engine == "remote":
+        calls, name = iterations(sections_of_trips(trips_of(course), MOST), TRIP), TRIP
+    else:
+        calls, name = iterations(course.of_calls(MOST), CALL), CALL
     if calls:
         first = len(course.calls) == len(calls) > 1
-        result.measurements.append(_measurement(CALL, "inference", calls, int(first)))
+        result.measurements.append(_measurement(name, "inference", calls, int(first)))
+    if figures.engine == "server" and (received := iterations(sections_of_receiving(course, MOST), RECEIVED)):
+        result.measurements.append(_measurement(RECEIVED, "receiving", received, 0))
     if header["device"] != "cpu":
         result.notes.append("times are the host's: a part that only launches work on the device is shorter than it")
     return result
@@ -67,6 +83,7 @@ def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
 def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
     """The figures of a rollout."""
     ticks, fps = course.ticks, header["fps"]
+    events = course.control_events if ticks else sum(map(len, course.rows.values()))
     ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
     guided = header["engine"] == "sync" or header["guided"]  # else chunks follow on one another in the queue
     found = Rollout(
@@ -86,8 +103,9 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
         seams=measure.seams(course.actions, header["joints"]) if guided else [],
         cameras=_cameras(course),
         recording=_recording(header, course),
+        remote=remote_of(header, course),
         series=measure.series(ticks, course.calls),
-        overhead_ms=empty_section_ms(recording(opener([].append))) * course.control_events / max(1, len(ticks)),
+        overhead_ms=empty_section_ms(recording(opener([].append))) * events / max(1, len(ticks) or len(course.calls)),
     )
     found.sentence = sentence(found)
     return found
@@ -96,6 +114,8 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
 def sentence(found: Rollout) -> str:
     """The verdict: whether the arm was told what to do, in time."""
     pace, queue = found.pace, found.queue
+    if found.engine == "server":
+        return _served(found)
     if found.engine != "none" and queue.first_action_ms is None:
         return "The robot was never sent an action."
     if pace is None:
@@ -107,6 +127,14 @@ def sentence(found: Rollout) -> str:
     if queue.starved:
         return f"{said}, and {queue.starved:,} had no action to send ({queue.starved_ms:.0f} ms)."
     return f"{said}, and each had an action to send."
+
+
+def _served(found: Rollout) -> str:
+    calls = found.inference
+    if calls is None:
+        return "The server was never asked for a chunk."
+    took = calls.first_ms if calls.latency is None else calls.latency.median
+    return f"The server made {calls.calls:,} chunks, in {took:,.1f} ms each (median, with its sleep)."
 
 
 def _cameras(course: Course) -> list[Camera]:

@@ -68,15 +68,16 @@ def watch(
         log.stop()
     header, recorded = log.read()
     interrupted = watched.signals > 0 or isinstance(ended, KeyboardInterrupt)
-    reason = _reason(ended, command) if ended is not None else watched.failed
-    if header is None or sum(event[0] == "tick" for event in recorded) < 2:
+    over = interrupted and watched.endless
+    reason = _reason(ended, command) if ended is not None and not over else watched.failed
+    if header is None or not _enough(header, recorded):
         log.remove()  # nothing in it is worth showing
         if interrupted:
             raise KeyboardInterrupt
         raise UserError(reason or _unwatched(watched)) from None
     found = _answered(header, recorded)
     result = found.result
-    if interrupted:
+    if interrupted and not over:
         result.status = "interrupted"
     elif reason:
         result.status = "failed"
@@ -94,12 +95,18 @@ def watch(
 def recovered(events: Path) -> Watched:
     """The answer from the events that a killed run left. Raises UserError for another file, or too few of them."""
     header, recorded = read(events)
-    if sum(event[0] == "tick" for event in recorded) < 2:
+    if not _enough(header, recorded):
         raise UserError(f"{events} holds fewer than two ticks: nothing to show")
     found = _answered(header, recorded)
     found.result.status = "failed"
     found.result.rollout.error = "the process was ended; this is what it had written"
     return found
+
+
+def _enough(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether there is something to show: two ticks, of a server one chunk."""
+    kind, least = ("merge", 1) if header["engine"] == "server" else ("tick", 2)
+    return sum(event[0] == kind for event in recorded) >= least
 
 
 def _answered(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> Watched:
