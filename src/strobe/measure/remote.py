@@ -93,17 +93,24 @@ def steps(trips: Sequence[Trip]) -> list[Step]:
 
 
 def encoding(
-    images: int, raw: tuple[int, int], jpeg: tuple[int, int], sent_bytes: float | None, sending_ms: float | None
+    images: int,
+    raw: tuple[int, int],
+    jpeg: tuple[int, int],
+    sent_bytes: float | None,
+    sending_ms: float | None,
+    shortest_ms: float = 0.0,
 ) -> Encoding:
     """What JPEG would buy.
 
     Args:
         raw, jpeg: bytes and nanoseconds of the images, packed and unpacked.
         sent_bytes, sending_ms: of an observation and its way to the server; None where not told.
+        shortest_ms: the shortest way seen, which takes this long with hardly a byte.
     """
     saves = None
     if sent_bytes and sending_ms is not None:
-        saves = sending_ms * min(1.0, (raw[0] - jpeg[0]) / sent_bytes) + (raw[1] - jpeg[1]) / 1e6
+        by_bytes = max(0.0, sending_ms - shortest_ms)
+        saves = by_bytes * min(1.0, (raw[0] - jpeg[0]) / sent_bytes) + (raw[1] - jpeg[1]) / 1e6
     return Encoding(
         images=images,
         raw_bytes=raw[0],

@@ -17,6 +17,7 @@ import pickle
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -299,7 +300,7 @@ def header_of(client: Any) -> dict[str, Any]:
     info = SubjectInfo(
         name=config.policy_type,
         kind=config.policy_type,
-        source=str(config.pretrained_name_or_path).rstrip("/").rpartition("/")[2],
+        source=Path(str(config.pretrained_name_or_path)).name,
         parameters=0,
         weight_bytes=0,
         inputs=f"the robot {robot.name}, {len(images)} cameras; the policy runs at {client.server_address}",

@@ -104,7 +104,8 @@ class ServerWatch(Watching):
             first = not self._until
             if first:
                 self._attach()
-                self.log.start(header_of(server))
+                path = pickle.loads(args[0].data).pretrained_name_or_path  # as the server did a moment ago
+                self.log.start(header_of(server, str(path)))
                 self.begin()
             self._on = True
             self._attach_policy(server)
@@ -251,14 +252,14 @@ def _method(around: Call, inner: Call) -> Call:
     return call
 
 
-def header_of(server: Any) -> dict[str, Any]:
+def header_of(server: Any, path: str) -> dict[str, Any]:
     """Facts about a run that events do not tell, as JSON data; of the first policy that it serves."""
-    kind, path = server.policy_type, getattr(server.policy.config, "pretrained_path", None)
+    kind = server.policy_type
     family = registered(kind)
     info = SubjectInfo(
         name=kind,
         kind=kind,
-        source="a folder or Hub id" if path is None else Path(str(path)).name,
+        source=Path(path).name,
         inputs="observations that a robot client sends",
         anatomy=family.name if family is not None and family.probes is not None else "modules",
         **policies.count(server.policy),

@@ -50,19 +50,9 @@ def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
         rollout=figures,
     )
     ticks = _without_sleep(iterations(course.sections(MOST), TICK))
-    facts = {
-        "leader" if figures.engine == "none" else "strategy": header["strategy"],
-        "inference": header["engine"] if figures.engine != "none" else None,
-        "fps": header["fps"],
-        "interpolation multiplier": header["multiplier"] if figures.engine != "none" else None,
-        "queue threshold": header["threshold"],
-        "execution horizon": header["horizon"] if header["guided"] else None,
-        "torch.compile": header["compiled"] if figures.engine != "none" else None,
-        "device": header["device"] if figures.engine != "none" else None,
-    }
     if ticks:
         tick = _measurement(TICK, "control tick", ticks, 0)
-        tick.facts = {name: value for name, value in facts.items() if value is not None}
+        tick.facts = {name: value for name, value in _facts(header).items() if value is not None}
         if len(ticks) < len(course.ticks):
             tick.notes.append(f"parts of the latest {len(ticks):,} of {len(course.ticks):,} ticks")
         result.measurements.append(tick)
@@ -73,11 +63,36 @@ def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
     if calls:
         first = len(course.calls) == len(calls) > 1
         result.measurements.append(_measurement(name, "inference", calls, int(first)))
+    if calls and figures.engine == "server":
+        result.measurements[-1].facts = {"actions per chunk": header["chunk"], "device": header["device"]}
     if figures.engine == "server" and (received := iterations(sections_of_receiving(course, MOST), RECEIVED)):
         result.measurements.append(_measurement(RECEIVED, "receiving", received, 0))
     if header["device"] != "cpu":
         result.notes.append("times are the host's: a part that only launches work on the device is shorter than it")
     return result
+
+
+def _facts(header: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a loop, by their names."""
+    if header["engine"] == "none":
+        return {"leader": header["strategy"], "fps": header["fps"]}
+    if header["engine"] == "remote":
+        return {
+            "aggregation": header["strategy"],
+            "fps": header["fps"],
+            "actions per chunk": header["chunk"],
+            "chunk size threshold": header["share"],
+        }
+    return {
+        "strategy": header["strategy"],
+        "inference": header["engine"],
+        "fps": header["fps"],
+        "interpolation multiplier": header["multiplier"],
+        "queue threshold": header["threshold"],
+        "execution horizon": header["horizon"] if header["guided"] else None,
+        "torch.compile": header["compiled"],
+        "device": header["device"],
+    }
 
 
 def rollout_of(header: dict[str, Any], course: Course) -> Rollout:

@@ -18,6 +18,7 @@ from strobe.timeline.timeline import Section
 
 TRIP, RECEIVED = "round trip", "observation received"
 SEND = "send to the server"
+LINES = 3
 
 
 def remote_of(header: dict[str, Any], course: Course) -> Remote | None:
@@ -40,9 +41,7 @@ def trips_of(course: Course) -> list[Trip]:
 def _trips(course: Course) -> tuple[list[Trip], Any, int]:
     """The trips, the clocks' relation, and how many trips the server told its times of."""
     uploads = {key: rest for key, *rest in _of(course, "upload")}
-    came = _of(course, "trip")
-    exchanges = [(start, at[0], at[3], end) for _, start, end, _, _, at in uploads.values() if at]
-    exchanges += [(start, at[0], at[7], end) for _, start, end, _, at, _, _ in came if at]
+    came, exchanges = _of(course, "trip"), _exchanges(course)
     clocks = measure.clocks(exchanges, shared=bool(_of(course, "shared"))) if exchanges else None
     off = 0 if clocks is None else round(clocks.offset_ms * 1e6)
     found, stamped = [], 0
@@ -74,6 +73,11 @@ def _trips(course: Course) -> tuple[list[Trip], Any, int]:
     return found, clocks, stamped
 
 
+def _exchanges(course: Course) -> list[measure.Exchange]:
+    found = [(start, at[0], at[3], end) for _, _, start, end, _, _, at in _of(course, "upload") if at]
+    return found + [(start, at[0], at[7], end) for _, start, end, _, at, _, _ in _of(course, "trip") if at]
+
+
 def _client(header: dict[str, Any], course: Course) -> Remote:
     uploads = _of(course, "upload")
     trips, clocks, stamped = _trips(course)
@@ -102,21 +106,23 @@ def _client(header: dict[str, Any], course: Course) -> Remote:
     for images, raw, raw_ns, jpeg, jpeg_ns in _of(course, "encoding"):
         sending = next((step.ms.median for step in steps if step.name == SEND), None)
         sent = None if sizes is None else sizes.median
-        found.encoding = measure.encoding(images, (raw, raw_ns), (jpeg, jpeg_ns), sent, sending)
+        way = measure.offset(_exchanges(course))
+        shortest = 0.0 if way is None else way[1] / 1e6
+        found.encoding = measure.encoding(images, (raw, raw_ns), (jpeg, jpeg_ns), sent, sending, shortest)
     return found
 
 
 def _asked_late(course: Course) -> int:
-    """Round trips after the first that had to go, since the server had dropped observations before them as similar."""
+    """Round trips after the first that waited for an empty queue, all observations before being dropped as similar."""
     merged = sorted(end for *_, end in _of(course, "trip"))
-    dropped: set[int] = set()  # numbers of chunks after which an observation was dropped
+    before: dict[int, set[int]] = {}  # chunks that had come → decisions on the observations since
     late: set[int] = set()
     for _, pickled, _, _, _, must_go, stamps in _of(course, "upload"):
         after = bisect_right(merged, pickled)
-        if stamps and stamps[4] == SIMILAR:
-            dropped.add(after)
-        if must_go and after and after in dropped:
+        if must_go and after and before.get(after) == {SIMILAR}:
             late.add(after)
+        if stamps:
+            before.setdefault(after, set()).add(stamps[4])
     return len(late)
 
 
@@ -144,11 +150,12 @@ def _sizes(values: Sequence[int]) -> Quantiles | None:
 
 
 def sections_of_trips(trips: Sequence[Trip], most: int) -> list[Section]:
-    """The latest ``most`` round trips, with their steps, in tree order."""
+    """The latest ``most`` round trips, with their steps, in tree order; on several lines, since they overlap."""
     found = []
-    for trip in trips[-most:]:
-        found.append(Section(TRIP, (TRIP,), trip.start_ns, trip.end_ns, TRIP))
-        found += [Section(leg.name, (TRIP, leg.name), start, end, TRIP) for leg, start, end in trip.spans()]
+    for number, trip in enumerate(trips[-most:]):
+        line = f"{TRIP} {1 + number % LINES}"
+        found.append(Section(TRIP, (TRIP,), trip.start_ns, trip.end_ns, line))
+        found += [Section(leg.name, (TRIP, leg.name), start, end, line) for leg, start, end in trip.spans()]
     return found
 
 

@@ -16,6 +16,7 @@ from strobe.errors import UserError
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import Course, course_of
+from strobe.studies.rollout.remote import sections_of_receiving, sections_of_trips, trips_of
 from strobe.subjects.lerobot_flags import lent
 from strobe.subjects.loops import ROLLOUT, loop_of
 from strobe.subjects.rollout_log import Log, read
@@ -111,7 +112,13 @@ def _enough(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> bool
 
 def _answered(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> Watched:
     course: Course = course_of(header, recorded)
-    return Watched(answer_of(header, course), course.sections(TRACED))
+    traced = course.sections(TRACED)
+    if header["engine"] == "remote":
+        begin = traced[0].start_ns if traced else 0
+        traced += sections_of_trips([trip for trip in trips_of(course) if trip.start_ns >= begin], TRACED)
+    elif header["engine"] == "server":
+        traced = [*course.of_calls(TRACED), *sections_of_receiving(course, TRACED)]
+    return Watched(answer_of(header, course), traced)
 
 
 def _unwatched(watched: Watching) -> str:

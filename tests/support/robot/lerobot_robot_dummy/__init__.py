@@ -31,9 +31,10 @@ if os.environ.get("LEROBOT_DUMMY_TINY"):
 @RobotConfig.register_subclass("dummy")
 @dataclass(kw_only=True)
 class DummyRobotConfig(RobotConfig):
-    """``told``: where to write each action as a line of JSON, its time first."""
+    """``told``: where to write each action as a line of JSON, its time first; ``side``: pixels of its images."""
 
     told: Path | None = None
+    side: int = SIDE
 
 
 class DummyRobot(Robot):
@@ -44,11 +45,11 @@ class DummyRobot(Robot):
 
     def __init__(self, config: DummyRobotConfig) -> None:
         super().__init__(config)
-        self._told, self._tick, self._connected = config.told, 0, False
+        self._told, self._tick, self._connected, self._side = config.told, 0, False, config.side
 
     @property
     def observation_features(self) -> dict[str, Any]:
-        return {f"{joint}.pos": float for joint in JOINTS} | dict.fromkeys(CAMERAS, (SIDE, SIDE, 3))
+        return {f"{joint}.pos": float for joint in JOINTS} | dict.fromkeys(CAMERAS, (self._side, self._side, 3))
 
     @property
     def action_features(self) -> dict[str, Any]:
@@ -75,7 +76,8 @@ class DummyRobot(Robot):
         drawn = np.random.default_rng(self._tick)
         self._tick += 1
         joints = {f"{joint}.pos": float(drawn.uniform(-90, 90)) for joint in JOINTS}
-        return joints | {camera: drawn.integers(0, 255, (SIDE, SIDE, 3), dtype=np.uint8) for camera in CAMERAS}
+        shape = (self._side, self._side, 3)
+        return joints | {camera: drawn.integers(0, 255, shape, dtype=np.uint8) for camera in CAMERAS}
 
     def send_action(self, action: dict[str, Any]) -> dict[str, Any]:
         if self._told is not None:
