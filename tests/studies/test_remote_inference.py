@@ -135,11 +135,12 @@ def seen_by_client(rollout: Rollout, told: list[float]) -> None:
     assert pace.ticks - rollout.queue.starved >= TICKS - 2
     assert 0 < remote.trips <= remote.observations
     assert remote.trip is not None
-    assert 150 <= remote.trip.median < 1e3 * (told[-1] - told[0]), "the server sleeps up to 150 ms"
+    assert 0 < remote.trip.median < 1e3 * (told[-1] - told[0])
     assert sum(step.share for step in remote.steps) == pytest.approx(1)
     by = {step.name: step for step in remote.steps}
     assert {step.side for step in by.values()} == {"client", "network", "server"}
-    assert by["sleep of the server"].ms.median > 20
+    assert by["sleep of the server"].ms.max > 20, "up to 150 ms since it was asked, with the wait for an observation"
+    assert by["policy"].ms.median > by["preprocessing"].ms.median > 0
     assert remote.observation_bytes is not None
     assert remote.observation_bytes.median > 2 * 64 * 64 * 3
     assert remote.encoding is not None
@@ -148,7 +149,7 @@ def seen_by_client(rollout: Rollout, told: list[float]) -> None:
     assert remote.serialisation is not None
     assert 0 < remote.serialisation < 0.9
     assert rollout.age is not None
-    assert rollout.age.median >= 150
+    assert rollout.age.max > remote.trip.median
     assert rollout.inference is not None
     assert rollout.inference.chunk == 20
 
