@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -74,6 +75,8 @@ def test_a_recording_is_watched_and_its_true_rate_told(robot, tmp_path):
             ("process observation",), ("record frame",)} <= paths  # fmt: skip
     keys = [section.key for section in document(result).sections]
     assert keys[:3] == ["pace", "cameras", "recording"]
+    timed = importlib.util.find_spec("lerobot.utils.cycle_timer") is not None  # LeRobot's own, after 0.6.1
+    assert ("Cadence summary" in rollout.cadence) == timed == ("cadence" in keys)
     assert "queue" not in keys
 
 
@@ -116,7 +119,7 @@ def test_a_teleoperation_is_watched(robot, tmp_path):
                                                  (TELEOPERATE, signal.SIGINT)])  # fmt: skip
 def test_a_signal_disconnects_the_robot_and_keeps_the_profile(robot, tmp_path, monkeypatch, command, number):
     def before(tick: int) -> None:
-        if tick == 12:
+        if tick >= 12:  # again, should the first one get lost where Python must not raise
             os.kill(os.getpid(), number)
 
     monkeypatch.setattr(robot, "before", staticmethod(before))
@@ -139,7 +142,7 @@ def test_a_signal_disconnects_the_robot_and_keeps_the_profile(robot, tmp_path, m
     (folder,) = (tmp_path / "runs").iterdir()
     kept = store.load(folder)
     assert kept.status == "interrupted"
-    assert len(told(tmp_path)) == 12
+    assert 12 <= len(told(tmp_path)) <= 14
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Only one of these looks at times: a planted pause of 0.7 s, judged against calls
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -92,6 +93,8 @@ def test_the_robot_is_told_the_same_and_every_probe_comes_off(robot, checkpoints
     parts = {part.name for part in result.measurement("inference call").components}
     assert {"backbone", "encoder", "decoder"} <= parts
     assert rollout.overhead_ms < 1
+    timed = importlib.util.find_spec("lerobot.utils.cycle_timer") is not None  # LeRobot's own, after 0.6.1
+    assert ("Cadence summary" in rollout.cadence) == timed
 
 
 def test_a_slow_first_call_is_found_in_the_real_loop(robot, checkpoints, tmp_path, monkeypatch):

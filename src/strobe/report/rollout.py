@@ -62,6 +62,9 @@ def sections(rollout: Rollout) -> list[Section]:
         text += f"at the dataset's {frames.dataset_fps:g} Hz"
         rate = f"{(frames.stamped_s * frames.dataset_fps) / frames.real_s:.2f}" if frames.real_s > 0 else "?"
         found.append(Section("recording", "Recording", None, [f"{text}; the true rate was {rate} Hz."]))
+    if rollout.cadence:
+        lines = [units.plain(line.strip()) for line in rollout.cadence.splitlines()]
+        found.append(Section("cadence", "What LeRobot's own timer said", None, lines))
     return found
 
 

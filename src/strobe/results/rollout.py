@@ -124,6 +124,7 @@ class Rollout(Data):
     seams: list[JointSeam] = Field(default_factory=list)
     cameras: list[Camera] = Field(default_factory=list)
     recording: Recording | None = None
+    cadence: str = Field(default="", description="what LeRobot's own timer said of the run, where it has one")
     remote: Remote | None = Field(default=None, description="of remote inference")
     series: Series = Field(default_factory=Series)
     overhead_ms: Finite = Field(description="of a tick, that recording took, computed from its price here")

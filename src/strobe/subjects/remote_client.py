@@ -118,6 +118,7 @@ class ClientWatch(Watching):
         try:
             return inner(client, *args, **kwargs)
         finally:
+            self._resting = True
             self.log.append(("end", host_ns()))
             self.let_go()  # what follows puts the robot to rest
 

@@ -16,6 +16,7 @@ Events, by their first field; times are nanoseconds of `host_ns`:
     merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
     camera t name fresh                     a camera was read; fresh: the frame is not the one read before
     frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
+    cadence text                            what LeRobot's own timer said of the run
 """
 
 from __future__ import annotations

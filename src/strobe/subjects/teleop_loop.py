@@ -113,6 +113,9 @@ class TeleopWatch(Watching):
             self._begun = True
             try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
                 header = self._header(kwargs)
+                ends = [(kwargs[name], "disconnect") for name in ("robot", "teleop")]
+                ends.append((kwargs.get("dataset"), "finalize"))
+                self._rest_at(*(end for end in ends if hasattr(*end)))
                 self.endless = self.command == TELEOPERATING and kwargs.get("duration") is None
                 self._attach(kwargs)
                 self.log.start(header)
@@ -124,6 +127,7 @@ class TeleopWatch(Watching):
         try:
             found = loop(*args, **kwargs)
         except BaseException as error:
+            self._resting = True
             self._interrupted += isinstance(error, KeyboardInterrupt)
             append(("end", host_ns()))
             self.let_go()  # what follows puts the robot to rest

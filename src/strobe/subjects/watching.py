@@ -25,6 +25,8 @@ OBSERVATION, CAMERA, ACTION = "observation", "camera", "action"
 PROCESS_OBSERVATION, PROCESS_ACTION = "process observation", "process action"
 RECORD, SAVE, SLEEP = "record frame", "save episode", "sleep"
 
+TIMER = "lerobot.utils.cycle_timer"  # of LeRobot after 0.6.1
+
 Call = Callable[..., Any]
 
 
@@ -49,6 +51,7 @@ class Watching:
         self.stopped = False
         self.endless = False
         self._interrupted = 0
+        self._resting = False  # the robot is being put to rest, which nothing may disturb
         self._body, self._probes = ExitStack(), ExitStack()
         self._until = 0
 
@@ -72,17 +75,42 @@ class Watching:
         """Say that the loop begins."""
         self._until = host_ns() + round(self.record_s * 1e9)
         self.log.append(("run", host_ns()))
+        if timer := getattr(sys.modules.get(TIMER), "CycleTimer", None):
+            self._body.enter_context(Attached([Hook(timer, "log_run_summary", "")], self._reporting))
+
+    def _reporting(self, inner: Call, _: Hook, __: bool) -> Call:
+        """What LeRobot's timer says at the end of a run, taken along as it says it."""
+        append = self.log.append
+
+        @functools.wraps(inner)
+        def call(timer: Any, *args: Any, **kwargs: Any) -> Any:
+            report = getattr(timer, "_report", None)
+            if report is None:
+                return inner(timer, *args, **kwargs)
+
+            def told(text: str) -> None:
+                append(("cadence", text))
+                report(text)
+
+            timer._report = told
+            try:
+                return inner(timer, *args, **kwargs)
+            finally:
+                timer._report = report
+
+        return call
 
     def _interruptible(self) -> None:
-        """Make the first SIGTERM or SIGHUP a Ctrl-C, until the end of the ``with`` block; later ones do nothing.
+        """Make SIGTERM and SIGHUP a Ctrl-C until the robot is put to rest, and nothing from then on.
 
-        LeRobot's commands other than its rollout die of these signals, and leave the arm with its torque on.
+        LeRobot's commands other than its rollout die of these signals, and leave the arm with its torque on. What was
+        there before is there again at the end of the ``with`` block.
         """
         if threading.current_thread() is not threading.main_thread():
             return
 
-        def once(*_: Any) -> None:
-            if not self._interrupted:
+        def interrupt(*_: Any) -> None:
+            if not self._resting:
                 self._interrupted += 1
                 raise KeyboardInterrupt
 
@@ -90,8 +118,21 @@ class Watching:
             number = getattr(signal, name, None)
             if number is None or (before := signal.getsignal(number)) in (signal.SIG_IGN, None):
                 continue
-            signal.signal(number, once)
+            signal.signal(number, interrupt)
             self._body.callback(signal.signal, number, before)
+
+    def _rest_at(self, *ends: tuple[Any, str]) -> None:
+        """Say which calls, each an owner and the name of a method, begin to put the robot to rest."""
+
+        def around(inner: Call, _: Hook, __: bool) -> Call:
+            @functools.wraps(inner)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                self._resting = True
+                return inner(*args, **kwargs)
+
+            return call
+
+        self._body.enter_context(Attached([Hook(owner, name, "") for owner, name in ends], around))
 
     def _unwatched(self, error: Exception) -> None:
         """Let the run go on without probes, and say why."""
@@ -196,7 +237,7 @@ class Watching:
 
 def sleeps(modules: Iterable[Any]) -> list[Hook]:
     """Hooks on the sleep at a tick's end: in LeRobot's timer where it has one (after 0.6.1), else in ``modules``."""
-    timer = sys.modules.get("lerobot.utils.cycle_timer")
+    timer = sys.modules.get(TIMER)
     return [Hook(one, "precise_sleep", SLEEP) for one in (*modules, timer) if hasattr(one, "precise_sleep")]
 
 

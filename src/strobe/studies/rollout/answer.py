@@ -118,6 +118,7 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
         seams=measure.seams(course.actions, header["joints"]) if guided else [],
         cameras=_cameras(course),
         recording=_recording(header, course),
+        cadence="\n".join(text for kind, *rest in course.others if kind == "cadence" for text in rest),
         remote=remote_of(header, course),
         series=measure.series(ticks, course.calls),
         overhead_ms=empty_section_ms(recording(opener([].append))) * events / max(1, len(ticks) or len(course.calls)),

@@ -18,7 +18,7 @@ TICK, CALL = "control tick", "inference call"
 NAMES = loop.NAMES | teleop_loop.NAMES | remote_client.NAMES  # parts of a tick
 CONTROL, INFERENCE, RECEIVING, OTHERS = "control", "inference", "receiving", "others"  # threads
 BESIDE = ("rtc", "remote", "server")  # engines whose policy is asked beside the control thread
-ALWAYS = ("shared", "encoding")  # events that count before and after the loop runs
+ALWAYS = ("shared", "encoding", "cadence")  # events that count before and after the loop runs
 
 Row = tuple[str, int, int]  # name, start, end
 
