@@ -196,7 +196,7 @@ def test_ticks_across_a_reset_or_a_pause_are_no_slow_ticks():
     later = [(event[0], *(x + 10**10 if isinstance(x, int) and x > 10**8 else x for x in event[1:]))
              for event in events[at:]]  # fmt: skip
     turn_without_action = [("tick", now), ("s", "observation", now, now + MS, MAIN)]
-    for between in (turn_without_action, [("reset", now)]):
+    for between in (turn_without_action, [("reset", now)], [("end", now), ("run", now + 10**10)]):
         pace = figures_of([*events[:at], *between, *later]).pace
         assert pace is not None
         assert pace.period.max == pytest.approx(1e3 / 30)

@@ -64,10 +64,10 @@ from strobe.timeline.probe import Attached, Hook
 PREPARE, PREPROCESSING, POSTPROCESSING = "prepare inputs", "preprocessing", "postprocessing"
 GET_ACTION, SELECT, CHUNK = "get action", "select action", "predict chunk"
 MERGE = "merge into the queue"
-TELEMETRY = "telemetry"
+TELEMETRY, QUERY = "telemetry", "query"
 NAMES = frozenset(
     {OBSERVATION, MOTORS_READ, PROCESS_OBSERVATION, PROCESS_ACTION, PREPARE, PREPROCESSING, POSTPROCESSING, GET_ACTION}
-    | {SELECT, CHUNK, MERGE, ACTION, MOTORS_WRITTEN, RECORD, SAVE, TELEMETRY, SLEEP}
+    | {SELECT, CHUNK, MERGE, ACTION, MOTORS_WRITTEN, RECORD, SAVE, TELEMETRY, QUERY, SLEEP}
 )
 
 
@@ -85,6 +85,7 @@ class Watch(Watching):
         self.depth = depth
         self._signals: Any = None
         self._engine: Any = None
+        self._context: Any = None
         self._latest: tuple[Any, int] = (None, 0)  # the queue's actions, and the number of their chunk
         self._errors = LastError()
 
@@ -105,7 +106,7 @@ class Watch(Watching):
         super().__exit__(*exception)
         if self._engine is not None and getattr(self._engine, "failed", False):
             self.failed = self._errors.text or "the inference thread gave up"
-        self._engine = None  # the robot switches its torque off when nobody holds it any more
+        self._engine = self._context = None  # the robot switches its torque off when nobody holds it any more
         self._latest = (None, 0)
 
     # What LeRobot's main calls before its loop.
@@ -118,6 +119,7 @@ class Watch(Watching):
         context = inner(config, *args, **kwargs)
         try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
             header = header_of(context)
+            self._context = context
             self.attach(context)
             self.log.start(header)
         except Exception as error:
@@ -129,6 +131,11 @@ class Watch(Watching):
         run, append = strategy.run, self.log.append
 
         def watched(*args: Any, **kwargs: Any) -> Any:
+            if self._until and not self.stopped:  # another segment of an interactive session (LeRobot after 0.6.1)
+                try:
+                    self.attach(self._context)
+                except Exception as error:
+                    self._unwatched(error)
             self.begin()
             try:
                 return run(*args, **kwargs)
@@ -173,6 +180,8 @@ class Watch(Watching):
         self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base))
         self._around(Hook(self._engine, "notify_observation", ""), self._noting)
         self._around(Hook(self._engine, "reset", ""), self._resetting)
+        if hasattr(self._engine, "pump_query"):  # questions to the policy, in LeRobot after 0.6.1
+            self._attached([Hook(self._engine, "pump_query", QUERY)])
         self._around(Hook(ActionInterpolator, "add", ""), self._adding)
         self._around(Hook(ActionInterpolator, "get", ""), self._picking)
         self._around(Hook(rtc, "build_dataset_frame", PREPARE), self._taking)

@@ -73,8 +73,10 @@ class Watching:
 
     def begin(self) -> None:
         """Say that the loop begins."""
-        self._until = host_ns() + round(self.record_s * 1e9)
         self.log.append(("run", host_ns()))
+        if self._until:
+            return  # another segment of an interactive session
+        self._until = host_ns() + round(self.record_s * 1e9)
         if timer := getattr(sys.modules.get(TIMER), "CycleTimer", None):
             self._body.enter_context(Attached([Hook(timer, "log_run_summary", "")], self._reporting))
 

@@ -137,7 +137,8 @@ class _Reader:
         for event in events:
             kind, *rest = event
             if kind == "run":
-                self.running = True
+                self.running = self.broken = self.new_episode = True
+                self.joined = False
             elif kind == "end":
                 self.close(rest[0])
                 self.running = False

@@ -45,6 +45,7 @@ class DummyRobot(Robot):
 
     def __init__(self, config: DummyRobotConfig) -> None:
         super().__init__(config)
+        self.cameras: dict[str, Any] = {}
         self._told, self._tick, self._connected, self._side = config.told, 0, False, config.side
 
     @property
