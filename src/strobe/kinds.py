@@ -15,6 +15,7 @@ from strobe.advice import (
     episodes,
     levers,
     machine,
+    motor_bus,
     parts,
     precision,
     profiles,
@@ -124,7 +125,9 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     ),
     # So have a rollout's ticks.
     RolloutResult: Kind[RolloutResult](
-        rollout.outline, rollout_plots.plots, (*rollout_rules.RULES, *remote_rules.RULES, trust.unseen, trust.stand_ins)
+        rollout.outline,
+        rollout_plots.plots,
+        (*rollout_rules.RULES, *motor_bus.RULES, *remote_rules.RULES, trust.unseen, trust.stand_ins),
     ),
     # A ladder says itself where the time goes and what can be done about it.
     OptimizeResult: Kind[OptimizeResult](

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.arm_policy import save_act
 
 from strobe.subjects.robot import calibration
 from strobe.subjects.robot import registers as r
@@ -33,34 +34,6 @@ pytestmark = [
 
 SECONDS, FPS = 1, 30
 WIDTH, HEIGHT = 640, 480
-JOINTS = list(calibration.so101())
-
-
-def save_act(folder: Path) -> None:
-    """A tiny ACT of random weights for the arm: actions a few degrees around the middle."""
-    import torch
-    from lerobot.configs.types import FeatureType, PolicyFeature
-    from lerobot.policies.act.configuration_act import ACTConfig
-    from lerobot.policies.act.modeling_act import ACTPolicy
-    from lerobot.policies.factory import make_pre_post_processors
-
-    cameras = {
-        f"observation.images.{name}": PolicyFeature(FeatureType.VISUAL, (3, HEIGHT, WIDTH))
-        for name in ("front", "wrist")
-    }
-    state = PolicyFeature(FeatureType.STATE, (len(JOINTS),))
-    config = ACTConfig(
-        input_features={"observation.state": state} | cameras,
-        output_features={"action": PolicyFeature(FeatureType.ACTION, (len(JOINTS),))},
-        device="cpu", chunk_size=30, n_action_steps=30, dim_model=32, n_heads=2, dim_feedforward=32, n_encoder_layers=1,
-        n_decoder_layers=1, use_vae=False, pretrained_backbone_weights=None,
-    )  # fmt: skip
-    told = {"mean": torch.zeros(len(JOINTS)), "std": torch.full((len(JOINTS),), 5.0)}
-    images = {name: {"mean": torch.zeros(3, 1, 1), "std": torch.ones(3, 1, 1)} for name in cameras}
-    policy = ACTPolicy(config)
-    processors = make_pre_post_processors(config, dataset_stats={"action": told, "observation.state": told} | images)
-    for part in (policy, *processors):
-        part.save_pretrained(folder)
 
 
 def save_video(path: Path) -> None:
@@ -91,7 +64,7 @@ def rollout(arm: EmulatedArm, folder: Path) -> subprocess.CompletedProcess[str]:
 
 # Nine seconds to import LeRobot and one of rollout: the one test that joins arm, cameras and command.
 def test_a_rollout_moves_the_arm_and_lets_it_go(tmp_path: Path) -> None:
-    save_act(tmp_path / "act")
+    save_act(tmp_path / "act", WIDTH, HEIGHT)
     save_video(tmp_path / "seen.mp4")
     calibration.write(calibration.so101(), tmp_path / "arm.json")
     for _ in range(3):

@@ -38,6 +38,7 @@ from strobe.subjects.standins import stand_ins
 RTC = ("--inference.type=rtc", "--inference.rtc.execution_horizon=10")
 # Rules on a loop that is slow because this machine is busy.
 BUSY = {"slow-pace", "slow-loop", "slow-inference", "slow-bus", "slow-camera", "repeated-frames", "starvation"}
+BUSY |= {"camera-stall", "busy-machine", "busy-process", "threads-fight"}
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +178,7 @@ def test_an_inference_thread_that_gives_up_fails_the_run(robot, checkpoints, tmp
 
 
 def test_a_probe_that_cannot_be_attached_leaves_the_robot_alone(robot, checkpoints, tmp_path, monkeypatch):
-    monkeypatch.setattr(rollout_loop, "motors_of", lambda robot: 1 / 0)
+    monkeypatch.setattr(rollout_loop, "buses_of", lambda robot: 1 / 0)
     with pytest.raises(UserError, match="not watched: ZeroDivisionError"):
         watch(arguments(checkpoints / "act", tmp_path / "told.jsonl"), tmp_path / "run.events")
     assert len(actions(tmp_path / "told.jsonl")) > 5

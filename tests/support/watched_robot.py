@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,4 +66,8 @@ def watched_robot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(plugin.DummyRobot, "send_action", send)
     monkeypatch.setattr(plugin.DummyRobot, "before", staticmethod(lambda tick: None), raising=False)
     monkeypatch.setattr(plugin.DummyRobot, "made", made, raising=False)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    before = {number: signal.getsignal(number) for number in numbers}
     yield plugin.DummyRobot
+    for number, answer in before.items():  # LeRobot's own rollout leaves its answers behind
+        signal.signal(number, answer)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from strobe.advice.motor_bus import explains, waits_for_cpu
 from strobe.advice.thresholds import Thresholds
 from strobe.results.finding import Finding
-from strobe.results.rollout import Inference, Pace, Rollout, RolloutResult
+from strobe.results.rollout import Camera, Inference, Pace, Rollout, RolloutResult
 
 # Parts of the loop's tick that belong to asking the policy.
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}
@@ -23,6 +24,8 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
         pace.late < thresholds.ticks_late * pace.ticks and pace.held_hz >= thresholds.rate_held * pace.asked_hz
     ):
         return
+    if waits_for_cpu(rollout, thresholds) or ("motors" in pace.late_part and explains(rollout, thresholds)):
+        return  # another finding says why
     rule, title, why, do = _cause(rollout, pace)
     seen = f"{pace.held_hz:.1f} of {pace.asked_hz:g} Hz; {pace.late:,} of {pace.ticks:,} ticks worked longer than "
     seen += f"{1e3 / pace.asked_hz:.1f} ms, the longest {pace.work.max:,.1f} ms"
@@ -167,29 +170,39 @@ def starvation(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
 
 
 def poisoned_delay(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """A slow first call that every later call's delay is still taken from."""
+    """One slow call, mostly the first, that every later call's delay is still taken from."""
     rollout, inference = result.rollout, result.rollout.inference
     delays = inference.delays if inference is not None else None
     if delays is None or inference is None or _stands_still(rollout):
         return
-    excess = delays.assumed.median - delays.needed.p95
-    if excess < thresholds.delay_excess or delays.first_needed + 1 < delays.assumed.median:
+    first = delays.first_needed + 1 >= delays.assumed.median
+    if first:
+        excess, told = delays.assumed.median - delays.needed.p95, delays.assumed.median
+    else:  # a later call: few calls after it may have been told of it
+        excess, told = (delays.assumed.max - delays.needed.median) / 2, delays.assumed.max
+    if excess < thresholds.delay_excess or max(delays.first_needed, delays.needed.max) + 1 < told:
         return
-    seen = f"The first call took {inference.first_ms:,.0f} ms, {delays.first_needed} actions; later ones needed "
-    seen += f"{delays.needed.median:.0f}, and the policy was told {delays.assumed.median:.0f}."
-    if delays.first_dropped:
+    if first:
+        seen = f"The first call took {inference.first_ms:,.0f} ms, {delays.first_needed} actions; later ones needed "
+    else:
+        seen = f"The longest call took {_call_ms(inference):,.0f} ms, {delays.needed.max:.0f} actions; most needed "
+    seen += f"{delays.needed.median:.0f}, and the policy was told {told:.0f}."
+    if delays.first_dropped and first:
         seen += f" {delays.first_dropped} actions of the first chunk were dropped, though none was executed: the "
         seen += "resting arm began that far ahead."
     yield Finding(
         rule="poisoned-delay",
         level="warning",
-        title="A slow first call poisons the delay that Real-Time Chunking assumes",
+        title=f"{'A slow first' if first else 'One slow'} call poisons the delay that Real-Time Chunking assumes",
         seen=seen,
         why="LeRobot assumes the longest latency since the start, for ever. So many actions of each chunk are held to "
         "the one before, and the robot reacts that much later.",
         do="--use_torch_compile=true leaves the first --compile_warmup_inferences calls out of the estimate; so does a "
-        "LeRobot with its pull request 4454, without compiling.",
-        evidence={"assumed": delays.assumed.median, "needed": delays.needed.median, "first_ms": inference.first_ms},
+        "LeRobot with its pull request 4454, without compiling."
+        if first
+        else "Find what held that call up (the trace shows its parts), or start again: the estimate lasts as long as "
+        "the run.",
+        evidence={"assumed": told, "needed": delays.needed.median, "first_ms": inference.first_ms},
     )
 
 
@@ -237,6 +250,8 @@ def repeated_frames(result: RolloutResult, thresholds: Thresholds) -> Iterator[F
     wanted = min(rollout.fps, pace.held_hz)
     for camera in rollout.cameras:
         if camera.fresh_hz >= thresholds.camera_fresh * wanted:
+            if camera.longest_ms >= thresholds.camera_stall * 1e3 / wanted:
+                yield _stalled(camera)
             continue
         hz = math.floor(camera.fresh_hz)
         sees = "the policy sees the past again, unnoticed" if acts else "the data set shows the past again, unmarked"
@@ -250,6 +265,19 @@ def repeated_frames(result: RolloutResult, thresholds: Thresholds) -> Iterator[F
             f"rate){f'; or {_fps_flag(rollout)}={hz}' if hz >= 1 else ''}.",
             evidence={"fresh_hz": camera.fresh_hz, "camera": camera.name},
         )
+
+
+def _stalled(camera: Camera) -> Finding:
+    return Finding(
+        rule="camera-stall",
+        level="warning",
+        title=f"Camera {camera.name} stood still for {camera.longest_ms:,.0f} ms",
+        seen=f"From {camera.longest_from_s:.1f} s on the loop saw one frame for {camera.longest_ms:,.0f} ms; over the "
+        f"whole run it saw {camera.fresh_hz:.1f} different frames per second.",
+        why="The robot takes the latest frame, however old; past 500 ms the run ends. LeRobot says nothing before.",
+        do="A USB port and a controller of its own for this camera, a shorter cable; look at `dmesg` for that moment.",
+        evidence={"longest_ms": camera.longest_ms, "camera": camera.name},
+    )
 
 
 def stamps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:

@@ -139,6 +139,14 @@ class Thresholds:
     seam_jump: float = 3.0
     # Frames per second of a camera over the rate of the loop under which it repeats frames.
     camera_fresh: float = 0.9
+    # Periods of the loop for which it may see one and the same frame of a camera that is fast enough otherwise.
+    camera_stall: float = 5.0
+    # Median milliseconds of a read of all motors from which it is slow: six servos at 1 Mbaud need 1, adapters 1 to 3.
+    bus_read_ms: float = 6.0
+    # Reads of the motors that found answers to an earlier question.
+    stale_reads: int = 3
+    # Share of the run in which the control thread may wait for a CPU.
+    cpu_waited: float = 0.05
     # Share by which the time stamped on recorded frames may differ from the time in which they were recorded.
     frames_stamped: float = 0.05
     # Samples below which a median says little (the toolkit advises 50 to 100 where timings are inconsistent).

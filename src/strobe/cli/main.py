@@ -34,6 +34,7 @@ COMMANDS = {
     "compare": "is it faster? variants of one policy in alternation: RTC on/off, compiled, other settings",
     "train": "what does a training wait for? lerobot-train as it is, its steps and its loader's workers by parts",
     "rollout": "does the robot get its actions in time? lerobot-rollout as it is, its loop, inference and queue",
+    "rehearse": "what would happen on the robot? lerobot-rollout on an emulated arm, with faults on demand",
     "batch": "which is the largest training batch that fits, and from which on is a larger one no faster?",
     "dataloader": "which loader settings feed the training step? in lerobot-train's spelling",
     "optimize": "what makes it as fast as needed? a ladder of treatments to a target rate, each shown and guarded",

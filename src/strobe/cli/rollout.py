@@ -76,7 +76,7 @@ def run(argv: Sequence[str]) -> int:
             raise UserError("--events shows a run that is over; it takes no arguments after --")
         from strobe.studies.rollout.watched import recovered
 
-        return _keep(config, recovered(config.events), ["rollout", *argv], [], started)
+        return kept(config, recovered(config.events), ["rollout", *argv], [], started)
     if theirs is None:
         raise UserError(
             "lerobot-rollout's arguments come after --: strobe rollout -- --robot.type=… --policy.path=FOLDER"
@@ -87,17 +87,23 @@ def run(argv: Sequence[str]) -> int:
     loop_of(command).check(arguments)  # a wrong flag ends in an error of one line, before the robot is connected
     from strobe.studies.rollout.watched import watch
 
-    events = config.output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
+    events = events_file(config.output_dir)
     found = watch(arguments, events, config.depth, config.record_s, command)
-    code = _keep(config, found, ["rollout", *argv], theirs, started)
+    code = kept(config, found, ["rollout", *argv], theirs, started)
     events.unlink(missing_ok=True)  # kept until the answer is
     return code
 
 
-def _keep(config: RolloutConfig, found: Any, argv: Sequence[str], theirs: Sequence[str], started: float) -> int:
+def events_file(output_dir: Path) -> Path:
+    """Where the events of this process's rollout go while it runs."""
+    return output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
+
+
+def kept(config: Any, found: Any, argv: Sequence[str], theirs: Sequence[str], started: float) -> int:
+    """Show and keep a watched rollout; return the exit code."""
     from strobe.cli.keep import complete, keep, plain, trace_of
 
-    asked = {"rollout": plain(config), "lerobot-rollout": list(theirs)}
+    asked = {argv[0]: plain(config), "lerobot-rollout": list(theirs)}
     complete(found.result, argv, started, asked, config.thresholds)
     sys.stderr.flush()
     print()

@@ -12,7 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from strobe.results.rollout import Delays, Inference, JointSeam, Pace, Quantiles, Queue, Series
+from strobe.results.quantiles import Quantiles
+from strobe.results.rollout import Delays, Inference, JointSeam, Pace, Queue, Series
 
 MOST_POINTS = 4000  # in a series; more only make the page heavy
 

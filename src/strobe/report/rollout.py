@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import measured, remote, units
+from strobe.report import measured, motor_bus, remote, units
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.results.rollout import Camera, Inference, JointSeam, Pace, Quantiles, Queue, Rollout, RolloutResult
+from strobe.report.quantiles import FIGURES, quantile_cells, quantile_table
+from strobe.results.quantiles import Quantiles
+from strobe.results.rollout import Camera, Inference, JointSeam, Pace, Queue, Rollout, RolloutResult
 
 
 def outline(result: RolloutResult, depth: int | None = None) -> Document:
@@ -36,6 +38,10 @@ def answers(rollout: Rollout) -> list[str]:
             f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; 95 % within "
             f"{rollout.age.p95:,.0f}, oldest {rollout.age.max:,.0f})."
         )
+    if (told := rollout.rehearsal) is not None and told.arms:
+        holding = told.holding
+        left = f"torque was left on in {', '.join(holding)}" if holding else "no servo was left with torque"
+        said.append(f"A rehearsal on emulated servos: when all was over, {left}.")
     return said
 
 
@@ -43,7 +49,8 @@ def sections(rollout: Rollout) -> list[Section]:
     """Pace and course, inference, delays, the queue, seams, cameras, recording."""
     found = []
     if rollout.pace is not None:
-        found.append(Section("pace", "Control loop", _pace(rollout.pace), _about_pace(rollout.pace)))
+        about = _about_pace(rollout.pace) + ([motor_bus.turns(rollout.turns)] if rollout.turns is not None else [])
+        found.append(Section("pace", "Control loop", _pace(rollout.pace), about))
     if rollout.inference is not None:
         found.append(Section("inference", "Inference", _inference(rollout.inference)))
         if rollout.inference.delays is not None:
@@ -57,6 +64,11 @@ def sections(rollout: Rollout) -> list[Section]:
         found.append(Section("seams", "Seams between chunks", _seams(rollout.seams), [about]))
     if rollout.cameras:
         found.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
+    if rollout.bus is not None:
+        found.append(Section("bus", "Motor bus", motor_bus.bus(rollout.bus), motor_bus.about(rollout)))
+    if rollout.rehearsal is not None:
+        told = rollout.rehearsal
+        found.append(Section("rehearsal", "Rehearsal", motor_bus.servos(told), motor_bus.about_rehearsal(told)))
     if (frames := rollout.recording) is not None:
         text = f"{units.count(frames.frames, 'frame')} of {frames.real_s:.1f} s, stamped as {frames.stamped_s:.1f} s "
         text += f"at the dataset's {frames.dataset_fps:g} Hz"
@@ -74,22 +86,8 @@ def notes(rollout: Rollout) -> list[str]:
     return [f"recording took {rollout.overhead_ms:.3f} ms of a {of}, computed from the price of a section here"]
 
 
-_FIGURES = ("Median", "95 %", "99 %", "Longest")
-
-
-def _cells(figures: Quantiles | None, decimals: int = 2) -> list[str | None]:
-    if figures is None:
-        return [None] * 4
-    return [units.ms(value, decimals) for value in (figures.median, figures.p95, figures.p99, figures.max)]
-
-
-def _table(first: str, rows: Sequence[tuple[str, Quantiles | None]], decimals: int = 2, unit: str = "ms") -> Table:
-    columns = [Column(first, numeric=False), *(Column(f"{name} ({unit})" if unit else name) for name in _FIGURES)]
-    return Table(columns, [Row([name, *_cells(figures, decimals)]) for name, figures in rows if figures is not None])
-
-
 def _pace(pace: Pace) -> Table:
-    return _table(
+    return quantile_table(
         "Ticks",
         [("from tick to tick", pace.period), ("off the asked period", pace.jitter), ("work, without sleep", pace.work)],
     )
@@ -106,7 +104,7 @@ def _about_pace(pace: Pace) -> list[str]:
 
 
 def _inference(inference: Inference) -> Table:
-    table = _table("Calls", [("after the first", inference.latency)])
+    table = quantile_table("Calls", [("after the first", inference.latency)])
     first = Row(["the first", None, None, None, units.ms(inference.first_ms)])
     return Table(table.columns, [first, *table.rows])
 
@@ -119,7 +117,7 @@ def _delays(inference: Inference) -> Table:
         ("needed by the call", delays.needed),
         ("executed meanwhile", delays.executed),
     ]
-    return _table("In actions", rows, decimals=0, unit="")
+    return quantile_table("In actions", rows, decimals=0, unit="")
 
 
 def _about_delays(rollout: Rollout) -> str:
@@ -158,6 +156,10 @@ def _seams(seams: Sequence[JointSeam]) -> Table:
 
 
 def _cameras(cameras: Sequence[Camera]) -> Table:
-    columns = [Column("Camera", numeric=False), *(Column(f"{name} (ms)") for name in _FIGURES), Column("Frames/s")]
-    rows = [Row([units.plain(one.name), *_cells(one.ms), f"{one.fresh_hz:.1f}"]) for one in cameras]
+    columns = [Column("Camera", numeric=False), *(Column(f"{name} (ms)") for name in FIGURES)]
+    columns += [Column("Frames/s"), Column("Same frame at most (ms)")]
+    rows = [
+        Row([units.plain(one.name), *quantile_cells(one.ms), f"{one.fresh_hz:.1f}", f"{one.longest_ms:,.0f}"])
+        for one in cameras
+    ]
     return Table(columns, rows)

@@ -10,6 +10,7 @@ from pydantic import Field
 from strobe.results.answer import Result
 from strobe.results.data import Data, Finite
 from strobe.results.measurement import Measurement
+from strobe.results.motor_bus import Bus, Rehearsal, Turns
 from strobe.results.quantiles import Quantiles
 from strobe.results.remote import Remote
 
@@ -79,6 +80,8 @@ class Camera(Data):
     reads: int
     ms: Quantiles = Field(description="of a read")
     fresh_hz: Finite = Field(description="different frames per second")
+    longest_ms: Finite = Field(default=0.0, description="longest time from the first to the last read of one frame")
+    longest_from_s: Finite = Field(default=0.0, description="seconds from the first tick to that frame")
 
 
 class Recording(Data):
@@ -104,7 +107,7 @@ class Series(Data):
 
 
 class Rollout(Data):
-    """One run of a loop of LeRobot."""
+    """One run of a loop of LeRobot, on a robot or as a rehearsal."""
 
     robot: str
     strategy: str = Field(description="of lerobot-rollout; else the leader's type")
@@ -123,6 +126,9 @@ class Rollout(Data):
     age: Quantiles | None = Field(default=None, description="milliseconds from an observation to each of its actions")
     seams: list[JointSeam] = Field(default_factory=list)
     cameras: list[Camera] = Field(default_factory=list)
+    bus: Bus | None = Field(default=None, description="the motors' bus; None where no read of one was seen")
+    turns: Turns | None = Field(default=None, description="who had the CPUs; Linux only")
+    rehearsal: Rehearsal | None = Field(default=None, description="None for a run on a robot")
     recording: Recording | None = None
     cadence: str = Field(default="", description="what LeRobot's own timer said of the run, where it has one")
     remote: Remote | None = Field(default=None, description="of remote inference")

@@ -29,7 +29,7 @@ from strobe.subjects.families.registry import registered
 from strobe.subjects.lerobot_flags import joined, lent, parsed
 from strobe.subjects.remote_stamps import key_of
 from strobe.subjects.rollout_log import Log
-from strobe.subjects.rollout_robot import cameras_of, motors_of
+from strobe.subjects.rollout_robot import buses_of, cameras_of
 from strobe.subjects.watching import ACTION, OBSERVATION, SLEEP, Call, Watching, standing_in
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Hook
@@ -119,8 +119,7 @@ class ClientWatch(Watching):
             return inner(client, *args, **kwargs)
         finally:
             self._resting = True
-            self.log.append(("end", host_ns()))
-            self.let_go()  # what follows puts the robot to rest
+            self.end()  # what follows puts the robot to rest
 
     def _attach(self, client: Any) -> None:
         module, robot = self._module, client.robot
@@ -129,7 +128,8 @@ class ClientWatch(Watching):
             pickle, dumps=self._timed(self._pickling(pickle.dumps), PICKLE), loads=self._timed(pickle.loads, UNPICKLE)
         )
         self._replaced(module, "pickle", shim)
-        self._attached([Hook(robot, "get_observation", OBSERVATION), *motors_of(robot)])
+        self._attached([Hook(robot, "get_observation", OBSERVATION)])
+        self._buses(buses_of(robot))
         for name, camera in cameras_of(robot).items():
             self._camera(name, camera)
         self._around(Hook(robot, "send_action", ACTION), self._acting)

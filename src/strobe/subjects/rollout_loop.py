@@ -15,6 +15,9 @@ Events, by their first field; times are nanoseconds of `host_ns`:
     call start end assumed left length      one chunk was predicted; assumed: inference_delay
     merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
     camera t name fresh                     a camera was read; fresh: the frame is not the one read before
+    bus start end lost damaged waiting cpu  the motors were read: see `BusProbe`
+    turns t ran waited own all              nanoseconds so far: the control thread had a CPU, and waited for one; CPU
+                                            time of this process, and of the machine
     frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
     cadence text                            what LeRobot's own timer said of the run
 """
@@ -36,16 +39,16 @@ from lerobot.utils.action_interpolator import ActionInterpolator
 from strobe.subjects.families.registry import family_of
 from strobe.subjects.rollout_log import LastError, Log, opener
 from strobe.subjects.rollout_robot import (
-    MOTORS_READ,
-    MOTORS_WRITTEN,
     actions_left,
+    buses_of,
     cameras_of,
     header_of,
-    motors_of,
     strategies,
 )
 from strobe.subjects.watching import (
     ACTION,
+    MOTORS_READ,
+    MOTORS_WRITTEN,
     OBSERVATION,
     PROCESS_ACTION,
     PROCESS_OBSERVATION,
@@ -128,7 +131,7 @@ class Watch(Watching):
 
     def _strategy(self, inner: Call, *args: Any, **kwargs: Any) -> Any:
         strategy = inner(*args, **kwargs)
-        run, append = strategy.run, self.log.append
+        run = strategy.run
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             if self._until and not self.stopped:  # another segment of an interactive session (LeRobot after 0.6.1)
@@ -140,8 +143,7 @@ class Watch(Watching):
             try:
                 return run(*args, **kwargs)
             finally:
-                append(("end", host_ns()))
-                self.let_go()  # what follows puts the robot to rest
+                self.end()  # what follows puts the robot to rest
 
         strategy.run = watched
         return strategy
@@ -159,7 +161,7 @@ class Watch(Watching):
             hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
         hooks += sleeps(strategies())
         hooks += [Hook(module, "prepare_observation_for_inference", PREPARE) for module in (sync, rtc)]
-        hooks += [Hook(core, "build_dataset_frame", PREPARE), *motors_of(robot)]
+        hooks += [Hook(core, "build_dataset_frame", PREPARE)]
         dataset = context.data.dataset
         if dataset is not None:
             hooks.append(Hook(dataset, "save_episode", SAVE))
@@ -176,6 +178,7 @@ class Watch(Watching):
         self._processors(names)
         for name, camera in cameras_of(robot).items():
             self._camera(name, camera)
+        self._buses(buses_of(robot))
         self._around(Hook(ThreadSafeRobot, "get_observation", OBSERVATION), self._ticking)
         self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base))
         self._around(Hook(self._engine, "notify_observation", ""), self._noting)

@@ -13,10 +13,6 @@ from lerobot.rollout.strategies import core
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import policies
 from strobe.subjects.families.registry import registered
-from strobe.timeline.probe import Hook
-
-MOTORS_READ, MOTORS_WRITTEN = "read motors", "write motors"
-LEADER_READ, LEADER_WRITTEN = "read leader motors", "write leader motors"
 
 
 def header_of(context: Any) -> dict[str, Any]:
@@ -24,12 +20,13 @@ def header_of(context: Any) -> dict[str, Any]:
     config, policy = context.runtime.cfg, context.policy.policy
     kind, path = config.policy.type, config.policy.pretrained_path
     family = registered(kind)
+    robot = _asked("--robot.type") or config.robot.type  # so100 and so101 are one class, which knows one name
     images = [one for one in context.hardware.robot_wrapper.observation_features.values() if isinstance(one, tuple)]
     info = SubjectInfo(
         name=kind,
         kind=kind,
         source="random weights" if path is None else Path(str(path)).name,
-        inputs=f"the robot {config.robot.type}, {len(images)} cameras",
+        inputs=f"the robot {robot}, {len(images)} cameras",
         anatomy=family.name if family is not None and family.probes is not None else "modules",
         **policies.count(policy),
     )
@@ -37,7 +34,7 @@ def header_of(context: Any) -> dict[str, Any]:
     rtc_config = getattr(engine, "rtc", None)
     return {
         "subject": info.model_dump(mode="json"),
-        "robot": config.robot.type,
+        "robot": robot,
         "device": str(config.device),
         "strategy": config.strategy.type,
         "engine": engine.type,
@@ -54,6 +51,12 @@ def header_of(context: Any) -> dict[str, Any]:
     }
 
 
+def _asked(flag: str) -> str:
+    """The value of ``flag`` among the run's arguments; '' without one."""
+    given = [argument.partition("=")[2] for argument in sys.argv if argument.startswith(f"{flag}=")]
+    return given[-1] if given else ""
+
+
 def strategies() -> Iterable[Any]:
     """The modules of LeRobot's strategies, each of which holds the loop's functions under their own names."""
     package = core.__name__.rpartition(".")[0]
@@ -66,14 +69,10 @@ def cameras_of(robot: Any) -> dict[str, Any]:
     return dict(found) if isinstance(found, dict) else {}
 
 
-def motors_of(
-    robot: Any, method: str = "send_action", read: str = MOTORS_READ, written: str = MOTORS_WRITTEN
-) -> list[Hook]:
-    """Hooks on the motor buses of a robot or leader, also on those of its arms, which have its ``method``."""
+def buses_of(robot: Any, method: str = "send_action") -> list[Any]:
+    """The motor buses of a robot or leader, also those of its arms, which have its ``method``."""
     holders = [robot, *(value for value in vars(robot).values() if hasattr(value, method))]
-    buses = {id(bus): bus for one in holders if hasattr(bus := getattr(one, "bus", None), "sync_read")}
-    pairs = (("sync_read", read), ("sync_write", written))
-    return [Hook(bus, name, of) for bus in buses.values() for name, of in pairs if hasattr(bus, name)]
+    return list({id(bus): bus for one in holders if hasattr(bus := getattr(one, "bus", None), "sync_read")}.values())
 
 
 def actions_left(policy: Any) -> int:

@@ -19,10 +19,13 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from strobe.errors import UserError
 from strobe.results.subject import SubjectInfo
 from strobe.subjects.lerobot_flags import joined, lent, parsed
+from strobe.subjects.rollout_bus import scheduled, spent
 from strobe.subjects.rollout_log import Log
-from strobe.subjects.rollout_robot import LEADER_READ, LEADER_WRITTEN, cameras_of, motors_of
+from strobe.subjects.rollout_robot import buses_of, cameras_of
 from strobe.subjects.watching import (
     ACTION,
+    LEADER_READ,
+    LEADER_WRITTEN,
     OBSERVATION,
     PROCESS_ACTION,
     PROCESS_OBSERVATION,
@@ -129,9 +132,9 @@ class TeleopWatch(Watching):
         except BaseException as error:
             self._resting = True
             self._interrupted += isinstance(error, KeyboardInterrupt)
-            append(("end", host_ns()))
-            self.let_go()  # what follows puts the robot to rest
+            self.end()  # what follows puts the robot to rest
             raise
+        append(("turns", host_ns(), *scheduled(), *spent()))
         append(("reset", host_ns()))  # what follows is no tick: saving, speaking, or putting the robot to rest
         return found
 
@@ -167,15 +170,19 @@ class TeleopWatch(Watching):
     def _attach(self, given: dict[str, Any]) -> None:
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")
         leaders = leader if isinstance(leader, list) else [leader]
-        hooks = [*motors_of(robot), *sleeps([self._module])]
+        hooks = sleeps([self._module])
         for one in leaders:
-            hooks += [Hook(one, "get_action", LEADER), *motors_of(one, "get_action", LEADER_READ, LEADER_WRITTEN)]
+            hooks.append(Hook(one, "get_action", LEADER))
+            for bus in buses_of(one, "get_action"):
+                pairs = (("sync_read", LEADER_READ), ("sync_write", LEADER_WRITTEN))
+                hooks += [Hook(bus, name, of) for name, of in pairs if hasattr(bus, name)]
         if dataset is not None:
             hooks += [Hook(dataset, "save_episode", SAVE), Hook(self._module, "build_dataset_frame", FRAME)]
             self._around(Hook(dataset, "add_frame", RECORD), self._recording)
         if given.get("display_data"):
             hooks.append(Hook(self._module, "log_visualization_data", DISPLAY))
         self._attached(hooks)
+        self._buses(buses_of(robot))
         self._processors(
             {
                 id(given["robot_observation_processor"]): PROCESS_OBSERVATION,

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from lerobot.processor.pipeline import DataProcessorPipeline
 
+from strobe.subjects.rollout_bus import BusProbe, scheduled, spent
 from strobe.subjects.rollout_log import Log
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
@@ -24,6 +25,8 @@ from strobe.timeline.probe import Attached, Hook
 OBSERVATION, CAMERA, ACTION = "observation", "camera", "action"
 PROCESS_OBSERVATION, PROCESS_ACTION = "process observation", "process action"
 RECORD, SAVE, SLEEP = "record frame", "save episode", "sleep"
+MOTORS_READ, MOTORS_WRITTEN = "read motors", "write motors"
+LEADER_READ, LEADER_WRITTEN = "read leader motors", "write leader motors"
 
 TIMER = "lerobot.utils.cycle_timer"  # of LeRobot after 0.6.1
 
@@ -72,13 +75,20 @@ class Watching:
         self._probes.close()
 
     def begin(self) -> None:
-        """Say that the loop begins."""
+        """Say that the loop begins, on the thread that runs it."""
         self.log.append(("run", host_ns()))
+        self.log.append(("turns", host_ns(), *scheduled(), *spent()))
         if self._until:
             return  # another segment of an interactive session
         self._until = host_ns() + round(self.record_s * 1e9)
         if timer := getattr(sys.modules.get(TIMER), "CycleTimer", None):
             self._body.enter_context(Attached([Hook(timer, "log_run_summary", "")], self._reporting))
+
+    def end(self) -> None:
+        """Say that the loop is over, on the thread that ran it, and take every probe off."""
+        self.log.append(("turns", host_ns(), *scheduled(), *spent()))
+        self.log.append(("end", host_ns()))
+        self.let_go()
 
     def _reporting(self, inner: Call, _: Hook, __: bool) -> Call:
         """What LeRobot's timer says at the end of a run, taken along as it says it."""
@@ -225,6 +235,19 @@ class Watching:
         for method in ("read_latest", "async_read"):
             if hasattr(camera, method):
                 self._around(Hook(camera, method, CAMERA), around)
+
+    def _buses(self, buses: Iterable[Any]) -> None:
+        """The robot's motors, read and written."""
+        for bus in buses:
+            probe = BusProbe(bus, self.log.append)
+            self._around(Hook(bus, "sync_read", MOTORS_READ), functools.partial(self._bus, probe))
+            if hasattr(reader := getattr(bus, "sync_reader", None), "txRxPacket"):
+                self._around(Hook(reader, "txRxPacket", ""), probe.trying)
+            if hasattr(bus, "sync_write"):
+                self._attached([Hook(bus, "sync_write", MOTORS_WRITTEN)])
+
+    def _bus(self, probe: BusProbe, inner: Call) -> Call:
+        return probe.reading(self._timed(inner, MOTORS_READ))
 
     def _recording(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, RECORD)

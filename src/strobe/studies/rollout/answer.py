@@ -12,6 +12,7 @@ import strobe
 from strobe.measure import machine
 from strobe.measure import rollout as measure
 from strobe.measure.components import Iteration, components, iterations, spans
+from strobe.measure.motor_bus import bus
 from strobe.measure.price import empty_section_ms
 from strobe.measure.statistics import describe, summarise
 from strobe.results.data import Samples
@@ -117,6 +118,8 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
         age=measure.quantiles(ages) if ages else None,
         seams=measure.seams(course.actions, header["joints"]) if guided else [],
         cameras=_cameras(course),
+        bus=bus(course.bus, ticks[0].start_ns) if ticks else None,
+        turns=course.turns,
         recording=_recording(header, course),
         cadence="\n".join(text for kind, *rest in course.others if kind == "cadence" for text in rest),
         remote=remote_of(header, course),
@@ -162,6 +165,8 @@ def _cameras(course: Course) -> list[Camera]:
             reads=len(reads.took_ns),
             ms=measure.quantiles([took / 1e6 for took in reads.took_ns]),
             fresh_hz=max(0, reads.fresh - 1) / seconds,
+            longest_ms=reads.longest_ns / 1e6,
+            longest_from_s=max(0, reads.longest_from_ns - ticks[0].start_ns) / 1e9,
         )
         for name, reads in course.cameras.items()
         if reads.took_ns and seconds > 0

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from strobe.measure.motor_bus import BusRead
 from strobe.measure.rollout import Action, Call, Tick
+from strobe.results.motor_bus import Turns
 from strobe.subjects import remote_client, teleop_loop, watching
 from strobe.subjects import rollout_loop as loop
 from strobe.subjects.rollout_log import Event
@@ -29,6 +31,16 @@ class CameraReads:
 
     took_ns: list[int] = field(default_factory=list)
     fresh: int = 0
+    came_ns: int | None = None  # moment at which the latest frame was first read
+    longest_ns: int = 0  # from the first read of a frame to the last one
+    longest_from_ns: int = 0
+
+    def read(self, now: int, fresh: bool) -> None:
+        if fresh or self.came_ns is None:
+            self.fresh += fresh
+            self.came_ns = now
+        elif now - self.came_ns > self.longest_ns:
+            self.longest_ns, self.longest_from_ns = now - self.came_ns, self.came_ns
 
 
 @dataclass
@@ -36,6 +48,7 @@ class Course:
     """All of a rollout that was recorded.
 
     Attributes:
+        turns: who had the CPUs; None unknown.
         episodes: moments at which frames were recorded, in nanoseconds, by episode: between two, a loop may rest.
         rows: sections by thread, in the order in which they ended.
         others: events that only some loops have.
@@ -47,6 +60,8 @@ class Course:
     actions: list[Action] = field(default_factory=list)
     cameras: dict[str, CameraReads] = field(default_factory=dict)
     episodes: list[list[int]] = field(default_factory=list)
+    bus: list[BusRead] = field(default_factory=list)
+    turns: Turns | None = None
     rows: dict[str, list[Row]] = field(default_factory=dict)
     others: list[Event] = field(default_factory=list)
     control_events: int = 0
@@ -121,6 +136,7 @@ class _Reader:
         self.roles: dict[int, str] = {}  # threads → what they do now
         self.tick: _Open | None = None
         self.pending: _Pending | None = None
+        self.turns: tuple[int, ...] | None = None  # as they stood when the loop began
         self.running = False
         self.broken = True  # the next tick does not follow another
         self.joined = False  # the next action follows another
@@ -198,8 +214,20 @@ class _Reader:
     def on_role(self, thread: int, name: str) -> None:
         self.roles[thread] = name
 
-    def on_camera(self, _: int, name: str, fresh: int) -> None:
-        self.camera(name).fresh += fresh
+    def on_camera(self, now: int, name: str, fresh: int) -> None:
+        self.camera(name).read(now, bool(fresh))
+
+    def on_bus(self, *read: int) -> None:
+        self.found.bus.append(BusRead(*read))
+        self.found.control_events += 1
+
+    def on_turns(self, *now: int) -> None:
+        self.turns = self.turns or now
+        took, _, waited, own, everyone = (b - a for a, b in zip(self.turns, now, strict=True))
+        if took > 0 and now[2] >= 0:
+            self.found.turns = Turns(
+                waited_share=waited / took, own_cpus=own / took, other_cpus=max(0, everyone - own) / took
+            )
 
     def camera(self, name: str) -> CameraReads:
         return self.found.cameras.setdefault(name, CameraReads())

@@ -131,8 +131,21 @@ def _reason(error: BaseException, command: str) -> str:
         return str(error)
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return "interrupted"
+    first = error  # of those that came on top of one another: what ended the loop, before the robot was put to rest
+    while first.__context__ is not None and first.__cause__ is None and not first.__suppress_context__:
+        first = first.__context__
+    after = "" if first is error else f", after {_said(first)}"
+    return f"{command} failed: {_said(error)}{after}"
+
+
+def _said(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{command} failed: {type(error).__name__}: {lines[0] if lines else 'it says nothing more'}"[:400]
+    said = lines[0] if lines else "it says nothing more"
+    if said.endswith(":"):  # what follows is the point: the ids of motors that are missing
+        said = " ".join(lines)
+    kind = type(error)
+    name = kind.__name__ if kind.__name__ != "error" else f"{kind.__module__}.error"
+    return f"{name}: {said}"[:300]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,56 @@
+"""Figures of a motor bus, from its reads; and of the control thread's turns on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strobe.measure.rollout import quantiles
+from strobe.results.motor_bus import Bus
+
+
+@dataclass(frozen=True)
+class BusRead:
+    """One synchronous read of all motors.
+
+    Args:
+        lost, damaged: tries that ended without an answer, and with one that could not be read.
+        waiting: bytes that lay in the port's input before the question; -1 unknown.
+        cpu_ns: time that the reading thread ran on a CPU.
+    """
+
+    start_ns: int
+    end_ns: int
+    lost: int
+    damaged: int
+    waiting: int
+    cpu_ns: int
+
+    @property
+    def ms(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e6
+
+
+def bus(reads: Sequence[BusRead], begin_ns: int) -> Bus | None:
+    """The figures of ``reads``, with moments in seconds from ``begin_ns``; None without reads.
+
+    A read that found bytes waiting gets the answers to an earlier question. Whatever is in the port before the first
+    read counts too.
+    """
+    if not reads:
+        return None
+    stale = [read for read in reads if read.waiting > 0]
+    failed = [read for read in reads if read.lost or read.damaged]
+    whole = [read for read in reads if not read.lost and not read.damaged] or list(reads)
+    shares = [min(1.0, read.cpu_ns / (read.end_ns - read.start_ns)) for read in whole if read.end_ns > read.start_ns]
+    return Bus(
+        ms=quantiles([read.ms for read in whole]),
+        on_cpu=sorted(shares)[len(shares) // 2] if shares else 1.0,
+        lost=sum(read.lost for read in reads),
+        damaged=sum(read.damaged for read in reads),
+        failed_reads=len(failed),
+        failed_ms=quantiles([read.ms for read in failed]) if failed else None,
+        stale=len(stale),
+        stale_from_s=(stale[0].start_ns - begin_ns) / 1e9 if stale else None,
+        stale_at_end=bool(stale) and stale[-1] is reads[-1],
+    )

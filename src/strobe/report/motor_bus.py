@@ -1,0 +1,65 @@
+"""The motors' bus in a rollout's report, and how a rehearsal's servos were left."""
+
+from __future__ import annotations
+
+from strobe.report import units
+from strobe.report.document import Column, Row, Table
+from strobe.report.quantiles import quantile_table
+from strobe.results.motor_bus import Bus, Rehearsal, Turns
+from strobe.results.rollout import Rollout
+
+
+def bus(bus: Bus) -> Table:
+    """Reads of all motors, those that went well and those that had to be repeated."""
+    return quantile_table("Reads", [("answered at once", bus.ms), ("asked again", bus.failed_ms)])
+
+
+def about(rollout: Rollout) -> list[str]:
+    """Tries that failed, old answers, and the reading thread's share of a CPU."""
+    bus = rollout.bus
+    assert bus is not None
+    said = [
+        f"Tries without an answer: {bus.lost:,}; with a damaged one: {bus.damaged:,}; reads that found old answers: "
+        f"{bus.stale:,}."
+    ]
+    said.append(f"The reading thread had a CPU for {bus.on_cpu:.0%} of a read that went well (median).")
+    return said
+
+
+def turns(turns: Turns) -> str:
+    """Who had the CPUs, in a sentence."""
+    return (
+        f"The control thread waited for a CPU for {turns.waited_share:.1%} of the run. This process kept "
+        f"{turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}."
+    )
+
+
+def servos(told: Rehearsal) -> Table | None:
+    """Each servo as it was left; None where the arm could not tell."""
+    if not told.arms:
+        return None
+    several = len(told.arms) > 1
+    columns = [Column("Servo", numeric=False), Column("Torque", numeric=False), Column("Lock", numeric=False)]
+    columns += [Column("Goal (counts)"), Column("Position (counts)"), Column("Temperature (°C)")]
+    rows = []
+    for arm, left in told.arms.items():
+        for one in left:
+            name = f"{one.id} {one.joint}" if not several else f"{arm}: {one.id} {one.joint}"
+            state = ["on" if one.torque else "off", "on" if one.lock else "off"]
+            rows.append(Row([units.plain(name), *state, str(one.goal), str(one.present), str(one.celsius)]))
+    return Table(columns, rows)
+
+
+def about_rehearsal(told: Rehearsal) -> list[str]:
+    """What stood in for the robot, and the faults that were planted."""
+    said = [
+        f"Emulated servos stood in for the arm, {told.latency_ms:g} ms from question to answer besides the bytes' own "
+        f"time; calibration: {told.calibration}. Cameras: {told.frames}.",
+        f"They were sent {units.count(told.goals, 'goal')}. The table is how they were left.",
+    ]
+    if told.planted:
+        struck = ", ".join(f"{name} {units.count(count, 'request')}" for name, count in told.struck.items())
+        said.append(f"Planted: {'; '.join(told.planted)}. Struck on the bus: {struck or 'nothing'}.")
+    if told.ended:
+        said.append(f"{told.ended[:1].upper()}{told.ended[1:]}: how the servos were left is not known.")
+    return [units.plain(text) for text in said]

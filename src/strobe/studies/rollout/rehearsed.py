@@ -1,0 +1,122 @@
+"""Run a real ``lerobot-rollout`` on an emulated arm, watch it, and say how the servos were left."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from strobe.errors import UserError
+from strobe.results import store
+from strobe.results.motor_bus import Rehearsal, ServoLeft
+from strobe.results.rollout import RolloutResult
+from strobe.studies.rollout.watched import Watched, watch
+from strobe.subjects.rehearsal.disturb import disturbed
+from strobe.subjects.rehearsal.policy import with_policy
+from strobe.subjects.rehearsal.stage import Plan, Stage, plan, staged, with_port
+from strobe.subjects.robot.arm import ArmEnded
+
+LATENCY_MS = 1.0  # of a USB adapter whose latency timer is set to its least
+
+
+def rehearse(
+    arguments: Sequence[str],
+    events: Path,
+    *,
+    frames: Mapping[str, str],
+    episode: int = 0,
+    faults: Sequence[str] = (),
+    latency_ms: float = LATENCY_MS,
+    depth: int = 1,
+    record_s: float = 1800.0,
+) -> Watched:
+    """Run ``lerobot-rollout`` with ``arguments`` on an emulated arm, and watch it as `watch` does.
+
+    Args:
+        frames, episode, faults: see `stage.plan`.
+        latency_ms: milliseconds that the emulated adapter adds to each answer.
+
+    Raises:
+        UserError: see `with_policy`, `stage.plan` and `watch`, which then says how the servos were left.
+        KeyboardInterrupt: it was interrupted before its second tick.
+    """
+    with ExitStack() as stack:
+        made = plan(stack.enter_context(with_policy(with_port(arguments))), frames, episode, faults)
+        drawn = draws([one.like for one in made.slow if one.like is not None])
+        stage = stack.enter_context(staged(made, latency_ms))
+        arm = stage.arms["robot"]
+        with disturbed(arm, made.on_bus, made.slow, made.busy, drawn):
+            try:
+                watched = watch(stage.arguments, events, depth, record_s)
+            except UserError as error:
+                told = told_of(made, stage, faults, latency_ms)
+                left = f"torque is left on in: {', '.join(told.holding)}" if told.holding else "no servo holds torque"
+                raise UserError(f"{error} ({left})") from None
+        watched.result.rollout.rehearsal = told_of(made, stage, faults, latency_ms)
+    watched.result.title = watched.result.title.replace(" of lerobot-rollout", " rehearsed with lerobot-rollout")
+    return watched
+
+
+def told_of(made: Plan, stage: Stage, faults: Sequence[str], latency_ms: float) -> Rehearsal:
+    """What stood in for the robot, and how its servos are left now."""
+    file = made.arms["robot"][1]
+    found = Rehearsal(
+        frames=made.shown,
+        calibration="a plausible SO-101: no calibration file was found" if file is None else str(file),
+        latency_ms=latency_ms,
+        planted=list(faults),
+    )
+    for name, arm in stage.arms.items():
+        joints = {joint.id: joint_name for joint_name, joint in made.arms[name][0].items()}
+        try:
+            state = arm.state()
+        except ArmEnded as error:
+            found.ended = str(error)
+            continue
+        found.arms[name] = [
+            ServoLeft(
+                joint=joints.get(id, str(id)),
+                id=id,
+                torque=servo.torque,
+                lock=servo.lock,
+                goal=servo.goal,
+                present=servo.present,
+                celsius=servo.temperature,
+            )
+            for id, servo in sorted(state.servos.items())
+        ]
+        found.goals += state.packets.get("sync_write", 0)
+        for kind, count in (state.struck or {}).items():
+            found.struck[kind] = found.struck.get(kind, 0) + count
+    return found
+
+
+def draws(runs: Sequence[str], seed: int = 0) -> Callable[[str, int], float]:
+    """The milliseconds of a call like those of a run, by the run's folder and the call's number.
+
+    The first call takes as long as that run's first; the others are drawn from its others.
+
+    Raises:
+        UserError: no such run, or one without calls of a policy.
+    """
+    known = {run: _calls_of(run) for run in runs}
+    chance = random.Random(seed)
+
+    def drawn(run: str, number: int) -> float:
+        first, others = known[run]
+        return first if number == 0 else chance.choice(others)
+
+    return drawn
+
+
+def _calls_of(run: str) -> tuple[float, list[float]]:
+    answer = store.load(Path(run))
+    if isinstance(answer, RolloutResult):
+        calls = answer.rollout.series.call_ms
+    else:
+        measured = getattr(answer, "measurements", [])
+        calls = [*measured[0].samples.warmup, *measured[0].samples.values] if measured else []
+    if not calls:
+        raise UserError(f"{run} holds no calls of a policy: a run of `strobe rollout` or `strobe breakdown` does")
+    return calls[0], calls[1:] or calls

@@ -1,0 +1,153 @@
+"""What strikes a rehearsal from this process's side: slower calls, busy threads and processes, faults on time."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from strobe.subjects import rollout_loop
+from strobe.subjects.rehearsal.faults import BusFault, Busy, SlowInference
+from strobe.subjects.robot.arm import ArmEnded, EmulatedArm
+from strobe.subjects.rollout_robot import actions_left
+from strobe.timeline.clock import host_ns
+
+# A process that ends with its parent, however that ends.
+_SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10000): pass"
+
+_Call = Callable[..., Any]
+
+
+@contextlib.contextmanager
+def disturbed(
+    arm: EmulatedArm,
+    on_bus: Sequence[BusFault],
+    slow: Sequence[SlowInference],
+    busy: Sequence[Busy],
+    drawn: Callable[[str, int], float],
+) -> Iterator[None]:
+    """While open, a rollout of this process meets these faults; they begin with its loop.
+
+    Args:
+        drawn: the milliseconds of a call like those of a run: takes the run's name and the call's number.
+    """
+    loop = rollout_loop.loop
+    build, create = loop.build_rollout_context, loop.create_strategy
+
+    def built(*args: Any, **kwargs: Any) -> Any:
+        context = build(*args, **kwargs)
+        if slow:
+            slow_down(context.policy.policy, context.runtime.cfg.inference.type == "sync", slow, drawn)
+        return context
+
+    def created(*args: Any, **kwargs: Any) -> Any:
+        strategy = create(*args, **kwargs)
+        run = strategy.run
+
+        def disturbed_run(*args: Any, **kwargs: Any) -> Any:
+            with ExitStack() as stack:
+                for each in busy:
+                    stack.enter_context(working(each))
+                stack.enter_context(planting(arm, on_bus))
+                return run(*args, **kwargs)
+
+        strategy.run = disturbed_run
+        return strategy
+
+    loop.build_rollout_context, loop.create_strategy = built, created
+    try:
+        yield
+    finally:
+        loop.build_rollout_context, loop.create_strategy = build, create
+
+
+def slow_down(
+    policy: Any, each_tick: bool, slow: Sequence[SlowInference], drawn: Callable[[str, int], float], seed: int = 0
+) -> None:
+    """Let ``policy``'s calls for a chunk take longer.
+
+    Args:
+        each_tick: the policy is asked in every tick, and predicts only when its queue is empty.
+    """
+    name = "select_action" if each_tick else "predict_action_chunk"
+    inner = getattr(policy, name)
+    unwrap = getattr(policy, "get_base_model", lambda: policy)
+    chance, calls = random.Random(seed), [0]
+
+    @functools.wraps(inner)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        predicts = not each_tick or actions_left(unwrap()) <= 0
+        start = host_ns()
+        found = inner(*args, **kwargs)
+        if predicts:
+            number, calls[0] = calls[0], calls[0] + 1
+            for one in slow:
+                if one.call is not None and one.call != number:
+                    continue
+                if one.like is not None:
+                    time.sleep(max(0.0, drawn(one.like, number) / 1e3 - (host_ns() - start) / 1e9))
+                else:
+                    time.sleep((one.ms + chance.random() * one.spread_ms) / 1e3)
+        return found
+
+    setattr(policy, name, call)
+
+
+@contextlib.contextmanager
+def working(busy: Busy) -> Iterator[None]:
+    """Keep CPUs and the interpreter busy while open."""
+    stop = threading.Event()
+
+    def spin() -> None:
+        while not stop.is_set():
+            for _ in range(1000):
+                pass
+
+    processes = [
+        subprocess.Popen([sys.executable, "-c", _SPIN], stdin=subprocess.DEVNULL, start_new_session=True)
+        for _ in range(busy.processes)
+    ]
+    threads = [threading.Thread(target=spin, name="strobe-busy", daemon=True) for _ in range(busy.threads)]
+    try:
+        for thread in threads:
+            thread.start()
+        yield
+    finally:
+        stop.set()
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+        for thread in threads:
+            thread.join()
+
+
+@contextlib.contextmanager
+def planting(arm: EmulatedArm, faults: Sequence[BusFault]) -> Iterator[None]:
+    """Plant each of ``faults`` at its second while open, and those of the end when it closes."""
+    closed = threading.Event()
+
+    def later(seconds: float, fault: Any) -> None:
+        if not closed.wait(seconds):
+            with contextlib.suppress(ArmEnded):
+                arm.plant(fault)
+
+    timed = [(each.when, each.fault) for each in faults if isinstance(each.when, int | float)]
+    threads = [threading.Thread(target=later, args=each, name="strobe-fault", daemon=True) for each in timed]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        closed.set()
+        for thread in threads:
+            thread.join()
+        with contextlib.suppress(ArmEnded):
+            arm.plant(*(each.fault for each in faults if each.when == "end"))

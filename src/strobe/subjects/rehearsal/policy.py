@@ -1,0 +1,74 @@
+"""A policy of random weights for a rehearsal, made for the robot: for who has no checkpoint yet."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lerobot.configs.types import FeatureType, PolicyFeature
+from lerobot.robots import RobotConfig
+from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
+
+from strobe.errors import UserError
+from strobe.subjects import inputs, policies, rollout_loop
+from strobe.subjects.lerobot_flags import joined, lent, parsed
+from strobe.subjects.quiet import quiet
+from strobe.subjects.rollout_config import COMMAND
+from strobe.subjects.standins import stand_ins
+
+JOINTS = 6
+SOURCE = "random weights"  # the folder's name, which is where the report says that the policy is from
+
+
+@dataclass
+class _Body:
+    robot: RobotConfig
+
+
+@contextlib.contextmanager
+def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
+    """Lend lerobot-rollout a policy of random weights where ``argv`` names a type instead of a checkpoint.
+
+    ``--policy.type=KIND`` makes one for the robot's cameras and joints, tiny unless ``--policy.size=full``; further
+    ``--policy.*`` flags are its config's. Yields the arguments that lerobot-rollout is to get.
+
+    Raises:
+        UserError: an unknown type or field, a type and a path, a robot that LeRobot does not know.
+    """
+    given = [argument.partition("=")[::2] for argument in joined(argv, COMMAND)]
+    of_policy = {name.removeprefix("--policy."): value for name, value in given if name.startswith("--policy.")}
+    if "type" not in of_policy:
+        yield list(argv)
+        return
+    if "path" in of_policy:
+        raise UserError("--policy.path and --policy.type exclude each other: a checkpoint knows its type")
+    kind, size = of_policy.pop("type"), of_policy.pop("size", "tiny")
+    if size not in ("tiny", "full"):
+        raise UserError(f"--policy.size={size}: 'full' or 'tiny'")
+    rest = [f"{name}={value}" for name, value in given if not name.startswith("--policy.")]
+    body = [argument for argument in rest if argument.startswith("--robot.")]
+    if not any(argument.startswith("--robot.type=") for argument in body):
+        raise UserError("which robot? --robot.type=so101_follower (or so100_follower)")
+    assert rollout_loop.loop is not None  # robots and cameras register themselves when LeRobot's script is imported
+    with lent(body, COMMAND):
+        robot: Any = parsed(body, _Body, lambda _: None, COMMAND).robot
+    with tempfile.TemporaryDirectory(prefix="strobe-policy-") as temporary:
+        folder = Path(temporary) / SOURCE
+        device = [f"--device={value}" for name, value in given if name == "--device"]
+        config = policies.config_from_type(kind, [*device, *(f"--{name}={value}" for name, value in of_policy.items())])
+        config.input_features = {
+            f"{OBS_IMAGES}.{name}": PolicyFeature(FeatureType.VISUAL, (3, camera.height, camera.width))
+            for name, camera in getattr(robot, "cameras", {}).items()
+        } | {OBS_STATE: PolicyFeature(FeatureType.STATE, (JOINTS,))}
+        config.output_features = {ACTION: PolicyFeature(FeatureType.ACTION, (JOINTS,))}
+        loaded = policies.load(config, inputs.synthetic(config), size=size)  # type: ignore[arg-type]
+        with quiet():
+            for part in (loaded.policy, loaded.preprocessor, loaded.postprocessor):
+                part.save_pretrained(folder)
+        del loaded
+        with stand_ins(kind, random_weights=True, tiny=size == "tiny"):
+            yield [*rest, f"--policy.path={folder}"]

@@ -1,0 +1,90 @@
+"""A probe on a motor bus: how often it asked, what it found left over, and how long the reading thread had a CPU.
+
+A driver that waits for answers in a loop is on a CPU all the time, unless other threads or processes take that away:
+so the CPU time of a read tells a slow bus from a busy machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+from strobe.timeline.clock import host_ns
+
+TIMEOUT, CORRUPT = -6, -7  # COMM_RX_TIMEOUT, COMM_RX_CORRUPT of Feetech's and of Dynamixel's SDK
+UNKNOWN = -1
+
+_Call = Callable[..., Any]
+
+
+class BusProbe:
+    """Reports each `sync_read` of a bus to ``append`` as an event: bus, start, end, lost, damaged, waiting, cpu.
+
+    lost, damaged: tries that ended without an answer, and with one that could not be read. waiting: bytes that lay in
+    the port's input before the question, -1 where the port does not tell. cpu: nanoseconds that the thread ran.
+    """
+
+    def __init__(self, bus: Any, append: Callable[[Any], None]) -> None:
+        self._port = getattr(getattr(bus, "port_handler", None), "ser", None)
+        self._append = append
+        self._lost = self._damaged = 0
+
+    def reading(self, inner: _Call) -> _Call:
+        """Around the bus's ``sync_read``."""
+        append, cpu = self._append, time.thread_time_ns
+
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            waiting = self._waiting()
+            self._lost = self._damaged = 0
+            start, ran = host_ns(), cpu()
+            try:
+                return inner(*args, **kwargs)
+            finally:
+                ran = cpu() - ran
+                append(("bus", start, host_ns(), self._lost, self._damaged, waiting, ran))
+
+        return call
+
+    def trying(self, inner: _Call) -> _Call:
+        """Around the SDK's ``txRxPacket``, which the bus calls for each try."""
+
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            found = inner(*args, **kwargs)
+            self._lost += found == TIMEOUT
+            self._damaged += found == CORRUPT
+            return found
+
+        return call
+
+    def _waiting(self) -> int:
+        try:
+            return self._port.in_waiting  # type: ignore[union-attr]
+        except Exception:  # another kind of port, or one that is gone: the read itself will say so
+            return UNKNOWN
+
+
+def spent() -> tuple[int, int]:
+    """Nanoseconds of CPU time that this process has spent, and all processes of the machine together."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    inside = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # counted in user time already
+    return time.process_time_ns(), round((sum(times) - idle - inside) * 1e9)
+
+
+def scheduled() -> tuple[int, int]:
+    """Nanoseconds that this thread ran on a CPU and that it waited for one; -1 for the latter where Linux is not.
+
+    Source: the Linux kernel's documentation of /proc/PID/schedstat.
+    """
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            ran, waited, _ = map(int, file.read().split())
+        return ran, waited
+    except (OSError, ValueError):
+        return time.thread_time_ns(), UNKNOWN

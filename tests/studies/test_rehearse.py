@@ -1,0 +1,249 @@
+"""strobe rehearse: LeRobot's own loop and driver on emulated servos, faults on demand, and how the arm was left.
+
+The driver waits 5 s for an answer instead of 50 ms, so that a busy machine is no fault. Nothing here judges time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.arm_policy import save_act
+
+from strobe.cli.main import main
+from strobe.errors import UserError
+from strobe.kinds import advise
+from strobe.results import store
+from strobe.studies.rollout import rehearsed
+from strobe.subjects import rollout_loop
+from strobe.subjects.rehearsal import disturb, stage
+from strobe.subjects.rehearsal.faults import Busy, Planned, SlowInference, planned
+from strobe.subjects.robot import calibration
+
+pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
+
+PATIENCE_MS = 5000
+SIZE = 64
+JOINTS = {name: joint.id for name, joint in calibration.so101().items()}
+CAMERAS = "{front: {type: opencv, index_or_path: 0, fps: 30, width: 64, height: 64}, "
+CAMERAS += "wrist: {type: opencv, index_or_path: 1, fps: 30, width: 64, height: 64}}"
+# Rules on times, which a busy machine breaks.
+BUSY = {"slow-pace", "slow-loop", "slow-inference", "slow-bus", "slow-camera", "repeated-frames", "camera-stall"}
+BUSY |= {"busy-machine", "busy-process", "threads-fight"}
+
+
+@pytest.fixture(scope="module")
+def act(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("policy")
+    save_act(folder, SIZE, SIZE)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lerobot.motors.feetech import feetech
+
+    plain = feetech.patch_setPacketTimeout
+
+    def patient(handler: Any, length: int) -> None:
+        plain(handler, length)
+        handler.packet_timeout += PATIENCE_MS
+
+    monkeypatch.setattr(feetech, "patch_setPacketTimeout", patient)
+
+
+def arguments(act: Path, *more: str) -> list[str]:
+    return [
+        "--robot.type=so101_follower", "--robot.port=/dev/ttyACM0", f"--robot.cameras={CAMERAS}",
+        f"--policy.path={act}", "--device=cpu", "--task=push", "--return_to_initial_position=false",
+        "--play_sounds=false", "--duration=0.5", *more,
+    ]  # fmt: skip
+
+
+def test_the_whole_of_it_from_the_command_line(act: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["rehearse", f"--output_dir={tmp_path}", "--fault=corrupt,servo=6,count=2", "--", *arguments(act)])
+    assert code == 0
+    (run,) = tmp_path.iterdir()
+    result: Any = store.load(run)
+    told = result.rollout.rehearsal
+    assert result.rollout.robot == "so101_follower"
+    assert told.holding == []
+    assert [servo.joint for servo in told.arms["robot"]] == list(JOINTS)
+    assert told.goals > 2
+    assert result.rollout.pace.ticks > 2
+    said = capsys.readouterr().out
+    assert "no servo was left with torque" in said
+    assert "front: a test pattern" in " ".join(said.split())
+    assert "6 gripper" in said
+
+
+def test_damaged_answers_are_counted_where_the_driver_hides_them(act: Path, tmp_path: Path) -> None:
+    found = rehearsed.rehearse(
+        arguments(act), tmp_path / "events", frames={}, faults=["corrupt,servo=gripper,count=2,when=0"], latency_ms=0.2
+    ).result
+    bus = found.rollout.bus
+    assert bus is not None
+    assert (bus.damaged, bus.lost, bus.stale) == (2, 0, 0)
+    assert {one.rule for one in advise(found)} - BUSY == {"damaged-answers"}
+
+
+def test_a_run_that_the_bus_ends_keeps_its_profile_and_says_why(act: Path, tmp_path: Path) -> None:
+    faults = ["corrupt,servo=6,count=null,when=0.3"]
+    found = rehearsed.rehearse(arguments(act, "--duration=60"), tmp_path / "events", frames={}, faults=faults).result
+    assert found.status == "failed"
+    assert "Incorrect status packet" in found.rollout.error
+    assert {one.rule for one in advise(found)} - BUSY == {"motors-gone"}
+    assert found.rollout.rehearsal is not None
+    assert found.rollout.rehearsal.holding == []
+
+
+def test_a_servo_in_error_at_the_end_leaves_torque_on_behind_it(act: Path, tmp_path: Path) -> None:
+    faults = ["error-bits,servo=wrist_flex,when=end"]
+    found = rehearsed.rehearse(arguments(act), tmp_path / "events", frames={}, faults=faults).result
+    assert found.rollout.rehearsal is not None
+    left = found.rollout.rehearsal.holding
+    assert "gripper" in left
+    assert "shoulder_pan" not in left
+    (finding,) = (one for one in advise(found) if one.rule == "torque-left-on")
+    assert "gripper" in finding.seen
+
+
+def test_sigterm_ends_it_as_lerobot_does(act: Path, tmp_path: Path) -> None:
+    process = os.getpid()
+
+    def stop() -> None:
+        log = tmp_path / "events"
+        for _ in range(600):
+            if log.is_file() and '"tick"' in log.read_text():
+                break
+            threading.Event().wait(0.1)
+        os.kill(process, signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    found = rehearsed.rehearse(arguments(act, "--duration=120"), tmp_path / "events", frames={}).result
+    thread.join()
+    assert found.status == "interrupted"
+    assert found.rollout.rehearsal is not None
+    assert found.rollout.rehearsal.holding == []
+
+
+def test_lerobots_loop_is_given_back(act: Path, tmp_path: Path) -> None:
+    before = rollout_loop.loop.build_rollout_context, rollout_loop.loop.create_strategy
+    faults = ["error-bits,servo=2,when=connect"]
+    with pytest.raises(UserError, match=r"Missing motor IDs.*no servo holds torque"):
+        rehearsed.rehearse(arguments(act), tmp_path / "events", frames={}, faults=faults)
+    assert (rollout_loop.loop.build_rollout_context, rollout_loop.loop.create_strategy) == before
+
+
+class Policy:
+    """A policy that predicts three actions at a time."""
+
+    def __init__(self) -> None:
+        self._action_queue: list[int] = []
+
+    def select_action(self) -> int:
+        if not self._action_queue:
+            self._action_queue = [1, 2, 3]
+        return self._action_queue.pop()
+
+    def predict_action_chunk(self) -> list[int]:
+        return [1, 2, 3]
+
+
+@pytest.mark.parametrize("each_tick", [True, False])
+def test_only_calls_for_a_chunk_take_longer(each_tick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(disturb, "time", SimpleNamespace(sleep=slept.append))
+    policy, slow = Policy(), [SlowInference(ms=40), SlowInference(ms=700, call=1), SlowInference(ms=0, spread_ms=9)]
+    disturb.slow_down(policy, each_tick, slow, lambda run, number: 0.0)
+    for _ in range(6 if each_tick else 2):
+        policy.select_action() if each_tick else policy.predict_action_chunk()
+    fixed, chance = [s for s in slept if s in (0.04, 0.7)], [s for s in slept if s not in (0.04, 0.7)]
+    assert fixed == [0.04, 0.04, 0.7]
+    assert all(0 <= each <= 0.009 for each in chance)
+
+
+def test_calls_can_be_as_slow_as_in_another_run(tmp_path: Path, act: Path) -> None:
+    main(["rehearse", f"--output_dir={tmp_path}", "--", *arguments(act)])
+    (run,) = tmp_path.iterdir()
+    drawn = rehearsed.draws([str(run)])
+    calls = store.load(run).rollout.series.call_ms  # type: ignore[union-attr]
+    assert drawn(str(run), 0) == calls[0]
+    assert {drawn(str(run), number) for number in range(1, 50)} <= set(calls)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        (["--fault=lats"], [], "did you mean 'late'"),
+        (["--fault=late,secs=1"], [], "did you mean 'seconds'"),
+        (["--fault=dead,servo=elbow"], [], "no servo 'elbow'"),
+        (["--fault=dead,when=soon"], [], "'connect' or 'end'"),
+        (["--fault=camera-gap,camera=top"], [], "no camera 'top'"),
+        (["--fault=inference,ms=-5"], [], "0 or above"),
+        (["--fault=inference,like=nowhere"], [], "nowhere"),
+        (["--fault=busy"], [], "busy with what"),
+        (["--fault=late,0.06"], [], "not key=value"),
+        (["--frames=nowhere.mp4"], [], "there is no nowhere.mp4"),
+        (["--frames.top=x.mp4"], [], "no camera 'top'"),
+        (["--frames=."], [], "no LeRobotDataset"),
+        (["--frames=live", "--frames.front=."], [], "for all cameras or for none|no LeRobotDataset"),
+        ([], ["--robot.type=koch_follower"], "so100_follower and so101_follower only"),
+        ([], ["--robot.tpye=x"], "no flag --robot.tpye"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    ours: list[str], theirs: list[str], said: str, act: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    given_args = arguments(act)
+    if theirs and theirs[0].startswith("--robot.type"):
+        given_args = [each for each in given_args if not each.startswith("--robot.type")]
+    assert main(["rehearse", *ours, "--", *given_args, *theirs]) == 2
+    error = capsys.readouterr().err.strip().splitlines()
+    assert len([line for line in error if line.startswith("strobe:")]) == 1
+    import re
+
+    assert re.search(said, error[-1])
+    assert list(tmp_path.iterdir()) == []
+
+
+@given(st.text(max_size=30) | st.from_regex(r"(late|busy|inference|camera-gap|dead),[a-z]{2,8}=[a-z0-9.]{0,4}"))
+def test_any_text_is_a_fault_or_a_line(text: str) -> None:
+    with contextlib.suppress(UserError):
+        assert isinstance(planned(text, JOINTS, ["front"]), Planned)
+
+
+def test_a_joints_name_is_its_servos_id() -> None:
+    found: Any = planned("dead,servo=gripper,when=end", JOINTS, [])
+    assert (found.fault.servo, found.when) == (6, "end")
+    assert planned("busy,threads=1", JOINTS, []) == Busy(threads=1)
+
+
+def test_a_users_own_calibration_is_what_the_servos_hold(act: Path, tmp_path: Path) -> None:
+    mine = calibration.so101()
+    calibration.write(mine, tmp_path / "mine.json")
+    asked = arguments(act, "--robot.id=mine", f"--robot.calibration_dir={tmp_path}")
+    made = stage.plan(asked, {}, 0, [])
+    assert made.arms["robot"] == (mine, tmp_path / "mine.json")
+    with stage.staged(made, 1.0) as found:
+        assert f"--robot.calibration_dir={tmp_path}" in found.arguments
+        cameras = json.loads(next(one for one in found.arguments if "cameras" in one).partition("=")[2])
+        assert cameras["front"]["type"] == "strobe_replay"
+        assert Path(cameras["front"]["path"]).is_file()
+    (tmp_path / "mine.json").write_text("{}")
+    with pytest.raises(UserError, match=r"mine\.json is not a calibration file"):
+        stage.plan(asked, {}, 0, [])
