@@ -8,7 +8,7 @@ import pytest
 from support.made_up_rollout import MAIN, MS, OTHER, header
 
 from strobe.kinds import advise, document, figures
-from strobe.measure.remote import offset
+from strobe.measure.remote import clocks, offset
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import course_of
@@ -172,6 +172,16 @@ def test_another_machines_clock_is_found_within_its_bound():
     ms = {step.name: step.ms.median for step in result.rollout.remote.steps}
     assert ms["policy"] == pytest.approx(58)
     assert ms["send to the server"] == pytest.approx(2, abs=clocks.uncertainty_ms)
+
+
+def test_a_clock_that_should_be_shared_and_is_not_is_no_shared_one():
+    exchanges = [(0, 1002, 1010, 14)]  # processes of one machine, in namespaces of their own time
+    found = clocks(exchanges, shared=True)
+    assert found is not None
+    assert (found.shared, found.offset_ms) == (False, 999e-6)
+    found = clocks([(0, 2, 10, 14)], shared=True)
+    assert found is not None
+    assert found.shared
 
 
 def test_the_offset_is_taken_from_the_exchange_that_spent_least_on_its_ways():

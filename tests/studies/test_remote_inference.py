@@ -173,3 +173,20 @@ def test_a_client_without_a_server_is_told_so(robot, tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     assert main(["rollout", "--", CLIENT, *arguments(tmp_path, free_port())]) == 2
     assert "no policy server at 127.0.0.1:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([SERVER, "--prot=3"], "policy_server has no flag --prot: did you mean '--port'?"),
+        ([SERVER, "--port=0"], "Port must be between 1 and 65535, got 0"),
+        ([f"lerobot.async_inference.{SERVER}", "--fps=0"], "--fps must be above 0"),
+        ([CLIENT], "which robot? --robot.type=so101_follower --robot.port=… (or another)"),
+        ([CLIENT, "--robot.type=dummy"], "Missing required field(s) `policy_type`"),
+    ],
+)
+def test_wrong_words_are_a_line(robot, tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(["rollout", "--", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert not robot.made

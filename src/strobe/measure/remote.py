@@ -64,11 +64,13 @@ def offset(exchanges: Iterable[Exchange]) -> tuple[int, int] | None:
 
 
 def clocks(exchanges: Iterable[Exchange], shared: bool) -> Clocks | None:
-    """The clocks' relation: none to find where they are one."""
-    if shared:
-        return Clocks(shared=True, offset_ms=0.0, uncertainty_ms=0.0)
+    """The clocks' relation; ``shared``: they should be one, and are believed to be unless the exchanges deny it."""
     found = offset(exchanges)
-    return None if found is None else Clocks(shared=False, offset_ms=found[0] / 1e6, uncertainty_ms=found[1] / 1e6)
+    if found is None:
+        return None
+    if shared and abs(found[0]) <= found[1]:
+        return Clocks(shared=True, offset_ms=0.0, uncertainty_ms=0.0)
+    return Clocks(shared=False, offset_ms=found[0] / 1e6, uncertainty_ms=found[1] / 1e6)
 
 
 def steps(trips: Sequence[Trip]) -> list[Step]:

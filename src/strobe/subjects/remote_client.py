@@ -26,7 +26,7 @@ from strobe.errors import UserError
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import remote_stamps
 from strobe.subjects.families.registry import registered
-from strobe.subjects.lerobot_flags import joined, lent, parsed
+from strobe.subjects.lerobot_flags import lent, parsed
 from strobe.subjects.remote_stamps import key_of
 from strobe.subjects.rollout_log import Log
 from strobe.subjects.rollout_robot import buses_of, cameras_of
@@ -44,12 +44,11 @@ TRIED = 10  # times that the last images are encoded
 
 def config(argv: Sequence[str]) -> Any:
     """The config that LeRobot's robot client makes of ``argv``; nothing is connected. Raises UserError."""
-    remote_stamps.require_grpc()
+    arguments = remote_stamps.arguments_of(COMMAND, argv)
     from lerobot.async_inference.robot_client import RobotClientConfig
     from lerobot.utils.import_utils import register_third_party_plugins
 
     register_third_party_plugins()
-    arguments = joined(argv, COMMAND)
     given = {argument.removeprefix("--").split("=", 1)[0] for argument in arguments}
     if "robot.type" not in given and "config_path" not in given:
         raise UserError("which robot? --robot.type=so101_follower --robot.port=… (or another)")

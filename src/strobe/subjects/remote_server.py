@@ -29,7 +29,7 @@ from lerobot.processor.pipeline import DataProcessorPipeline
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import policies, remote_stamps
 from strobe.subjects.families.registry import family_of, registered
-from strobe.subjects.lerobot_flags import joined, lent, parsed
+from strobe.subjects.lerobot_flags import lent, parsed
 from strobe.subjects.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, key_of
 from strobe.subjects.rollout_log import Log, opener
 from strobe.subjects.rollout_loop import CHUNK, POSTPROCESSING, PREPARE, PREPROCESSING
@@ -45,10 +45,9 @@ INFERENCE, RECEIVING = "inference", "receiving"  # roles
 
 def config(argv: Sequence[str]) -> Any:
     """The config that LeRobot's policy server makes of ``argv``; nothing is served. Raises UserError."""
-    remote_stamps.require_grpc()
+    arguments = remote_stamps.arguments_of(COMMAND, argv)
     from lerobot.async_inference.configs import PolicyServerConfig
 
-    arguments = joined(argv, COMMAND)
     with lent(arguments, COMMAND):
         return parsed(arguments, PolicyServerConfig, lambda _: None, COMMAND)
 

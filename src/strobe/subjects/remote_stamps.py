@@ -10,10 +10,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, install
+from strobe.subjects.lerobot_flags import joined
 
 STAMPS, BOOT = "strobe-stamps", "strobe-boot"  # keys of the metadata
 
@@ -46,6 +49,19 @@ def received(call: Any) -> tuple[list[int] | None, str]:
 def key_of(timestamp: float) -> int:
     """The name of an observation: its time, which comes back with its first action."""
     return round(timestamp * 1e6)
+
+
+def arguments_of(command: str, argv: Sequence[str]) -> list[str]:
+    """``argv`` as ``--a=1``. Raises UserError where gRPC is not installed, help is asked for, or the rate is 0."""
+    require_grpc()
+    arguments = joined(argv, command)
+    if "--help=true" in arguments:
+        raise UserError(
+            f"`python -m lerobot.async_inference.{command} --help` lists its flags; Strobe's own stand before the --"
+        )
+    if any(re.fullmatch(r"--fps=[-+]?0*\.?0*", argument) for argument in arguments):  # LeRobot divides by it
+        raise UserError("--fps must be above 0")
+    return arguments
 
 
 def require_grpc() -> None:
