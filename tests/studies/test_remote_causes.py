@@ -26,12 +26,14 @@ def run(
     off_ms: float = 0.0,
     stamped: bool = True,
     similar: bool = False,
+    slept_ms: float = 0.0,
     seconds: float = 8.0,
 ) -> RolloutResult:
     """The answer of a client at 30 Hz whose chunks of 20 actions come ``policy_ms`` after their observation arrived.
 
     Args:
         send_ms: an observation's way to the server; the way back takes 1 ms.
+        slept_ms: of the server, before it answers.
         off_ms: the server's clock minus the client's.
         similar: the server drops whatever need not be used.
     """
@@ -72,8 +74,10 @@ def run(
             if used:
                 taken = arrived + 2 * MS
                 done = taken + round(policy_ms * MS)
-                mine = [taken, taken, taken + MS, taken + 2 * MS, done, done + MS, done + 2 * MS, done + 2 * MS]
-                end = done + 3 * MS
+                packed = done + 2 * MS
+                answered = packed + round(slept_ms * MS)
+                mine = [taken, taken, taken + MS, taken + 2 * MS, done, done + MS, packed, answered]
+                end = answered + MS
                 coming = (end, key, taken - MS, [one + off for one in mine] if stamped else None)
                 events.append(("s", "wait for actions", taken - MS, end, OTHER))
         end = max(at, now + PERIOD)
@@ -131,6 +135,13 @@ def test_a_queue_that_starves_names_the_threshold_that_mends_it():
     assert finding.rule == "remote-starvation"
     assert "--chunk_size_threshold=0.7" in finding.do, "409 ms are 13 actions of 20"
     assert advise(run(400.0, threshold=0.7)) == [], "the value that the finding names mends it"
+
+
+def test_a_server_that_sleeps_is_told_not_to():
+    (finding,) = advise(run(60.0, threshold=0.2, slept_ms=340.0))
+    assert finding.rule == "remote-starvation"
+    assert finding.do.startswith("--inference_latency=0 on the server, which sleeps 340 ms of a round trip; or else")
+    assert "--chunk_size_threshold=0.7" in finding.do
 
 
 def test_round_trips_longer_than_a_chunk_need_longer_chunks():

@@ -10,6 +10,8 @@ from strobe.results.finding import Finding
 from strobe.results.remote import Remote
 from strobe.results.rollout import RolloutResult
 
+MUCH_SLEEP = 0.2  # share of a round trip from which the server's sleep is named
+
 
 def serialisation(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """Round trips that go to pickling and sending."""
@@ -67,7 +69,7 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
         title=f"The robot had no action for {queue.starved_ms:,.0f} ms",
         seen=f"{seen} Observations are sent once {remote.threshold:g} of a chunk or less is left.",
         why="The queue was empty before the next chunk came: the arm holds its last goal. LeRobot logs nothing.",
-        do=_enough(result, remote),
+        do=_first_upper(_awake(remote) + _enough(result, remote)),
         evidence=evidence,
     )
 
@@ -75,6 +77,18 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
 def filtered(remote: Remote) -> bool:
     """Whether most round trips after the first had to wait for an empty queue, since observations were dropped."""
     return remote.asked_late > 0 and remote.asked_late >= (remote.trips - 1) / 2
+
+
+def _first_upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _awake(remote: Remote) -> str:
+    """What the server could do without its sleep; '' where that is short."""
+    slept = next((step for step in remote.steps if step.name == "sleep of the server"), None)
+    if slept is None or slept.share < MUCH_SLEEP:
+        return ""
+    return f"--inference_latency=0 on the server, which sleeps {slept.ms.median:,.0f} ms of a round trip; or else "
 
 
 def _enough(result: RolloutResult, remote: Remote) -> str:
@@ -86,7 +100,7 @@ def _enough(result: RolloutResult, remote: Remote) -> str:
         value = min(1.0, math.ceil(100 * needed / chunk) / 100)
         if remote.threshold is not None and remote.threshold < value:
             return f"--chunk_size_threshold={value:g}: a round trip is {needed - 1} actions of {chunk}."
-        return "Look at the longest round trips: something holds the server or the way up."
+        return "look at the longest round trips: something holds the server or the way up."
     hz = math.floor(1e3 * (chunk - 1) / remote.trip.p95) if chunk > 1 else 0
     lower = f"; or --fps={hz}" if hz >= 1 else ""
     return (

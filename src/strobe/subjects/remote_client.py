@@ -29,7 +29,7 @@ from strobe.subjects.families.registry import registered
 from strobe.subjects.lerobot_flags import lent, parsed
 from strobe.subjects.remote_stamps import key_of
 from strobe.subjects.rollout_log import Log
-from strobe.subjects.rollout_robot import buses_of, cameras_of
+from strobe.subjects.rollout_robot import buses_of, cameras_of, type_of
 from strobe.subjects.watching import ACTION, OBSERVATION, SLEEP, Call, Watching, standing_in
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Hook
@@ -303,13 +303,13 @@ def header_of(client: Any) -> dict[str, Any]:
         source=Path(str(config.pretrained_name_or_path)).name,
         parameters=0,
         weight_bytes=0,
-        inputs=f"the robot {robot.name}, {len(images)} cameras; the policy runs at {client.server_address}",
+        inputs=f"the robot {type_of(robot)}, {len(images)} cameras; the policy runs at {client.server_address}",
         anatomy=family.name if family is not None and family.probes is not None else "modules",
     )
     return {
         "command": COMMAND,
         "subject": info.model_dump(mode="json"),
-        "robot": robot.name,
+        "robot": type_of(robot),
         "device": "cpu",
         "strategy": config.aggregate_fn_name,
         "engine": "remote",

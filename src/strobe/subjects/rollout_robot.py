@@ -63,6 +63,11 @@ def strategies() -> Iterable[Any]:
     return [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]
 
 
+def type_of(device: Any) -> str:
+    """The type of a robot or leader, as its flag names it; where it keeps no config, its own name."""
+    return str(getattr(getattr(device, "config", None), "type", None) or device.name)
+
+
 def cameras_of(robot: Any) -> dict[str, Any]:
     """The robot's cameras by name; none where it keeps them elsewhere."""
     found = getattr(robot, "cameras", None)

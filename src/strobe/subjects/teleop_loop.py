@@ -21,7 +21,7 @@ from strobe.results.subject import SubjectInfo
 from strobe.subjects.lerobot_flags import joined, lent, parsed
 from strobe.subjects.rollout_bus import scheduled, spent
 from strobe.subjects.rollout_log import Log
-from strobe.subjects.rollout_robot import buses_of, cameras_of
+from strobe.subjects.rollout_robot import buses_of, cameras_of, type_of
 from strobe.subjects.watching import (
     ACTION,
     LEADER_READ,
@@ -141,8 +141,8 @@ class TeleopWatch(Watching):
     def _header(self, given: dict[str, Any]) -> dict[str, Any]:
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")
         info = SubjectInfo(
-            name=robot.name,
-            kind=robot.name,
+            name=type_of(robot),
+            kind=type_of(robot),
             source="no policy",
             parameters=0,
             weight_bytes=0,
@@ -151,7 +151,7 @@ class TeleopWatch(Watching):
         return {
             "command": self.command,
             "subject": info.model_dump(mode="json"),
-            "robot": robot.name,
+            "robot": type_of(robot),
             "device": "cpu",
             "strategy": _named(leader),
             "engine": "none",
@@ -206,4 +206,4 @@ class TeleopWatch(Watching):
 
 
 def _named(leader: Any) -> str:
-    return " and ".join(one.name for one in leader) if isinstance(leader, list) else leader.name
+    return " and ".join(map(type_of, leader)) if isinstance(leader, list) else type_of(leader)
