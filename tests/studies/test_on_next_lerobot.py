@@ -26,7 +26,8 @@ def test_the_loops_are_watched_on_it(name, tmp_path):
     found = subprocess.run([sys.executable, "-c", which], capture_output=True, text=True, env=there, check=True)
     assert found.stdout.strip() == str(tmp_path / "next")
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(HERE / name)],
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--show-capture=no", "--tb=short",
+         str(HERE / name)],
         capture_output=True, text=True, check=False, env=there, cwd=HERE.parents[1],
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout[-5000:]

@@ -13,6 +13,7 @@ import pytest
 from lerobot.scripts import lerobot_record, lerobot_teleoperate
 from support.watched_robot import Eye, watched_robot
 
+from strobe.advice.thresholds import Thresholds
 from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.kinds import advise, document
@@ -21,6 +22,7 @@ from strobe.studies.rollout.watched import watch
 from strobe.subjects.loops import chosen, loop_of
 
 RECORD, TELEOPERATE = "lerobot-record", "lerobot-teleoperate"
+CALM = Thresholds(cpu_waited=1.0, camera_stall=1e3)  # whoever else runs on this machine
 
 
 @pytest.fixture
@@ -83,7 +85,7 @@ def test_a_recording_is_watched_and_its_true_rate_told(robot, tmp_path):
 def test_a_slow_leader_is_found_and_the_stamps_are_wrong(robot, tmp_path):
     given = arguments(RECORD, tmp_path, "--teleop.delay_s=0.06")
     result = watch(given, tmp_path / "run.events", command=RECORD).result
-    found = {finding.rule: finding for finding in advise(result)}
+    found = {finding.rule: finding for finding in advise(result, CALM)}
     assert set(found) == {"slow-leader", "frames-stamped"}
     assert "--dataset.fps=1" in found["slow-leader"].do, "60 ms a tick are no 17 Hz, and no 9"
     assert result.rollout.pace is not None
