@@ -24,10 +24,14 @@ from strobe.results.answer import Answer, Result, TrainResult
 from strobe.results.any_answer import AnyAnswer
 from strobe.results.budget import Budget
 from strobe.results.finding import Finding
+from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
 from strobe.results.training import Training
 from strobe.studies.diff import diff
+from strobe.studies.replay.changes import Changes
+from strobe.studies.replay.recorded import recorded
+from strobe.studies.replay.replay import Options, replayed
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import course_of
 
@@ -44,11 +48,17 @@ def rolled_out() -> RolloutResult:
     return answer_of(header(), course_of(header(), rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
 
 
+def played_again() -> ReplayResult:
+    found = recorded(header(), rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3))
+    return replayed(found, "run", Changes(lerobot={"fps": "20"}), Options(draws=2))
+
+
 ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "breakdown": runs.act,
     "compare": runs.rtc,
     "train": trained,
     "rollout": rolled_out,
+    "replay": played_again,
     "optimize": climbed,
     "verify": verified,
     "sweep": sweeps.square,

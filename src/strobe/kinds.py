@@ -11,6 +11,7 @@ from typing import Any
 
 from strobe.advice import (
     backbone,
+    cadence,
     delays,
     episodes,
     levers,
@@ -25,10 +26,12 @@ from strobe.advice import (
     trust,
     view,
 )
+from strobe.advice import bench as bench_rules
 from strobe.advice import dataloader as dataloader_rules
 from strobe.advice import doctor as doctor_rules
 from strobe.advice import ladder as ladder_rules
 from strobe.advice import remote as remote_rules
+from strobe.advice import replay as replay_rules
 from strobe.advice import rollout as rollout_rules
 from strobe.advice import sweep as sweep_rules
 from strobe.advice import training as training_rules
@@ -45,6 +48,8 @@ from strobe.report import (
     html,
     ladder,
     measured,
+    replay,
+    replay_plots,
     rollout,
     rollout_plots,
     sweep,
@@ -67,6 +72,7 @@ from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
 from strobe.results.finding import Finding
+from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
 
@@ -96,7 +102,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     BreakdownResult: Kind[BreakdownResult](
         breakdown.outline,
         measured.plots,
-        (*parts.RULES, *rtc.RULES, *backbone.RULES, *machine.RULES, *profiles.RULES, *trust.RULES),
+        (*cadence.RULES, *parts.RULES, *rtc.RULES, *backbone.RULES, *machine.RULES, *profiles.RULES, *trust.RULES),
         view.plausible,
     ),
     CompareResult: Kind[CompareResult](
@@ -127,8 +133,16 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     RolloutResult: Kind[RolloutResult](
         rollout.outline,
         rollout_plots.plots,
-        (*rollout_rules.RULES, *motor_bus.RULES, *remote_rules.RULES, trust.unseen, trust.stand_ins),
+        (
+            *rollout_rules.RULES,
+            *motor_bus.RULES,
+            *remote_rules.RULES,
+            *bench_rules.RULES,
+            trust.unseen,
+            trust.stand_ins,
+        ),
     ),
+    ReplayResult: Kind[ReplayResult](_flat(replay.outline), _flat(replay_plots.plots), replay_rules.RULES),
     # A ladder says itself where the time goes and what can be done about it.
     OptimizeResult: Kind[OptimizeResult](
         ladder.outline,

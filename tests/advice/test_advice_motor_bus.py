@@ -75,16 +75,16 @@ def test_slow_reads_are_the_buss_or_another_threads() -> None:
 def test_who_has_the_cpus_is_who_is_named() -> None:
     reads = [read(tick, 12.0, cpu=0.2) for tick in range(200)]
     second = 1000 * MS
-    others = answered(reads, (0, 0, 0, 0), (second, 2 * second, 3 * second, 19 * second))
+    others = answered(reads, (0, 0, 0), (2 * second, 3 * second, 19 * second))
     assert rules(others) == ["busy-machine"]
     turns = others.rollout.turns
     assert turns is not None
     assert (turns.waited_share, turns.own_cpus, turns.other_cpus) == pytest.approx((0.2, 0.3, 1.6))
-    own = answered(reads, (0, 0, 0, 0), (second, 2 * second, 16 * second, 18 * second))
+    own = answered(reads, (0, 0, 0), (2 * second, 16 * second, 18 * second))
     assert rules(own) == ["busy-process"]
-    calm = answered([read(tick) for tick in range(200)], (0, 0, 0, 0), (second, second // 10, second, 2 * second))
+    calm = answered([read(tick) for tick in range(200)], (0, 0, 0), (second // 10, second, 2 * second))
     assert rules(calm) == []
-    elsewhere = answered(reads, (0, -1, 0, 0), (second, -1, 0, 0))  # not Linux
+    elsewhere = answered(reads, (-1, 0, 0), (-1, 0, 0))  # not Linux
     assert elsewhere.rollout.turns is None
 
 

@@ -51,7 +51,7 @@ def test_time_without_an_action_is_that_of_the_starved_ticks(sent: list[bool]):
         assert found.starved == 0
         return
     first = sent.index(True)
-    assert found.first_action_ms == 10 * first
+    assert found.first_action_ms == 10 * first + 10
     assert found.starved == sent[first:].count(False)
     assert found.starved_ms == pytest.approx(10 * found.starved), "each tick lasts 10 ms, the last one too"
     runs = "".join("x" if one else "." for one in sent[first:]).split("x")

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from report.conftest import Browse
 from support import example_runs as runs
+from support.made_up_rollout import header, rtc
 
 from strobe import kinds
 from strobe.results.answer import Result
 from strobe.studies.diff import diff
+from strobe.studies.rollout.answer import answer_of
+from strobe.studies.rollout.course import course_of
 
 PAYLOAD = (
     "<script>document.documentElement.dataset.pwned=1</script></script>"
@@ -66,6 +69,15 @@ def test_a_difference_draws_both_runs(browse: Browse):
     dom = browse(kinds.page(diff(runs.act(), runs.act(), judge=runs.judge)))
     assert "data-errors" not in root(dom)
     assert drawn(dom) == 4
+
+
+def test_a_rollout_draws_its_course(browse: Browse):
+    facts = header()
+    result = answer_of(facts, course_of(facts, rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
+    dom = browse(kinds.page(result))
+    assert "data-errors" not in root(dom)
+    assert drawn(dom) == sum(len(plots) for plots in kinds.figures(result).values())
+    assert all(title in dom for title in ("tick (ms)", "actions left", "call (ms)", "age (ms)"))
 
 
 def test_plots_follow_the_colour_scheme(browse: Browse):

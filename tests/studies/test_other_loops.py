@@ -113,7 +113,7 @@ def test_a_teleoperation_is_watched(robot, tmp_path):
     assert rollout.pace is not None
     assert (rollout.command, rollout.pace.asked_hz, rollout.recording) == (TELEOPERATE, 30, None)
     assert rollout.pace.ticks == len(told(tmp_path)) > 10
-    assert result.title == f"dummy: {rollout.pace.ticks} ticks of lerobot-teleoperate"
+    assert result.title == "dummy: 1 s of lerobot-teleoperate at 30 Hz"
     assert {"leader", "action"} <= {part.name for part in result.measurement("control tick").components}
 
 

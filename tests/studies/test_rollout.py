@@ -6,11 +6,14 @@ Only one of these looks at times: a planted pause of 0.7 s, judged against calls
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import os
 import signal
+import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -29,8 +32,9 @@ from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.results import store
+from strobe.studies.rollout import bench as benches
 from strobe.studies.rollout.watched import watch
-from strobe.subjects import rollout_loop
+from strobe.subjects import rollout_bench, rollout_loop
 from strobe.subjects.lerobot_flags import lent
 from strobe.subjects.rollout_config import rollout_config
 from strobe.subjects.standins import stand_ins
@@ -126,6 +130,63 @@ def test_a_slow_first_call_is_found_in_the_real_loop(robot, checkpoints, tmp_pat
     assert result.rollout.seams
 
 
+@pytest.mark.parametrize(
+    ("policy", "more"),
+    [("act", ("--policy.n_action_steps=2",)), ("smolvla", (*RTC, "--inference.queue_threshold=48"))],
+    ids=["sync", "rtc"],
+)
+def test_once_the_robot_is_at_rest_its_calls_are_made_again(robot, checkpoints, tmp_path, monkeypatch, policy, more):
+    run_over = threading.Event()
+
+    def hold_the_interpreter(tick: int) -> None:
+        def spin() -> None:
+            while not run_over.is_set():
+                until = time.perf_counter() + 0.02
+                while time.perf_counter() < until:  # whoever gives the interpreter away gets it back 5 ms later
+                    sum(range(1000))
+                time.sleep(0.04)
+
+        if tick == 1:
+            threading.Thread(target=spin, daemon=True).start()
+
+    monkeypatch.setattr(robot, "before", staticmethod(hold_the_interpreter))
+    made_again: list[float] = []
+    again = rollout_bench.CallWatch.again
+
+    def noted(self):
+        made_again.append(time.perf_counter())
+        return again(self)
+
+    monkeypatch.setattr(rollout_bench.CallWatch, "again", noted)
+    given = arguments(checkpoints / policy, tmp_path / "told.jsonl", *more, "--duration=2")
+    try:
+        found = watch(given, tmp_path / "run.events")
+    finally:
+        run_over.set()
+    assert not made_again
+    assert found.calls is not None
+    assert found.calls.refused == ""
+    robot.made[-1]._connected = True
+    assert found.calls.refused == "the robot is still connected"
+    held = weakref.ref(robot.made.pop())
+    gc.collect()
+    assert held() is None, "a robot switches its torque off when nobody holds it any more"
+    monkeypatch.setattr(benches, "ENOUGH", 6)
+    monkeypatch.setattr(benches, "PRECISION", 100.0)
+    benches.bench(found)
+    assert made_again
+    told = found.result.rollout.bench
+    assert told is not None, "seven calls or more"
+    here, there = told.of("robot"), told.of("bench")
+    assert here is not None
+    assert there is not None, found.result.notes
+    for one in told.times:
+        assert 0 < one.cpu_ms <= 1.2 * one.wall_ms
+        assert one.wall_ms == pytest.approx(one.cpu_ms + (one.waiting_ms or 0) + one.blocked_ms, rel=0.2)
+    assert here.blocked_ms > 0, "the other thread has the GIL"
+    assert sum(share.ms for share in told.shares) == pytest.approx(here.wall_ms - there.wall_ms)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_puts_the_robot_to_rest_and_keeps_the_profile(
     robot, checkpoints, tmp_path, monkeypatch, number, capsys
@@ -156,7 +217,9 @@ def test_a_robot_that_fails_is_put_to_rest_and_named(robot, checkpoints, tmp_pat
             raise ConnectionError("There is no status packet!")
 
     monkeypatch.setattr(robot, "before", staticmethod(fail))
-    result = watch(arguments(checkpoints / "act", tmp_path / "told.jsonl"), tmp_path / "run.events").result
+    found = watch(arguments(checkpoints / "act", tmp_path / "told.jsonl"), tmp_path / "run.events")
+    assert found.calls is None, "nothing is called on the bench after a run that failed"
+    result = found.result
     assert result.status == "failed"
     assert result.rollout.error == "lerobot-rollout failed: ConnectionError: There is no status packet!"
     assert not robot.made[-1].is_connected

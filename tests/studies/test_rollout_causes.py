@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from support.made_up_rollout import MAIN, MS, header, rtc
+from support.made_up_rollout import MAIN, MS, header, rtc, sync
 
 from strobe.errors import UserError
 from strobe.kinds import advise, document, figures
 from strobe.results.finding import Finding
 from strobe.results.rollout import Rollout, RolloutResult
+from strobe.studies.diff import diff
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import course_of
 from strobe.studies.rollout.watched import recovered
@@ -27,29 +28,26 @@ def figures_of(events, **facts) -> Rollout:
     return answered(events, **facts).rollout
 
 
+def test_two_rollouts_stand_side_by_side():
+    slow = answered(rtc(lambda _: 700.0, threshold=5), threshold=5)
+    difference = diff(slow, answered(rtc(lambda _: 90.0)))
+    found = {one.name: (one.before, one.after) for one in difference.figures}
+    before, after = found["time without an action"]
+    assert before is not None
+    assert before > 100
+    assert after == 0
+    assert {"rate held", "from tick to tick, median", "age of the observation, median", "fewest actions left"} <= set(
+        found
+    )
+    assert "jump of pan over its steps" in found
+    (section,) = (one for one in document(difference).sections if one.key == "figures")
+    assert section.table is not None
+    assert len(section.table.rows) == len(found)
+
+
 def only_finding(result: RolloutResult) -> Finding:
     (finding,) = advise(result)
     return finding
-
-
-def sync(call_ms: float, *, every: int = 20, ticks: int = 200, part: str = "select action") -> list:
-    """Events of the sync engine at 30 Hz: every so many ticks the policy is asked for a chunk."""
-    events: list = [("run", 0)]
-    now, period = 0, round(1e9 / 30)
-    for number in range(ticks):
-        asks = number % every == 0
-        start, took = now, round(call_ms * MS) if asks else MS
-        events += [("tick", start), ("s", "observation", start, start + MS, MAIN)]
-        at = start + MS
-        events += [("s", part, at, at + took, MAIN), ("s", "get action", at, at + took, MAIN)]
-        at += took
-        events.append(("get", start + MS, at, 1, every - 1 - number % every, 1 + number // every, 0 if asks else 1))
-        events += [("values", at, [number / 10, 0.0]), ("pick", at, 1), ("s", "action", at, at + MS, MAIN)]
-        at += MS
-        now = max(at, start + period)
-        if at < now:
-            events.append(("s", "sleep", at, now, MAIN))
-    return [*events, ("end", now)]
 
 
 def test_a_healthy_run_is_whole_and_finds_nothing():

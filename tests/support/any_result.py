@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from strobe.results import sweep
 from strobe.results.agreement import Agreement, Check, DimensionAgreement, Yardstick
 from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, TrainResult, VerifyResult
+from strobe.results.cadence import Cadence
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
 from strobe.results.episodes import Episode, EpisodePair, PairedEpisodes
@@ -74,6 +75,7 @@ measurements = st.builds(
     spans=st.lists(spans, max_size=4),
     facts=st.dictionaries(TEXT, SCALAR, max_size=3),
     unseen=st.dictionaries(TEXT, TEXT, max_size=2),
+    cadence=maybe(st.builds(Cadence, hz=TIME, ticks=COUNT, period_ms=TIME, calls=COUNT, late=COUNT)),
     notes=TEXTS,
 )
 verdicts = st.builds(
@@ -400,7 +402,7 @@ def optimized(draw):
 
 
 results = st.one_of(
-    st.builds(BreakdownResult, **MEASURED, **PROFILED),
+    st.builds(BreakdownResult, **MEASURED, **PROFILED, gap=maybe(comparisons)),
     st.builds(CompareResult, **MEASURED, **PROFILED, **JUDGED),
     st.builds(TrainResult, **MEASURED, training=trainings, python=maybe(python_profiles)),
     optimized(),

@@ -1,7 +1,7 @@
 """The events of a rollout on a clock of their own: LeRobot's queue and latency tracker under made-up times.
 
-A loop of 30 Hz asks for actions, an inference thread of given latencies makes chunks and looks
-up at each tick's start. Nothing sleeps, and what a probe would have recorded is known.
+A loop of 30 Hz asks for actions, an inference thread of given latencies makes chunks and looks up at each tick's start,
+or more often. Nothing sleeps, and what a probe would have recorded is known.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def rtc(
     offset: Callable[[int], float] = lambda _: 0.0,
     extra: Callable[[int], Sequence[tuple[str, float]]] = lambda _: (),
     fresh: Callable[[int], bool] = lambda _: True,
+    looks: int = 1,
 ) -> list[Event]:
     """Events of a run with Real-Time Chunking.
 
@@ -52,6 +53,7 @@ def rtc(
         offset: added to all actions of a chunk, by its number.
         extra: by the number of a tick, parts of it that take the milliseconds named.
         fresh: whether the camera has another frame, by the number of the tick.
+        looks: of the inference thread in each tick; LeRobot's has about three.
     """
     period = 1e9 / 30
     queue, tracker = ActionQueue(RTCConfig(enabled=True)), LatencyTracker()
@@ -59,7 +61,9 @@ def rtc(
     observed: list[int] = []  # tick numbers, as the engine is told of them
     call: tuple[int, int, int, int, int | None] | None = None  # end, start, tick seen, index, delay assumed
     now, number, calls, merges = 0, 0, 0, 0
-    while now < seconds * 1e9:
+
+    def look(now: int) -> None:
+        nonlocal call, calls, merges
         if call is not None and call[0] <= now:
             end, start, seen, index, assumed = call
             values = torch.tensor([[v + offset(calls - 1) for v in motion(seen + k)] for k in range(chunk)])
@@ -77,6 +81,9 @@ def rtc(
             assumed = math.ceil(longest * 30) if longest else 0
             call = (now + round(latency_ms(calls) * MS), now, observed[-1], queue.get_action_index(), assumed)
             calls += 1
+
+    while now < seconds * 1e9:
+        look(now)
         start = now
         events.append(("tick", start))
         events.append(("s", "observation", start, start + MS, MAIN))
@@ -103,6 +110,28 @@ def rtc(
         end = start + max(work, round(period))
         if work < period:
             events.append(("s", "sleep", start + work, end, MAIN))
+        for turn in range(1, looks):
+            look(start + round(turn * period / looks))
         now, number = end, number + 1
     events.append(("end", now))
     return events
+
+
+def sync(call_ms: float, *, every: int = 20, ticks: int = 200, part: str = "select action") -> list:
+    """Events of the sync engine at 30 Hz: every so many ticks the policy is asked for a chunk."""
+    events: list = [("run", 0)]
+    now, period = 0, round(1e9 / 30)
+    for number in range(ticks):
+        asks = number % every == 0
+        start, took = now, round(call_ms * MS) if asks else MS
+        events += [("tick", start), ("s", "observation", start, start + MS, MAIN)]
+        at = start + MS
+        events += [("s", part, at, at + took, MAIN), ("s", "get action", at, at + took, MAIN)]
+        at += took
+        events.append(("get", start + MS, at, 1, every - 1 - number % every, 1 + number // every, 0 if asks else 1))
+        events += [("values", at, [number / 10, 0.0]), ("pick", at, 1), ("s", "action", at, at + MS, MAIN)]
+        at += MS
+        now = max(at, start + period)
+        if at < now:
+            events.append(("s", "sleep", at, now, MAIN))
+    return [*events, ("end", now)]

@@ -60,7 +60,10 @@ def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str, str]:
         if rollout.can_rtc:
             do = "--inference.type=rtc predicts on a thread of its own."
         else:
-            do = f"A faster policy (`strobe optimize --policy.path=…` looks for one), or {lower}."
+            do = (
+                "A faster policy (`strobe optimize --policy.path=…` looks for one). --policy.n_action_steps as long as "
+            )
+            do += "the chunk pauses the arm least often; a policy that Real-Time Chunking guides need not pause it."
         return "slow-inference", "The policy's calls hold up the control loop", why, do
     if part.startswith("camera "):
         why = "The loop waits for the camera's frame before it can act."

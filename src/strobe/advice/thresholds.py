@@ -125,6 +125,8 @@ class Thresholds:
     start_up_steps: float = 100.0
     # Samples per second over those of the dataset as it is, from which another encoding is worth a finding.
     encoding_faster: float = 1.2
+    # Share by which a call at the robot's pace must be slower than back to back, to be worth a finding.
+    gap_costs: float = 0.1
     # Share of the rate asked for under which a control loop is slow …
     rate_held: float = 0.95
     # … and share of its ticks from which late ones are worth a finding.
@@ -137,6 +139,8 @@ class Thresholds:
     serialisation_large: float = 0.4
     # Median jump of a joint from chunk to chunk over the 95th percentile of its steps, from which it is a jerk.
     seam_jump: float = 3.0
+    # Share by which a call on the robot must be slower than on the bench, to be worth a finding.
+    robot_slower: float = 0.2
     # Frames per second of a camera over the rate of the loop under which it repeats frames.
     camera_fresh: float = 0.9
     # Periods of the loop for which it may see one and the same frame of a camera that is fast enough otherwise.

@@ -11,9 +11,14 @@ Examples:
   strobe breakdown --policy.type=act --phases='[inference, training forward, training step]' --batch_size=8
   strobe breakdown --policy.type=pi05 --rtc.execution_horizon=20       with Real-Time Chunking's inside
   strobe breakdown --policy.path=FOLDER --recipe=recipe.yaml           with a recipe's treatments on it
+  strobe breakdown --policy.type=act --policy.n_action_steps=10 --pace=30   a call every 333 ms, and back to back
   strobe breakdown --policy.type=diffusion --policy.size=tiny --env.type=pusht
   strobe breakdown --model.type=vjepa2 --model.size=large --model.img_size=256 --model.num_frames=16
   strobe breakdown --model.path=FOLDER_OR_HUB_ID --input.video=FILE --depth=2
+
+With --pace=HZ inference is also called as on a robot, in the same rounds: one call every so many control ticks, with
+the machine idle in between. The answer says what those gaps cost. A round takes at least as long as from call to call,
+so raise --seconds where that is long.
 
 A model is a vision or video backbone of transformers: V-JEPA 2 (--model.size=tiny, large, huge, giant, giant-384), or
 another --model.type (vit, dinov2, videomae, …) cut along its modules. Its blocks are parts at the first level.
@@ -24,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from strobe.cli.flags import RunConfig, SubjectFlags, check_phases, check_recipe, read_flags
+from strobe.cli.flags import PacedConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
 from strobe.cli.keep import latest
 from strobe.cli.live import Live
 from strobe.cli.profilers import Profilers
@@ -37,7 +42,7 @@ PHASES = ("inference", "training forward", "training step")
 
 
 @dataclass
-class BreakdownConfig(RunConfig):
+class BreakdownConfig(PacedConfig):
     # What to measure, one or more of: inference, training forward, training step.
     phases: list[str] = field(default_factory=lambda: ["inference"])
 
@@ -54,6 +59,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
         if phase not in PHASES:
             raise UserError(f"unknown phase '{phase}': {nearest(phase, PHASES)}")
     check_phases(flags, config.phases)
+    check_pace(config, config.phases)
     check_recipe(flags, config.recipe, config.phases)
     return flags, config
 

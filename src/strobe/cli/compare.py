@@ -19,6 +19,7 @@ Examples:
   strobe compare --policy.type=pi05 --variant '5 steps: policy.num_inference_steps=5'
   strobe compare --policy.type=pi05 --closed-form                      RTC's guidance without autograd beside it
   strobe compare --policy.type=act --compile --dataset.root=DATASET
+  strobe compare --policy.type=smolvla --policy.n_action_steps=10 --pace=30   a call every 333 ms
   strobe compare --model.type=vjepa2 --model.dtype=bfloat16 --compile
   strobe compare --policy.type=act --precision fp32,bf16
   strobe compare --model.type=vjepa2 --precision=auto
@@ -33,6 +34,8 @@ Examples:
 
 With --recipe every variant carries the recipe's treatments; by itself it is the policy as it is against the recipe.
 
+With --pace=HZ every variant is called as on a robot of that control rate, with gaps between the calls.
+
 A variant is 'NAME: key=value, key=value'. Its keys are rtc.FIELD (turns RTC on), recipe (a file), and the treatments
 listed at the end.
 """
@@ -43,7 +46,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from strobe.cli.flags import RunConfig, SubjectFlags, check_phases, check_recipe, read_flags
+from strobe.cli.flags import PacedConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
 from strobe.cli.keep import latest
 from strobe.cli.listing import with_treatments
 from strobe.cli.live import Live
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class CompareConfig(RunConfig):
+class CompareConfig(PacedConfig):
     # Also compare every variant compiled with torch.compile.
     compile: bool = False
     # torch.compile's mode: default, reduce-overhead, max-autotune.
@@ -95,6 +98,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     if config.compile_mode not in MODES:
         raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
     check_phases(flags, [config.phase])
+    check_pace(config, [config.phase])
     config.variant = texts
     wanted = wanted_of(config)
     check(wanted)

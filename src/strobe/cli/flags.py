@@ -100,6 +100,20 @@ class RunConfig:
         return False
 
 
+@dataclass
+class PacedConfig(RunConfig):
+    # The robot's control rate in Hz: calls are spaced as on a robot that runs at it, not back to back. The policy is
+    # called once every policy.n_action_steps ticks (with --rtc.* every rtc.execution_horizon ticks, a model in every
+    # tick): at --pace=30 and 10 steps a call begins every 333 ms, and the machine idles in between.
+    pace: float | None = field(default=None, metadata=above(0, finite=True))
+
+
+def check_pace(config: PacedConfig, phases: Sequence[str]) -> None:
+    """Raises UserError for a pace where nothing is called as on a robot."""
+    if config.pace is not None and "inference" not in phases:
+        raise UserError(f"--pace is about inference, as on a robot, not '{phases[0]}': leave it out")
+
+
 def read_flags[C: RunConfig](
     config_class: type[C], argv: Sequence[str], extra: Sequence[str] = ()
 ) -> tuple[SubjectFlags, C]:

@@ -35,6 +35,7 @@ COMMANDS = {
     "train": "what does a training wait for? lerobot-train as it is, its steps and its loader's workers by parts",
     "rollout": "does the robot get its actions in time? lerobot-rollout as it is, also -record, -teleoperate, remote",
     "rehearse": "what would happen on the robot? lerobot-rollout on an emulated arm, with faults on demand",
+    "replay": "and had it been set up otherwise? a kept rollout in virtual time: starvation, ages, seams, who erred",
     "batch": "which is the largest training batch that fits, and from which on is a larger one no faster?",
     "dataloader": "which loader settings feed the training step? in lerobot-train's spelling",
     "optimize": "what makes it as fast as needed? a ladder of treatments to a target rate, each shown and guarded",

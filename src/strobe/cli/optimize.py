@@ -19,6 +19,9 @@ Hz are chunks per second of inference, 1000 / ms. A target of 20 Hz means that a
 of a control loop of 20 Hz: a robot that executes several actions of each chunk, or runs asynchronously
 (`strobe budget`), needs less.
 
+With --pace=HZ everything is timed with gaps between the calls, as on a robot of that control rate. Gaps take time (a
+call every 333 ms leaves room for 240 calls in 80 s): raise --time_limit.
+
 Rounding treatments are tried, lossy ones (fewer denoising steps) only with --allow=lossy, always under the guard.
 
 With --eval.n_episodes the policy so treated is also played against the untouched one in the simulator of --env.*: pairs
@@ -33,6 +36,7 @@ Examples:
   strobe optimize --policy.type=smolvla --candidate policy.num_steps=5 --start 'precision=bf16' --all
   strobe optimize --policy.type=pi05 --rtc.execution_horizon=20     with Real-Time Chunking on, its guidance included
   strobe optimize --policy.type=act --only precision,channels_last --time_limit 60
+  strobe optimize --policy.type=act --policy.n_action_steps=10 --pace 30 --time_limit 300
   strobe optimize --model.type=vjepa2 --target-hz 5                  a backbone: its features are guarded
 """
 
@@ -44,7 +48,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.cli.bounds import above, at_least
-from strobe.cli.flags import RunConfig, SubjectFlags, read_flags
+from strobe.cli.flags import PacedConfig, SubjectFlags, read_flags
 from strobe.cli.keep import latest
 from strobe.cli.listing import with_treatments
 from strobe.cli.live import Live
@@ -66,7 +70,7 @@ class EpisodeFlags:
 
 
 @dataclass
-class OptimizeConfig(RunConfig):
+class OptimizeConfig(PacedConfig):
     # Chunks per second to climb to: a chunk must be ready within 1/target s.
     target_hz: float = field(default=20.0, metadata=above(0, finite=True))
     # What the actions must keep to, against the untouched policy's, e.g. rms<=0.02, worst<=0.2, flips<=0 (in σ, the

@@ -42,6 +42,7 @@ from strobe.cli import rollout
 from strobe.cli.bounds import at_least
 from strobe.cli.parse import help_text, pairs, parse, split_lerobot, take_repeated
 from strobe.errors import UserError
+from strobe.results.recorded import beside
 
 
 @dataclass
@@ -56,6 +57,10 @@ class RehearseConfig:
     depth: int = field(default=1, metadata=at_least(1))
     # Seconds that are recorded; after them the run goes on without Strobe.
     record_s: int = field(default=1800, metadata=at_least(1))
+    # Keep each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
+    observations: bool = False
+    # Afterwards, call the policy on the bench as well, about ten seconds: what do robot, cameras and threads cost it?
+    bench: bool = False
     # Where run folders go.
     output_dir: Path = Path("runs")
     # Limits at which findings fire, e.g. --thresholds.seam_jump=5
@@ -100,7 +105,8 @@ def run(argv: Sequence[str]) -> int:
         latency_ms=config.latency_ms,
         depth=config.depth,
         record_s=config.record_s,
+        observations=beside(events) if config.observations else None,
     )
-    code = rollout.kept(config, found, ["rehearse", *argv], theirs, started)
-    events.unlink(missing_ok=True)
-    return code
+    if config.bench:
+        rollout.benched(found)
+    return rollout.kept(config, found, ["rehearse", *argv], theirs, started, events)

@@ -64,6 +64,7 @@ def options_of(config: RunConfig) -> Options:
         batch_size=config.batch_size or 8,
         serialised=config.serialised,
         counted=not config.skip_counting,
+        pace_hz=getattr(config, "pace", None),
     )
 
 

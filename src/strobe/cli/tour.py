@@ -1,8 +1,9 @@
 """strobe tour: from nothing to insight, in a few minutes on a laptop's CPU.
 
 Records a few episodes of PushT into a LeRobotDataset with video, breaks down ACT and Diffusion Policy on its frames at
-full size, compares SmolVLA without and with Real-Time Chunking, and trains ACT for a few steps to see what they wait
-for. The weights are random: times are those of trained policies, actions are not.
+full size, compares SmolVLA without and with Real-Time Chunking, trains ACT for a few steps to see what they wait for,
+and on Linux runs ten seconds of lerobot-rollout on an emulated arm. The weights are random: times are those of trained
+policies, actions are not.
 
 Examples:
   strobe tour
@@ -13,14 +14,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
 
-from strobe.cli import breakdown, compare, train
+from strobe.cli import breakdown, compare, rehearse, train
 from strobe.cli.parse import help_text, parse
 from strobe.cli.record import RecordConfig, record
 
@@ -77,10 +81,37 @@ def run(argv: Sequence[str]) -> int:
     if code:
         return code
     console.print()
+    console.rule("6  does a robot get its actions in time?")
+    code = _rehearse(config, data, console)
+    if code:
+        return code
+    console.print()
     console.rule("next")
     console.print("Open a report above in a browser, then try your own checkpoint:", highlight=False)
     console.print("  strobe breakdown --policy.path=FOLDER --dataset.root=DATASET", highlight=False)
     return 0
+
+
+def _rehearse(config: TourConfig, data: Path, console: Console) -> int:
+    """Ten seconds of lerobot-rollout on an emulated arm, whose camera shows the dataset. Returns the exit code."""
+    if sys.platform != "linux" or find_spec("scservo_sdk") is None or find_spec("lerobot_camera_strobe") is None:
+        console.print("left out: a rehearsal needs Linux, `strobe[robot]` and the package lerobot_camera_strobe")
+        return 0
+    camera = "{type: opencv, index_or_path: 0, fps: 30, width: 160, height: 120}"
+    theirs = ["--robot.type=so101_follower", f"--robot.cameras={{front: {camera}}}", "--policy.type=smolvla"]
+    theirs += ["--inference.type=rtc", "--inference.rtc.execution_horizon=10", "--task=push", "--device=cpu"]
+    theirs += [f"--duration={2 if config.tiny else 10}", "--play_sounds=false", "--return_to_initial_position=false"]
+    arguments = [f"--output_dir={config.output_dir}", f"--frames={data}", "--", *theirs]
+    console.print(f"$ strobe rehearse {shlex.join(arguments)}", highlight=False)
+    log = config.output_dir / "rehearsal.log"
+    with log.open("w") as file, contextlib.redirect_stderr(file):
+        code = rehearse.run(arguments)
+    logging.getLogger().handlers.clear()  # LeRobot's write to the file that is closed now
+    console.print(f"lerobot-rollout's own log: {log}", highlight=False)
+    if code == 1:
+        console.print("This rehearsal failed: on a busy machine LeRobot's driver can miss an answer within its 50 ms.")
+        return 0
+    return code
 
 
 def _train(config: TourConfig, data: Path, console: Console) -> int:

@@ -181,11 +181,12 @@ def queue(ticks: Sequence[Tick], threshold: int | None = None) -> Queue:
             began = None
     if began is not None:
         gaps.append(after[-1].start_ns + after[-1].work_ns - began)
+    until_ms = None if not after else (after[0].start_ns + after[0].work_ns - ticks[0].start_ns) / 1e6
     return Queue(
         depth=quantiles([float(depth) for depth in depths]) if depths else None,
         least=min(depths) if depths else None,
         threshold=threshold,
-        first_action_ms=None if first is None else (ticks[first].start_ns - ticks[0].start_ns) / 1e6,
+        first_action_ms=until_ms,
         starved=sum(not tick.sent for tick in after),
         starved_ms=sum(gaps) / 1e6,
         longest_ms=max(gaps, default=0) / 1e6,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import measured, memory, profiles, tables, units
+from strobe.report import cadence, measured, memory, profiles, tables, units
 from strobe.report.document import Document
 from strobe.results.answer import BreakdownResult, Result
 from strobe.results.measurement import Component, Measurement
@@ -12,16 +12,17 @@ from strobe.results.measurement import Component, Measurement
 
 def outline(result: BreakdownResult, depth: int | None = None) -> Document:
     """The document of a breakdown; ``depth`` limits the levels of its trees."""
-    sections = measured.sections(result, depth) + memory.sections(result.measurements, depth)
+    sections = cadence.sections(result) + measured.sections(result, depth) + memory.sections(result.measurements, depth)
     sections += profiles.sections(result.operators, result.python)
-    return measured.document(result, answers(result), sections)
+    return measured.document(result, answers(result) + cadence.answers(result), sections)
 
 
 def answers(result: Result) -> list[str]:
     """Each measurement's biggest part and, of a backbone, the rate at which it takes its clips."""
     if not result.measurements:
         return ["Nothing was measured."]
-    said = [(_biggest(result, m), rate(m)) for m in result.measurements]
+    told = result.advised() if isinstance(result, BreakdownResult) else result.measurements
+    said = [(_biggest(result, m), rate(m)) for m in told]
     return [f"{text[:1].upper()}{text[1:]}" for pair in said for text in pair if text]
 
 

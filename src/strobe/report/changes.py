@@ -15,6 +15,8 @@ def outline(difference: Difference) -> Document:
     sections = [Section("samples", "Both runs", _metrics(difference))]
     for index, m in enumerate(difference.measurements):
         sections.append(_parts(index, m))
+    if difference.figures:
+        sections.insert(1, Section("figures", "Of both rollouts", _figures(difference)))
     if any(m.memory for m in difference.measurements):
         sections.append(Section("memory", "Memory", _memory(difference)))
     return Document(
@@ -57,6 +59,20 @@ def _metrics(difference: Difference) -> Table:
             f"{len(m.before.values):,} + {len(m.after.values):,}",
         ]
         rows.append(Row(cells))
+    return Table(columns, rows)
+
+
+def _figures(difference: Difference) -> Table:
+    columns = [Column("Figure", numeric=False), Column("Before"), Column("After"), Column("Difference")]
+    rows = []
+    for one in difference.figures:
+        largest = max(abs(value) for value in (one.before, one.after) if value is not None)
+        whole = all(value is None or value == round(value) for value in (one.before, one.after))
+        decimals = 0 if whole or largest >= 100 else 1 if largest >= 10 else 2
+        both = one.before is not None and one.after is not None
+        grown = units.signed((one.after or 0.0) - (one.before or 0.0), decimals) if both else None
+        label = units.plain(f"{one.name} ({one.unit})" if one.unit else one.name)
+        rows.append(Row([label, units.ms(one.before, decimals), units.ms(one.after, decimals), grown]))
     return Table(columns, rows)
 
 

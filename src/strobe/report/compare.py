@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import breakdown, measured, memory, profiles, sameness, sameness_plots, tables, units
+from strobe.report import breakdown, cadence, measured, memory, profiles, sameness, sameness_plots, tables, units
 from strobe.report.document import Document, Section
 from strobe.report.plots import PALETTE, Plot, text
 from strobe.results.agreement import Yardstick
@@ -16,7 +16,8 @@ def outline(result: CompareResult, depth: int | None = None) -> Document:
     """The document of a comparison; ``depth`` limits the levels of its trees."""
     found = sections(result, depth) + memory.sections(result.measurements, depth, detail=True)
     found += profiles.sections(result.operators, result.python)
-    said = answers(result) + sameness.answers(sameness.of_comparisons(result.judged()), result.yardsticks)
+    said = answers(result) + cadence.answers(result)
+    said += sameness.answers(sameness.of_comparisons(result.judged()), result.yardsticks)
     return measured.document(result, said, found)
 
 
@@ -44,6 +45,7 @@ def sections(result: Result, depth: int | None) -> list[Section]:
     parted = _parted(result)
     if len(parted) > 1:
         found.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
+    found += cadence.sections(result)
     return [*found, *measured.each(result, depth, detail=len(parted) > 1), *measured.blocks(result)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from strobe.report import compare, episodes, measured, memory, sameness, sameness_plots, units
+from strobe.report import cadence, compare, episodes, measured, memory, sameness, sameness_plots, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
 from strobe.results.agreement import Agreement
@@ -95,7 +95,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     said += [_missing(ladder)] if ladder.needs else []
     if result.yardsticks and len(kept) > 1:
         said.append(sameness.beside(result.yardsticks))
-    said += episodes.answers(result.episodes)
+    said += cadence.answers(result) + episodes.answers(result.episodes)
     if broken := [rung for rung in ladder.rungs if not rung.guarded]:
         why = "; ".join(f"{rung.name} ({units.plain(rung.refused) or 'it broke the guard'})" for rung in broken)
         said.append(f"Refused after the climb: {why}. The ladder ends with {ladder.chosen}.")

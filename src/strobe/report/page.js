@@ -60,6 +60,8 @@
       legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal", font: { color: c.ink } },
       xaxis: axis(own.xaxis, c),
       yaxis: axis(own.yaxis, c),
+      ...Object.fromEntries(Object.keys(own).filter((name) => /^yaxis\d+$/.test(name))
+        .map((name) => [name, axis(own[name], c)])),
       modebar: { bgcolor: "rgba(0,0,0,0)", color: c.line, activecolor: c.muted },
       dragmode: narrow ? false : "zoom",
     };
@@ -83,7 +85,7 @@
       if (trace.type === "bar" || trace.type === "heatmap") return trace;
       return {
         ...trace,
-        marker: { ...trace.marker, color: lit(trace.marker.color) },
+        ...trace.marker && { marker: { ...trace.marker, color: lit(trace.marker.color) } },
         ...trace.line && { line: { ...trace.line, color: lit(trace.line.color) } },
         ...trace.error_y && { error_y: { ...trace.error_y, color: lit(trace.error_y.color) } },
       };

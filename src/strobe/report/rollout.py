@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import measured, motor_bus, remote, units
+from strobe.report import bench, measured, motor_bus, remote, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.quantiles import FIGURES, quantile_cells, quantile_table
 from strobe.results.quantiles import Quantiles
@@ -33,6 +33,7 @@ def answers(rollout: Rollout) -> list[str]:
                 f", the others {later.median:,.1f} ms (median; 95 % within {later.p95:,.1f}, longest {later.max:,.1f})"
             )
         said.append(f"{text}.")
+    said += bench.answers(rollout.bench)
     if rollout.age is not None:
         said.append(
             f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; 95 % within "
@@ -55,6 +56,7 @@ def sections(rollout: Rollout) -> list[Section]:
         found.append(Section("inference", "Inference", _inference(rollout.inference)))
         if rollout.inference.delays is not None:
             found.append(Section("delays", "Delay", _delays(rollout.inference), [_about_delays(rollout)]))
+    found += bench.sections(rollout.bench)
     if rollout.remote is not None:
         found += remote.sections(rollout.remote)
     if rollout.engine not in ("none", "server"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strobe.report import measured
+from strobe.report import bench, measured
 from strobe.report.plots import OTHER, PALETTE, Plot
 from strobe.results.rollout import RolloutResult, Series
 
@@ -14,6 +14,7 @@ GAP = 0.05  # between two rows, of the height
 def plots(result: RolloutResult, depth: int | None = None) -> dict[str, list[Plot]]:
     """The course of the run, then the parts of a tick and of a call, by the key of their section."""
     found = {key: drawn for key, drawn in measured.plots(result, depth).items() if key != "samples"}
+    found |= bench.plots(result.rollout.bench)
     course = result.rollout.series
     if course.at_s and result.rollout.pace is not None:
         found["pace"] = [_course(course, 1e3 / result.rollout.pace.asked_hz)]

@@ -55,6 +55,11 @@ def change_span(interval: Interval | None) -> str | None:
     return f"{signed(100 * (interval.low - 1), 1)} to {signed(100 * (interval.high - 1), 1)} %"
 
 
+def change_ends(interval: Interval) -> str:
+    """The ends of an interval of ratios, to stand behind a `change`: ``[+1.2, +3.4]``."""
+    return f"[{signed(100 * (interval.low - 1), 1)}, {signed(100 * (interval.high - 1), 1)}]"
+
+
 def calls(value: float | None) -> str | None:
     return None if value is None else f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
 

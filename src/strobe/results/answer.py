@@ -77,11 +77,15 @@ class BreakdownResult(Result):
     """Where the time of one or more phases goes."""
 
     study: Literal["breakdown"] = "breakdown"
+    gap: Comparison | None = Field(
+        default=None, description="inference at the robot's pace against the same back to back, from the same rounds"
+    )
     operators: OperatorProfile | None = None
     python: PythonProfile | None = None
 
     def advised(self) -> Sequence[Measurement]:
-        return self.measurements
+        paced = self.gap.candidate if self.gap is not None else None
+        return [m for m in self.measurements if m.name != paced]
 
 
 class CompareResult(Result):

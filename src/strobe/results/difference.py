@@ -52,6 +52,15 @@ class MeasurementChange(Data):
     memory: list[MemoryChange] = Field(default_factory=list)
 
 
+class FigureChange(Data):
+    """One figure of both runs that is no measurement with samples, such as the time without an action."""
+
+    name: str
+    unit: str = ""
+    before: Finite | None = Field(default=None, description="None where that run has none")
+    after: Finite | None = None
+
+
 class Difference(Answer):
     """Changes between two runs of the same study. Its notes say what else differs: machine, versions, config."""
 
@@ -62,3 +71,4 @@ class Difference(Answer):
     before: RunLabel
     after: RunLabel
     measurements: list[MeasurementChange]
+    figures: list[FigureChange] = Field(default_factory=list, description="of rollouts; side by side, without verdicts")

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from strobe.results.cadence import Cadence
 from strobe.results.data import Data, Finite, Samples, Summary
 
 MeasuredPhase = Literal["inference", "training forward", "training step", "loading", "control tick", "receiving"]
@@ -109,4 +110,5 @@ class Measurement(Data):
     unseen: dict[str, str] = Field(
         default_factory=dict, description="section or probe that could not be timed → why (compiled, captured …)"
     )
+    cadence: Cadence | None = Field(default=None, description="None where the calls were back to back")
     notes: list[str] = Field(default_factory=list)

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.results.answer import Result
+from strobe.results.bench import Bench
 from strobe.results.data import Data, Finite
 from strobe.results.measurement import Measurement
 from strobe.results.motor_bus import Bus, Rehearsal, Turns
@@ -58,7 +59,10 @@ class Queue(Data):
     depth: Quantiles | None = Field(default=None, description="actions left after each tick took one; None if not told")
     least: int | None = None
     threshold: int | None = Field(default=None, description="queue_threshold: calls begin at this depth or below")
-    first_action_ms: Finite | None = Field(default=None, description="from the first tick; None if none was ever sent")
+    first_action_ms: Finite | None = Field(
+        default=None,
+        description="from the first tick's start to the end of the work of the one that sent it; None if none was sent",
+    )
     starved: int = Field(description="ticks without an action, after the first action")
     starved_ms: Finite = Field(description="time without an action, in all")
     longest_ms: Finite = Field(description="the longest time without an action")
@@ -122,6 +126,7 @@ class Rollout(Data):
     sentence: str
     pace: Pace | None = Field(default=None, description="None with fewer than two ticks")
     inference: Inference | None = Field(default=None, description="None where no call was seen")
+    bench: Bench | None = Field(default=None, description="calls here beside calls on the bench; None for too few")
     queue: Queue
     age: Quantiles | None = Field(default=None, description="milliseconds from an observation to each of its actions")
     seams: list[JointSeam] = Field(default_factory=list)

@@ -14,9 +14,18 @@ import strobe
 from strobe.errors import UserError
 from strobe.results.answer import Result
 from strobe.results.comparison import Verdict
-from strobe.results.difference import ComponentChange, Difference, MeasurementChange, MemoryChange, RunLabel
+from strobe.results.difference import (
+    ComponentChange,
+    Difference,
+    FigureChange,
+    MeasurementChange,
+    MemoryChange,
+    RunLabel,
+)
 from strobe.results.machine import Machine
 from strobe.results.measurement import Component, Measurement
+from strobe.results.rollout import RolloutResult
+from strobe.studies.rollout_figures import figures_of
 
 Judge = Callable[..., Verdict]
 SMALLEST_SHARE = 0.02
@@ -48,8 +57,20 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
         before=_label(before),
         after=_label(after),
         measurements=[_measurement(old, new, judged_by) for old, new in pairs],
+        figures=_figures(before, after),
         notes=_notes(before, after),
     )
+
+
+def _figures(before: Result, after: Result) -> list[FigureChange]:
+    if not (isinstance(before, RolloutResult) and isinstance(after, RolloutResult)):
+        return []
+    old, new = figures_of(before.rollout), figures_of(after.rollout)
+    return [
+        FigureChange(name=name, unit=unit, before=old.get((name, unit)), after=new.get((name, unit)))
+        for name, unit in dict.fromkeys([*old, *new])
+        if old.get((name, unit)) is not None or new.get((name, unit)) is not None
+    ]
 
 
 def regressed(difference: Difference, threshold: float = 0.0) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from strobe.results.agreement import ActionScale
 from strobe.results.data import Samples
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement, Memory
+from strobe.studies.cadence import Spacing, ticks_between_calls
 from strobe.studies.outputs import Outputs
 from strobe.studies.rounds import Round, attribute, recorded
 from strobe.subjects.policy_subject import PolicySubject
@@ -70,6 +71,7 @@ class Options:
     counted: bool = True
     probed: bool = True
     checked: bool = True  # whether a comparison also looks at the actions on observations that find faults
+    pace_hz: float | None = None  # control rate at which inference is called, in ticks per second; None: back to back
 
 
 @dataclass
@@ -105,6 +107,7 @@ def measure(
     ceiling: Ceiling | None = None,
     reporter: Reporter | None = None,
     afterwards: Callable[[Collected], None] = lambda _: None,
+    back_to_back: Set[str] = frozenset(),
 ) -> Measured:
     """Run ``variants`` of one phase in alternation until the budget is spent; Ctrl-C keeps the complete rounds.
 
@@ -113,6 +116,7 @@ def measure(
     Args:
         afterwards: called after the last round, while the probes are still attached: without them, code that was
             compiled with them would be compiled again. Not called after Ctrl-C.
+        back_to_back: names of variants that are called without gaps, though ``options`` has a pace.
 
     Raises:
         UserError: a treatment does not apply, or is not for ``phase``; a probe does not fit.
@@ -126,6 +130,7 @@ def measure(
     timeline = Timeline(subject.device, serialised=options.serialised)
     outputs = Outputs([variant.name for variant in variants])
     seen = {variant.name: _Seen(variant) for variant in variants}
+    spacing = Spacing(options.pace_hz, back_to_back) if options.pace_hz and phase == "inference" else None
 
     def runner(one: _Seen) -> Callable[[], float]:
         def run() -> float:
@@ -135,6 +140,8 @@ def measure(
                 index = len(one.rounds)  # every variant sees the same observation and noise in a round
                 if not index:
                     one.weights = weight_bytes(subject.module)
+                if spacing is not None:
+                    spacing.before(one.variant.name, ticks_between_calls(subject), lambda: call(index + 1))
                 before, start_ns = kernel_use(), timeline.now_ns()
                 output = call(index)
                 round = Round(index, start_ns, timeline.now_ns(), kernel_use() - before)
@@ -184,6 +191,7 @@ def measure(
         runs = one.runs(kept)
         measurement.unseen = _unseen(hooks, runs)
         measurement.samples.notes = collected.samples[name].notes
+        measurement.cadence = spacing.of(name, kept) if spacing is not None else None
         if any((part.ceiling_share or 0) > 1 for part in measurement.components):
             measurement.notes.append(ABOVE_WITH_TF32 if one.tensor_float else ABOVE_CEILING)
         if not measurement.unseen and options.depth == 1:

@@ -21,12 +21,13 @@ class Loop:
 
     Args:
         check: makes the command's config of its arguments, and connects nothing. Raises UserError.
-        watch: a watch for one run, from the log, the levels of the policy's parts and the seconds to record.
+        watch: a watch for one run, from the log, the levels of the policy's parts, the seconds to record, and what
+            takes observations, which only lerobot-rollout's gives.
         main: runs the command, with the arguments that are lent to it.
     """
 
     check: Callable[[Sequence[str]], Any]
-    watch: Callable[[Log, int, float], Watching]
+    watch: Callable[[Log, int, float, Callable[..., Any] | None], Watching]
     main: Callable[[], Any]
 
 
@@ -54,18 +55,26 @@ def loop_of(command: str) -> Loop:
     if command == "robot_client":
         from strobe.subjects import remote_client
 
-        return Loop(
-            remote_client.config, lambda log, _, record_s: remote_client.ClientWatch(log, record_s), remote_client.main
-        )
-    if command == "policy_server":
+        check, main = remote_client.config, remote_client.main
+
+        def made(log: Log, depth: int, record_s: float) -> Watching:
+            return remote_client.ClientWatch(log, record_s)
+
+    elif command == "policy_server":
         from strobe.subjects import remote_server
 
-        return Loop(remote_server.config, remote_server.ServerWatch, remote_server.main)
-    from strobe.subjects import teleop_loop
+        check, main = remote_server.config, remote_server.main
 
-    check = teleop_loop.record_config if command == teleop_loop.RECORDING else teleop_loop.teleoperate_config
-    return Loop(
-        check,
-        lambda log, _, record_s: teleop_loop.TeleopWatch(command, log, record_s),
-        teleop_loop.LOOPS[command][0].main,
-    )
+        def made(log: Log, depth: int, record_s: float) -> Watching:
+            return remote_server.ServerWatch(log, depth, record_s)
+
+    else:
+        from strobe.subjects import teleop_loop
+
+        check = teleop_loop.record_config if command == teleop_loop.RECORDING else teleop_loop.teleoperate_config
+        main = teleop_loop.LOOPS[command][0].main
+
+        def made(log: Log, depth: int, record_s: float) -> Watching:
+            return teleop_loop.TeleopWatch(command, log, record_s)
+
+    return Loop(check, lambda log, depth, record_s, _: made(log, depth, record_s), main)

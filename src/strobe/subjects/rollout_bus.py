@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from strobe.timeline.clock import host_ns
+from strobe.timeline.thread_clock import waited_ns
 
 TIMEOUT, CORRUPT = -6, -7  # COMM_RX_TIMEOUT, COMM_RX_CORRUPT of Feetech's and of Dynamixel's SDK
 UNKNOWN = -1
@@ -69,22 +70,11 @@ class BusProbe:
             return UNKNOWN
 
 
-def spent() -> tuple[int, int]:
-    """Nanoseconds of CPU time that this process has spent, and all processes of the machine together."""
+def spent() -> tuple[int, int, int]:
+    """Nanoseconds so far: this thread waited for a CPU (-1 unknown); CPU time of this process, and of the machine."""
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)
     inside = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # counted in user time already
-    return time.process_time_ns(), round((sum(times) - idle - inside) * 1e9)
-
-
-def scheduled() -> tuple[int, int]:
-    """Nanoseconds that this thread ran on a CPU and that it waited for one; -1 for the latter where Linux is not.
-
-    Source: the Linux kernel's documentation of /proc/PID/schedstat.
-    """
-    try:
-        with open("/proc/thread-self/schedstat") as file:
-            ran, waited, _ = map(int, file.read().split())
-        return ran, waited
-    except (OSError, ValueError):
-        return time.thread_time_ns(), UNKNOWN
+    waited = waited_ns()
+    everyone = round((sum(times) - idle - inside) * 1e9)
+    return UNKNOWN if waited is None else waited, time.process_time_ns(), everyone

@@ -7,9 +7,11 @@ writes them, a few at a time, so that it never holds the interpreter for long.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import logging
 import threading
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,17 +92,18 @@ class Log:
 
 
 def read(file: Path) -> tuple[dict[str, Any], list[Event]]:
-    """Header and events of a log; a last line that was cut off is left out.
+    """Header and events of a log, also of a packed one (.gz); a last line that was cut off is left out.
 
     Raises:
         UserError: there is no such file, or it is no log of a rollout.
     """
     try:
-        lines = file.read_text().splitlines()
+        content = file.read_bytes()
+        lines = (gzip.decompress(content) if file.suffix == ".gz" else content).decode().splitlines()
+    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError):
+        lines = []
     except OSError as error:
         raise UserError(f"cannot read {file}: {in_words(error)}") from None
-    except UnicodeDecodeError:
-        lines = []
     try:
         header = json.loads(lines[0])
         _ = header["fps"], header["subject"]

@@ -13,11 +13,11 @@ Events, by their first field; times are nanoseconds of `host_ns`:
     values t numbers                        the action it got
     pick t got                              the tick has an action to send, or none
     call start end assumed left length      one chunk was predicted; assumed: inference_delay
+    used start end cpu waited               that call on its thread; waited: for a CPU, -1 unknown
     merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
     camera t name fresh                     a camera was read; fresh: the frame is not the one read before
     bus start end lost damaged waiting cpu  the motors were read: see `BusProbe`
-    turns t ran waited own all              nanoseconds so far: the control thread had a CPU, and waited for one; CPU
-                                            time of this process, and of the machine
+    turns t waited own all                  nanoseconds so far: see `spent`
     frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
     cadence text                            what LeRobot's own timer said of the run
 """
@@ -37,6 +37,7 @@ from lerobot.scripts import lerobot_rollout as loop
 from lerobot.utils.action_interpolator import ActionInterpolator
 
 from strobe.subjects.families.registry import family_of
+from strobe.subjects.rollout_bench import CallWatch
 from strobe.subjects.rollout_log import LastError, Log, opener
 from strobe.subjects.rollout_robot import (
     actions_left,
@@ -81,11 +82,12 @@ class Watch(Watching):
         log: where events go; started once the robot is connected.
         depth: levels of the policy's parts.
         record_s: after so many seconds the probes come off and the run goes on by itself.
+        keep: takes each tick's start and observation, at once; None: they are not kept.
     """
 
-    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0) -> None:
+    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None) -> None:
         super().__init__(log, record_s)
-        self.depth = depth
+        self.depth, self.keep = depth, keep
         self._signals: Any = None
         self._engine: Any = None
         self._context: Any = None
@@ -152,7 +154,7 @@ class Watch(Watching):
 
     def attach(self, context: Any) -> None:
         """Attach every probe to what LeRobot's ``build_rollout_context`` made."""
-        self._engine = context.policy.inference
+        self._engine, self.calls = context.policy.inference, CallWatch(context, self.log.append)
         robot, policy = context.hardware.robot_wrapper.inner, context.policy.policy
         unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
         base = unwrap()
@@ -202,7 +204,7 @@ class Watch(Watching):
         self._probes.callback(sections.swap, previous)
 
     def _getting(self, policy: Any) -> Callable[[Call], Call]:
-        append, engine = self.log.append, self._engine
+        append, engine, used = self.log.append, self._engine, self.calls
         asynchronous = hasattr(engine, "_action_queue")
         chunks = [0]
 
@@ -227,9 +229,12 @@ class Watch(Watching):
 
             def from_policy(*args: Any, **kwargs: Any) -> Any:
                 before, start = actions_left(policy), host_ns()
+                if before <= 0:
+                    used.begin(args, kwargs)
                 action = inner(*args, **kwargs)
                 end, after = host_ns(), actions_left(policy)
                 if before <= 0:
+                    used.end()
                     chunks[0] += 1
                 append(("get", start, end, int(action is not None), after, chunks[0], int(before > 0)))
                 return action
@@ -242,6 +247,7 @@ class Watch(Watching):
         append, inner = self.log.append, self._timed(bare, CHUNK)
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.options = kwargs
             assumed, left = kwargs.get("inference_delay"), kwargs.get("prev_chunk_left_over")
             start = host_ns()
             actions = inner(*args, **kwargs)
@@ -257,6 +263,7 @@ class Watch(Watching):
 
         def call(queue: Any, *args: Any, **kwargs: Any) -> Any:
             before, at = queue.qsize(), queue.last_index
+            self.calls.end()
             found = inner(queue, *args, **kwargs)
             held = queue.queue
             self._latest = (held, self._latest[1] + 1)
@@ -284,6 +291,7 @@ class Watch(Watching):
 
         def call(*args: Any, **kwargs: Any) -> Any:
             append(("taken", host_ns(), id(given(args, kwargs, 1, "values"))))
+            self.calls.begin(args, kwargs)
             return inner(*args, **kwargs)
 
         return call

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ def header_of(context: Any) -> dict[str, Any]:
         "joints": list(context.data.ordered_action_keys),
         "main": threading.get_ident(),
         "compiled": bool(config.use_torch_compile),
+        **_or_nothing(_for_a_replay, context),
     }
 
 
@@ -55,6 +58,38 @@ def _asked(flag: str) -> str:
     """The value of ``flag`` among the run's arguments; '' without one."""
     given = [argument.partition("=")[2] for argument in sys.argv if argument.startswith(f"{flag}=")]
     return given[-1] if given else ""
+
+
+def _or_nothing(facts: Callable[[Any], dict[str, Any]], context: Any) -> dict[str, Any]:
+    """``facts`` of the run; none where a LeRobot keeps them elsewhere, since the rest is worth having without."""
+    try:
+        return facts(context)
+    except Exception:
+        return {}
+
+
+def _for_a_replay(context: Any) -> dict[str, Any]:
+    """Facts that `strobe replay` builds the same policy and engine from."""
+    config = context.runtime.cfg
+    policy, robot = config.policy, context.hardware.robot_wrapper
+    path = Path(str(policy.pretrained_path))
+    rtc_config = getattr(config.inference, "rtc", None)
+    features = {name: list(kind) if isinstance(kind, tuple) else None for name, kind in _numbers(robot)}
+    return {
+        "arguments": sys.argv[1:],  # lent to LeRobot's parser: those of lerobot-rollout
+        "policy": str(path.resolve()) if path.exists() else str(path),
+        "task": config.dataset.single_task if config.dataset is not None else config.task,
+        "rtc": None if rtc_config is None else json.loads(json.dumps(dataclasses.asdict(rtc_config), default=str)),
+        "warmups": config.compile_warmup_inferences,
+        "executed": getattr(policy, "n_action_steps", None),
+        "chunk": getattr(policy, "chunk_size", None),
+        "observation_features": features,  # of a camera its shape, of a number None
+        "action_features": list(robot.action_features),
+    }
+
+
+def _numbers(robot: Any) -> Iterable[tuple[str, Any]]:
+    return ((name, kind) for name, kind in robot.observation_features.items() if kind is float or type(kind) is tuple)
 
 
 def strategies() -> Iterable[Any]:

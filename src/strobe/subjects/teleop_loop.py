@@ -19,7 +19,7 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from strobe.errors import UserError
 from strobe.results.subject import SubjectInfo
 from strobe.subjects.lerobot_flags import joined, lent, parsed
-from strobe.subjects.rollout_bus import scheduled, spent
+from strobe.subjects.rollout_bus import spent
 from strobe.subjects.rollout_log import Log
 from strobe.subjects.rollout_robot import buses_of, cameras_of, type_of
 from strobe.subjects.watching import (
@@ -134,7 +134,7 @@ class TeleopWatch(Watching):
             self._interrupted += isinstance(error, KeyboardInterrupt)
             self.end()  # what follows puts the robot to rest
             raise
-        append(("turns", host_ns(), *scheduled(), *spent()))
+        append(("turns", host_ns(), *spent()))
         append(("reset", host_ns()))  # what follows is no tick: saving, speaking, or putting the robot to rest
         return found
 

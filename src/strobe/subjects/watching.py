@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from lerobot.processor.pipeline import DataProcessorPipeline
 
-from strobe.subjects.rollout_bus import BusProbe, scheduled, spent
+from strobe.subjects.rollout_bus import BusProbe, spent
 from strobe.subjects.rollout_log import Log
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
@@ -44,6 +44,8 @@ class Watching:
         notes: what could not be watched, and why.
         failed: the last error of a thread of LeRobot's own that gave up; '' else.
         stopped: the time to record was over before the run was.
+        keep: takes each tick's start and observation, at once; None: they are not kept.
+        calls: what calls the policy again once the run is over (see `rollout_bench`); None where nothing can.
         endless: the command runs until it is interrupted, which then is its ordinary end.
     """
 
@@ -53,6 +55,8 @@ class Watching:
         self.failed = ""
         self.stopped = False
         self.endless = False
+        self.keep: Call | None = None
+        self.calls: Any = None
         self._interrupted = 0
         self._resting = False  # the robot is being put to rest, which nothing may disturb
         self._body, self._probes = ExitStack(), ExitStack()
@@ -77,7 +81,7 @@ class Watching:
     def begin(self) -> None:
         """Say that the loop begins, on the thread that runs it."""
         self.log.append(("run", host_ns()))
-        self.log.append(("turns", host_ns(), *scheduled(), *spent()))
+        self.log.append(("turns", host_ns(), *spent()))
         if self._until:
             return  # another segment of an interactive session
         self._until = host_ns() + round(self.record_s * 1e9)
@@ -86,7 +90,7 @@ class Watching:
 
     def end(self) -> None:
         """Say that the loop is over, on the thread that ran it, and take every probe off."""
-        self.log.append(("turns", host_ns(), *scheduled(), *spent()))
+        self.log.append(("turns", host_ns(), *spent()))
         self.log.append(("end", host_ns()))
         self.let_go()
 
@@ -206,14 +210,17 @@ class Watching:
 
     def _ticking(self, bare: Call) -> Call:
         """What begins a tick, as a section."""
-        append, inner = self.log.append, self._timed(bare, OBSERVATION)
+        append, keep, inner = self.log.append, self.keep, self._timed(bare, OBSERVATION)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             now = host_ns()
             if self._over(now):
                 return bare(*args, **kwargs)
             append(("tick", now))
-            return inner(*args, **kwargs)
+            found = inner(*args, **kwargs)
+            if keep is not None:
+                keep((now, found))
+            return found
 
         return call
 

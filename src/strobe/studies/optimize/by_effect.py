@@ -27,7 +27,7 @@ class ByEffect:
     closing_rounds = limits.PAIRS + 1  # of which the first is warm-up
 
     def measure_start(self, variants: Sequence[Variant], chunk_s: float) -> Measured:
-        self.so_far.reporter.said(f"a chunk takes {chunk_s:.1f} s: treatments of one effect are tried together")
+        self.so_far.reporter.said(f"a chunk comes every {chunk_s:.1f} s: treatments of one effect are tried together")
         return self.so_far.runs.first_sight(variants)
 
     def climb(self) -> str:
@@ -40,7 +40,7 @@ class ByEffect:
         if self.so_far.reached():
             return self.so_far.end_at_target()
         self.so_far.leave("there was no time to try it by itself", self.so_far.left_to_try())
-        enough = limits.TRIES * limits.try_s(self.so_far.steps[0].ms / 1e3)
+        enough = limits.TRIES * limits.try_s(self.so_far.runs.spaced_s(self.so_far.steps[0].ms / 1e3))
         return f"nothing was left to try together; from --time_limit={enough:.0f} on they are tried one by one"
 
     def closing_budget(self, asked: SamplingBudget, seconds: float) -> SamplingBudget:

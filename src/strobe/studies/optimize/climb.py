@@ -45,7 +45,7 @@ class Climb:
 
     def time_to_try(self, closing_rounds: int) -> float:
         """Return the seconds until the closing run must begin: so many rounds of all rungs and of one more."""
-        each = [step.ms / 1e3 for step in self.steps]
+        each = [self.runs.spaced_s(step.ms / 1e3) for step in self.steps]
         closing = closing_rounds * (sum(each) + each[-1]) + self.counting_s()
         return self.time_left() - max(closing, limits.CLOSING_SHARE * self.limit_s)
 

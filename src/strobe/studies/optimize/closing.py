@@ -18,7 +18,7 @@ def closing_run(climb: Climb, strategy: Strategy, ceiling: Ceiling | None) -> Me
     variants = [step.variant for step in climb.steps]
     climb.reporter.stage(f"the closing run: {', '.join(variant.name for variant in variants)}")
     asked = climb.runs.options.budget
-    each = sum(step.ms for step in climb.steps) / 1e3
+    each = sum(climb.runs.spaced_s(step.ms / 1e3) for step in climb.steps)
     left = climb.time_left() - climb.counting_s()
     seconds = max(min(asked.seconds, left), limits.TRY_S[0], strategy.closing_rounds * each)
     return climb.runs.close(variants, strategy.closing_budget(asked, seconds), ceiling)

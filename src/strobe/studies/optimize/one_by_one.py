@@ -51,7 +51,7 @@ class OneByOne:
 
     def _needed_s(self, candidate: Candidate) -> float:
         """Seconds that a try takes at the least."""
-        return candidate.build_s + limits.try_s(self.so_far.top.ms / 1e3)
+        return candidate.build_s + limits.try_s(self.so_far.runs.spaced_s(self.so_far.top.ms / 1e3))
 
     def _out_of_time(self, left: Sequence[Candidate]) -> str:
         seconds = max(self.so_far.time_to_try(self.closing_rounds), 0.0)
@@ -80,7 +80,7 @@ class OneByOne:
                 )
         least, most = limits.TRY_S
         seconds = min(max(so_far.time_to_try(self.closing_rounds) / max(sharing, 1), least), most)
-        rounds_s = (limits.ROUNDS + 1) * (before.ms / 1e3 + call_s)
+        rounds_s = (limits.ROUNDS + 1) * (runs.spaced_s(before.ms / 1e3) + runs.spaced_s(call_s))
         measured = runs.sample([before.variant, trial.variant], max(seconds, rounds_s))
         if measured.interrupted:
             raise KeyboardInterrupt

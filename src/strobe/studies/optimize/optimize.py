@@ -136,6 +136,7 @@ def _start(climb: Climb) -> tuple[Strategy, bool]:
     _, chunk_s = runs.once(untouched)
     if limits.TRIES * limits.try_s(chunk_s) > climb.limit_s / 2:  # the very first is slower than the others
         chunk_s = min(chunk_s, runs.once(untouched)[1])
+    chunk_s = runs.spaced_s(chunk_s)
     one_by_one = limits.TRIES * limits.try_s(chunk_s) <= climb.limit_s
     strategy: Strategy = OneByOne(climb) if one_by_one else ByEffect(climb)
     variants = [untouched, *([runs.variant(1, start)] if start else [])]

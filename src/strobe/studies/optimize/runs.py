@@ -18,6 +18,7 @@ from strobe.results.comparison import Verdict
 from strobe.results.machine import Ceiling
 from strobe.sameness.check import Sameness, affordable
 from strobe.sameness.visits import plan
+from strobe.studies.cadence import ticks_between_calls
 from strobe.studies.measuring import Measured, Options, Outputs, Reporter, measure
 from strobe.studies.optimize import limits
 from strobe.studies.sameness import few, shown, visits_of, yardsticks
@@ -66,6 +67,7 @@ class Runs:
         self._reporter = reporter
         self._call = subject.call("inference", options.batch_size)
         self._made: dict[tuple[str, ...], Treatment] = {}
+        self._ticks = 1  # from call to call at the robot's pace
 
     def variant(self, number: int, specs: Sequence[Spec]) -> Variant:
         """Make a variant of ``specs``; treatments that begin like an earlier variant's are shared with it.
@@ -95,10 +97,15 @@ class Runs:
         begun = time.perf_counter()
         undo = variant.apply(self.subject)
         try:
+            self._ticks = ticks_between_calls(self.subject)
             chunk = self._call(index)
         finally:
             undo()
         return chunk, time.perf_counter() - begun
+
+    def spaced_s(self, chunk_s: float) -> float:
+        """Return the seconds from one timed call to the next: those of the chunk, or of the robot's pace."""
+        return max(chunk_s, self._ticks / self.options.pace_hz) if self.options.pace_hz else chunk_s
 
     def begin_checks(self, chunk_s: float) -> None:
         """Choose the observations that a policy's actions are compared on, and measure how far rounding moves them.

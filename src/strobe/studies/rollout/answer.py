@@ -11,6 +11,7 @@ import torch
 import strobe
 from strobe.measure import machine
 from strobe.measure import rollout as measure
+from strobe.measure.call_times import beside
 from strobe.measure.components import Iteration, components, iterations, spans
 from strobe.measure.motor_bus import bus
 from strobe.measure.price import empty_section_ms
@@ -40,12 +41,13 @@ def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
     info = SubjectInfo.model_validate(header["subject"])
     figures = rollout_of(header, course)
     on = header["robot"] if figures.engine == "none" else f"{info.name} on {header['robot']}"
-    ran = f"{len(course.ticks):,} ticks"
+    seconds = figures.pace.seconds if figures.pace is not None else 0.0
+    ran = f"{seconds:.0f} s of {figures.command} at {header['fps']:g} Hz"
     if figures.engine == "server":
-        on, ran = info.name, f"{len(course.calls):,} calls"
+        on, ran = info.name, f"{len(course.calls):,} calls of {figures.command}"
     result = RolloutResult(
         strobe_version=strobe.__version__,
-        title=f"{on}: {ran} of {figures.command}",
+        title=f"{on}: {ran}",
         subject=info,
         machine=machine.describe(torch.device(header["device"])),
         rollout=figures,
@@ -114,6 +116,7 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
         sentence="",
         pace=measure.pace(ticks, fps * header["multiplier"]),
         inference=measure.inference(course.calls, fps),
+        bench=beside(course.uses),
         queue=measure.queue(ticks, header["threshold"]),
         age=measure.quantiles(ages) if ages else None,
         seams=measure.seams(course.actions, header["joints"]) if guided else [],

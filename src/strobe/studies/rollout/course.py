@@ -14,6 +14,7 @@ from strobe.results.motor_bus import Turns
 from strobe.subjects import remote_client, teleop_loop, watching
 from strobe.subjects import rollout_loop as loop
 from strobe.subjects.rollout_log import Event
+from strobe.timeline.thread_clock import ThreadUse
 from strobe.timeline.timeline import Section, nest
 
 TICK, CALL = "control tick", "inference call"
@@ -53,6 +54,7 @@ class Course:
         rows: sections by thread, in the order in which they ended.
         others: events that only some loops have.
         caller: the thread that asks the policy.
+        uses: of the calls after the first, on their thread.
     """
 
     ticks: list[Tick] = field(default_factory=list)
@@ -66,6 +68,7 @@ class Course:
     others: list[Event] = field(default_factory=list)
     control_events: int = 0
     caller: str = CONTROL
+    uses: list[ThreadUse] = field(default_factory=list)
 
     def sections(self, most: int) -> list[Section]:
         """The latest ``most`` ticks, and what all threads did since, in tree order."""
@@ -223,8 +226,8 @@ class _Reader:
 
     def on_turns(self, *now: int) -> None:
         self.turns = self.turns or now
-        took, _, waited, own, everyone = (b - a for a, b in zip(self.turns, now, strict=True))
-        if took > 0 and now[2] >= 0:
+        took, waited, own, everyone = (b - a for a, b in zip(self.turns, now, strict=True))
+        if took > 0 and now[1] >= 0:
             self.found.turns = Turns(
                 waited_share=waited / took, own_cpus=own / took, other_cpus=max(0, everyone - own) / took
             )
@@ -245,6 +248,10 @@ class _Reader:
         self.length = length
         if self.pending is not None:
             self.pending.assumed, self.pending.length = assumed, length
+
+    def on_used(self, start: int, end: int, cpu: int, waited: int) -> None:
+        if self.found.calls:
+            self.found.uses.append(ThreadUse(end - start, cpu, waited if waited >= 0 else None))
 
     def on_merge(self, now: int, delay: int, _: int, executed: int, length: int, after: int) -> None:
         self.merges += 1

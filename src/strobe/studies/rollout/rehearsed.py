@@ -30,6 +30,7 @@ def rehearse(
     latency_ms: float = LATENCY_MS,
     depth: int = 1,
     record_s: float = 1800.0,
+    observations: Path | None = None,
 ) -> Watched:
     """Run ``lerobot-rollout`` with ``arguments`` on an emulated arm, and watch it as `watch` does.
 
@@ -48,13 +49,13 @@ def rehearse(
         arm = stage.arms["robot"]
         with disturbed(arm, made.on_bus, made.slow, made.busy, drawn):
             try:
-                watched = watch(stage.arguments, events, depth, record_s)
+                watched = watch(stage.arguments, events, depth, record_s, observations)
             except UserError as error:
                 told = told_of(made, stage, faults, latency_ms)
                 left = f"torque is left on in: {', '.join(told.holding)}" if told.holding else "no servo holds torque"
                 raise UserError(f"{error} ({left})") from None
         watched.result.rollout.rehearsal = told_of(made, stage, faults, latency_ms)
-    watched.result.title = watched.result.title.replace(" of lerobot-rollout", " rehearsed with lerobot-rollout")
+    watched.result.title = watched.result.title.replace(" of lerobot-rollout", " of lerobot-rollout, rehearsed,")
     return watched
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import shutil
 import signal
 import threading
 import traceback
@@ -19,6 +20,8 @@ from strobe.studies.rollout.course import Course, course_of
 from strobe.studies.rollout.remote import sections_of_receiving, sections_of_trips, trips_of
 from strobe.subjects.lerobot_flags import lent
 from strobe.subjects.loops import ROLLOUT, loop_of
+from strobe.subjects.observations import Keeper
+from strobe.subjects.rollout_bench import CallWatch
 from strobe.subjects.rollout_log import Log, read
 from strobe.subjects.watching import Watching
 from strobe.timeline.timeline import Section
@@ -28,14 +31,26 @@ TRACED = 300  # ticks that go into the trace
 
 @dataclass
 class Watched:
-    """The result, without findings, and the sections of its last ticks."""
+    """The result, without findings, and the sections of its last ticks.
+
+    Attributes:
+        course: all that was recorded.
+        calls: what calls the policy again, on the bench; None where the run did not end by itself.
+    """
 
     result: RolloutResult
     sections: list[Section] = field(default_factory=list)
+    course: Course = field(default_factory=Course)
+    calls: CallWatch | None = None
 
 
 def watch(
-    arguments: Sequence[str], events: Path, depth: int = 1, record_s: float = 1800.0, command: str = ROLLOUT
+    arguments: Sequence[str],
+    events: Path,
+    depth: int = 1,
+    record_s: float = 1800.0,
+    observations: Path | None = None,
+    command: str = ROLLOUT,
 ) -> Watched:
     """Run ``command`` with ``arguments`` in this process, and watch it.
 
@@ -46,6 +61,7 @@ def watch(
             once the answer is kept.
         depth: levels of the policy's parts.
         record_s: seconds that are recorded; the run goes on without Strobe after them.
+        observations: a new folder for each tick's observation, left there too; None: they are not kept.
         command: ``lerobot-rollout``, or another of `strobe.subjects.loops.NAMES`.
 
     Raises:
@@ -55,7 +71,10 @@ def watch(
     log = Log(events)
     ended: BaseException | None = None
     loop = loop_of(command)
-    watched = loop.watch(log, depth, record_s)
+    keeper = Keeper(observations) if observations is not None else None
+    watched = loop.watch(log, depth, record_s, keeper.append if keeper is not None else None)
+    if keeper is not None:
+        keeper.start()
     with _signals_kept(), lent(arguments, command):
         try:
             with watched:
@@ -67,12 +86,16 @@ def watch(
             error.__traceback__ = None
         gc.collect()
         log.stop()
+        if keeper is not None:
+            keeper.stop()
     header, recorded = log.read()
     interrupted = watched.signals > 0 or isinstance(ended, KeyboardInterrupt)
     over = interrupted and watched.endless
     reason = _reason(ended, command) if ended is not None and not over else watched.failed
     if header is None or not _enough(header, recorded):
         log.remove()  # nothing in it is worth showing
+        if observations is not None:
+            shutil.rmtree(observations, ignore_errors=True)
         if interrupted:
             raise KeyboardInterrupt
         raise UserError(reason or _unwatched(watched)) from None
@@ -82,12 +105,16 @@ def watch(
         result.status = "interrupted"
     elif reason:
         result.status = "failed"
+    else:
+        found.calls = watched.calls
     result.rollout.error = reason
     if watched.failed and result.rollout.inference is not None:
         result.rollout.inference.errors = watched.failed
     result.notes += watched.notes
     if log.failed:
         result.notes.append(f"events could not be written ({log.failed}): the earliest may be missing")
+    if keeper is not None:
+        result.notes += _about(keeper, sum(event[0] == "tick" for event in recorded))
     if watched.stopped:
         result.notes.append(f"the first {record_s:g} s were recorded; the rest ran without Strobe")
     return found
@@ -111,14 +138,22 @@ def _enough(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> bool
 
 
 def _answered(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> Watched:
-    course: Course = course_of(header, recorded)
+    course = course_of(header, recorded)
     traced = course.sections(TRACED)
     if header["engine"] == "remote":
         begin = traced[0].start_ns if traced else 0
         traced += sections_of_trips([trip for trip in trips_of(course) if trip.start_ns >= begin], TRACED)
     elif header["engine"] == "server":
         traced = [*course.of_calls(TRACED), *sections_of_receiving(course, TRACED)]
-    return Watched(answer_of(header, course), traced)
+    return Watched(answer_of(header, course), traced, course)
+
+
+def _about(keeper: Keeper, ticks: int) -> list[str]:
+    """What is to say about the observations that were kept of so many ticks."""
+    missing = max(0, ticks - keeper.kept)
+    why = f": {keeper.failed}" if keeper.failed else ": writing them took longer than the loop's ticks"
+    said = f"observations of {keeper.kept:,} ticks were kept"
+    return [f"{said}, those of {missing:,} were not{why}" if missing else said]
 
 
 def _unwatched(watched: Watching) -> str:

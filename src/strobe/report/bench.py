@@ -1,0 +1,103 @@
+"""Calls on the robot beside calls on the bench → words and a table."""
+
+from __future__ import annotations
+
+from strobe.report import units
+from strobe.report.document import Column, Row, Section, Table
+from strobe.report.plots import PALETTE, Plot
+from strobe.results.bench import Bench, Cause, Place
+
+SMALL = 0.1  # of the difference: smaller parts are in the table only
+TITLES: dict[Place, str] = {"bench": "Bench", "bench at the robot's pace": "Bench, paced", "robot": "Robot"}
+WORDS: dict[Cause, str] = {
+    "clocks and gaps": "for the gaps between calls (clocks and caches)",
+    "waiting for a CPU": "waiting for a CPU",
+    "blocked": "blocked (the GIL, locks, the device)",
+    "on the CPU": "longer on the CPU (memory and caches shared, clocks)",
+}
+ABOUT = (
+    "The median call, by what the thread that calls the policy did. On a CPU: it ran, also where it spun for torch's "
+    "other threads or the device. Waiting for a CPU: it was ready to run, and all were taken. Blocked: it slept, for "
+    "the GIL, a lock, the device or torch's other threads."
+)
+AFTERWARDS = " The bench is the same process once the robot was disconnected, with the run's last observation"
+
+
+def answers(bench: Bench | None) -> list[str]:
+    """A call here, a call on the bench, and the parts of the difference; nothing without a bench."""
+    if bench is None or bench.verdict is None:
+        return []
+    there, here = bench.of("bench"), bench.of("robot")
+    if there is None or here is None:
+        return []
+    ratio, interval = bench.verdict.ratio, bench.verdict.interval
+    change = f"{units.change(ratio)} {units.change_ends(interval)}"
+    decimals = 1 if here.wall_ms >= 1 else 3
+    said = f"A call took {units.ms(here.wall_ms, decimals)} ms on the robot, "
+    said += f"{units.ms(there.wall_ms, decimals)} ms on the bench ({change})"
+    if bench.verdict.kind != "slower":
+        meaning = {"faster": "faster than on the bench", "too noisy": "too noisy to tell them apart"}
+        return [f"{said}: {meaning.get(bench.verdict.kind, 'no difference that these calls can show')}."]
+    more = here.wall_ms - there.wall_ms
+    large = [one for one in bench.shares if one.ms > SMALL * more]
+    parts = ", ".join(f"{units.ms(one.ms, decimals)} ms {WORDS[one.cause]}" for one in large)
+    return [f"{said}: {parts}." if parts else f"{said}."]
+
+
+def sections(bench: Bench | None) -> list[Section]:
+    """A column for each place, and the parts of a call as rows."""
+    if bench is None:
+        return []
+    decimals = units.digits(max(one.wall_ms for one in bench.times))
+    columns = [Column("Of a call (ms)", numeric=False), *(Column(TITLES[one.place]) for one in bench.times)]
+    there, here = bench.of("bench"), bench.of("robot")
+    if there is not None and here is not None:
+        columns.append(Column("Difference"))
+
+    def row(title: str, name: str, kind: str = "part") -> Row:
+        values = [getattr(one, name) for one in bench.times]
+        cells: list[str | None] = [title, *(units.ms(value, decimals) for value in values)]
+        if there is not None and here is not None:
+            before, after = getattr(there, name), getattr(here, name)
+            cells.append(None if before is None or after is None else units.signed(after - before, decimals))
+        return Row(cells, kind)  # type: ignore[arg-type]
+
+    told = all(one.waiting_ms is not None for one in bench.times)
+    rows = [row("wall", "wall_ms", "whole"), row("on a CPU", "cpu_ms")]
+    rows += [row("waiting for a CPU", "waiting_ms")] if told else []
+    rows.append(row("blocked" if told else "blocked, or waiting for a CPU", "blocked_ms"))
+    counts: list[str | None] = ["calls", *(f"{one.calls:,}" for one in bench.times)]
+    rows.append(Row(counts + [None] * (len(columns) - len(counts))))
+    about = ABOUT + (AFTERWARDS if there is not None else "")
+    if there is not None:
+        spaced = f"; paced, with a call every {bench.period_ms:,.0f} ms as in the run" if bench.period_ms else ""
+        about += f"{spaced}. The difference is the robot's to the bench's, back to back."
+    return [
+        Section("bench", "Calls here and on the bench" if there is not None else "Calls", Table(columns, rows), [about])
+    ]
+
+
+def plots(bench: Bench | None) -> dict[str, list[Plot]]:
+    """A bar for each place, divided by what the thread did."""
+    if bench is None or len(bench.times) < 2:
+        return {}
+    parts = (("on a CPU", "cpu_ms"), ("waiting for a CPU", "waiting_ms"), ("blocked", "blocked_ms"))
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": title,
+            "y": [TITLES[one.place] for one in bench.times],
+            "x": [round(getattr(one, name) or 0.0, 4) for one in bench.times],
+            "marker": {"color": PALETTE[index]},
+            "hovertemplate": "%{y}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>",
+        }
+        for index, (title, name) in enumerate(parts)
+    ]
+    layout = {
+        "height": 120 + 40 * len(bench.times),
+        "barmode": "stack",
+        "xaxis": {"title": {"text": "ms of the median call"}},
+        "yaxis": {"autorange": "reversed", "automargin": True, "fixedrange": True},
+    }
+    return {"bench": [Plot("As bars", "", traces, layout)]}

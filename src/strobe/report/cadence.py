@@ -1,0 +1,71 @@
+"""The cadence of calls → words and a table: the robot's pace, calls that came late, and the price of the gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.report import units
+from strobe.report.document import Column, Row, Section, Table
+from strobe.results.answer import BreakdownResult, Result
+from strobe.results.comparison import Comparison
+from strobe.results.measurement import Measurement
+
+ABOUT = (
+    "At the robot's pace a call begins every so many control ticks, and the machine idles in between; back to back one "
+    "call follows the other. The robot's cameras and motors are not part of it: `strobe rollout` has them."
+)
+
+
+def answers(result: Result) -> list[str]:
+    """The price of the gaps, where calls were also made without them, and calls that came late."""
+    said = []
+    gap = result.gap if isinstance(result, BreakdownResult) else None
+    if gap is not None and {gap.baseline, gap.candidate} <= {m.name for m in result.measurements}:
+        said.append(_price(result, gap))
+    for m in result.measurements:
+        if m.cadence is not None and m.cadence.late:
+            said.append(
+                f"{units.plain(m.name)}: {m.cadence.late:,} of {m.cadence.calls:,} calls began late: what came "
+                f"before them took longer than {m.cadence.period_ms:,.1f} ms, so they followed on one another."
+            )
+    return said
+
+
+def sections(result: Result) -> list[Section]:
+    """How the calls of each measurement were spaced; none where all were back to back."""
+    if not any(m.cadence is not None for m in result.measurements):
+        return []
+    columns = [Column("Calls", numeric=False), Column("Spacing", numeric=False), Column("One every (ms)")]
+    columns += [Column("ms (median)"), Column("95 % interval"), Column("Calls"), Column("Late")]
+    return [Section("cadence", "Cadence", Table(columns, _rows(result.measurements)), [ABOUT])]
+
+
+def _rows(measurements: Sequence[Measurement]) -> list[Row]:
+    decimals = units.digits(max((m.samples.summary.median for m in measurements), default=0.0))
+    rows = []
+    for m in measurements:
+        whole, cadence = m.samples.summary, m.cadence
+        if cadence is None:
+            spacing, every, late = "back to back", None, None
+        else:
+            spacing = f"{units.count(cadence.ticks, 'tick')} of {cadence.hz:g} Hz"
+            every, late = units.ms(cadence.period_ms, 1), f"{cadence.late:,}"
+        cells = [units.plain(m.name), spacing, every, units.ms(whole.median, decimals)]
+        rows.append(Row([*cells, units.span(whole.interval, decimals), f"{whole.n:,}", late]))
+    return rows
+
+
+def _price(result: Result, gap: Comparison) -> str:
+    together, paced = (result.measurement(name) for name in (gap.baseline, gap.candidate))
+    before, after = together.samples.summary.median, paced.samples.summary.median
+    decimals = units.digits(max(before, after))
+    every = f" of one every {paced.cadence.period_ms:,.0f} ms" if paced.cadence is not None else ""
+    said = f"A call takes {units.ms(before, decimals)} ms back to back, {units.ms(after, decimals)} ms at the robot's "
+    said += f"pace{every} ({units.change(gap.verdict.ratio)} {units.change_ends(gap.verdict.interval)}): "
+    meaning = {
+        "slower": "clocks and caches fall in the gaps",
+        "faster": "the gaps cost nothing",
+        "no difference shown": "no difference that these calls can show",
+        "too noisy": "too noisy to tell what the gaps cost",
+    }
+    return f"{said}{meaning[gap.verdict.kind]}."

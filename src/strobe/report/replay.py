@@ -1,0 +1,165 @@
+"""Replay → document: who erred, whether the replay can be trusted, then recorded, as it was, as asked and ideal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.report import facts, units
+from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.results.replay import FIGURES, Check, Jump, Range, Replayed, ReplayResult, called
+
+TITLES = {"recorded": "Recorded", "as it was": "As it was", "as asked": "As asked", "ideal loop": "Ideal loop"}
+
+
+def outline(result: ReplayResult) -> Document:
+    """The document of a replay."""
+    early = "Interrupted: not all settings were played." if result.status == "interrupted" else None
+    return Document(
+        kind="strobe replay",
+        title=units.plain(result.title),
+        banner=early,
+        answers=[units.plain(text) for text in answers(result)],
+        findings=facts.findings(result.findings),
+        sections=_sections(result),
+        notes=[units.plain(note) for note in result.notes],
+        facts=[("Replayed", units.plain(result.run)), ("Strobe", result.strobe_version), *facts.run(result)],
+        raw=facts.raw(result.command, {"Config": result.config}),
+    )
+
+
+def answers(result: ReplayResult) -> list[str]:
+    """The verdict, the settings that were asked for, the check of the replay itself."""
+    said = [result.verdict]
+    asked, own = result.column("as asked"), result.column("as it was")
+    if asked is not None and own is not None:
+        named = ", ".join(_changed(own, asked)) or "another policy"
+        said.append(f"With {named}: {'; '.join(_instead(own, asked))}.")
+    return [*said, _check(result.checks)]
+
+
+def _changed(own: Replayed, asked: Replayed) -> list[str]:
+    before, after = own.settings, asked.settings
+    return [f"{name}={value}" for name, value in after.items() if before.get(name) != value]
+
+
+def _instead(own: Replayed, asked: Replayed) -> list[str]:
+    """The figures that are asked for first, where they have something to say."""
+    said = []
+    for name, words in (("starved_ms", "without an action"), ("held_hz", "held"), ("age_ms", "old observations")):
+        before, after = (_range(name, column.figures[name]) for column in (own, asked))
+        unit = FIGURES[name][1]
+        if name == "starved_ms" and not any(_some(column.figures[name]) for column in (own, asked)):
+            said.append("no tick without an action, here or there")
+        elif before != after:
+            said.append(f"{after} {unit} {words} instead of {before} {unit}")
+    return said
+
+
+def _some(figure: Range) -> bool:
+    return bool(figure.value or figure.high)
+
+
+def _check(checks: Sequence[Check]) -> str:
+    wrong = [check for check in checks if not check.agrees]
+    if not wrong:
+        return "The replay of the run's own settings agrees with what was recorded."
+    said = [
+        f"{units.plain(called(check.figure))} {_number(check.figure, check.recorded)} recorded, "
+        f"{_number(check.figure, check.low)} to {_number(check.figure, check.high)} replayed"
+        for check in wrong
+    ]
+    return f"The replay of the run's own settings does not agree with what was recorded: {'; '.join(said)}."
+
+
+def _sections(result: ReplayResult) -> list[Section]:
+    about = [
+        f"Played {units.count(result.draws, 'time')} with latencies drawn from those recorded; 95 % of these lie in "
+        "the brackets. Without brackets: they do not differ."
+    ]
+    found = [Section("replay", "The run again", _figures(result.columns), about)]
+    found.append(Section("settings", "Settings", _settings(result.columns)))
+    if (jumps := _jumps(result.columns)) is not None:
+        text = ["The median step from chunk to chunk over the 95 % of steps inside chunks; 95 % interval over seams."]
+        if (policy := result.policy) is not None:
+            text.append(
+                f"The policy answered {units.count(policy.calls, 'call')} on {policy.observations:,} kept observations "
+                f"({policy.missing:,} were not kept), at most {policy.oldest_ms:,.0f} ms older than the call's own."
+            )
+        found.append(Section("jumps", "Jumps between chunks", jumps, text))
+    if result.tried:
+        found.append(Section("thresholds", "Smallest queue threshold", _thresholds(result), [_least(result)]))
+    return found
+
+
+def _figures(columns: Sequence[Replayed]) -> Table:
+    rows = []
+    for name, (about, unit, _) in FIGURES.items():
+        cells = [_cell(name, column.figures.get(name)) for column in columns]
+        if any(cell is not None for cell in cells):
+            rows.append(Row([f"{about} ({unit})" if unit else about, *cells]))
+    return Table(_columns("", columns), rows)
+
+
+def _columns(first: str, columns: Sequence[Replayed]) -> list[Column]:
+    return [Column(first, numeric=False), *(Column(TITLES[column.name]) for column in columns)]
+
+
+def _cell(name: str, figure: Range | None) -> str | None:
+    return None if figure is None or figure.value is None else _range(name, figure)
+
+
+def _range(name: str, figure: Range) -> str:
+    if figure.value is None:
+        return "no"
+    value = _number(name, figure.value)
+    if figure.low is None or figure.high is None:
+        return value
+    low, high = _number(name, figure.low), _number(name, figure.high)
+    return value if low == high == value else f"{value} [{low}, {high}]"
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value:,.{FIGURES[name][2] if name in FIGURES else 1}f}"
+
+
+def _settings(columns: Sequence[Replayed]) -> Table:
+    shown = [column for column in columns if column.name != "recorded"]
+    names = list(dict.fromkeys(name for column in shown for name in column.settings))
+    rows = [Row([units.plain(name), *(_plain(column.settings.get(name)) for column in shown)]) for name in names]
+    return Table(_columns("Flag", shown), rows)
+
+
+def _plain(text: str | None) -> str | None:
+    return None if text is None else units.plain(text)
+
+
+def _jumps(columns: Sequence[Replayed]) -> Table | None:
+    """Jumps over steps, joint by joint; what was recorded is shown where a policy was asked for the others too."""
+    joints = list(dict.fromkeys(jump.joint for column in columns for jump in column.jumps))
+    if not any(column.jumps for column in columns if column.name != "recorded"):
+        return None
+    of = [{jump.joint: jump for jump in column.jumps} for column in columns]
+    rows = [Row([units.plain(joint), *(_jump(jumps.get(joint)) for jumps in of)]) for joint in joints]
+    seams = [max((jump.seams for jump in column.jumps), default=0) for column in columns]
+    rows.append(Row(["seams", *(f"{number:,}" if number else None for number in seams)], "other"))
+    return Table(_columns("Joint", columns), rows).without_empty_columns()
+
+
+def _jump(jump: Jump | None) -> str | None:
+    if jump is None:
+        return None
+    if jump.interval is None:
+        return f"{jump.ratio:.1f} ×"
+    return f"{jump.ratio:.1f} × [{jump.interval.low:.1f}, {jump.interval.high:.1f}]"
+
+
+def _thresholds(result: ReplayResult) -> Table:
+    rows = [Row([str(one.threshold), f"{one.starved} of {one.draws}"]) for one in result.tried]
+    return Table([Column("--inference.queue_threshold"), Column("Draws that starved")], rows)
+
+
+def _least(result: ReplayResult) -> str:
+    if result.least_threshold is None:
+        return "None is large enough: calls take too long for these chunks at this rate."
+    least = next(one for one in result.tried if one.threshold == result.least_threshold)
+    return f"{least.threshold} is the smallest that holds: {least.starved} of {least.draws} draws starved with it."

@@ -1,0 +1,126 @@
+"""The policy of a kept rollout, built once more as ``lerobot-rollout`` builds it, and fed what the robot saw then."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from lerobot.rollout import context as lerobot_context
+from lerobot.rollout.configs import BaseStrategyConfig
+
+from strobe.errors import UserError
+from strobe.studies.replay.virtual_time import Brain
+from strobe.subjects.lerobot_flags import joined, lent
+from strobe.subjects.observations import Observations
+from strobe.subjects.quiet import quiet
+from strobe.subjects.rollout_config import COMMAND, rollout_config
+
+SLACK_NS = 1_000_000  # a replayed tick that begins as much before the recorded one is that one
+
+
+@dataclass
+class Fed:
+    """A brain, and how old the observations were that it was fed.
+
+    Attributes:
+        behind_ns: by which the oldest of them was kept before the moment that it stands for.
+    """
+
+    brain: Brain
+    behind_ns: int = 0
+
+
+def merged(recorded: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """``lerobot-rollout``'s arguments as recorded, with ``changes`` in the place of those of the same name."""
+    named = {argument.split("=", 1)[0]: argument for argument in joined(recorded, COMMAND)}
+    named |= {argument.split("=", 1)[0]: argument for argument in joined(changes, COMMAND)}
+    if any(name.startswith("--inference.rtc.") or name == "--inference.queue_threshold" for name in named):
+        kind = named.get("--inference.type", "--inference.type=sync")
+        if kind.endswith("=sync"):
+            named = {name: argument for name, argument in named.items() if not _of_rtc(name)}
+    return list(named.values())
+
+
+def _of_rtc(name: str) -> bool:
+    return name.startswith("--inference.") and name != "--inference.type"
+
+
+def fed_policy(
+    header: dict[str, Any],
+    changes: Sequence[str],
+    observations: Observations,
+    origin: int,
+    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+) -> Fed:
+    """Load the policy that ``header`` tells of, with its processors, for a robot that gives ``observations``.
+
+    Args:
+        changes: arguments of ``lerobot-rollout`` in place of those recorded, ``--name=value``.
+        origin: the start of the first tick, on the clock of the observations, in nanoseconds.
+        around: is open while it loads, such as `deploy.with_recipe`.
+
+    Raises:
+        UserError: the run does not tell its policy, it is not there, or LeRobot refuses the arguments.
+    """
+    if "arguments" not in header:
+        raise UserError("the run does not tell its policy: it is of an older Strobe; record it again")
+    arguments = merged(header["arguments"], [f"--policy.path={header['policy']}", *changes])
+    config = rollout_config(arguments)
+    config.strategy, config.teleop, config.dataset, config.use_torch_compile = BaseStrategyConfig(), None, None, False
+    robot = _robot(header, observations)
+    try:
+        with (
+            around(),
+            quiet(),
+            lent(arguments, COMMAND),
+            mock.patch.object(lerobot_context, "make_robot_from_config", return_value=robot),
+        ):
+            built = lerobot_context.build_rollout_context(config, Event())
+    except (ValueError, NotImplementedError, OSError, ImportError, RuntimeError) as error:
+        raise UserError(f"the policy cannot be loaded: {str(error).splitlines()[0][:250]}") from None
+    process = built.processors.robot_observation_processor
+    changed = {change.split("=", 1)[0]: change.split("=", 1)[1] for change in joined(changes, COMMAND)}
+
+    def observe(moment: int) -> Callable[[], dict[str, Any]]:
+        def seen() -> dict[str, Any]:
+            raw, kept = observations.at(origin + moment + SLACK_NS)
+            fed.behind_ns = max(fed.behind_ns, origin + moment - kept)
+            return process(raw)
+
+        return seen
+
+    fed = Fed(
+        Brain(
+            policy=built.policy.policy,
+            preprocessor=built.policy.preprocessor,
+            postprocessor=built.policy.postprocessor,
+            robot=built.hardware.robot_wrapper,
+            hw_features=built.data.hw_features,
+            dataset_features=built.data.dataset_features,
+            keys=built.data.ordered_action_keys,
+            task=changed.get("--task", header["task"] or ""),
+            device=str(config.device),
+            observe=observe,
+        )
+    )
+    return fed
+
+
+def _robot(header: dict[str, Any], observations: Observations) -> Any:
+    """A stand-in for the robot, as far as LeRobot asks it before a rollout begins."""
+    features = header["observation_features"]
+    return SimpleNamespace(
+        name=header["robot"],
+        robot_type=header["robot"],
+        cameras={},
+        is_connected=True,
+        observation_features={name: float if shape is None else tuple(shape) for name, shape in features.items()},
+        action_features=dict.fromkeys(header["action_features"], float),
+        connect=lambda: None,
+        get_observation=lambda: observations.at(0)[0],
+    )

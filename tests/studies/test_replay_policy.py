@@ -1,0 +1,126 @@
+"""A real rollout with a tiny policy, kept with its observations, and replayed: the policy is asked what LeRobot's
+engine would ask it, on what the robot saw."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import torch
+from lerobot.policies.utils import prepare_observation_for_inference
+from lerobot.utils.feature_utils import build_dataset_frame
+from support.checkpoints import tiny_checkpoint
+
+from strobe.cli.main import main
+from strobe.results import store
+from strobe.results.recorded import EVENTS, OBSERVATIONS
+from strobe.results.replay import ReplayResult
+from strobe.studies.replay.policy import fed_policy, merged
+from strobe.studies.replay.recorded import load
+from strobe.studies.replay.virtual_time import Setting, play
+from strobe.subjects.observations import Observations
+from strobe.subjects.standins import stand_ins
+
+ROBOT = Path(__file__).parent.parent / "support" / "robot"
+HORIZON = 10
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a rollout of two seconds with Real-Time Chunking and --observations."""
+    root = tmp_path_factory.mktemp("replayed")
+    tiny_checkpoint("smolvla", root / "policy")
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.syspath_prepend(str(ROBOT))
+        __import__("lerobot_robot_dummy")
+        stack.enter_context(stand_ins("smolvla", random_weights=True, tiny=True))
+        given = [
+            "--robot.type=dummy", "--robot.id=test", f"--robot.calibration_dir={root}",
+            f"--policy.path={root / 'policy'}", "--device=cpu", "--task=push", "--return_to_initial_position=false",
+            "--play_sounds=false", "--duration=2", "--inference.type=rtc", "--inference.queue_threshold=45",
+            f"--inference.rtc.execution_horizon={HORIZON}",
+        ]  # fmt: skip
+        assert main(["rollout", "--observations", f"--output_dir={root / 'runs'}", "--", *given]) == 0
+        (folder,) = (root / "runs").iterdir()
+        yield folder
+
+
+def test_a_rollout_leaves_its_events_and_what_the_robot_saw(run):
+    lines = gzip.decompress((run / EVENTS).read_bytes()).decode().splitlines()
+    header = json.loads(lines[0])
+    assert header["task"] == "push"
+    assert Path(header["policy"]).is_absolute()
+    assert header["rtc"]["execution_horizon"] == HORIZON
+    ticks = [event[1] for line in lines[1:] for event in json.loads(line) if event[0] == "tick"]
+    observations = Observations(run / OBSERVATIONS)
+    assert len(observations.times) >= 0.9 * len(ticks)
+    assert set(observations.times) <= set(ticks), "stamped with the tick that they belong to"
+    observation, _ = observations.at(ticks[5])
+    assert {"joint_0.pos", "front", "wrist"} <= set(observation)
+    assert observation["front"].shape == (64, 64, 3)
+    assert any("observations of" in note for note in store.load(run).notes)
+
+
+def test_the_policy_gets_what_lerobots_engine_would_give_it(run):
+    found = load(run)
+    assert found.observations is not None
+    observations = Observations(found.observations)
+    brain = fed_policy(found.header, [], observations, found.origin).brain
+    setting = Setting("rtc", 30.0, threshold=45, rtc=found.header["rtc"] | {"execution_horizon": 20})
+    played = play(found.beats, setting, itertools.repeat(95_000_000), brain, until_ns=found.span_ns, seed=7)
+    first, second = played.calls[:2]
+    assert (first.assumed, second.assumed) == (0, 3)
+    by_chunk = [[a.values for a in played.actions if a.chunk == chunk] for chunk in (1, 2)]
+
+    def chunk(call, seed: int, **rtc):
+        """One call by hand, on the observation that was the latest when it began."""
+        told = max(t for t in (tick.start_ns for tick in played.ticks) if t + found.beats[0].notify_ns <= call.start_ns)
+        raw, _ = observations.at(found.origin + told + 1_000_000)
+        frame = build_dataset_frame(brain.hw_features, raw, prefix="observation")
+        batch = prepare_observation_for_inference(frame, torch.device("cpu"), "push", "dummy") | {"task": ["push"]}
+        torch.manual_seed(seed)
+        made = brain.policy.predict_action_chunk(brain.preprocessor(batch), **rtc)
+        return made.squeeze(0).clone(), brain.postprocessor(made).squeeze(0)
+
+    made, sent = chunk(first, 7, inference_delay=0, prev_chunk_left_over=None)
+    assert first.dropped == 3
+    torch.testing.assert_close(torch.tensor(by_chunk[0]), sent[3 : 3 + len(by_chunk[0])])
+    begun = len(by_chunk[0]) - (second.executed or 0)  # actions of the first chunk that were gone when the second began
+    left = made[3 + begun :][:20]
+    assert brain.policy.rtc_processor.rtc_config.execution_horizon == 20, "guided as asked, not as it was loaded"
+    _, sent = chunk(second, 8, inference_delay=3, prev_chunk_left_over=left)
+    torch.testing.assert_close(torch.tensor(by_chunk[1]), sent[3 : 3 + len(by_chunk[1])], rtol=1e-4, atol=1e-4)
+
+
+def test_seams_are_foretold_with_the_real_policy(run, tmp_path, capsys):
+    out = tmp_path / "runs"
+    flags = ["--policy.num_steps=1", "--inference.rtc.execution_horizon=20", "--latency=100", "--draws=2"]
+    assert main(["replay", str(run), *flags, f"--output_dir={out}"]) == 0
+    (folder,) = out.iterdir()
+    result = store.load_answer(folder)
+    assert isinstance(result, ReplayResult)
+    assert result.policy is not None
+    assert result.policy.oldest_ms < 100
+    asked = result.column("as asked")
+    assert asked is not None
+    assert len(asked.jumps) == 6
+    assert asked.settings["policy.num_steps"] == "1"
+    assert asked.settings["inference.rtc.execution_horizon"] == "20"
+    assert "JUMPS BETWEEN CHUNKS" in capsys.readouterr().out
+
+
+def test_a_policy_that_is_gone_is_a_line(run, capsys):
+    assert main(["replay", str(run), "--policy.path=/nowhere", "--draws=1"]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("strobe: ")
+    assert "/nowhere" in error
+
+
+def test_arguments_are_changed_by_name():
+    recorded = ["--fps", "30", "--inference.type=rtc", "--inference.rtc.execution_horizon=10"]
+    assert merged(recorded, ["--fps=20"]) == ["--fps=20", *recorded[2:]]
+    assert merged(recorded, ["--inference.type=sync"]) == ["--fps=30", "--inference.type=sync"]
