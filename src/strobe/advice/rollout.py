@@ -24,7 +24,7 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
         pace.late < thresholds.ticks_late * pace.ticks and pace.held_hz >= thresholds.rate_held * pace.asked_hz
     ):
         return
-    if waits_for_cpu(rollout, thresholds) or ("motors" in pace.late_part and explains(rollout, thresholds)):
+    if _for_want_of_cpu(rollout, pace, thresholds) or ("motors" in pace.late_part and explains(rollout, thresholds)):
         return  # another finding says why
     rule, title, why, do = _cause(rollout, pace)
     seen = f"{pace.held_hz:.1f} of {pace.asked_hz:g} Hz; {pace.late:,} of {pace.ticks:,} ticks worked longer than "
@@ -45,6 +45,14 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
             "gain_share": max(0.0, 1 - pace.held_hz / pace.asked_hz),
         },
     )
+
+
+def _for_want_of_cpu(rollout: Rollout, pace: Pace, thresholds: Thresholds) -> bool:
+    """Whether ticks are late since the thread waits for a CPU, and not by their own work as well."""
+    if rollout.turns is None or not waits_for_cpu(rollout, thresholds):
+        return False
+    waited_ms = 1e3 * rollout.turns.waited_share / pace.held_hz
+    return waited_ms >= 0.5 * (pace.work.median - 1e3 / pace.asked_hz)
 
 
 def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str, str]:
