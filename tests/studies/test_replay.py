@@ -25,7 +25,8 @@ from strobe.studies.replay.changes import Changes
 from strobe.studies.replay.policy import Fed
 from strobe.studies.replay.recorded import Recorded, load, recorded
 from strobe.studies.replay.replay import Options, replayed
-from strobe.studies.replay.virtual_time import Beat, Brain, Setting, no_policy, play
+from strobe.studies.replay.settings import Beat, Brain, Setting, no_policy
+from strobe.studies.replay.virtual_time import play
 
 FEW = Options(draws=8)
 

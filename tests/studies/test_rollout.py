@@ -122,7 +122,7 @@ def test_a_slow_first_call_is_found_in_the_real_loop(robot, checkpoints, tmp_pat
     delays = result.rollout.inference.delays
     assert delays is not None
     assert delays.first_needed >= 21
-    assert delays.assumed.median == delays.first_needed, "LeRobot still goes by the first call"
+    assert abs(delays.assumed.median - delays.first_needed) <= 1, "LeRobot still goes by the first call"
     assert (result.rollout.queue.first_action_ms or 0.0) >= 700
     parts = {part.name for part in result.measurement("inference call").components}
     assert {"preprocessing", "RTC step", "denoise step", "merge into the queue"} <= parts

@@ -90,7 +90,7 @@ def run(argv: Sequence[str]) -> int:
         latency=config.latency,
         delay=config.inference_delay,
         mended=config.rtc_version == "4454",
-        recipe=config.recipe is not None,
+        recipe=config.recipe.name if config.recipe is not None else "",
     )
     return _replay(rollout, config, asked, argv, started)
 

@@ -6,6 +6,10 @@ Examples:
   strobe report runs/2026-11-21_0412_breakdown_act
   strobe report runs/2026-11-21_0412_breakdown_act --depth 2
   strobe report runs/2026-11-21_0412_breakdown_act --format markdown --output report.md
+  strobe report runs/2026-11-22_1259_rollout_act --format rrd        cameras, actions, queue, sections on one timeline
+
+A rollout's recording opens in Rerun (rrd: `rerun FILE`) or Foxglove (mcap). Cameras and joints are in it where the run
+kept them: strobe rollout --observations.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from strobe.cli.arguments import Arguments, levels
 from strobe.errors import UserError, in_words
 from strobe.kinds import document, page
 from strobe.report import console, markdown
+from strobe.report.viewers import WRITERS
 from strobe.results import store
 from strobe.results.answer import Answer
 
@@ -58,10 +63,13 @@ def run(argv: Sequence[str]) -> int:
     """``strobe report``; returns the exit code."""
     parser = Arguments("report", __doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or its result.json")
-    parser.add_argument("--format", choices=("console", "markdown", "html"), help="print or write only this")
+    shapes = ("console", "markdown", "html", *WRITERS)
+    parser.add_argument("--format", choices=shapes, help="print or write only this; a rollout also as a recording")
     parser.add_argument("--depth", type=levels, metavar="N", help="show this many levels of parts (default: all)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there (HTML unless --format says otherwise)")
     asked = parser.parse_args(argv)
+    if asked.format in WRITERS:
+        return _recording(asked.run, asked.format, asked.output)
     answer = store.load_answer(asked.run)
     shape = asked.format or ("html" if asked.output else None)
     if shape is None or shape == "html":
@@ -79,4 +87,19 @@ def run(argv: Sequence[str]) -> int:
         print(as_markdown(answer, asked.depth), end="")
     else:
         console.render(document(answer, asked.depth), Console())
+    return 0
+
+
+def _recording(run: Path, shape: str, output: Path | None) -> int:
+    """Write a rollout as a recording for a viewer. Raises UserError where it kept no events, or cannot be written."""
+    from strobe.studies.rollout.streams import streams
+
+    folder = run if run.is_dir() else run.parent
+    there = output or folder / f"rollout.{shape}"
+    samples = streams(run)
+    try:
+        count = WRITERS[shape](there, folder.resolve().name, samples)
+    except OSError as error:
+        raise UserError(f"cannot write {there}: {in_words(error)}") from None
+    print(f"recording: {there}  ({count:,} samples; opens in {'Rerun' if shape == 'rrd' else 'Foxglove'})")
     return 0

@@ -25,7 +25,7 @@ import re
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -182,17 +182,36 @@ class Observations:
             found[camera] = self._picture(camera, offset, size)
         return found, line["t"]
 
+    def coded(self) -> Iterator[tuple[int, dict[str, Any], dict[str, tuple[bytes, str]]]]:
+        """Each observation: its time, its numbers, and by camera its new frame's bytes with their media type.
+
+        Raises:
+            UserError: a frame cannot be read.
+        """
+        shown: dict[str, int] = {}
+        for line in self._lines:
+            frames = {}
+            for camera, (offset, size) in line["frames"].items():
+                if shown.get(camera) != offset:
+                    shown[camera] = offset
+                    file, data = self._bytes(camera, offset, size)
+                    frames[camera] = data, "image/jpeg" if file.suffix == ".mjpeg" else "image/png"
+            yield line["t"], line["state"], frames
+
+    def _bytes(self, camera: str, offset: int, size: int) -> tuple[Path, bytes]:
+        file = next(iter(sorted(self.folder.glob(f"{_slug(camera)}.*"))), self.folder / f"{_slug(camera)}.mjpeg")
+        try:
+            with file.open("rb") as opened:
+                opened.seek(offset)
+                return file, opened.read(size)
+        except OSError as error:
+            raise UserError(f"cannot read {file}: {in_words(error)}") from None
+
     def _picture(self, camera: str, offset: int, size: int) -> np.ndarray:
         import cv2
 
         if (camera, offset) not in self._pictures:
-            file = next(iter(sorted(self.folder.glob(f"{_slug(camera)}.*"))), self.folder / f"{_slug(camera)}.mjpeg")
-            try:
-                with file.open("rb") as opened:
-                    opened.seek(offset)
-                    coded = opened.read(size)
-            except OSError as error:
-                raise UserError(f"cannot read {file}: {in_words(error)}") from None
+            file, coded = self._bytes(camera, offset, size)
             picture = cv2.imdecode(np.frombuffer(coded, np.uint8), cv2.IMREAD_UNCHANGED) if len(coded) == size else None
             if picture is None:
                 raise UserError(f"{file} is damaged at byte {offset:,}: no picture of {camera}")

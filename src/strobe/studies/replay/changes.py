@@ -10,7 +10,7 @@ from typing import Any
 
 from strobe.errors import UserError, nearest
 from strobe.studies.replay.recorded import Recorded, load
-from strobe.studies.replay.virtual_time import Setting, rtc_config
+from strobe.studies.replay.settings import Setting, rtc_config
 
 PLAIN = ("fps", "interpolation_multiplier", "inference.type", "inference.queue_threshold", "policy.n_action_steps")
 # Flags that only a policy can answer.
@@ -30,18 +30,24 @@ class Changes:
         lerobot: flags of lerobot-rollout, name without -- → value.
         latency: 'recorded', 'x0.5', '+20', '-20' or '120' (milliseconds), or another kept run.
         delay, mended: as of `Setting`; None: as in the run.
-        recipe: one is put on the policy.
+        recipe: the name of one that is put on the policy; '' without.
     """
 
     lerobot: dict[str, str] = dataclasses.field(default_factory=dict)
     latency: str = "recorded"
     delay: str | None = None
     mended: bool = False
-    recipe: bool = False
+    recipe: str = ""
 
     @property
     def any(self) -> bool:
-        return bool(self.lerobot) or self.latency != "recorded" or self.delay is not None or self.mended or self.recipe
+        return (
+            bool(self.lerobot)
+            or self.latency != "recorded"
+            or self.delay is not None
+            or self.mended
+            or bool(self.recipe)
+        )
 
     @property
     def arguments(self) -> list[str]:
@@ -52,7 +58,7 @@ class Changes:
     def of_policy(self) -> list[str]:
         """The flags that make it another policy, or the same one act otherwise."""
         named = [f"--{name}" for name in self.lerobot if name.startswith(OF_POLICY) and name not in PLAIN]
-        return named + ["--recipe"] * self.recipe
+        return named + ["--recipe"] * bool(self.recipe)
 
 
 def asked_setting(found: Recorded, changes: Changes) -> Setting:
@@ -184,7 +190,7 @@ def shown(changes: Changes) -> dict[str, str]:
     if changes.latency != "recorded":
         said["latency"] = changes.latency
     if changes.recipe:
-        said["recipe"] = "on"
+        said["recipe"] = changes.recipe
     return said | {
         name: value for name, value in changes.lerobot.items() if name.startswith(OF_POLICY) and name not in PLAIN
     }

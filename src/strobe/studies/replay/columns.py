@@ -13,7 +13,8 @@ from strobe.measure import rollout as measure
 from strobe.measure.draws import drawn, in_order, jumps, middle
 from strobe.results.replay import Check, Range, Replayed
 from strobe.studies.replay.recorded import Recorded
-from strobe.studies.replay.virtual_time import Beat, Brain, Played, Setting, no_policy, play
+from strobe.studies.replay.settings import Beat, Brain, Played, Setting, no_policy
+from strobe.studies.replay.virtual_time import play
 
 POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread
 FEWEST, MOST_TICKS = 20, 200_000  # draws; ticks of all draws of one column together

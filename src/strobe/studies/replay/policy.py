@@ -14,7 +14,7 @@ from lerobot.rollout import context as lerobot_context
 from lerobot.rollout.configs import BaseStrategyConfig
 
 from strobe.errors import UserError
-from strobe.studies.replay.virtual_time import Brain
+from strobe.studies.replay.settings import Brain
 from strobe.subjects.lerobot_flags import joined, lent
 from strobe.subjects.observations import Observations
 from strobe.subjects.quiet import quiet

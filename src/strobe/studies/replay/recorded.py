@@ -10,7 +10,7 @@ from typing import Any
 
 from strobe.errors import UserError
 from strobe.results.recorded import events_of, observations_of
-from strobe.studies.replay.virtual_time import Beat, Setting
+from strobe.studies.replay.settings import Beat, Setting
 from strobe.studies.rollout.course import Course, course_of
 from strobe.subjects import rollout_loop as loop
 from strobe.subjects.rollout_log import Event, read

@@ -24,7 +24,7 @@ from strobe.studies.replay.changes import Changes, asked_latencies, asked_settin
 from strobe.studies.replay.columns import MOST_TICKS, Tell, checks, column, drawn_play, draws_for, recorded_column
 from strobe.studies.replay.policy import Fed, fed_policy
 from strobe.studies.replay.recorded import Recorded, load
-from strobe.studies.replay.virtual_time import Setting
+from strobe.studies.replay.settings import Setting
 from strobe.subjects.observations import Observations
 
 SEARCHES, FEWEST_SEARCHES = 20, 5  # draws of each threshold that is tried; of long runs fewer

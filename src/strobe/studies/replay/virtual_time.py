@@ -12,128 +12,25 @@ stays where it was in the recording, whatever it is told now.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import math
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
-from lerobot.configs import RTCAttentionSchedule
-from lerobot.policies.rtc.configuration_rtc import RTCConfig
-from lerobot.rollout.inference import RTCInferenceConfig, SyncInferenceConfig, create_inference_engine, rtc
+from lerobot.rollout.inference import rtc
 from lerobot.utils.action_interpolator import ActionInterpolator
 from lerobot.utils.feature_utils import build_dataset_frame
 
 from strobe.errors import UserError
 from strobe.measure.rollout import Action, Call, Tick
+from strobe.studies.replay.engine import engine_for, guide, mended, stand_ins
+from strobe.studies.replay.settings import Beat, Brain, Played, Setting
 from strobe.subjects.rollout_log import LastError
 from strobe.subjects.rollout_robot import actions_left
 
 AT_ONCE_NS = 1_000_000  # a call that is shorter takes no time
-_NAMES = ["one", "two"]  # LeRobot's sync engine squeezes a single one away
-_FEATURE = {"action": {"dtype": "float32", "shape": (2,), "names": _NAMES}}
-
-
-@dataclass(frozen=True)
-class Beat:
-    """One turn of the control loop: moments in nanoseconds from its start.
-
-    Args:
-        notify_ns, get_ns, send_ns: when the engine is told of the observation, is asked for an action, and when the
-            action is sent; without the time that a call of the sync engine takes.
-        work_ns: when it sleeps, likewise.
-        over_ns: how much later than its work, or the period asked for, the next turn begins.
-        wanted: whether it wants an action; a loop that is paused or resets its scene wants none.
-        reset: whether the engine is reset before it.
-    """
-
-    notify_ns: int
-    get_ns: int
-    send_ns: int
-    work_ns: int
-    over_ns: int = 0
-    wanted: bool = True
-    reset: bool = False
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How a rollout is set up.
-
-    Args:
-        engine: 'sync' or 'rtc', as of --inference.type.
-        threshold: --inference.queue_threshold, in actions.
-        rtc: fields of LeRobot's RTCConfig.
-        chunk: actions of a chunk; of the sync engine those that it executes.
-        warmups: calls that torch.compile warms up with; 0 without it.
-        delay: inference_delay to assume: 'max' of all latencies, as LeRobot does; 'p95' of the latest hundred; or a
-            number of actions.
-        mended: merge and track as LeRobot's pull request 4454 does.
-    """
-
-    engine: str
-    fps: float
-    multiplier: int = 1
-    threshold: int = 30
-    rtc: dict[str, Any] = field(default_factory=dict)
-    chunk: int = 50
-    warmups: int = 0
-    delay: str = "max"
-    mended: bool = False
-
-    @property
-    def period_ns(self) -> float:
-        """Nanoseconds from tick to tick, as asked for."""
-        return 1e9 / (self.fps * self.multiplier)
-
-    @property
-    def guided(self) -> bool:
-        """Whether a chunk replaces the one before, rather than being queued behind it."""
-        return self.engine == "sync" or bool(self.rtc.get("enabled", True))
-
-
-@dataclass
-class Brain:
-    """A policy and all that LeRobot's engines want beside it.
-
-    Args:
-        observe: of a moment, in nanoseconds from the first tick, what gives its observation when that is wanted.
-        real: whether its actions mean anything.
-    """
-
-    policy: Any
-    preprocessor: Any
-    postprocessor: Any
-    robot: Any
-    hw_features: dict[str, Any]
-    dataset_features: dict[str, Any]
-    keys: list[str]
-    task: str
-    device: str
-    observe: Callable[[int], Callable[[], dict[str, Any]]]
-    real: bool = True
-
-
-@dataclass
-class Played:
-    """All that was played; times are nanoseconds from the first tick."""
-
-    ticks: list[Tick] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    actions: list[Action] = field(default_factory=list)
-
-
-def no_policy(setting: Setting) -> Brain:
-    """A brain whose chunks are as long as ``setting`` says, and mean nothing."""
-    policy, plain = _NoPolicy(setting.chunk), _Plain()
-    robot = SimpleNamespace(robot_type="none", action_features={})
-    return Brain(policy, plain, plain, robot, {}, _FEATURE, _NAMES, "", "cpu", lambda _: dict, real=False)
 
 
 def play(
@@ -168,14 +65,14 @@ def play(
         stack.enter_context(_quiet())
         logger.addHandler(errors)
         stack.callback(logger.removeHandler, errors)
-        names = _stand_ins(loop, threads) | _mended(setting)
+        names = stand_ins(loop, threads) | mended(setting)
         if missing := [name for name in names if not hasattr(rtc, name)]:
             raise UserError(f"this LeRobot's engine cannot be replayed: {rtc.__name__} has no {', '.join(missing)}")
         stack.enter_context(mock.patch.multiple(rtc, **names))
         stack.enter_context(loop.predicting())
         if brain.real:
-            _guide(brain.policy, setting)
-        engine = loop.engine = _engine(setting, brain)
+            guide(brain.policy, setting)
+        engine = loop.engine = engine_for(setting, brain)
         engine.reset()
         engine.start()
         engine.resume()
@@ -352,182 +249,6 @@ class _Loop:
         self.played.calls.append(
             Call(round(start), round(self.now), length, assumed, delay, max(0, executed), queue.left())
         )
-
-
-def _engine(setting: Setting, brain: Brain) -> Any:
-    config: Any = SyncInferenceConfig()
-    if setting.engine == "rtc":
-        config = RTCInferenceConfig(rtc=rtc_config(setting.rtc), queue_threshold=setting.threshold)
-    return create_inference_engine(
-        config,
-        policy=brain.policy,
-        preprocessor=brain.preprocessor,
-        postprocessor=brain.postprocessor,
-        robot_wrapper=brain.robot,
-        hw_features=brain.hw_features,
-        dataset_features=brain.dataset_features,
-        ordered_action_keys=brain.keys,
-        task=brain.task,
-        fps=setting.fps,
-        device=brain.device,
-        use_torch_compile=setting.warmups > 0,
-        compile_warmup_inferences=setting.warmups,
-    )
-
-
-def _guide(policy: Any, setting: Setting) -> None:
-    """Set the policy up for Real-Time Chunking or not, as LeRobot does when a rollout begins."""
-    if setting.engine == "rtc" or hasattr(policy.config, "rtc_config"):
-        policy.config.rtc_config = rtc_config(setting.rtc) if setting.engine == "rtc" else None
-    if hasattr(policy, "init_rtc_processor"):
-        policy.init_rtc_processor()
-
-
-def rtc_config(given: dict[str, Any]) -> RTCConfig:
-    """LeRobot's config of Real-Time Chunking, from plain data; fields that this LeRobot does not have are left out.
-
-    Raises:
-        UserError: a value that LeRobot refuses.
-    """
-    known = {name: value for name, value in given.items() if name in RTCConfig.__dataclass_fields__}
-    try:
-        if "prefix_attention_schedule" in known:
-            known["prefix_attention_schedule"] = RTCAttentionSchedule(known["prefix_attention_schedule"])
-        return RTCConfig(**known)
-    except ValueError as error:
-        raise UserError(f"--inference.rtc: {error}") from None
-
-
-def _stand_ins(loop: _Loop, threads: list[Any]) -> dict[str, Any]:
-    """The names in LeRobot's module that the clock, the thread, the queue and the tracker come from."""
-
-    class Clock:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(time, name)
-
-        def perf_counter(self) -> float:
-            return loop.now / 1e9
-
-        def sleep(self, seconds: float) -> None:
-            loop.advance(loop.now + seconds * 1e9)
-
-    class Thread:
-        """Its function is run by the caller."""
-
-        def __init__(self, target: Callable[[], None], **_: Any) -> None:
-            self.target = target
-            threads.append(self)
-
-        def start(self) -> None:
-            pass
-
-        def join(self, timeout: float | None = None) -> None:
-            pass
-
-        def is_alive(self) -> bool:
-            return False
-
-    plain: Any = rtc.ActionQueue
-    mended = loop.setting.mended
-
-    class Queue(plain):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            loop.queue = self
-
-        def qsize(self) -> int:
-            loop.look()
-            return super().qsize()
-
-        def left(self) -> int:
-            return super().qsize()
-
-        def merge(
-            self, original: Any, processed: Any, real_delay: int, index: int | None = None, *more: Any, **named: Any
-        ) -> None:
-            executed = 0 if index is None else self.last_index - index
-            delay = max(0, min(real_delay, executed)) if mended else real_delay
-            super().merge(original, processed, delay, index, *more, **named)
-            loop.merged(self, delay, executed)
-
-    def frame_of(features: Any, observation: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
-        return build_dataset_frame(features, observation(), *args, **kwargs)
-
-    names = {"time": Clock(), "Thread": Thread, "ActionQueue": Queue, "LatencyTracker": _tracker(loop.setting)}
-    return names | {"build_dataset_frame": frame_of}
-
-
-def _tracker(setting: Setting) -> Any:
-    plain: Any = rtc.LatencyTracker
-
-    class Tracker(plain):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            self._first = setting.mended
-
-        def add(self, latency: float) -> None:
-            if self._first:  # the first call is slow for reasons of its own
-                self._first = False
-                return
-            super().add(latency)
-
-        def max(self) -> float | None:
-            if setting.delay == "p95":
-                return self.p95()
-            if setting.delay == "max":
-                return super().max()
-            return max(0.0, int(setting.delay) - 0.5) / setting.fps  # the engine rounds up
-
-    return Tracker
-
-
-def _mended(setting: Setting) -> dict[str, Any]:
-    """The padding of a short prefix as LeRobot's pull request 4454 pads it: its last action is held."""
-    name = "_normalize_prev_actions_length"
-    plain = getattr(rtc, name, None)
-    if not setting.mended or plain is None:
-        return {}
-
-    def held(actions: torch.Tensor, target_steps: int) -> torch.Tensor:
-        missing = target_steps - len(actions)
-        if missing <= 0 or not len(actions):
-            return plain(actions, target_steps=target_steps)
-        return torch.cat([actions, actions[-1:].expand(missing, -1)])
-
-    return {name: held}
-
-
-class _NoPolicy:
-    """Chunks of zeros, as long as asked for."""
-
-    def __init__(self, length: int) -> None:
-        self.config = SimpleNamespace(use_amp=False)
-        self._length = length
-        self._action_queue: deque[torch.Tensor] = deque()
-        self._chunk = torch.zeros(1, length, len(_NAMES))
-
-    def predict_action_chunk(self, batch: Any, **_: Any) -> torch.Tensor:
-        return self._chunk
-
-    def select_action(self, batch: Any) -> torch.Tensor:
-        if not self._action_queue:
-            self._action_queue.extend(itertools.repeat(self._chunk[:, 0], self._length))
-        return self._action_queue.popleft()
-
-    def reset(self) -> None:
-        self._action_queue.clear()
-
-
-class _Plain:
-    """A processor that changes nothing."""
-
-    steps: tuple[Any, ...] = ()
-
-    def __call__(self, batch: Any) -> Any:
-        return batch
-
-    def reset(self) -> None:
-        pass
 
 
 @contextlib.contextmanager
