@@ -30,6 +30,7 @@ from strobe.advice import bench as bench_rules
 from strobe.advice import dataloader as dataloader_rules
 from strobe.advice import doctor as doctor_rules
 from strobe.advice import ladder as ladder_rules
+from strobe.advice import remote as remote_rules
 from strobe.advice import replay as replay_rules
 from strobe.advice import rollout as rollout_rules
 from strobe.advice import sweep as sweep_rules
@@ -132,7 +133,14 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     RolloutResult: Kind[RolloutResult](
         rollout.outline,
         rollout_plots.plots,
-        (*rollout_rules.RULES, *motor_bus.RULES, *bench_rules.RULES, trust.unseen, trust.stand_ins),
+        (
+            *rollout_rules.RULES,
+            *motor_bus.RULES,
+            *remote_rules.RULES,
+            *bench_rules.RULES,
+            trust.unseen,
+            trust.stand_ins,
+        ),
     ),
     ReplayResult: Kind[ReplayResult](_flat(replay.outline), _flat(replay_plots.plots), replay_rules.RULES),
     # A ladder says itself where the time goes and what can be done about it.

@@ -7,17 +7,15 @@ Only one of these looks at times: a planted pause of 0.7 s, judged against calls
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import signal
 import threading
 import time
 import weakref
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from lerobot.policies.act.modeling_act import ACTPolicy
 from lerobot.policies.rtc import ActionQueue
@@ -28,6 +26,7 @@ from lerobot.rollout.robot_wrapper import ThreadSafeRobot
 from lerobot.scripts import lerobot_rollout
 from lerobot.utils.action_interpolator import ActionInterpolator
 from support.checkpoints import tiny_checkpoint
+from support.watched_robot import watched_robot
 
 from strobe.cli.main import main
 from strobe.errors import UserError
@@ -40,32 +39,10 @@ from strobe.subjects.lerobot_flags import lent
 from strobe.subjects.rollout_config import rollout_config
 from strobe.subjects.standins import stand_ins
 
-ROBOT = Path(__file__).parent.parent / "support" / "robot"
 RTC = ("--inference.type=rtc", "--inference.rtc.execution_horizon=10")
 # Rules on a loop that is slow because this machine is busy.
 BUSY = {"slow-pace", "slow-loop", "slow-inference", "slow-bus", "slow-camera", "repeated-frames", "starvation"}
 BUSY |= {"camera-stall", "busy-machine", "busy-process", "threads-fight"}
-
-
-class Bus:
-    """Motors that answer at once."""
-
-    def sync_read(self, register: str) -> dict[str, float]:
-        return {}
-
-    def sync_write(self, register: str, values: Any) -> None:
-        pass
-
-
-class Eye:
-    """A camera with another frame at every read."""
-
-    def __init__(self) -> None:
-        self.reads = 0
-
-    def read_latest(self) -> np.ndarray:
-        self.reads += 1
-        return np.full((64, 64, 3), self.reads % 255, np.uint8)
 
 
 @pytest.fixture(scope="module")
@@ -77,36 +54,9 @@ def checkpoints(tmp_path_factory):
 
 
 @pytest.fixture
-def robot(monkeypatch, tmp_path):
-    """The dummy robot's class with a bus and cameras of its own; ``before`` is called with each tick's number."""
-    monkeypatch.syspath_prepend(str(ROBOT))
-    import lerobot_robot_dummy as plugin  # type: ignore[import-not-found]
-
-    made: list[Any] = []
-    plain, tell, begin = (getattr(plugin.DummyRobot, name) for name in ("get_observation", "send_action", "__init__"))
-
-    def init(self, config):
-        begin(self, config)
-        self.bus, self.cameras = Bus(), {name: Eye() for name in plugin.CAMERAS}
-        made.append(self)
-
-    def observe(self):
-        plugin.DummyRobot.before(self._tick)
-        self.bus.sync_read("Present_Position")
-        return plain(self) | {name: camera.read_latest() for name, camera in self.cameras.items()}
-
-    def send(self, action):
-        self.bus.sync_write("Goal_Position", action)
-        return tell(self, action)
-
-    monkeypatch.setattr(plugin.DummyRobot, "__init__", init)
-    monkeypatch.setattr(plugin.DummyRobot, "get_observation", observe)
-    monkeypatch.setattr(plugin.DummyRobot, "send_action", send)
-    monkeypatch.setattr(plugin.DummyRobot, "before", staticmethod(lambda tick: None), raising=False)
-    monkeypatch.setattr(plugin.DummyRobot, "made", made, raising=False)
-    with ExitStack() as stack:
-        stack.enter_context(stand_ins("smolvla", random_weights=True, tiny=True))
-        yield plugin.DummyRobot
+def robot(monkeypatch):
+    with stand_ins("smolvla", random_weights=True, tiny=True):
+        yield from watched_robot(monkeypatch)
 
 
 def arguments(policy: Path, told: Path, *more: str) -> list[str]:
@@ -148,6 +98,8 @@ def test_the_robot_is_told_the_same_and_every_probe_comes_off(robot, checkpoints
     parts = {part.name for part in result.measurement("inference call").components}
     assert {"backbone", "encoder", "decoder"} <= parts
     assert rollout.overhead_ms < 1
+    timed = importlib.util.find_spec("lerobot.utils.cycle_timer") is not None  # LeRobot's own, after 0.6.1
+    assert ("Cadence summary" in rollout.cadence) == timed
 
 
 def test_a_slow_first_call_is_found_in_the_real_loop(robot, checkpoints, tmp_path, monkeypatch):

@@ -140,6 +140,14 @@ def test_a_part_that_is_slow_now_and_then_is_found_among_the_others():
     assert finding.evidence["late"] == pytest.approx(0.1, abs=0.02)
 
 
+def test_a_slow_part_is_named_though_the_machine_is_a_little_busy_too():
+    events = rtc(lambda _: 90.0, extra=lambda _: [("leader", 50.0)])
+    end = events[-1][1]
+    waited = [("turns", 0, 0, 0, 0), *events[1:-1], ("turns", end, round(0.06 * end), end // 10, end), events[-1]]
+    found = {finding.rule for finding in advise(answered([events[0], *waited]))}
+    assert found == {"slow-leader", "busy-machine"}
+
+
 def test_calls_of_the_sync_engine_hold_up_the_loop():
     facts = {"engine": "sync", "threshold": None, "guided": False, "joints": ["pan"]}
     result = answered(sync(300.0), **facts)
@@ -194,7 +202,7 @@ def test_ticks_across_a_reset_or_a_pause_are_no_slow_ticks():
     later = [(event[0], *(x + 10**10 if isinstance(x, int) and x > 10**8 else x for x in event[1:]))
              for event in events[at:]]  # fmt: skip
     turn_without_action = [("tick", now), ("s", "observation", now, now + MS, MAIN)]
-    for between in (turn_without_action, [("reset", now)]):
+    for between in (turn_without_action, [("reset", now)], [("end", now), ("run", now + 10**10)]):
         pace = figures_of([*events[:at], *between, *later]).pace
         assert pace is not None
         assert pace.period.max == pytest.approx(1e3 / 30)

@@ -12,6 +12,8 @@ from strobe.results.rollout import Camera, Inference, Pace, Rollout, RolloutResu
 
 # Parts of the loop's tick that belong to asking the policy.
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}
+# Where --fps is called otherwise.
+_FPS_FLAGS = {"lerobot-record": "--dataset.fps"}
 FEW_SEAMS = 3  # below, a median of jumps says nothing
 
 
@@ -22,7 +24,7 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
         pace.late < thresholds.ticks_late * pace.ticks and pace.held_hz >= thresholds.rate_held * pace.asked_hz
     ):
         return
-    if waits_for_cpu(rollout, thresholds) or ("motors" in pace.late_part and explains(rollout, thresholds)):
+    if _for_want_of_cpu(rollout, pace, thresholds) or ("motors" in pace.late_part and explains(rollout, thresholds)):
         return  # another finding says why
     rule, title, why, do = _cause(rollout, pace)
     seen = f"{pace.held_hz:.1f} of {pace.asked_hz:g} Hz; {pace.late:,} of {pace.ticks:,} ticks worked longer than "
@@ -43,6 +45,14 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
             "gain_share": max(0.0, 1 - pace.held_hz / pace.asked_hz),
         },
     )
+
+
+def _for_want_of_cpu(rollout: Rollout, pace: Pace, thresholds: Thresholds) -> bool:
+    """Whether ticks are late since the thread waits for a CPU, and not by their own work as well."""
+    if rollout.turns is None or not waits_for_cpu(rollout, thresholds):
+        return False
+    waited_ms = 1e3 * rollout.turns.waited_share / pace.held_hz
+    return waited_ms >= 0.5 * (pace.work.median - 1e3 / pace.asked_hz)
 
 
 def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str, str]:
@@ -71,21 +81,36 @@ def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str, str]:
             why,
             f"Fewer pixels or a free USB port; or {lower}.",
         )
+    if part in ("send observation", "pickle observation"):
+        why = "The control thread sends each observation itself, and waits until the server has received it."
+        do = f"Fewer pixels in --robot.cameras, or a faster link; or {lower}."
+        return "slow-sending", "Sending observations holds up the control loop", why, do
+    if "leader" in part:
+        why = "Each tick waits for the leader before it can tell the follower anything."
+        do = f"Look at the leader's cable, and keep other work off this process; or {lower}."
+        return "slow-leader", "The leader holds up the control loop", why, do
     if "motors" in part:
         why = "Each tick waits for the motors' answers on the bus; one lost answer costs a timeout, 50 ms with Feetech."
         do = f"Look at the cables and the adapter's latency timer, keep other work off this process; or {lower}."
         return "slow-bus", "The motor bus holds up the control loop", why, do
     if part in ("record frame", "save episode"):
-        why = "The strategy records inside the tick."
+        why = "Frames are recorded inside the tick."
         do = "--dataset.streaming_encoding=true, and --dataset.encoder_threads=2 or a hardware encoder."
         return "slow-recording", "Recording holds up the control loop", why, do
     why = "Actions come late, and motions are slower than the policy learnt them."
+    if rollout.engine == "none":
+        why = "The follower gets its actions late, and less often than asked."
     return "slow-loop", "The control loop is slower than asked", why, f"{lower[:1].upper()}{lower[1:]}."
 
 
 def _lower(possible: float, rollout: Rollout) -> str:
     hz = math.floor(min(possible, rollout.fps - 1))
-    return f"--fps={hz}, which it could hold" if hz >= 1 else "a lower --fps"
+    flag = _fps_flag(rollout)
+    return f"{flag}={hz}, which it could hold" if hz >= 1 else f"a lower {flag}"
+
+
+def _fps_flag(rollout: Rollout) -> str:
+    return _FPS_FLAGS.get(rollout.command, "--fps")
 
 
 def never_moves(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
@@ -203,7 +228,9 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
     if not jerky:
         return
     worst = max(jerky, key=lambda one: one.ratio or 0.0)
-    if rollout.engine == "rtc":
+    if rollout.engine == "remote":
+        do = "--aggregate_fn_name=conservative keeps more of the chunk before where two overlap."
+    elif rollout.engine == "rtc":
         longer = f"--inference.rtc.execution_horizon={2 * rollout.horizon}" if rollout.horizon else "a longer horizon"
         do = f"{longer}, so that the last chunk guides more of the next one; see whether the assumed delay is right."
     elif rollout.can_rtc:
@@ -228,8 +255,9 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
 def repeated_frames(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A camera that gives the loop the same frame again."""
     rollout, pace = result.rollout, result.rollout.pace
-    if pace is None:
+    if pace is None or rollout.command == "lerobot-teleoperate":  # which only shows its frames, or not even that
         return
+    acts = rollout.engine != "none"
     wanted = min(rollout.fps, pace.held_hz)
     for camera in rollout.cameras:
         if camera.fresh_hz >= thresholds.camera_fresh * wanted:
@@ -237,14 +265,15 @@ def repeated_frames(result: RolloutResult, thresholds: Thresholds) -> Iterator[F
                 yield _stalled(camera)
             continue
         hz = math.floor(camera.fresh_hz)
+        sees = "the policy sees the past again, unnoticed" if acts else "the data set shows the past again, unmarked"
         yield Finding(
             rule="repeated-frames",
             level="warning",
             title=f"Camera {camera.name} is slower than the loop",
             seen=f"{camera.fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.",
-            why="The robot takes the latest frame and never waits: the policy sees the past again, unnoticed.",
+            why=f"The robot takes the latest frame and never waits: {sees}.",
             do="A higher fps of this camera in --robot.cameras, fewer pixels, or more light (long exposures halve the "
-            f"rate){f'; or --fps={hz}' if hz >= 1 else ''}.",
+            f"rate){f'; or {_fps_flag(rollout)}={hz}' if hz >= 1 else ''}.",
             evidence={"fresh_hz": camera.fresh_hz, "camera": camera.name},
         )
 

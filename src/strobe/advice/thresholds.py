@@ -135,6 +135,8 @@ class Thresholds:
     ticks_starved: float = 0.01
     # Actions by which the delay that Real-Time Chunking assumes must be above what calls need, to be poisoned.
     delay_excess: int = 2
+    # Share of a round trip to a policy server from which pickling and sending are worth a finding.
+    serialisation_large: float = 0.4
     # Median jump of a joint from chunk to chunk over the 95th percentile of its steps, from which it is a jerk.
     seam_jump: float = 3.0
     # Share by which a call on the robot must be slower than on the bench, to be worth a finding.

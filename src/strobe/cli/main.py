@@ -33,7 +33,7 @@ COMMANDS = {
     "breakdown": "where does the time go? parts of inference, of a training forward pass, of a training step",
     "compare": "is it faster? variants of one policy in alternation: RTC on/off, compiled, other settings",
     "train": "what does a training wait for? lerobot-train as it is, its steps and its loader's workers by parts",
-    "rollout": "does the robot get its actions in time? lerobot-rollout as it is, its loop, inference and queue",
+    "rollout": "does the robot get its actions in time? lerobot-rollout as it is, also -record, -teleoperate, remote",
     "rehearse": "what would happen on the robot? lerobot-rollout on an emulated arm, with faults on demand",
     "replay": "and had it been set up otherwise? a kept rollout in virtual time: starvation, ages, seams, who erred",
     "batch": "which is the largest training batch that fits, and from which on is a larger one no faster?",

@@ -2,6 +2,10 @@
 
 Runs `lerobot-rollout` as it is, with the arguments after --, and watches the control loop, the inference thread and
 the queue of actions between them: each camera and motor bus, the processors, the policy's parts, the queue, the sleep.
+The first word after -- chooses another loop of LeRobot: lerobot-record or lerobot-teleoperate, whose rate and
+recording are told in the same way; or one side of remote inference (lerobot.async_inference), robot_client or
+policy_server: what a round trip is made of, what the server drops, and what images as JPEG would buy. Watch both, and
+the client's answer tells the server's steps as well, on one clock.
 Nothing that the robot is told changes, and where a probe cannot be attached the robot runs without it.
 
 It says which rate the loop held, how long actions lasted and when there were none, how old the observation behind
@@ -13,12 +17,19 @@ observation: back to back, and at the pace of the run. So the answer can say "25
 part of the difference is clocks, other threads, the GIL or the rest. --bench=false leaves that out, as does Ctrl-C.
 
 Ctrl-C and SIGTERM end the run as LeRobot ends it: the tick ends, the arm goes back to its start, the robot is
-disconnected. What was recorded is shown and kept. A run that was killed leaves a file of events: --events reads it.
+disconnected. The other loops know only Ctrl-C, and die of a SIGTERM with torque on; here it ends them as Ctrl-C does,
+which is the ordinary end of teleoperation, client and server. What was recorded is shown and kept. A run that was
+killed leaves a file of events: --events reads it.
 
 Examples:
   strobe rollout -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.cameras="{…}" --policy.path=FOLDER \\
       --task="pick up the cube" --duration=60
   strobe rollout --depth=2 -- --inference.type=rtc --inference.rtc.execution_horizon=10 …
+  strobe rollout -- lerobot-record --robot.type=so101_follower … --teleop.type=so101_leader … --dataset.repo_id=ME/CUBE
+  strobe rollout -- lerobot-teleoperate --robot.type=so101_follower … --teleop.type=so101_leader … --teleop_time_s=30
+  strobe rollout -- policy_server --host=0.0.0.0 --port=8080
+  strobe rollout -- robot_client --server_address=HOST:8080 --robot.type=so101_follower … --policy_type=act \\
+      --pretrained_name_or_path=FOLDER --actions_per_chunk=50
   strobe rollout --events=runs/rollout-4711.events              the answer of a run that was killed
   strobe rollout --observations -- …                            for a `strobe replay` that asks the policy again
 
@@ -83,14 +94,17 @@ def run(argv: Sequence[str]) -> int:
         raise UserError(
             "lerobot-rollout's arguments come after --: strobe rollout -- --robot.type=… --policy.path=FOLDER"
         )
-    from strobe.subjects.rollout_config import rollout_config
+    from strobe.subjects.loops import ROLLOUT, chosen, loop_of
 
-    rollout_config(theirs)  # a wrong flag ends in an error of one line, before the robot is connected
+    command, arguments = chosen(theirs)
+    if config.observations and command != ROLLOUT:
+        raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} leaves none to replay")
+    loop_of(command).check(arguments)  # a wrong flag ends in an error of one line, before the robot is connected
     from strobe.studies.rollout.watched import watch
 
     events = events_file(config.output_dir)
     observed = beside(events) if config.observations else None
-    found = watch(theirs, events, config.depth, config.record_s, observed)
+    found = watch(arguments, events, config.depth, config.record_s, observed, command)
     if config.bench:
         benched(found)
     return kept(config, found, ["rollout", *argv], theirs, started, events)
@@ -130,9 +144,17 @@ def kept(
     sys.stderr.flush()
     print()
     folder = keep(found.result, config.output_dir, trace_of(found.result, found.sections))
+    if found.result.rollout.engine not in ("sync", "rtc"):  # nothing that a replay could ask
+        if remove:
+            events.unlink(missing_ok=True)
+        return _code(found)
     left = list(leave(events, folder, remove=remove))  # once the answer is kept
     for file, what in left:
         print(f"{what:<7}  {file}")
     if left:
         print(f"again    strobe replay {folder}")
+    return _code(found)
+
+
+def _code(found: Any) -> int:
     return {"complete": 0, "interrupted": 130}.get(found.result.status, 1)

@@ -126,7 +126,8 @@ def _notes(result: Result, of_study: Sequence[str]) -> list[str]:
 def _facts(result: Result) -> list[tuple[str, str]]:
     subject, m = result.subject, result.machine
     about = [subject.name] if subject.name == subject.kind else [subject.name, subject.kind]
-    about += [f"{units.metric(subject.parameters)} parameters", f"{units.size(subject.weight_bytes)}"]
+    if subject.parameters:
+        about += [f"{units.metric(subject.parameters)} parameters", f"{units.size(subject.weight_bytes)}"]
     about += [*subject.dtypes, subject.source]
     about += ["tiny: the same architecture, shrunken"] if subject.size == "tiny" else []
     pairs = [
@@ -134,7 +135,9 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         ("Inputs", subject.inputs),
         (
             "Parts named by",
-            f"the anatomy of {subject.anatomy}" if subject.anatomy != "modules" else "modules",
+            f"the anatomy of {subject.anatomy}"
+            if subject.anatomy != "modules"
+            else ("modules" if subject.parameters else ""),
         ),
         ("Machine", facts.machine(m)),
         ("Ceiling", facts.ceiling(m)),

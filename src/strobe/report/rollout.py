@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import bench, measured, motor_bus, units
+from strobe.report import bench, measured, motor_bus, remote, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.quantiles import FIGURES, quantile_cells, quantile_table
 from strobe.results.quantiles import Quantiles
@@ -23,7 +23,9 @@ def outline(result: RolloutResult, depth: int | None = None) -> Document:
 def answers(rollout: Rollout) -> list[str]:
     """The verdict, then inference, then the age of what the robot acts on."""
     said = [rollout.sentence]
-    if (inference := rollout.inference) is not None:
+    if rollout.engine == "remote" and rollout.remote is not None:
+        said += remote.answers(rollout.remote)
+    elif (inference := rollout.inference) is not None:
         later = inference.latency
         text = f"{units.count(inference.calls, 'call')} of the policy: the first took {inference.first_ms:,.0f} ms"
         if later is not None:
@@ -55,7 +57,10 @@ def sections(rollout: Rollout) -> list[Section]:
         if rollout.inference.delays is not None:
             found.append(Section("delays", "Delay", _delays(rollout.inference), [_about_delays(rollout)]))
     found += bench.sections(rollout.bench)
-    found.append(Section("queue", "Actions", _queue(rollout.queue, rollout.age)))
+    if rollout.remote is not None:
+        found += remote.sections(rollout.remote)
+    if rollout.engine not in ("none", "server"):
+        found.append(Section("queue", "Actions", _queue(rollout.queue, rollout.age)))
     if rollout.seams:
         about = "A seam is the step from a chunk's last executed action to the next chunk's first, in the robot's unit."
         found.append(Section("seams", "Seams between chunks", _seams(rollout.seams), [about]))
@@ -68,13 +73,19 @@ def sections(rollout: Rollout) -> list[Section]:
         found.append(Section("rehearsal", "Rehearsal", motor_bus.servos(told), motor_bus.about_rehearsal(told)))
     if (frames := rollout.recording) is not None:
         text = f"{units.count(frames.frames, 'frame')} of {frames.real_s:.1f} s, stamped as {frames.stamped_s:.1f} s "
-        found.append(Section("recording", "Recording", None, [f"{text}at the dataset's {frames.dataset_fps:g} Hz."]))
+        text += f"at the dataset's {frames.dataset_fps:g} Hz"
+        rate = f"{(frames.stamped_s * frames.dataset_fps) / frames.real_s:.2f}" if frames.real_s > 0 else "?"
+        found.append(Section("recording", "Recording", None, [f"{text}; the true rate was {rate} Hz."]))
+    if rollout.cadence:
+        lines = [units.plain(line.strip()) for line in rollout.cadence.splitlines()]
+        found.append(Section("cadence", "What LeRobot's own timer said", None, lines))
     return found
 
 
 def notes(rollout: Rollout) -> list[str]:
     """The price of watching it."""
-    return [f"recording took {rollout.overhead_ms:.3f} ms of a tick, computed from the price of a section here"]
+    of = "call" if rollout.engine == "server" else "tick"
+    return [f"recording took {rollout.overhead_ms:.3f} ms of a {of}, computed from the price of a section here"]
 
 
 def _pace(pace: Pace) -> Table:

@@ -9,7 +9,7 @@ from pydantic import Field
 from strobe.results.cadence import Cadence
 from strobe.results.data import Data, Finite, Samples, Summary
 
-MeasuredPhase = Literal["inference", "training forward", "training step", "loading", "control tick"]
+MeasuredPhase = Literal["inference", "training forward", "training step", "loading", "control tick", "receiving"]
 MemorySource = Literal["live tensors", "CUDA allocator", "XPU allocator"]
 
 

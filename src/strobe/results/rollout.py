@@ -13,6 +13,7 @@ from strobe.results.data import Data, Finite
 from strobe.results.measurement import Measurement
 from strobe.results.motor_bus import Bus, Rehearsal, Turns
 from strobe.results.quantiles import Quantiles
+from strobe.results.remote import Remote
 
 
 class Pace(Data):
@@ -110,11 +111,14 @@ class Series(Data):
 
 
 class Rollout(Data):
-    """One run of lerobot-rollout, on a robot or as a rehearsal."""
+    """One run of a loop of LeRobot, on a robot or as a rehearsal."""
 
     robot: str
-    strategy: str
-    engine: Literal["sync", "rtc"]
+    strategy: str = Field(description="of lerobot-rollout; else the leader's type")
+    engine: Literal["sync", "rtc", "remote", "server", "none"] = Field(
+        description="of inference; remote: on a server; server: that server; none: a leader tells the actions"
+    )
+    command: str = Field(default="lerobot-rollout", description="the command of LeRobot that ran")
     fps: Finite
     multiplier: int
     horizon: int | None = Field(default=None, description="of Real-Time Chunking: the execution horizon")
@@ -131,13 +135,15 @@ class Rollout(Data):
     turns: Turns | None = Field(default=None, description="who had the CPUs; Linux only")
     rehearsal: Rehearsal | None = Field(default=None, description="None for a run on a robot")
     recording: Recording | None = None
+    cadence: str = Field(default="", description="what LeRobot's own timer said of the run, where it has one")
+    remote: Remote | None = Field(default=None, description="of remote inference")
     series: Series = Field(default_factory=Series)
     overhead_ms: Finite = Field(description="of a tick, that recording took, computed from its price here")
     error: str = Field(default="", description="what ended the run early, in a line")
 
 
 class RolloutResult(Result):
-    """A run of lerobot-rollout: whether its loop, its inference and its queue kept up."""
+    """A run of lerobot-rollout, or another loop: whether its loop, its inference and its queue kept up."""
 
     study: Literal["rollout"] = "rollout"
     rollout: Rollout

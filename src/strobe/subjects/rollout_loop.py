@@ -19,19 +19,17 @@ Events, by their first field; times are nanoseconds of `host_ns`:
     bus start end lost damaged waiting cpu  the motors were read: see `BusProbe`
     turns t waited own all                  nanoseconds so far: see `spent`
     frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
+    cadence text                            what LeRobot's own timer said of the run
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any, Self
 
 from lerobot.policies.rtc import ActionQueue
-from lerobot.processor.pipeline import DataProcessorPipeline
 from lerobot.rollout.inference import rtc, sync
 from lerobot.rollout.robot_wrapper import ThreadSafeRobot
 from lerobot.rollout.strategies import core
@@ -40,36 +38,44 @@ from lerobot.utils.action_interpolator import ActionInterpolator
 
 from strobe.subjects.families.registry import family_of
 from strobe.subjects.rollout_bench import CallWatch
-from strobe.subjects.rollout_bus import BusProbe, spent
 from strobe.subjects.rollout_log import LastError, Log, opener
 from strobe.subjects.rollout_robot import (
-    MOTORS_READ,
-    MOTORS_WRITTEN,
     actions_left,
     buses_of,
     cameras_of,
     header_of,
     strategies,
 )
+from strobe.subjects.watching import (
+    ACTION,
+    MOTORS_READ,
+    MOTORS_WRITTEN,
+    OBSERVATION,
+    PROCESS_ACTION,
+    PROCESS_OBSERVATION,
+    RECORD,
+    SAVE,
+    SLEEP,
+    Call,
+    Watching,
+    given,
+    sleeps,
+)
 from strobe.timeline import sections
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
 
-OBSERVATION, CAMERA = "observation", "camera"
-PROCESS_OBSERVATION, PROCESS_ACTION = "process observation", "process action"
 PREPARE, PREPROCESSING, POSTPROCESSING = "prepare inputs", "preprocessing", "postprocessing"
 GET_ACTION, SELECT, CHUNK = "get action", "select action", "predict chunk"
-MERGE, ACTION = "merge into the queue", "action"
-RECORD, SAVE, TELEMETRY, SLEEP = "record frame", "save episode", "telemetry", "sleep"
+MERGE = "merge into the queue"
+TELEMETRY, QUERY = "telemetry", "query"
 NAMES = frozenset(
     {OBSERVATION, MOTORS_READ, PROCESS_OBSERVATION, PROCESS_ACTION, PREPARE, PREPROCESSING, POSTPROCESSING, GET_ACTION}
-    | {SELECT, CHUNK, MERGE, ACTION, MOTORS_WRITTEN, RECORD, SAVE, TELEMETRY, SLEEP}
+    | {SELECT, CHUNK, MERGE, ACTION, MOTORS_WRITTEN, RECORD, SAVE, TELEMETRY, QUERY, SLEEP}
 )
 
-_Call = Callable[..., Any]
 
-
-class Watch:
+class Watch(Watching):
     """Watches one run of ``lerobot-rollout`` in this process, inside ``with Watch(log) as watch:``.
 
     Args:
@@ -77,23 +83,14 @@ class Watch:
         depth: levels of the policy's parts.
         record_s: after so many seconds the probes come off and the run goes on by itself.
         keep: takes each tick's start and observation, at once; None: they are not kept.
-
-    Attributes:
-        notes: what could not be watched, and why.
-        signals: signals to stop that LeRobot was sent.
-        failed: the inference thread's last error where it gave up; '' else.
     """
 
-    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: _Call | None = None) -> None:
-        self.log, self.depth, self.record_s, self.keep = log, depth, record_s, keep
-        self.notes: list[str] = []
-        self.failed = ""
-        self.stopped = False  # the time to record was over before the run was
-        self._body, self._probes = ExitStack(), ExitStack()
+    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None) -> None:
+        super().__init__(log, record_s)
+        self.depth, self.keep = depth, keep
         self._signals: Any = None
         self._engine: Any = None
-        self.calls: Any = None  # a CallWatch, once the robot is connected
-        self._until = 0
+        self._context: Any = None
         self._latest: tuple[Any, int] = (None, 0)  # the queue's actions, and the number of their chunk
         self._errors = LastError()
 
@@ -107,50 +104,48 @@ class Watch:
             ("create_strategy", self._strategy),
             ("ProcessSignalHandler", self._handler),
         ):
-            inner = getattr(loop, name)
-            setattr(loop, name, functools.partial(around, inner))
-            self._body.callback(setattr, loop, name, inner)
+            self._swap(loop, name, functools.partial(around, getattr(loop, name)))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.let_go()
-        self._body.close()
+        super().__exit__(*exception)
         if self._engine is not None and getattr(self._engine, "failed", False):
             self.failed = self._errors.text or "the inference thread gave up"
-        self._engine = None  # the robot switches its torque off when nobody holds it any more
+        self._engine = self._context = None  # the robot switches its torque off when nobody holds it any more
         self._latest = (None, 0)
 
     # What LeRobot's main calls before its loop.
 
-    def _handler(self, inner: _Call, *args: Any, **kwargs: Any) -> Any:
+    def _handler(self, inner: Call, *args: Any, **kwargs: Any) -> Any:
         self._signals = inner(*args, **kwargs)
         return self._signals
 
-    def _built(self, inner: _Call, config: Any, *args: Any, **kwargs: Any) -> Any:
+    def _built(self, inner: Call, config: Any, *args: Any, **kwargs: Any) -> Any:
         context = inner(config, *args, **kwargs)
         try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
             header = header_of(context)
+            self._context = context
             self.attach(context)
             self.log.start(header)
         except Exception as error:
-            self.let_go()
-            self.notes.append(f"the run was not watched: {type(error).__name__}: {error}"[:300])
+            self._unwatched(error)
         return context
 
-    def _strategy(self, inner: _Call, *args: Any, **kwargs: Any) -> Any:
+    def _strategy(self, inner: Call, *args: Any, **kwargs: Any) -> Any:
         strategy = inner(*args, **kwargs)
-        run, append = strategy.run, self.log.append
+        run = strategy.run
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            self._until = host_ns() + round(self.record_s * 1e9)
-            append(("run", host_ns()))
-            append(("turns", host_ns(), *spent()))
+            if self._until and not self.stopped:  # another segment of an interactive session (LeRobot after 0.6.1)
+                try:
+                    self.attach(self._context)
+                except Exception as error:
+                    self._unwatched(error)
+            self.begin()
             try:
                 return run(*args, **kwargs)
             finally:
-                append(("turns", host_ns(), *spent()))
-                append(("end", host_ns()))
-                self.let_go()  # what follows puts the robot to rest
+                self.end()  # what follows puts the robot to rest
 
         strategy.run = watched
         return strategy
@@ -166,10 +161,9 @@ class Watch:
         hooks = [Hook(ThreadSafeRobot, "send_action", ACTION)]
         if context.runtime.cfg.display_data:
             hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
-        hooks += [Hook(module, "precise_sleep", SLEEP) for module in strategies() if hasattr(module, "precise_sleep")]
+        hooks += sleeps(strategies())
         hooks += [Hook(module, "prepare_observation_for_inference", PREPARE) for module in (sync, rtc)]
         hooks += [Hook(core, "build_dataset_frame", PREPARE)]
-        hooks += [Hook(bus, "sync_write", MOTORS_WRITTEN) for bus in buses_of(robot) if hasattr(bus, "sync_write")]
         dataset = context.data.dataset
         if dataset is not None:
             hooks.append(Hook(dataset, "save_episode", SAVE))
@@ -182,16 +176,17 @@ class Watch:
             id(context.policy.preprocessor): PREPROCESSING,
             id(context.policy.postprocessor): POSTPROCESSING,
         }
-        self._probes.enter_context(Attached(hooks, lambda inner, hook, _: self._timed(inner, hook.name)))
-        self._around(Hook(DataProcessorPipeline, "__call__", ""), functools.partial(self._processing, names))
+        self._attached(hooks)
+        self._processors(names)
         for name, camera in cameras_of(robot).items():
             self._camera(name, camera)
-        for bus in buses_of(robot):
-            self._bus(bus)
+        self._buses(buses_of(robot))
         self._around(Hook(ThreadSafeRobot, "get_observation", OBSERVATION), self._ticking)
         self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base))
         self._around(Hook(self._engine, "notify_observation", ""), self._noting)
         self._around(Hook(self._engine, "reset", ""), self._resetting)
+        if hasattr(self._engine, "pump_query"):  # questions to the policy, in LeRobot after 0.6.1
+            self._attached([Hook(self._engine, "pump_query", QUERY)])
         self._around(Hook(ActionInterpolator, "add", ""), self._adding)
         self._around(Hook(ActionInterpolator, "get", ""), self._picking)
         self._around(Hook(rtc, "build_dataset_frame", PREPARE), self._taking)
@@ -208,84 +203,12 @@ class Watch:
         previous = sections.swap(opener(self.log.append))
         self._probes.callback(sections.swap, previous)
 
-    def _around(self, hook: Hook, around: Callable[[_Call], _Call]) -> None:
-        self._probes.enter_context(Attached([hook], lambda inner, _, __: functools.wraps(inner)(around(inner))))
-
-    def let_go(self) -> None:
-        """Take every probe off."""
-        self._probes.close()
-
-    def _timed(self, inner: _Call, name: str) -> _Call:
-        """A section around ``inner``: what `section` records, at half its cost, where nothing is ever compiled."""
-        append, ident = self.log.append, threading.get_ident
-
-        @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            start = host_ns()
-            try:
-                return inner(*args, **kwargs)
-            finally:
-                append(("s", name, start, host_ns(), ident()))
-
-        return call
-
-    def _processing(self, names: dict[int, str], inner: _Call) -> _Call:
-        timed = {number: self._timed(inner, name) for number, name in names.items()}
-
-        def call(pipeline: Any, *args: Any, **kwargs: Any) -> Any:
-            return timed.get(id(pipeline), inner)(pipeline, *args, **kwargs)
-
-        return call
-
-    def _ticking(self, bare: _Call) -> _Call:
-        append, keep, inner = self.log.append, self.keep, self._timed(bare, OBSERVATION)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            now = host_ns()
-            if self._until and now > self._until:
-                self.stopped = True
-                append(("end", now))
-                self.let_go()
-                return bare(*args, **kwargs)
-            append(("tick", now))
-            found = inner(*args, **kwargs)
-            if keep is not None:
-                keep((now, found))
-            return found
-
-        return call
-
-    def _camera(self, name: str, camera: Any) -> None:
-        append = self.log.append
-        last: list[Any] = [None]  # held, so that no other frame gets its place in memory
-
-        def around(bare: _Call) -> _Call:
-            inner = self._timed(bare, f"{CAMERA} {name}")
-
-            def call(*args: Any, **kwargs: Any) -> Any:
-                frame = inner(*args, **kwargs)
-                append(("camera", host_ns(), name, int(frame is not last[0])))
-                last[0] = frame
-                return frame
-
-            return call
-
-        for method in ("read_latest", "async_read"):
-            if hasattr(camera, method):
-                self._around(Hook(camera, method, CAMERA), around)
-
-    def _bus(self, bus: Any) -> None:
-        probe = BusProbe(bus, self.log.append)
-        self._around(Hook(bus, "sync_read", MOTORS_READ), lambda inner: probe.reading(self._timed(inner, MOTORS_READ)))
-        if hasattr(reader := getattr(bus, "sync_reader", None), "txRxPacket"):
-            self._around(Hook(reader, "txRxPacket", ""), probe.trying)
-
-    def _getting(self, policy: Any) -> Callable[[_Call], _Call]:
+    def _getting(self, policy: Any) -> Callable[[Call], Call]:
         append, engine, used = self.log.append, self._engine, self.calls
         asynchronous = hasattr(engine, "_action_queue")
         chunks = [0]
 
-        def around(bare: _Call) -> _Call:
+        def around(bare: Call) -> Call:
             inner = self._timed(bare, GET_ACTION)
 
             def from_queue(*args: Any, **kwargs: Any) -> Any:
@@ -320,7 +243,7 @@ class Watch:
 
         return around
 
-    def _predicting(self, bare: _Call) -> _Call:
+    def _predicting(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, CHUNK)
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -335,7 +258,7 @@ class Watch:
 
         return call
 
-    def _merging(self, bare: _Call) -> _Call:
+    def _merging(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, MERGE)
 
         def call(queue: Any, *args: Any, **kwargs: Any) -> Any:
@@ -344,9 +267,9 @@ class Watch:
             found = inner(queue, *args, **kwargs)
             held = queue.queue
             self._latest = (held, self._latest[1] + 1)
-            processed = _given(args, kwargs, 1, "processed_actions")
-            delay = _given(args, kwargs, 2, "real_delay")
-            index = _given(args, kwargs, 3, "action_index_before_inference")
+            processed = given(args, kwargs, 1, "processed_actions")
+            delay = given(args, kwargs, 2, "real_delay")
+            index = given(args, kwargs, 3, "action_index_before_inference")
             length, after = (0 if one is None else len(one) for one in (processed, held))
             executed = 0 if index is None else at - index
             append(("merge", host_ns(), delay or 0, before, executed, length, after - queue.last_index))
@@ -354,26 +277,26 @@ class Watch:
 
         return call
 
-    def _noting(self, inner: _Call) -> _Call:
+    def _noting(self, inner: Call) -> Call:
         append = self.log.append
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            append(("seen", host_ns(), id(_given(args, kwargs, 0, "obs"))))
+            append(("seen", host_ns(), id(given(args, kwargs, 0, "obs"))))
             return inner(*args, **kwargs)
 
         return call
 
-    def _taking(self, bare: _Call) -> _Call:
+    def _taking(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, PREPARE)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            append(("taken", host_ns(), id(_given(args, kwargs, 1, "values"))))
+            append(("taken", host_ns(), id(given(args, kwargs, 1, "values"))))
             self.calls.begin(args, kwargs)
             return inner(*args, **kwargs)
 
         return call
 
-    def _adding(self, inner: _Call) -> _Call:
+    def _adding(self, inner: Call) -> Call:
         append = self.log.append
 
         def call(interpolator: Any, action: Any) -> Any:
@@ -382,7 +305,7 @@ class Watch:
 
         return call
 
-    def _picking(self, inner: _Call) -> _Call:
+    def _picking(self, inner: Call) -> Call:
         append = self.log.append
 
         def call(interpolator: Any) -> Any:
@@ -392,7 +315,7 @@ class Watch:
 
         return call
 
-    def _resetting(self, inner: _Call) -> _Call:
+    def _resetting(self, inner: Call) -> Call:
         append = self.log.append
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -400,18 +323,3 @@ class Watch:
             return inner(*args, **kwargs)
 
         return call
-
-    def _recording(self, bare: _Call) -> _Call:
-        append, inner = self.log.append, self._timed(bare, RECORD)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            found = inner(*args, **kwargs)
-            append(("frame", host_ns()))
-            return found
-
-        return call
-
-
-def _given(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
-    """An argument, however it was passed; None where it was not."""
-    return args[place] if len(args) > place else kwargs.get(name)

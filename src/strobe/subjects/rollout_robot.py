@@ -16,8 +16,6 @@ from strobe.results.subject import SubjectInfo
 from strobe.subjects import policies
 from strobe.subjects.families.registry import registered
 
-MOTORS_READ, MOTORS_WRITTEN = "read motors", "write motors"
-
 
 def header_of(context: Any) -> dict[str, Any]:
     """Facts about a run that events do not tell, as JSON data."""
@@ -100,15 +98,20 @@ def strategies() -> Iterable[Any]:
     return [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]
 
 
+def type_of(device: Any) -> str:
+    """The type of a robot or leader, as its flag names it; where it keeps no config, its own name."""
+    return str(getattr(getattr(device, "config", None), "type", None) or device.name)
+
+
 def cameras_of(robot: Any) -> dict[str, Any]:
     """The robot's cameras by name; none where it keeps them elsewhere."""
     found = getattr(robot, "cameras", None)
     return dict(found) if isinstance(found, dict) else {}
 
 
-def buses_of(robot: Any) -> list[Any]:
-    """The robot's motor buses, also those of its arms."""
-    holders = [robot, *(value for value in vars(robot).values() if hasattr(value, "send_action"))]
+def buses_of(robot: Any, method: str = "send_action") -> list[Any]:
+    """The motor buses of a robot or leader, also those of its arms, which have its ``method``."""
+    holders = [robot, *(value for value in vars(robot).values() if hasattr(value, method))]
     return list({id(bus): bus for one in holders if hasattr(bus := getattr(one, "bus", None), "sync_read")}.values())
 
 

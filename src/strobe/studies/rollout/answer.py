@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -20,8 +21,16 @@ from strobe.results.measurement import Measurement
 from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult
 from strobe.results.subject import SubjectInfo
 from strobe.studies.rollout.course import CALL, TICK, Course
+from strobe.studies.rollout.remote import (
+    RECEIVED,
+    TRIP,
+    remote_of,
+    sections_of_receiving,
+    sections_of_trips,
+    trips_of,
+)
 from strobe.subjects.rollout_log import opener
-from strobe.subjects.rollout_loop import SLEEP
+from strobe.subjects.watching import SLEEP
 from strobe.timeline.sections import recording
 
 MOST = 3000  # ticks and calls whose parts are kept; the figures are of all
@@ -31,16 +40,53 @@ def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
     """The answer, without findings; complete, until it is said to have ended otherwise."""
     info = SubjectInfo.model_validate(header["subject"])
     figures = rollout_of(header, course)
+    on = header["robot"] if figures.engine == "none" else f"{info.name} on {header['robot']}"
     seconds = figures.pace.seconds if figures.pace is not None else 0.0
+    ran = f"{seconds:.0f} s of {figures.command} at {header['fps']:g} Hz"
+    if figures.engine == "server":
+        on, ran = info.name, f"{len(course.calls):,} calls of {figures.command}"
     result = RolloutResult(
         strobe_version=strobe.__version__,
-        title=f"{info.name} on {header['robot']}: {seconds:.0f} s of lerobot-rollout at {header['fps']:g} Hz",
+        title=f"{on}: {ran}",
         subject=info,
         machine=machine.describe(torch.device(header["device"])),
         rollout=figures,
     )
     ticks = _without_sleep(iterations(course.sections(MOST), TICK))
-    facts = {
+    if ticks:
+        tick = _measurement(TICK, "control tick", ticks, 0)
+        tick.facts = {name: value for name, value in _facts(header).items() if value is not None}
+        if len(ticks) < len(course.ticks):
+            tick.notes.append(f"parts of the latest {len(ticks):,} of {len(course.ticks):,} ticks")
+        result.measurements.append(tick)
+    if figures.engine == "remote":
+        calls, name = iterations(sections_of_trips(trips_of(course), MOST), TRIP), TRIP
+    else:
+        calls, name = iterations(course.of_calls(MOST), CALL), CALL
+    if calls:
+        first = len(course.calls) == len(calls) > 1
+        result.measurements.append(_measurement(name, "inference", calls, int(first)))
+    if calls and figures.engine == "server":
+        result.measurements[-1].facts = {"actions per chunk": header["chunk"], "device": header["device"]}
+    if figures.engine == "server" and (received := iterations(sections_of_receiving(course, MOST), RECEIVED)):
+        result.measurements.append(_measurement(RECEIVED, "receiving", received, 0))
+    if header["device"] != "cpu":
+        result.notes.append("times are the host's: a part that only launches work on the device is shorter than it")
+    return result
+
+
+def _facts(header: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a loop, by their names."""
+    if header["engine"] == "none":
+        return {"leader": header["strategy"], "fps": header["fps"]}
+    if header["engine"] == "remote":
+        return {
+            "aggregation": header["strategy"],
+            "fps": header["fps"],
+            "actions per chunk": header["chunk"],
+            "chunk size threshold": header["share"],
+        }
+    return {
         "strategy": header["strategy"],
         "inference": header["engine"],
         "fps": header["fps"],
@@ -50,30 +96,19 @@ def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
         "torch.compile": header["compiled"],
         "device": header["device"],
     }
-    if ticks:
-        tick = _measurement(TICK, "control tick", ticks, 0)
-        tick.facts = {name: value for name, value in facts.items() if value is not None}
-        if len(ticks) < len(course.ticks):
-            tick.notes.append(f"parts of the latest {len(ticks):,} of {len(course.ticks):,} ticks")
-        result.measurements.append(tick)
-    calls = iterations(course.of_calls(MOST), CALL)
-    if calls:
-        first = len(course.calls) == len(calls) > 1
-        result.measurements.append(_measurement(CALL, "inference", calls, int(first)))
-    if header["device"] != "cpu":
-        result.notes.append("times are the host's: a part that only launches work on the device is shorter than it")
-    return result
 
 
 def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
     """The figures of a rollout."""
     ticks, fps = course.ticks, header["fps"]
+    events = course.control_events if ticks else sum(map(len, course.rows.values()))
     ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
     guided = header["engine"] == "sync" or header["guided"]  # else chunks follow on one another in the queue
     found = Rollout(
         robot=header["robot"],
         strategy=header["strategy"],
         engine=header["engine"],
+        command=header.get("command", "lerobot-rollout"),
         fps=fps,
         multiplier=header["multiplier"],
         horizon=header["horizon"] if header["guided"] else None,
@@ -89,8 +124,10 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
         bus=bus(course.bus, ticks[0].start_ns) if ticks else None,
         turns=course.turns,
         recording=_recording(header, course),
+        cadence="\n".join(text for kind, *rest in course.others if kind == "cadence" for text in rest),
+        remote=remote_of(header, course),
         series=measure.series(ticks, course.calls),
-        overhead_ms=empty_section_ms(recording(opener([].append))) * course.control_events / max(1, len(ticks)),
+        overhead_ms=empty_section_ms(recording(opener([].append))) * events / max(1, len(ticks) or len(course.calls)),
     )
     found.sentence = sentence(found)
     return found
@@ -99,20 +136,32 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
 def sentence(found: Rollout) -> str:
     """The verdict: whether the arm was told what to do, in time."""
     pace, queue = found.pace, found.queue
-    if queue.first_action_ms is None:
+    if found.engine == "server":
+        return _served(found)
+    if found.engine != "none" and queue.first_action_ms is None:
         return "The robot was never sent an action."
     if pace is None:
         return "The run was too short to tell its rate."
     said = f"The loop held {pace.held_hz:.1f} of {pace.asked_hz:g} Hz"
     said += f"; {pace.late:,} of {pace.ticks:,} ticks were late" if pace.late else "; no tick was late"
+    if found.engine == "none":
+        return f"{said}."
     if queue.starved:
         return f"{said}, and {queue.starved:,} had no action to send ({queue.starved_ms:.0f} ms)."
     return f"{said}, and each had an action to send."
 
 
+def _served(found: Rollout) -> str:
+    calls = found.inference
+    if calls is None:
+        return "The server was never asked for a chunk."
+    took = calls.first_ms if calls.latency is None else calls.latency.median
+    return f"The server made {calls.calls:,} chunks, in {took:,.1f} ms each (median, with its sleep)."
+
+
 def _cameras(course: Course) -> list[Camera]:
     ticks = course.ticks
-    seconds = (ticks[-1].start_ns - ticks[0].start_ns) / 1e9 if len(ticks) > 1 else 0.0
+    seconds = sum(b.start_ns - a.start_ns for a, b in pairwise(ticks) if b.follows) / 1e9
     return [
         Camera(
             name=name,
@@ -128,14 +177,14 @@ def _cameras(course: Course) -> list[Camera]:
 
 
 def _recording(header: dict[str, Any], course: Course) -> Recording | None:
-    frames = course.frames
-    if len(frames) < 2 or not header["dataset_fps"]:
+    episodes = [frames for frames in course.episodes if len(frames) > 1]
+    if not episodes or not header["dataset_fps"]:
         return None
     return Recording(
-        frames=len(frames),
+        frames=sum(map(len, episodes)),
         dataset_fps=header["dataset_fps"],
-        stamped_s=(len(frames) - 1) / header["dataset_fps"],
-        real_s=(frames[-1] - frames[0]) / 1e9,
+        stamped_s=sum(len(frames) - 1 for frames in episodes) / header["dataset_fps"],
+        real_s=sum(frames[-1] - frames[0] for frames in episodes) / 1e9,
     )
 
 

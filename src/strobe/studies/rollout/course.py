@@ -11,13 +11,17 @@ from typing import Any
 from strobe.measure.motor_bus import BusRead
 from strobe.measure.rollout import Action, Call, Tick
 from strobe.results.motor_bus import Turns
+from strobe.subjects import remote_client, teleop_loop, watching
 from strobe.subjects import rollout_loop as loop
 from strobe.subjects.rollout_log import Event
 from strobe.timeline.thread_clock import ThreadUse
 from strobe.timeline.timeline import Section, nest
 
 TICK, CALL = "control tick", "inference call"
-CONTROL, INFERENCE, OTHERS = "control", "inference", "others"  # threads
+NAMES = loop.NAMES | teleop_loop.NAMES | remote_client.NAMES  # parts of a tick
+CONTROL, INFERENCE, RECEIVING, OTHERS = "control", "inference", "receiving", "others"  # threads
+BESIDE = ("rtc", "remote", "server")  # engines whose policy is asked beside the control thread
+ALWAYS = ("shared", "encoding", "cadence")  # events that count before and after the loop runs
 
 Row = tuple[str, int, int]  # name, start, end
 
@@ -46,8 +50,9 @@ class Course:
 
     Attributes:
         turns: who had the CPUs; None unknown.
-        frames: moments at which a frame was recorded, in nanoseconds.
+        episodes: moments at which frames were recorded, in nanoseconds, by episode: between two, a loop may rest.
         rows: sections by thread, in the order in which they ended.
+        others: events that only some loops have.
         caller: the thread that asks the policy.
         uses: of the calls after the first, on their thread.
     """
@@ -56,10 +61,11 @@ class Course:
     calls: list[Call] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     cameras: dict[str, CameraReads] = field(default_factory=dict)
+    episodes: list[list[int]] = field(default_factory=list)
     bus: list[BusRead] = field(default_factory=list)
     turns: Turns | None = None
-    frames: list[int] = field(default_factory=list)
     rows: dict[str, list[Row]] = field(default_factory=dict)
+    others: list[Event] = field(default_factory=list)
     control_events: int = 0
     caller: str = CONTROL
     uses: list[ThreadUse] = field(default_factory=list)
@@ -78,17 +84,20 @@ class Course:
 
     def of_calls(self, most: int) -> list[Section]:
         """The latest ``most`` calls as top sections, with all inside them."""
-        calls = self.calls[-most:]
-        starts = [call.start_ns for call in calls]
+        return self.within(CALL, [(call.start_ns, call.end_ns) for call in self.calls[-most:]], self.caller)
+
+    def within(self, name: str, wholes: Sequence[tuple[int, int]], thread: str) -> list[Section]:
+        """Each of ``wholes``, start and end, as a top section ``name``, with what ``thread`` did inside."""
+        starts = [start for start, _ in wholes]
         inside: list[Row] = []
-        for row in self.rows.get(self.caller, []):
+        for row in self.rows.get(thread, []):
             if row[0] == loop.GET_ACTION:  # the whole call, where the loop itself asks the policy
                 continue
             at = bisect_left(starts, row[1] + 1) - 1
-            if at >= 0 and row[2] <= calls[at].end_ns:
+            if at >= 0 and row[2] <= wholes[at][1]:
                 inside.append(row)
-        whole = [(CALL, call.start_ns, call.end_ns) for call in calls]  # last: they end after what is in them
-        return _sections([*inside, *whole], self.caller, 0)
+        whole = [(name, start, end) for start, end in wholes]  # last: they end after what is in them
+        return _sections([*inside, *whole], thread, 0)
 
 
 def _sections(rows: Sequence[Row], thread: str, begin: int) -> list[Section]:
@@ -124,14 +133,17 @@ class _Pending:
 class _Reader:
     def __init__(self, header: dict[str, Any]) -> None:
         self.header = header
-        self.beside = INFERENCE if header["engine"] == "rtc" else OTHERS
-        self.found = Course(caller=INFERENCE if header["engine"] == "rtc" else CONTROL)
+        beside = header["engine"] in BESIDE
+        self.beside = INFERENCE if beside else OTHERS
+        self.found = Course(caller=INFERENCE if beside else CONTROL)
+        self.roles: dict[int, str] = {}  # threads → what they do now
         self.tick: _Open | None = None
         self.pending: _Pending | None = None
         self.turns: tuple[int, ...] | None = None  # as they stood when the loop began
         self.running = False
         self.broken = True  # the next tick does not follow another
         self.joined = False  # the next action follows another
+        self.new_episode = True
         self.depth: int | None = None
         self.observed: int | None = None  # of the action at hand
         self.seen: dict[int, int] = {}
@@ -144,12 +156,19 @@ class _Reader:
         for event in events:
             kind, *rest = event
             if kind == "run":
-                self.running = True
+                self.running = self.broken = self.new_episode = True
+                self.joined = False
             elif kind == "end":
                 self.close(rest[0])
                 self.running = False
+            elif kind in ALWAYS:
+                self.found.others.append(event)
             elif self.running:
-                getattr(self, f"on_{kind}", _ignore)(*rest)
+                handler = getattr(self, f"on_{kind}", None)
+                if handler is None:
+                    self.found.others.append(event)
+                else:
+                    handler(*rest)
         self.close(None)
         return self.found
 
@@ -178,20 +197,25 @@ class _Reader:
 
     def on_s(self, name: str, start: int, end: int, thread: int) -> None:
         control = thread == self.header["main"]
-        self.found.rows.setdefault(CONTROL if control else self.beside, []).append((name, start, end))
+        beside = self.roles.get(thread, self.beside)
+        self.found.rows.setdefault(CONTROL if control else beside, []).append((name, start, end))
         self.found.control_events += control
-        if name.startswith(f"{loop.CAMERA} "):
-            self.camera(name.removeprefix(f"{loop.CAMERA} ")).took_ns.append(end - start)
+        if name.startswith(f"{watching.CAMERA} "):
+            self.camera(name.removeprefix(f"{watching.CAMERA} ")).took_ns.append(end - start)
+        self.new_episode = self.new_episode or name == watching.SAVE
         tick = self.tick
         if not control or tick is None or start < tick.start:
             return
-        if name == loop.SLEEP:
+        if name == watching.SLEEP:
             tick.work_end = start if tick.work_end is None else tick.work_end
             return
-        if name == loop.ACTION and tick.sent is None:
+        if name == watching.ACTION and tick.sent is None:
             tick.sent = start
-        if name in loop.NAMES or name.startswith(loop.CAMERA):  # the policy's own parts are for the calls
+        if name in NAMES or name.startswith(watching.CAMERA):  # the policy's own parts are for the calls
             tick.parts[name] = tick.parts.get(name, 0) + end - start
+
+    def on_role(self, thread: int, name: str) -> None:
+        self.roles[thread] = name
 
     def on_camera(self, now: int, name: str, fresh: int) -> None:
         self.camera(name).read(now, bool(fresh))
@@ -241,7 +265,7 @@ class _Reader:
     def on_get(self, start: int, end: int, got: int, depth: int, chunk: int, at: int) -> None:
         self.depth = depth if depth >= 0 else None
         self.chunk = chunk
-        if self.header["engine"] == "rtc":
+        if self.header["engine"] in BESIDE:
             self.observed = self.of_chunk.get(chunk) if got and self.header["guided"] else None
         elif got and at == 0 and self.tick is not None:
             self.of_chunk = {chunk: self.tick.start}
@@ -263,18 +287,17 @@ class _Reader:
             self.tick.observed = self.observed if got else None
 
     def on_frame(self, now: int) -> None:
-        self.found.frames.append(now)
+        if self.new_episode or not self.found.episodes:
+            self.found.episodes.append([])
+            self.new_episode = False
+        self.found.episodes[-1].append(now)
 
     def on_reset(self, now: int) -> None:
         if self.tick is not None and self.tick.picked is not None:
             self.close(now)  # its work is done: the reset lies between ticks
-        self.broken, self.joined = True, False
+        self.broken, self.joined, self.new_episode = True, False, True
         if self.tick is not None:
             self.tick.follows = False
-
-
-def _ignore(*_: Any) -> None:
-    pass
 
 
 def course_of(header: dict[str, Any], events: Iterable[Event]) -> Course:

@@ -1,4 +1,4 @@
-"""Run a real ``lerobot-rollout`` and watch whether its loop, its inference and its queue keep up."""
+"""Run a real loop of LeRobot and watch whether its loop, its inference and its queue keep up."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from strobe.errors import UserError
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import Course, course_of
-from strobe.subjects import rollout_loop as loop
+from strobe.studies.rollout.remote import sections_of_receiving, sections_of_trips, trips_of
 from strobe.subjects.lerobot_flags import lent
+from strobe.subjects.loops import ROLLOUT, loop_of
 from strobe.subjects.observations import Keeper
 from strobe.subjects.rollout_bench import CallWatch
-from strobe.subjects.rollout_config import COMMAND
 from strobe.subjects.rollout_log import Log, read
+from strobe.subjects.watching import Watching
 from strobe.timeline.timeline import Section
 
 TRACED = 300  # ticks that go into the trace
@@ -49,8 +50,9 @@ def watch(
     depth: int = 1,
     record_s: float = 1800.0,
     observations: Path | None = None,
+    command: str = ROLLOUT,
 ) -> Watched:
-    """Run ``lerobot-rollout`` with ``arguments`` in this process, and watch it.
+    """Run ``command`` with ``arguments`` in this process, and watch it.
 
     A run that fails, or that a signal ends, keeps what was recorded: LeRobot has put the robot to rest by then.
 
@@ -60,6 +62,7 @@ def watch(
         depth: levels of the policy's parts.
         record_s: seconds that are recorded; the run goes on without Strobe after them.
         observations: a new folder for each tick's observation, left there too; None: they are not kept.
+        command: ``lerobot-rollout``, or another of `strobe.subjects.loops.NAMES`.
 
     Raises:
         UserError: the run ended before its second tick, with what ended it.
@@ -67,14 +70,15 @@ def watch(
     """
     log = Log(events)
     ended: BaseException | None = None
+    loop = loop_of(command)
     keeper = Keeper(observations) if observations is not None else None
-    watched = loop.Watch(log, depth, record_s, keeper.append if keeper is not None else None)
+    watched = loop.watch(log, depth, record_s, keeper.append if keeper is not None else None)
     if keeper is not None:
         keeper.start()
-    with _signals_kept(), lent(arguments, COMMAND):
+    with _signals_kept(), lent(arguments, command):
         try:
             with watched:
-                loop.loop.main()
+                loop.main()
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             ended = error
             # The frames hold the robot, which switches its torque off when nobody holds it any more.
@@ -86,8 +90,9 @@ def watch(
             keeper.stop()
     header, recorded = log.read()
     interrupted = watched.signals > 0 or isinstance(ended, KeyboardInterrupt)
-    reason = _reason(ended) if ended is not None else watched.failed
-    if header is None or sum(event[0] == "tick" for event in recorded) < 2:
+    over = interrupted and watched.endless
+    reason = _reason(ended, command) if ended is not None and not over else watched.failed
+    if header is None or not _enough(header, recorded):
         log.remove()  # nothing in it is worth showing
         if observations is not None:
             shutil.rmtree(observations, ignore_errors=True)
@@ -96,7 +101,7 @@ def watch(
         raise UserError(reason or _unwatched(watched)) from None
     found = _answered(header, recorded)
     result = found.result
-    if interrupted:
+    if interrupted and not over:
         result.status = "interrupted"
     elif reason:
         result.status = "failed"
@@ -118,7 +123,7 @@ def watch(
 def recovered(events: Path) -> Watched:
     """The answer from the events that a killed run left. Raises UserError for another file, or too few of them."""
     header, recorded = read(events)
-    if sum(event[0] == "tick" for event in recorded) < 2:
+    if not _enough(header, recorded):
         raise UserError(f"{events} holds fewer than two ticks: nothing to show")
     found = _answered(header, recorded)
     found.result.status = "failed"
@@ -126,9 +131,21 @@ def recovered(events: Path) -> Watched:
     return found
 
 
+def _enough(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether there is something to show: two ticks, of a server one chunk."""
+    kind, least = ("merge", 1) if header["engine"] == "server" else ("tick", 2)
+    return sum(event[0] == kind for event in recorded) >= least
+
+
 def _answered(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> Watched:
     course = course_of(header, recorded)
-    return Watched(answer_of(header, course), course.sections(TRACED), course)
+    traced = course.sections(TRACED)
+    if header["engine"] == "remote":
+        begin = traced[0].start_ns if traced else 0
+        traced += sections_of_trips([trip for trip in trips_of(course) if trip.start_ns >= begin], TRACED)
+    elif header["engine"] == "server":
+        traced = [*course.of_calls(TRACED), *sections_of_receiving(course, TRACED)]
+    return Watched(answer_of(header, course), traced, course)
 
 
 def _about(keeper: Keeper, ticks: int) -> list[str]:
@@ -139,11 +156,11 @@ def _about(keeper: Keeper, ticks: int) -> list[str]:
     return [f"{said}, those of {missing:,} were not{why}" if missing else said]
 
 
-def _unwatched(watched: loop.Watch) -> str:
+def _unwatched(watched: Watching) -> str:
     return watched.notes[0] if watched.notes else "the run ended before its second tick: nothing to show"
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, command: str) -> str:
     """The reason why the run ended early, in a line."""
     if isinstance(error, UserError):
         return str(error)
@@ -153,7 +170,7 @@ def _reason(error: BaseException) -> str:
     while first.__context__ is not None and first.__cause__ is None and not first.__suppress_context__:
         first = first.__context__
     after = "" if first is error else f", after {_said(first)}"
-    return f"{COMMAND} failed: {_said(error)}{after}"
+    return f"{command} failed: {_said(error)}{after}"
 
 
 def _said(error: BaseException) -> str:

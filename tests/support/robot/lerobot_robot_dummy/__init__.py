@@ -1,4 +1,4 @@
-"""A robot without hardware, as a LeRobot plug-in: six joints, two cameras, and a file of what it was told.
+"""A robot and a leader without hardware, as a LeRobot plug-in: six joints, two cameras, a file of what it was told.
 
 ``LEROBOT_DUMMY_TINY`` names a type of policy whose tokenizer is stood in for, so that tiny ones load without the Hub.
 """
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from lerobot.robots import Robot, RobotConfig
+from lerobot.teleoperators import Teleoperator, TeleoperatorConfig
 
 JOINTS = [f"joint_{number}" for number in range(6)]
 CAMERAS = ("front", "wrist")
@@ -30,9 +31,10 @@ if os.environ.get("LEROBOT_DUMMY_TINY"):
 @RobotConfig.register_subclass("dummy")
 @dataclass(kw_only=True)
 class DummyRobotConfig(RobotConfig):
-    """``told``: where to write each action as a line of JSON, its time first."""
+    """``told``: where to write each action as a line of JSON, its time first; ``side``: pixels of its images."""
 
     told: Path | None = None
+    side: int = SIDE
 
 
 class DummyRobot(Robot):
@@ -43,11 +45,12 @@ class DummyRobot(Robot):
 
     def __init__(self, config: DummyRobotConfig) -> None:
         super().__init__(config)
-        self._told, self._tick, self._connected = config.told, 0, False
+        self.cameras: dict[str, Any] = {}
+        self._told, self._tick, self._connected, self._side = config.told, 0, False, config.side
 
     @property
     def observation_features(self) -> dict[str, Any]:
-        return {f"{joint}.pos": float for joint in JOINTS} | dict.fromkeys(CAMERAS, (SIDE, SIDE, 3))
+        return {f"{joint}.pos": float for joint in JOINTS} | dict.fromkeys(CAMERAS, (self._side, self._side, 3))
 
     @property
     def action_features(self) -> dict[str, Any]:
@@ -74,7 +77,8 @@ class DummyRobot(Robot):
         drawn = np.random.default_rng(self._tick)
         self._tick += 1
         joints = {f"{joint}.pos": float(drawn.uniform(-90, 90)) for joint in JOINTS}
-        return joints | {camera: drawn.integers(0, 255, (SIDE, SIDE, 3), dtype=np.uint8) for camera in CAMERAS}
+        shape = (self._side, self._side, 3)
+        return joints | {camera: drawn.integers(0, 255, shape, dtype=np.uint8) for camera in CAMERAS}
 
     def send_action(self, action: dict[str, Any]) -> dict[str, Any]:
         if self._told is not None:
@@ -82,6 +86,61 @@ class DummyRobot(Robot):
                 line = [time.time(), *(float(action[f"{joint}.pos"]) for joint in JOINTS)]
                 file.write(json.dumps(line) + "\n")
         return action
+
+    def disconnect(self) -> None:
+        self._connected = False
+
+
+@TeleoperatorConfig.register_subclass("dummy_leader")
+@dataclass(kw_only=True)
+class DummyLeaderConfig(TeleoperatorConfig):
+    """A leader that takes ``delay_s`` for each answer."""
+
+    delay_s: float = 0.0
+
+
+class DummyLeader(Teleoperator):
+    """Its joints count its answers."""
+
+    config_class = DummyLeaderConfig
+    name = "dummy_leader"
+
+    def __init__(self, config: DummyLeaderConfig) -> None:
+        super().__init__(config)
+        self._config, self._asked, self._connected = config, 0, False
+
+    @property
+    def action_features(self) -> dict[str, Any]:
+        return {f"{joint}.pos": float for joint in JOINTS}
+
+    @property
+    def feedback_features(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connected
+
+    @property
+    def is_calibrated(self) -> bool:
+        return True
+
+    def connect(self, calibrate: bool = True) -> None:
+        self._connected = True
+
+    def calibrate(self) -> None:
+        pass
+
+    def configure(self) -> None:
+        pass
+
+    def get_action(self) -> dict[str, Any]:
+        time.sleep(self._config.delay_s)
+        self._asked += 1
+        return {f"{joint}.pos": float(self._asked) for joint in JOINTS}
+
+    def send_feedback(self, feedback: dict[str, Any]) -> None:
+        pass
 
     def disconnect(self) -> None:
         self._connected = False

@@ -1,0 +1,285 @@
+"""Watch a loop of LeRobot from inside its process: what the watches of all its loops share.
+
+A probe takes no lock and computes nothing that the robot is given. What it sees goes into a `Log`, as events that
+`rollout_loop` describes.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from types import ModuleType
+from typing import Any, Self
+
+from lerobot.processor.pipeline import DataProcessorPipeline
+
+from strobe.subjects.rollout_bus import BusProbe, spent
+from strobe.subjects.rollout_log import Log
+from strobe.timeline.clock import host_ns
+from strobe.timeline.probe import Attached, Hook
+
+OBSERVATION, CAMERA, ACTION = "observation", "camera", "action"
+PROCESS_OBSERVATION, PROCESS_ACTION = "process observation", "process action"
+RECORD, SAVE, SLEEP = "record frame", "save episode", "sleep"
+MOTORS_READ, MOTORS_WRITTEN = "read motors", "write motors"
+LEADER_READ, LEADER_WRITTEN = "read leader motors", "write leader motors"
+
+TIMER = "lerobot.utils.cycle_timer"  # of LeRobot after 0.6.1
+
+Call = Callable[..., Any]
+
+
+class Watching:
+    """Probes on one run of a command, inside ``with``, and what became of the run.
+
+    Args:
+        log: where events go; started once the robot is connected.
+        record_s: after so many seconds the probes come off and the run goes on by itself.
+
+    Attributes:
+        notes: what could not be watched, and why.
+        failed: the last error of a thread of LeRobot's own that gave up; '' else.
+        stopped: the time to record was over before the run was.
+        keep: takes each tick's start and observation, at once; None: they are not kept.
+        calls: what calls the policy again once the run is over (see `rollout_bench`); None where nothing can.
+        endless: the command runs until it is interrupted, which then is its ordinary end.
+    """
+
+    def __init__(self, log: Log, record_s: float = 1800.0) -> None:
+        self.log, self.record_s = log, record_s
+        self.notes: list[str] = []
+        self.failed = ""
+        self.stopped = False
+        self.endless = False
+        self.keep: Call | None = None
+        self.calls: Any = None
+        self._interrupted = 0
+        self._resting = False  # the robot is being put to rest, which nothing may disturb
+        self._body, self._probes = ExitStack(), ExitStack()
+        self._until = 0
+
+    @property
+    def signals(self) -> int:
+        """Signals to stop that came, however LeRobot dealt with them."""
+        return self._interrupted
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.let_go()
+        self._body.close()
+
+    def let_go(self) -> None:
+        """Take every probe off."""
+        self._probes.close()
+
+    def begin(self) -> None:
+        """Say that the loop begins, on the thread that runs it."""
+        self.log.append(("run", host_ns()))
+        self.log.append(("turns", host_ns(), *spent()))
+        if self._until:
+            return  # another segment of an interactive session
+        self._until = host_ns() + round(self.record_s * 1e9)
+        if timer := getattr(sys.modules.get(TIMER), "CycleTimer", None):
+            self._body.enter_context(Attached([Hook(timer, "log_run_summary", "")], self._reporting))
+
+    def end(self) -> None:
+        """Say that the loop is over, on the thread that ran it, and take every probe off."""
+        self.log.append(("turns", host_ns(), *spent()))
+        self.log.append(("end", host_ns()))
+        self.let_go()
+
+    def _reporting(self, inner: Call, _: Hook, __: bool) -> Call:
+        """What LeRobot's timer says at the end of a run, taken along as it says it."""
+        append = self.log.append
+
+        @functools.wraps(inner)
+        def call(timer: Any, *args: Any, **kwargs: Any) -> Any:
+            report = getattr(timer, "_report", None)
+            if report is None:
+                return inner(timer, *args, **kwargs)
+
+            def told(text: str) -> None:
+                append(("cadence", text))
+                report(text)
+
+            timer._report = told
+            try:
+                return inner(timer, *args, **kwargs)
+            finally:
+                timer._report = report
+
+        return call
+
+    def _interruptible(self) -> None:
+        """Make SIGTERM and SIGHUP a Ctrl-C until the robot is put to rest, and nothing from then on.
+
+        LeRobot's commands other than its rollout die of these signals, and leave the arm with its torque on. What was
+        there before is there again at the end of the ``with`` block.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+
+        def interrupt(*_: Any) -> None:
+            if not self._resting:
+                self._interrupted += 1
+                raise KeyboardInterrupt
+
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is None or (before := signal.getsignal(number)) in (signal.SIG_IGN, None):
+                continue
+            signal.signal(number, interrupt)
+            self._body.callback(signal.signal, number, before)
+
+    def _rest_at(self, *ends: tuple[Any, str]) -> None:
+        """Say which calls, each an owner and the name of a method, begin to put the robot to rest."""
+
+        def around(inner: Call, _: Hook, __: bool) -> Call:
+            @functools.wraps(inner)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                self._resting = True
+                return inner(*args, **kwargs)
+
+            return call
+
+        self._body.enter_context(Attached([Hook(owner, name, "") for owner, name in ends], around))
+
+    def _unwatched(self, error: Exception) -> None:
+        """Let the run go on without probes, and say why."""
+        self.let_go()
+        self.notes.append(f"the run was not watched: {type(error).__name__}: {error}"[:300])
+
+    def _swap(self, owner: Any, name: str, value: Any) -> None:
+        """Put ``value`` in the place of ``owner.name`` until the end of the ``with`` block."""
+        self._body.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, value)
+
+    def _replaced(self, owner: Any, name: str, value: Any) -> None:
+        """Put ``value`` in the place of ``owner.name`` until the probes come off."""
+        self._probes.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, value)
+
+    def _attached(self, hooks: list[Hook]) -> None:
+        """A section around each hook."""
+        self._probes.enter_context(Attached(hooks, lambda inner, hook, _: self._timed(inner, hook.name)))
+
+    def _around(self, hook: Hook, around: Callable[[Call], Call]) -> None:
+        self._probes.enter_context(Attached([hook], lambda inner, _, __: functools.wraps(inner)(around(inner))))
+
+    def _timed(self, inner: Call, name: str) -> Call:
+        """A section around ``inner``: what `section` records, at half its cost, where nothing is ever compiled."""
+        append, ident = self.log.append, threading.get_ident
+
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            start = host_ns()
+            try:
+                return inner(*args, **kwargs)
+            finally:
+                append(("s", name, start, host_ns(), ident()))
+
+        return call
+
+    def _processors(self, names: dict[int, str]) -> None:
+        """A section around each of LeRobot's processors, whose ``id`` tells its name."""
+
+        def around(inner: Call) -> Call:
+            timed = {number: self._timed(inner, name) for number, name in names.items()}
+
+            def call(pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+                return timed.get(id(pipeline), inner)(pipeline, *args, **kwargs)
+
+            return call
+
+        self._around(Hook(DataProcessorPipeline, "__call__", ""), around)
+
+    def _over(self, now: int) -> bool:
+        """Whether the time to record is over; then every probe is off."""
+        if not self._until or now <= self._until:
+            return False
+        self.stopped = True
+        self.log.append(("end", now))
+        self.let_go()
+        return True
+
+    def _ticking(self, bare: Call) -> Call:
+        """What begins a tick, as a section."""
+        append, keep, inner = self.log.append, self.keep, self._timed(bare, OBSERVATION)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            now = host_ns()
+            if self._over(now):
+                return bare(*args, **kwargs)
+            append(("tick", now))
+            found = inner(*args, **kwargs)
+            if keep is not None:
+                keep((now, found))
+            return found
+
+        return call
+
+    def _camera(self, name: str, camera: Any) -> None:
+        append = self.log.append
+        last: list[Any] = [None]  # held, so that no other frame gets its place in memory
+
+        def around(bare: Call) -> Call:
+            inner = self._timed(bare, f"{CAMERA} {name}")
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                frame = inner(*args, **kwargs)
+                append(("camera", host_ns(), name, int(frame is not last[0])))
+                last[0] = frame
+                return frame
+
+            return call
+
+        for method in ("read_latest", "async_read"):
+            if hasattr(camera, method):
+                self._around(Hook(camera, method, CAMERA), around)
+
+    def _buses(self, buses: Iterable[Any]) -> None:
+        """The robot's motors, read and written."""
+        for bus in buses:
+            probe = BusProbe(bus, self.log.append)
+            self._around(Hook(bus, "sync_read", MOTORS_READ), functools.partial(self._bus, probe))
+            if hasattr(reader := getattr(bus, "sync_reader", None), "txRxPacket"):
+                self._around(Hook(reader, "txRxPacket", ""), probe.trying)
+            if hasattr(bus, "sync_write"):
+                self._attached([Hook(bus, "sync_write", MOTORS_WRITTEN)])
+
+    def _bus(self, probe: BusProbe, inner: Call) -> Call:
+        return probe.reading(self._timed(inner, MOTORS_READ))
+
+    def _recording(self, bare: Call) -> Call:
+        append, inner = self.log.append, self._timed(bare, RECORD)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            found = inner(*args, **kwargs)
+            append(("frame", host_ns()))
+            return found
+
+        return call
+
+
+def sleeps(modules: Iterable[Any]) -> list[Hook]:
+    """Hooks on the sleep at a tick's end: in LeRobot's timer where it has one (after 0.6.1), else in ``modules``."""
+    timer = sys.modules.get(TIMER)
+    return [Hook(one, "precise_sleep", SLEEP) for one in (*modules, timer) if hasattr(one, "precise_sleep")]
+
+
+def standing_in(module: ModuleType, **changed: Any) -> ModuleType:
+    """A module with the names of ``module``, some of them ``changed``; in its place for one importer alone."""
+    made = ModuleType(module.__name__)
+    vars(made).update(vars(module) | changed)
+    return made
+
+
+def given(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
+    """An argument, however it was passed; None where it was not."""
+    return args[place] if len(args) > place else kwargs.get(name)

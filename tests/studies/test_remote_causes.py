@@ -1,0 +1,201 @@
+"""Remote inference's figures and findings from made-up events, whose truth is known: every planted cause, alone."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from support.made_up_rollout import MAIN, MS, OTHER, header
+
+from strobe.kinds import advise, document, figures
+from strobe.measure.remote import clocks, offset
+from strobe.results.rollout import RolloutResult
+from strobe.studies.rollout.answer import answer_of
+from strobe.studies.rollout.course import course_of
+from strobe.subjects.remote_stamps import KEPT, SIMILAR
+
+PERIOD = round(1e9 / 30)
+CHUNK = 20
+
+
+def run(
+    policy_ms: float,
+    *,
+    send_ms: float = 2.0,
+    threshold: float = 0.5,
+    off_ms: float = 0.0,
+    stamped: bool = True,
+    similar: bool = False,
+    slept_ms: float = 0.0,
+    seconds: float = 8.0,
+) -> RolloutResult:
+    """The answer of a client at 30 Hz whose chunks of 20 actions come ``policy_ms`` after their observation arrived.
+
+    Args:
+        send_ms: an observation's way to the server; the way back takes 1 ms.
+        slept_ms: of the server, before it answers.
+        off_ms: the server's clock minus the client's.
+        similar: the server drops whatever need not be used.
+    """
+    off = round(off_ms * MS)
+    events: list = [("run", 0)]
+    left, chunk, now, key = 0, 0, 0, 0
+    coming: tuple[int, int, int, list[int] | None] | None = None  # when, key, start of the wait, stamps
+    asked = False  # an observation that had to be used was sent since the last chunk
+    while now < seconds * 1e9:
+        if coming is not None and coming[0] <= now:
+            at, which, start, stamps = coming
+            chunk, left, coming, asked = chunk + 1, CHUNK, None, False
+            events += [("taken", start, which), ("merge", at + MS, 0, left, 0, CHUNK, CHUNK)]
+            events.append(("trip", which, start, at, 9000, stamps, at + MS // 2, at + MS))
+        got = left > 0
+        left -= got
+        events += [("tick", now), ("get", now, now, int(got), left, chunk, -1), ("pick", now, int(got))]
+        at = now
+        if got:
+            events += [("values", at, [30 * math.sin(now / 5e8)]), ("s", "action", at, at + MS, MAIN)]
+            at += MS
+        if left <= threshold * CHUNK:
+            key += 1
+            must = left == 0 and not asked
+            asked = asked or must
+            sent = at + MS
+            arrived = sent + round(send_ms * MS)
+            used = coming is None and (must or not similar)
+            decision = KEPT if used else SIMILAR
+            there = [sent + off + MS // 10, arrived + off, arrived + off + MS, arrived + off + MS, decision]
+            back = arrived + 2 * MS
+            events.append(("s", "send observation", sent, back, MAIN))
+            events += [
+                ("seen", at, key),
+                ("upload", key, at, sent, back, 900_000, int(must), there if stamped else None),
+            ]
+            at = back
+            if used:
+                taken = arrived + 2 * MS
+                done = taken + round(policy_ms * MS)
+                packed = done + 2 * MS
+                answered = packed + round(slept_ms * MS)
+                mine = [taken, taken, taken + MS, taken + 2 * MS, done, done + MS, packed, answered]
+                end = answered + MS
+                coming = (end, key, taken - MS, [one + off for one in mine] if stamped else None)
+                events.append(("s", "wait for actions", taken - MS, end, OTHER))
+        end = max(at, now + PERIOD)
+        if at < end:
+            events.append(("s", "sleep", at, end, MAIN))
+        now = end
+    events += [("end", now), ("encoding", 2, 900_000, 2 * MS, 90_000, 6 * MS)]
+    if not off_ms and stamped:
+        events.append(("shared", 1))
+    facts = header(
+        command="robot_client", engine="remote", threshold=int(threshold * CHUNK), share=threshold, chunk=CHUNK,
+        strategy="weighted_average", horizon=None, can_rtc=False, joints=["pan"],
+    )  # fmt: skip
+    return answer_of(facts, course_of(facts, events))
+
+
+def test_a_healthy_run_finds_nothing_and_its_round_trips_add_up():
+    result = run(60.0)
+    assert advise(result) == []
+    rollout, remote = result.rollout, result.rollout.remote
+    assert remote is not None
+    assert (rollout.queue.starved, remote.stamped) == (0, True)
+    ms = {step.name: step.ms.median for step in remote.steps}
+    assert ms == pytest.approx({
+        "pickle observation": 1, "send to the server": 2, "unpickle observation": 1, "wait in the server's queue": 1,
+        "prepare inputs": 1, "preprocessing": 1, "policy": 58, "postprocessing": 1, "pickle actions": 1,
+        "sleep of the server": 0, "send to the client": 1, "unpickle actions": 0.5, "merge into the queue": 0.5,
+    })  # fmt: skip
+    assert remote.trip is not None
+    assert remote.trip.median == pytest.approx(69)
+    assert remote.packing == pytest.approx(3.5 / 69)
+    assert remote.sending == pytest.approx(3 / 69)
+    assert rollout.age is not None
+    assert rollout.age.median > 69
+    assert document(result).answers[1].endswith("5.1 % pickling and 4.3 % sending.")
+    assert figures(result)["pace"][0].data
+
+
+def test_sending_that_takes_most_of_a_round_trip_is_found_with_what_jpeg_would_buy():
+    result = run(20.0, send_ms=25.0)
+    (finding,) = advise(result)
+    assert finding.rule == "serialisation"
+    assert "0.90 MB an observation" in finding.seen
+    assert result.rollout.remote is not None
+    other = result.rollout.remote.encoding
+    assert other is not None
+    # Nine tenths of the bytes of 25 ms, less the shortest way, and 4 ms more to encode.
+    assert other.saves_ms == pytest.approx(0.9 * 25 - 4, abs=1.5)
+    assert "JPEG of quality 95" in finding.do
+
+
+def test_a_queue_that_starves_names_the_threshold_that_mends_it():
+    result = run(400.0, threshold=0.2)
+    (finding,) = advise(result)
+    assert finding.rule == "remote-starvation"
+    assert "--chunk_size_threshold=0.7" in finding.do, "409 ms are 13 actions of 20"
+    assert advise(run(400.0, threshold=0.7)) == [], "the value that the finding names mends it"
+
+
+def test_a_server_that_sleeps_is_told_not_to():
+    (finding,) = advise(run(60.0, threshold=0.2, slept_ms=340.0))
+    assert finding.rule == "remote-starvation"
+    assert finding.do.startswith("--inference_latency=0 on the server, which sleeps 340 ms of a round trip; or else")
+    assert "--chunk_size_threshold=0.7" in finding.do
+
+
+def test_round_trips_longer_than_a_chunk_need_longer_chunks():
+    (finding,) = advise(run(900.0))
+    assert finding.rule == "remote-starvation"
+    assert "--actions_per_chunk=58" in finding.do
+    assert "--fps=20" in finding.do
+
+
+def test_observations_dropped_as_similar_until_the_queue_is_empty_are_told():
+    result = run(100.0, similar=True)
+    (finding,) = advise(result)
+    assert finding.rule == "similar-filter"
+    assert result.rollout.remote is not None
+    assert result.rollout.remote.asked_late == result.rollout.remote.must_go - 1
+    assert result.rollout.remote.decisions is not None
+    assert result.rollout.remote.decisions.similar > 20
+
+
+def test_an_unwatched_server_is_seen_from_outside():
+    result = run(60.0, stamped=False)
+    assert advise(result) == []
+    remote = result.rollout.remote
+    assert remote is not None
+    assert (remote.stamped, remote.clocks, remote.decisions) == (False, None, None)
+    assert {step.side for step in remote.steps} == {"client", "network", "server and network"}
+    assert sum(step.share for step in remote.steps) == pytest.approx(1)
+    (trips,) = [section for section in document(result).sections if section.key == "round-trips"]
+    assert any("The server was not watched" in text for text in trips.text)
+
+
+def test_another_machines_clock_is_found_within_its_bound():
+    result = run(60.0, off_ms=5000.0)
+    assert result.rollout.remote is not None
+    clocks = result.rollout.remote.clocks
+    assert clocks is not None
+    assert not clocks.shared
+    assert abs(clocks.offset_ms - 5000) <= clocks.uncertainty_ms < 3
+    ms = {step.name: step.ms.median for step in result.rollout.remote.steps}
+    assert ms["policy"] == pytest.approx(58)
+    assert ms["send to the server"] == pytest.approx(2, abs=clocks.uncertainty_ms)
+
+
+def test_a_clock_that_should_be_shared_and_is_not_is_no_shared_one():
+    exchanges = [(0, 1002, 1010, 14)]  # processes of one machine, in namespaces of their own time
+    found = clocks(exchanges, shared=True)
+    assert found is not None
+    assert (found.shared, found.offset_ms) == (False, 999e-6)
+    found = clocks([(0, 2, 10, 14)], shared=True)
+    assert found is not None
+    assert found.shared
+
+
+def test_the_offset_is_taken_from_the_exchange_that_spent_least_on_its_ways():
+    quick, slow = (0, 1002, 1010, 14), (100, 1250, 1260, 170)
+    assert offset([slow, quick]) == (999, 3)
+    assert offset([]) is None
