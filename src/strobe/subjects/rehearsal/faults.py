@@ -112,7 +112,9 @@ def planned(text: str, joints: dict[str, int], cameras: Collection[str]) -> Plan
         UserError: another kind, a key that it does not have, a value that it cannot take.
     """
     name, *settings = text.split(",")
-    told = dict(_setting(text, each) for each in settings)
+    told: dict[str, Any] = {}
+    for part in settings:
+        told |= _setting(text, part)
     if name in bus.FAULTS:
         return _on_the_bus(text, name, told, joints)
     if name not in KINDS:
@@ -134,14 +136,14 @@ def planned(text: str, joints: dict[str, int], cameras: Collection[str]) -> Plan
     return made
 
 
-def _setting(text: str, part: str) -> tuple[str, Any]:
+def _setting(text: str, part: str) -> dict[str, Any]:
     key, equals, value = part.partition("=")
     if not equals or not key:
         raise UserError(f"--fault={text}: '{part}' is not key=value, such as servo=2")
     try:
-        return key, yaml.safe_load(value)
+        return {key: yaml.safe_load(value)}
     except yaml.YAMLError:
-        return key, value
+        return {key: value}
 
 
 def _on_the_bus(text: str, name: str, told: dict[str, Any], joints: dict[str, int]) -> BusFault:
