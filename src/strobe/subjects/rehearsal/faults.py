@@ -114,7 +114,7 @@ def planned(text: str, joints: dict[str, int], cameras: Collection[str]) -> Plan
     name, *settings = text.split(",")
     told: dict[str, Any] = {}
     for part in settings:
-        told |= _setting(text, part)
+        told |= _pair(text, part)
     if name in bus.FAULTS:
         return _on_the_bus(text, name, told, joints)
     if name not in KINDS:
@@ -136,7 +136,7 @@ def planned(text: str, joints: dict[str, int], cameras: Collection[str]) -> Plan
     return made
 
 
-def _setting(text: str, part: str) -> dict[str, Any]:
+def _pair(text: str, part: str) -> dict[str, Any]:
     key, equals, value = part.partition("=")
     if not equals or not key:
         raise UserError(f"--fault={text}: '{part}' is not key=value, such as servo=2")
