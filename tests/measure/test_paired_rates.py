@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.proportion import proportion_confint
 
 from strobe.measure.paired_rates import mcnemar_p, rate_interval, tango_interval, tango_score
 
@@ -93,6 +95,9 @@ def test_pairs_are_needed():
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
-def test_mcnemar_is_the_sign_test_of_the_pairs_that_disagree(lost, won):
-    expected = stats.binomtest(lost, lost + won).pvalue if lost + won else 1.0
-    assert mcnemar_p(lost, won) == pytest.approx(expected)
+def test_mcnemar_and_the_exact_interval_are_those_of_another_library(lost, won):
+    assert mcnemar_p(lost, won) == pytest.approx(mcnemar([[3, lost], [won, 5]], exact=True).pvalue)
+    if lost + won:
+        interval = rate_interval(won, lost + won)
+        ends = proportion_confint(won, lost + won, method="beta")
+        assert (interval.low, interval.high) == pytest.approx(ends)

@@ -78,6 +78,8 @@ def test_it_is_said_beforehand_when_the_pairs_cannot_decide():
     assert few.startswith("16 pairs cannot exclude a loss of 20 points, even if every pair ends alike: that takes 23.")
     assert "Separating 20 points near 80 % takes about " in few
     assert foresight(50, 0.2).startswith("50 pairs exclude a loss of 20 points if nearly all pairs end alike")
+    assert foresight(50, 0.2, rate=0.1).endswith("end alike (23 or more)."), "nobody can lose 20 points of 10 %"
+    assert "near 100 % takes about " in foresight(50, 0.2, rate=1.0)
 
 
 def test_a_difference_takes_pairs_that_disagree():

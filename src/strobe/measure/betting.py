@@ -63,22 +63,22 @@ def mean_bounds(
     Args:
         lowest, middle, highest: how often the values 0, 1/2 and 1 came; arrays of one shape, or numbers.
     """
-    counts = [np.asarray(each, float) for each in (lowest, middle, highest)]
-    if any((each < 0).any() for each in counts):
+    lowest, middle, highest = (np.asarray(each, float) for each in (lowest, middle, highest))
+    if min(each.min(initial=0) for each in (lowest, middle, highest)) < 0:
         raise ValueError("counts cannot be negative")
-    return _low(*counts, level), 1 - _low(*counts[::-1], level)
+    return _low(lowest, middle, highest, level), 1 - _low(highest, middle, lowest, level)
 
 
 def _low(
     lowest: NDArray[np.float64], middle: NDArray[np.float64], highest: NDArray[np.float64], level: float
 ) -> NDArray[np.float64]:
     enough = needed(level)
-    shown = np.zeros(np.broadcast_shapes(lowest.shape, middle.shape, highest.shape))
-    open_ = np.ones_like(shown)
+    wrong = np.zeros(np.broadcast_shapes(lowest.shape, middle.shape, highest.shape))
+    possible = np.ones_like(wrong)
     for _ in range(_HALVINGS):
-        between = (shown + open_) / 2
-        wrong = log_capital(lowest, middle, highest, between) >= enough
-        shown, open_ = np.where(wrong, between, shown), np.where(wrong, open_, between)
-    # Capital falls in the mean, so that each mean up to `shown` is wrong. The end of the bracket that is shown wrong is
-    # the outer one: halving widens the interval by 6e-8 at most, and never narrows it.
-    return shown
+        between = (wrong + possible) / 2
+        shown = log_capital(lowest, middle, highest, between) >= enough
+        wrong, possible = np.where(shown, between, wrong), np.where(shown, possible, between)
+    # Capital falls in the mean, so that each mean up to `wrong` is shown wrong. That end of the bracket is the outer
+    # one: halving widens the interval by 6e-8 at most, and never narrows it.
+    return wrong

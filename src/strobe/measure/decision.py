@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from strobe.measure.paired_rates import mcnemar_p, rate_interval, tango_interval
 from strobe.measure.sequence import difference_sequence
@@ -33,28 +33,28 @@ def decide(
     """
     if margin is not None and not 0 < margin < 1:
         raise ValueError(f"a margin lies between 0 and 1, not at {margin:g}")
-    low, high = difference_sequence(differences, level, every).T
-    better, worse = low > 0, high < 0
-    within = low > -margin if margin is not None else np.zeros(len(low), bool)
+    values = np.asarray(differences, int)
+    if not len(values):
+        widest = Interval(low=-1.0, high=1.0, level=level)
+        return Decision(kind="undecided", interval=widest, margin=margin, within_margin=False, pairs=None)
+    low, high = difference_sequence(values, level, every).T
+    within = np.zeros(len(low), bool) if margin is None else low > -margin
+    # The intervals only narrow: what the last one shows has held since the first that showed it.
+    shown: dict[Decided, NDArray[np.bool]] = {
+        "not worse by more than the margin": within,
+        "worse": high < 0,
+        "better": low > 0,
+    }
     kind: Decided = "undecided"
-    held = np.zeros(0, bool)
-    cases: tuple[tuple[Decided, np.ndarray], ...] = (
-        ("better", better),
-        ("worse", worse),
-        ("not worse by more than the margin", within),
-    )
-    for name, holds in cases:
-        if len(holds) and holds[-1]:
-            kind, held = name, holds
-            break
+    for name, holds in shown.items():  # the stronger ones come last
+        if holds[-1]:
+            kind = name
     return Decision(
         kind=kind,
-        interval=Interval(low=low[-1], high=high[-1], level=level)
-        if len(low)
-        else Interval(low=-1.0, high=1.0, level=level),
+        interval=Interval(low=float(low[-1]), high=float(high[-1]), level=level),
         margin=margin,
-        within_margin=bool(len(within) and within[-1]),
-        pairs=int(np.argmax(held)) + 1 if len(held) else None,
+        within_margin=bool(within[-1]),
+        pairs=int(np.argmax(shown[kind])) + 1 if kind in shown else None,
     )
 
 

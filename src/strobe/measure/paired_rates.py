@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 
 from scipy import optimize, stats
-from statsmodels.stats.contingency_tables import mcnemar
-from statsmodels.stats.proportion import proportion_confint
 
 from strobe.results.data import Interval
 
@@ -25,17 +23,19 @@ def rate_interval(successes: int, episodes: int, level: float = 0.95) -> Interva
     """
     if not 0 <= successes <= episodes or not episodes:
         raise ValueError(f"{successes} successes in {episodes} episodes")
-    low, high = proportion_confint(successes, episodes, alpha=1 - level, method="beta")
+    low, high = stats.binomtest(successes, episodes).proportion_ci(level, method="exact")
     return Interval(low=float(low), high=float(high), level=level)
 
 
 def mcnemar_p(lost: int, won: int) -> float:
     """McNemar's exact test of no difference between two rates seen in pairs; two-sided p-value.
 
+    Of the pairs that disagree, half are lost and half won if there is no difference: a sign test.
+
     Args:
         lost, won: pairs in which only the first, only the second succeeded; no other pairs matter.
     """
-    return float(mcnemar([[0, lost], [won, 0]], exact=True).pvalue)
+    return float(stats.binomtest(lost, lost + won, 0.5).pvalue) if lost + won else 1.0
 
 
 def tango_interval(lost: int, won: int, pairs: int, level: float = 0.95) -> Interval:
@@ -60,7 +60,9 @@ def tango_interval(lost: int, won: int, pairs: int, level: float = 0.95) -> Inte
         if seen == of_range:
             return of_range
         inside = of_range * (1 - 1e-12)
-        return float(optimize.brentq(lambda one: tango_score(lost, won, pairs, one) - score, *sorted((inside, seen))))
+        low, high = min(inside, seen), max(inside, seen)
+        found = optimize.root_scalar(lambda one: tango_score(lost, won, pairs, one) - score, bracket=(low, high))
+        return float(found.root)
 
     return Interval(low=end(-1.0, limit), high=end(1.0, -limit), level=level)
 

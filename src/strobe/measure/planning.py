@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,19 +130,27 @@ def foresight(planned: int, margin: float, rate: float = 0.8, level: float = 0.9
 
     Args:
         rate: success rate of the first variant, as far as it is known; the second is taken to lose the margin.
+
+    Raises:
+        ValueError: a margin outside (0, 1), or a rate outside [0, 1].
     """
+    if not 0 <= rate <= 1:
+        raise ValueError(f"a success rate lies between 0 and 1, not at {rate:g}")
     enough, points = fewest_pairs(margin, level), f"{100 * margin:.3g} points"
-    other = max(0.0, rate - margin)
-    disagreement = disagreement_of(rate, other)
-    fixed = fixed_pairs(other - rate, disagreement, level=level) if other < rate else enough
-    expected = expected_pairs(other - rate, disagreement, most=4 * fixed, level=level, runs=200)
-    about = f"Separating {points} near {100 * rate:.3g} % takes about {_rounded(expected.pairs)} pairs"
     if planned < enough:
-        return (
-            f"{planned} pairs cannot exclude a loss of {points}, even if every pair ends alike: that takes {enough}. "
-            f"{about}."
-        )
-    return f"{planned} pairs exclude a loss of {points} if nearly all pairs end alike ({enough} or more). {about}."
+        said = f"{planned} pairs cannot exclude a loss of {points}, even if every pair ends alike: that takes {enough}."
+    else:
+        said = f"{planned} pairs exclude a loss of {points} if nearly all pairs end alike ({enough} or more)."
+    if rate < margin:  # nothing to separate: no variant can lose that much
+        return said
+    other = rate - margin
+    disagreement = disagreement_of(rate, other)
+    most = 4 * fixed_pairs(other - rate, disagreement, level=level)
+    about = _rounded(expected_pairs(other - rate, disagreement, most=most, level=level, runs=200).pairs)
+    return (
+        f"{said} Separating {points} near {100 * rate:.3g} % takes about {about} pairs, fewer where the two mostly "
+        "succeed from the same starts."
+    )
 
 
 def _verdicts(
@@ -168,7 +177,7 @@ def _shares(difference: float, disagreement: float) -> tuple[float, float]:
     return (disagreement - difference) / 2, (disagreement + difference) / 2
 
 
-def _first(holds) -> int:
+def _first(holds: Callable[[int], bool]) -> int:
     pairs = 1
     while not holds(pairs):
         pairs *= 2

@@ -53,5 +53,5 @@ def _running(low: NDArray[np.float64], high: NDArray[np.float64], every: int, wi
         # No mean is left: a chance of 1 − level, or the mean changed. The last interval that was not empty stays, which
         # is as valid, for it holds more means; a verdict that was given stays as well.
         first = int(np.argmax(crossed))
-        low[first:], high[first:] = (low[first - 1], high[first - 1]) if first else widest
+        low[first:], high[first:] = low[first - 1], high[first - 1]
     return np.stack([low, high], axis=1)
