@@ -167,9 +167,9 @@ def of_every_interval(random: np.random.Generator, quick: bool) -> dict[str, dic
     for lost, won in ((0.05, 0.05), (0.34, 0.09), (0.02, 0.02), (0.10, 0.02)):
         for pairs in (20, 100):
             known, inside = {}, 0
-            for counts in random.multinomial(pairs, [lost, won, 1 - lost - won], runs)[:, :2].tolist():
-                if (key := tuple(counts)) not in known:
-                    known[key] = tango_interval(*counts, pairs, LEVEL)
+            for seen in random.multinomial(pairs, [lost, won, 1 - lost - won], runs).tolist():
+                if (key := (seen[0], seen[1])) not in known:
+                    known[key] = tango_interval(seen[0], seen[1], pairs, LEVEL)
                 inside += known[key].low <= won - lost <= known[key].high
             found["Tango"][f"{lost:.0%} lost, {won:.0%} won, {pairs} pairs"] = judged(inside, runs, 0.93)
     found["sequence of a difference"] = {}

@@ -120,6 +120,12 @@ def test_pairs_that_all_end_alike_exclude_a_loss_above_the_margin():
     assert -0.1 < alike.interval.low < 0 < alike.interval.high
 
 
+def test_a_small_loss_is_told_as_worse_though_the_margin_allows_it():
+    small = decide(([-1] + [0] * 9) * 20, margin=0.3)
+    assert (small.kind, small.within_margin) == ("worse", True)
+    assert -0.3 < small.interval.low < small.interval.high < 0
+
+
 @settings(deadline=None)
 @given(differences, st.sampled_from([None, 0.05, 0.3]))
 def test_a_verdict_is_only_ever_replaced_by_a_stronger_one(values, margin):
@@ -143,7 +149,7 @@ def test_pairs_are_counted_by_their_four_outcomes():
     assert one.p == pytest.approx(0.625)
     assert (one.decision.kind, one.decision.margin) == ("undecided", 0.2)
     assert type(one).model_validate_json(one.model_dump_json()) == one
-    rate = success_rate(second)
+    rate = success_rate(np.array(second))
     assert (rate.successes, rate.episodes, rate.rate) == (7, 12, pytest.approx(7 / 12))
 
 

@@ -58,17 +58,17 @@ def decide(
     )
 
 
-def success_rate(outcomes: Sequence[bool], level: float = LEVEL) -> SuccessRate:
+def success_rate(outcomes: Sequence[bool] | ArrayLike, level: float = LEVEL) -> SuccessRate:
     """The share of ``outcomes`` that succeeded, with its exact interval; raises ValueError where there are none."""
-    interval = rate_interval(sum(outcomes), len(outcomes), level)
-    return SuccessRate(
-        episodes=len(outcomes), successes=sum(outcomes), rate=sum(outcomes) / len(outcomes), interval=interval
-    )
+    won = np.asarray(outcomes, bool)
+    episodes, successes = len(won), int(won.sum())
+    interval = rate_interval(successes, episodes, level)
+    return SuccessRate(episodes=episodes, successes=successes, rate=successes / episodes, interval=interval)
 
 
 def paired_rates(
-    first: Sequence[bool],
-    second: Sequence[bool],
+    first: Sequence[bool] | ArrayLike,
+    second: Sequence[bool] | ArrayLike,
     margin: float | None = None,
     level: float = LEVEL,
     every: int = 1,
