@@ -1,0 +1,64 @@
+"""Success rates of variants in a simulator: each with its interval, and in pairs against the first variant."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.results.data import Data, Finite, Interval
+
+Decided = Literal["worse", "better", "not worse by more than the margin", "undecided"]
+
+
+class SuccessRate(Data):
+    """Episodes of one variant, and how many succeeded."""
+
+    episodes: int
+    successes: int
+    rate: Finite = Field(description="0 to 1")
+    interval: Interval = Field(description="exact (Clopper and Pearson)")
+
+
+class Decision(Data):
+    """A verdict that may be taken at any number of pairs, from a confidence sequence."""
+
+    kind: Decided
+    interval: Interval = Field(description="of the difference, valid at every number of pairs at once")
+    margin: Finite | None = Field(description="loss of success rate that is called not worse, stated beforehand")
+    within_margin: bool = Field(description="whether a loss above the margin is excluded, whatever the verdict")
+    pairs: int | None = Field(description="pairs after which this verdict first held; None where undecided")
+
+
+class PairedRates(Data):
+    """A variant against the first one, on pairs with the same start and the same noise. Differences: it − the first."""
+
+    both: int = Field(description="pairs in which both succeeded")
+    lost: int = Field(description="pairs in which only the first variant succeeded")
+    won: int = Field(description="pairs in which only this variant succeeded")
+    neither: int = Field(description="pairs in which both failed")
+    difference: Finite = Field(description="of the success rates, −1 to 1")
+    interval: Interval = Field(description="of it (Tango), for one look after the last pair")
+    p: Finite = Field(description="McNemar's exact test of no difference, for one look after the last pair")
+    decision: Decision
+
+    @property
+    def pairs(self) -> int:
+        """Pairs in all."""
+        return self.both + self.lost + self.won + self.neither
+
+
+class VariantOnTask(Data):
+    """A variant's episodes on one task, or on all tasks together."""
+
+    success: SuccessRate
+    reward: Finite = Field(description="mean over its episodes of the sum over control ticks")
+    paired: PairedRates | None = Field(default=None, description="against the first variant; None for the first itself")
+
+
+class EvaluatedVariant(Data):
+    """One row of an evaluation's table."""
+
+    name: str
+    together: VariantOnTask
+    tasks: dict[str, VariantOnTask] = Field(description="by the task's name")
