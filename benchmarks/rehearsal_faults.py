@@ -29,7 +29,7 @@ from rich.table import Table
 SECONDS = 8
 CAMERA = "{type: opencv, index_or_path: 0, fps: 30, width: 160, height: 120}"
 RTC = ("--policy.type=smolvla", "--inference.type=rtc", "--inference.rtc.execution_horizon=10")
-ACT = ("--policy.type=act", "--policy.chunk_size=60", "--policy.n_action_steps=60")
+ACT = ("--policy.type=act", "--policy.chunk_size=100", "--policy.n_action_steps=100")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ CASES = [
     case("calls longer than a chunk", ["inference,ms=2500"], "never-moves", RTC),
     case("calls as long as half a chunk", ["inference,ms=1000"], "starvation", RTC),
     case("busy processes", ["busy,processes=6"], "busy-machine", may="lost-answers"),
-    case("a busy thread", ["busy,threads=1"], "threads-fight"),
+    case("a busy thread, sync", ["busy,threads=1"], "threads-fight"),
+    case("a busy thread, RTC", ["busy,threads=1"], "threads-fight", RTC),
 ]  # fmt: skip
 
 

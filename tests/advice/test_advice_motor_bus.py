@@ -16,9 +16,18 @@ from strobe.studies.rollout.course import course_of
 PERIOD = round(1e9 / 30)
 
 
-def read(tick: int, ms: float = 2.0, *, lost: int = 0, damaged: int = 0, waiting: int = 0, cpu: float = 0.95) -> Any:
-    start = tick * PERIOD
-    return ("bus", start, start + round(ms * MS), lost, damaged, waiting, round(ms * cpu * MS))
+def read(
+    tick: int,
+    ms: float = 2.0,
+    *,
+    lost: int = 0,
+    damaged: int = 0,
+    waiting: int = 0,
+    cpu: float = 0.95,
+    waited: float = 0.0,
+) -> Any:
+    start, took = tick * PERIOD, ms * MS
+    return ("bus", start, start + round(took), lost, damaged, waiting, round(cpu * took), round(waited * took))
 
 
 def answered(reads: list[Any], *turns: Any) -> RolloutResult:
@@ -73,7 +82,7 @@ def test_slow_reads_are_the_buss_or_another_threads() -> None:
 
 
 def test_who_has_the_cpus_is_who_is_named() -> None:
-    reads = [read(tick, 12.0, cpu=0.2) for tick in range(200)]
+    reads = [read(tick, 12.0, cpu=0.2, waited=0.7) for tick in range(200)]
     second = 1000 * MS
     others = answered(reads, (0, 0, 0), (2 * second, 3 * second, 19 * second))
     assert rules(others) == ["busy-machine"]

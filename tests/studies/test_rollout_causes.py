@@ -143,7 +143,7 @@ def test_a_part_that_is_slow_now_and_then_is_found_among_the_others():
 def test_a_slow_part_is_named_though_the_machine_is_a_little_busy_too():
     events = rtc(lambda _: 90.0, extra=lambda _: [("leader", 50.0)])
     end = events[-1][1]
-    waited = [("turns", 0, 0, 0, 0), *events[1:-1], ("turns", end, round(0.06 * end), end // 10, end), events[-1]]
+    waited = [("turns", 0, 0, 0, 0), *events[1:-1], ("turns", end, round(0.12 * end), end // 10, end), events[-1]]
     found = {finding.rule for finding in advise(answered([events[0], *waited]))}
     assert found == {"slow-leader", "busy-machine"}
 

@@ -120,21 +120,22 @@ def _slow(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
 def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A control thread that waits for a CPU, or for the interpreter."""
     rollout, bus = result.rollout, result.rollout.bus
-    if rollout.turns is not None and waits_for_cpu(rollout, thresholds):
-        yield _no_cpu(rollout.turns)
-    elif bus is not None and waits_for_interpreter(bus, thresholds):
+    if bus is not None and waits_for_interpreter(rollout, thresholds):
         yield Finding(
             rule="threads-fight",
             level="warning",
             title="Threads of this process take the interpreter from the control loop",
             seen=f"A read of the motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}) and had a "
-            f"CPU for {bus.on_cpu:.0%} of it, though it waits in a loop that never sleeps.",
+            f"CPU for {bus.on_cpu:.0%} of it, though it waits in a loop that never sleeps; {bus.blocked:.0%} it was "
+            "held back.",
             why="Python lets one thread run at a time. Each step of the driver's loop has to win the interpreter back "
             "from a busy thread, up to 5 ms later: the inference's Python, an encoder, a viewer.",
             do="See in the trace which thread runs meanwhile. A compiled policy or a CUDA graph spends less in Python; "
             "recording and display can be left out (--display_data=false).",
-            evidence={"on_cpu": bus.on_cpu, "read_ms": bus.ms.median},
+            evidence={"blocked": bus.blocked, "read_ms": bus.ms.median},
         )
+    elif rollout.turns is not None and waits_for_cpu(rollout, thresholds):
+        yield _no_cpu(rollout.turns)
 
 
 def _no_cpu(turns: Turns) -> Finding:
@@ -156,11 +157,20 @@ def _no_cpu(turns: Turns) -> Finding:
 
 
 def waits_for_cpu(rollout: Rollout, thresholds: Thresholds) -> bool:
-    return rollout.turns is not None and rollout.turns.waited_share >= thresholds.cpu_waited
+    """Whether the control thread waits for a CPU that something beside it has.
+
+    Where it asks the policy itself, it also waits for the policy's own threads: that is the policy's time.
+    """
+    turns = rollout.turns
+    if turns is None or turns.waited_share < thresholds.cpu_waited:
+        return False
+    return rollout.engine != "sync" or turns.other_cpus >= turns.own_cpus
 
 
-def waits_for_interpreter(bus: Bus, thresholds: Thresholds) -> bool:
-    return bus.ms.median >= thresholds.bus_read_ms and bus.on_cpu < 0.5
+def waits_for_interpreter(rollout: Rollout, thresholds: Thresholds) -> bool:
+    """Whether reads of the motors take long since another thread of the process has the interpreter."""
+    bus = rollout.bus
+    return bus is not None and bus.ms.median >= thresholds.bus_read_ms and bus.blocked >= 0.5
 
 
 def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:

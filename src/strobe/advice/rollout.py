@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from strobe.advice.motor_bus import explains, waits_for_cpu
+from strobe.advice.motor_bus import explains, waits_for_cpu, waits_for_interpreter
 from strobe.advice.thresholds import Thresholds
 from strobe.results.finding import Finding
 from strobe.results.rollout import Camera, Inference, Pace, Rollout, RolloutResult
@@ -24,7 +24,8 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
         pace.late < thresholds.ticks_late * pace.ticks and pace.held_hz >= thresholds.rate_held * pace.asked_hz
     ):
         return
-    if _for_want_of_cpu(rollout, pace, thresholds) or ("motors" in pace.late_part and explains(rollout, thresholds)):
+    on_the_bus = "motors" in pace.late_part and explains(rollout, thresholds)
+    if on_the_bus or waits_for_interpreter(rollout, thresholds) or _for_want_of_cpu(rollout, pace, thresholds):
         return  # another finding says why
     rule, title, why, do = _cause(rollout, pace)
     seen = f"{pace.held_hz:.1f} of {pace.asked_hz:g} Hz; {pace.late:,} of {pace.ticks:,} ticks worked longer than "
@@ -68,10 +69,8 @@ def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str, str]:
         if rollout.can_rtc:
             do = "--inference.type=rtc predicts on a thread of its own."
         else:
-            do = (
-                "A faster policy (`strobe optimize --policy.path=…` looks for one). --policy.n_action_steps as long as "
-            )
-            do += "the chunk pauses the arm least often; a policy that Real-Time Chunking guides need not pause it."
+            do = "A faster policy: `strobe optimize --policy.path=…` looks for one. --policy.n_action_steps as long "
+            do += "as the chunk pauses the arm least often; a policy that Real-Time Chunking guides need not pause it."
         return "slow-inference", "The policy's calls hold up the control loop", why, do
     if part.startswith("camera "):
         why = "The loop waits for the camera's frame before it can act."
@@ -257,6 +256,8 @@ def repeated_frames(result: RolloutResult, thresholds: Thresholds) -> Iterator[F
     rollout, pace = result.rollout, result.rollout.pace
     if pace is None or rollout.command == "lerobot-teleoperate":  # which only shows its frames, or not even that
         return
+    if waits_for_interpreter(rollout, thresholds) or waits_for_cpu(rollout, thresholds):
+        return  # a camera's own thread waits as the loop does
     acts = rollout.engine != "none"
     wanted = min(rollout.fps, pace.held_hz)
     for camera in rollout.cameras:

@@ -150,7 +150,7 @@ class Thresholds:
     # Reads of the motors that found answers to an earlier question.
     stale_reads: int = 3
     # Share of the run in which the control thread may wait for a CPU.
-    cpu_waited: float = 0.05
+    cpu_waited: float = 0.1
     # Share by which the time stamped on recorded frames may differ from the time in which they were recorded.
     frames_stamped: float = 0.05
     # Samples below which a median says little (the toolkit advises 50 to 100 where timings are inconsistent).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ class BusRead:
         lost, damaged: tries that ended without an answer, and with one that could not be read.
         waiting: bytes that lay in the port's input before the question; -1 unknown.
         cpu_ns: time that the reading thread ran on a CPU.
+        waited_ns: time that it waited for one; -1 unknown.
     """
 
     start_ns: int
@@ -25,6 +27,7 @@ class BusRead:
     damaged: int
     waiting: int
     cpu_ns: int
+    waited_ns: int = 0
 
     @property
     def ms(self) -> float:
@@ -42,10 +45,13 @@ def bus(reads: Sequence[BusRead], begin_ns: int) -> Bus | None:
     stale = [read for read in reads if read.waiting > 0]
     failed = [read for read in reads if read.lost or read.damaged]
     whole = [read for read in reads if not read.lost and not read.damaged] or list(reads)
-    shares = [min(1.0, read.cpu_ns / (read.end_ns - read.start_ns)) for read in whole if read.end_ns > read.start_ns]
+    whole_ns = [(read, read.end_ns - read.start_ns) for read in whole if read.end_ns > read.start_ns]
+    ran = [min(1.0, read.cpu_ns / took) for read, took in whole_ns]
+    blocked = [max(0.0, 1 - (read.cpu_ns + max(0, read.waited_ns)) / took) for read, took in whole_ns]
     return Bus(
         ms=quantiles([read.ms for read in whole]),
-        on_cpu=sorted(shares)[len(shares) // 2] if shares else 1.0,
+        on_cpu=statistics.median(ran or [1.0]),
+        blocked=statistics.median(blocked or [0.0]),
         lost=sum(read.lost for read in reads),
         damaged=sum(read.damaged for read in reads),
         failed_reads=len(failed),

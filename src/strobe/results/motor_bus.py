@@ -13,6 +13,9 @@ class Bus(Data):
 
     ms: Quantiles = Field(description="milliseconds of reads that were answered at the first try")
     on_cpu: Finite = Field(description="of such a read, the share in which its thread ran on a CPU (median)")
+    blocked: Finite = Field(
+        default=0.0, description="of such a read, the share in which it neither ran nor waited for a CPU (median)"
+    )
     lost: int = Field(description="tries without an answer")
     damaged: int = Field(description="tries with an answer that could not be read")
     failed_reads: int = Field(description="reads with a try of either kind")

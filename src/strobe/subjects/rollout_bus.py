@@ -23,10 +23,12 @@ _Call = Callable[..., Any]
 
 
 class BusProbe:
-    """Reports each `sync_read` of a bus to ``append`` as an event: bus, start, end, lost, damaged, waiting, cpu.
+    """Reports each `sync_read` of a bus to ``append`` as an event: bus, start, end, lost, damaged, waiting, cpu,
+    waited.
 
     lost, damaged: tries that ended without an answer, and with one that could not be read. waiting: bytes that lay in
-    the port's input before the question, -1 where the port does not tell. cpu: nanoseconds that the thread ran.
+    the port's input before the question, -1 where the port does not tell. cpu, waited: nanoseconds that the thread ran,
+    and that it waited for a CPU, -1 unknown.
     """
 
     def __init__(self, bus: Any, append: Callable[[Any], None]) -> None:
@@ -42,12 +44,15 @@ class BusProbe:
         def call(*args: Any, **kwargs: Any) -> Any:
             waiting = self._waiting()
             self._lost = self._damaged = 0
+            begun = waited_ns()
             start, ran = host_ns(), cpu()
             try:
                 return inner(*args, **kwargs)
             finally:
-                ran = cpu() - ran
-                append(("bus", start, host_ns(), self._lost, self._damaged, waiting, ran))
+                ran, end = cpu() - ran, host_ns()
+                ended = waited_ns()
+                waited = UNKNOWN if begun is None or ended is None else ended - begun
+                append(("bus", start, end, self._lost, self._damaged, waiting, ran, waited))
 
         return call
 
