@@ -29,7 +29,8 @@ from rich.table import Table
 SECONDS = 8
 CAMERA = "{type: opencv, index_or_path: 0, fps: 30, width: 160, height: 120}"
 RTC = ("--policy.type=smolvla", "--inference.type=rtc", "--inference.rtc.execution_horizon=10")
-ACT = ("--policy.type=act", "--policy.chunk_size=100", "--policy.n_action_steps=100")
+ACT = ("--policy.type=act", "--policy.chunk_size=300", "--policy.n_action_steps=300")
+OFTEN = ("--policy.type=act", "--policy.chunk_size=30", "--policy.n_action_steps=30")
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ CASES = [
     case("a servo in error at the end", ["error-bits,servo=2,when=end"], "torque-left-on"),
     case("a camera that stalls", ["camera-gap,camera=front,when=3,seconds=0.4"], "camera-stall"),
     case("a camera slower than asked", ["camera-rate,camera=wrist,fps=10"], "repeated-frames"),
-    case("inference of 100 ms more, sync", ["inference,ms=100"], "slow-inference"),
+    case("inference of 100 ms more, sync", ["inference,ms=100"], "slow-inference", OFTEN),
     case("inference of 300 to 400 ms more, RTC", ["inference,ms=300,spread_ms=100"], "", RTC),
     case("a first call of 700 ms", ["inference,ms=700,call=0"], "poisoned-delay", RTC),
     case("a later call of 700 ms", ["inference,ms=700,call=3"], "poisoned-delay", RTC),

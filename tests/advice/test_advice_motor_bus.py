@@ -119,3 +119,17 @@ def test_torque_that_was_left_on_is_named_joint_by_joint() -> None:
     assert finding.rule == "torque-left-on"
     assert "lift, elbow" in finding.seen
     assert "pan" not in finding.seen
+
+
+def test_ticks_that_a_lost_answer_made_late_are_told_once() -> None:
+    late = [7, 31, 55, 79, 103]
+    events = rtc(lambda _: 90.0, extra=lambda tick: [("observation", 52.0)] if tick in late else [])
+    starts = [event[1] for event in events if event[0] == "tick"]
+    reads = [
+        ("bus", start, start + round((51 if tick in late else 2) * MS), int(tick in late), 0, 0, 2 * MS, 0)
+        for tick, start in enumerate(starts)
+    ]
+    first, *rest, end = events
+    facts = header()
+    assert rules(answer_of(facts, course_of(facts, [first, *reads, *rest, end]))) == ["lost-answers"]
+    assert "slow-loop" in rules(answer_of(facts, course_of(facts, events)))
