@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -163,7 +164,6 @@ class Watch(Watching):
             hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
         hooks += sleeps(strategies())
         hooks += [Hook(module, "prepare_observation_for_inference", PREPARE) for module in (sync, rtc)]
-        hooks += [Hook(core, "build_dataset_frame", PREPARE)]
         dataset = context.data.dataset
         if dataset is not None:
             hooks.append(Hook(dataset, "save_episode", SAVE))
@@ -208,12 +208,15 @@ class Watch(Watching):
         asynchronous = hasattr(engine, "_action_queue")
         chunks = [0]
 
-        def around(bare: Call) -> Call:
-            inner = self._timed(bare, GET_ACTION)
+        ident = threading.get_ident
 
+        def around(inner: Call) -> Call:
             def from_queue(*args: Any, **kwargs: Any) -> Any:
                 start = host_ns()
-                action = inner(*args, **kwargs)
+                try:
+                    action = inner(*args, **kwargs)
+                finally:
+                    append(("s", GET_ACTION, start, host_ns(), ident()))
                 queue = engine._action_queue
                 held, number = None if queue is None else queue.queue, self._latest[1]
                 if held is None or queue is None:
@@ -231,8 +234,12 @@ class Watch(Watching):
                 before, start = actions_left(policy), host_ns()
                 if before <= 0:
                     used.begin(args, kwargs)
-                action = inner(*args, **kwargs)
-                end, after = host_ns(), actions_left(policy)
+                try:
+                    action = inner(*args, **kwargs)
+                finally:
+                    end = host_ns()
+                    append(("s", GET_ACTION, start, end, ident()))
+                after = actions_left(policy)
                 if before <= 0:
                     used.end()
                     chunks[0] += 1
@@ -281,7 +288,7 @@ class Watch(Watching):
         append = self.log.append
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            append(("seen", host_ns(), id(given(args, kwargs, 0, "obs"))))
+            append(("seen", host_ns(), id(args[0] if args else kwargs.get("obs"))))
             return inner(*args, **kwargs)
 
         return call

@@ -189,11 +189,19 @@ class Watching:
     def _processors(self, names: dict[int, str]) -> None:
         """A section around each of LeRobot's processors, whose ``id`` tells its name."""
 
-        def around(inner: Call) -> Call:
-            timed = {number: self._timed(inner, name) for number, name in names.items()}
+        append, ident, name_of = self.log.append, threading.get_ident, names.get
 
+        def around(inner: Call) -> Call:
+            # One function for all: each further one costs the loop some µs, cold as its code is in every tick.
             def call(pipeline: Any, *args: Any, **kwargs: Any) -> Any:
-                return timed.get(id(pipeline), inner)(pipeline, *args, **kwargs)
+                name = name_of(id(pipeline))
+                if name is None:
+                    return inner(pipeline, *args, **kwargs)
+                start = host_ns()
+                try:
+                    return inner(pipeline, *args, **kwargs)
+                finally:
+                    append(("s", name, start, host_ns(), ident()))
 
             return call
 
@@ -210,14 +218,17 @@ class Watching:
 
     def _ticking(self, bare: Call) -> Call:
         """What begins a tick, as a section."""
-        append, keep, inner = self.log.append, self.keep, self._timed(bare, OBSERVATION)
+        append, keep, ident = self.log.append, self.keep, threading.get_ident
 
         def call(*args: Any, **kwargs: Any) -> Any:
             now = host_ns()
-            if self._over(now):
+            if self._until and now > self._until and self._over(now):
                 return bare(*args, **kwargs)
             append(("tick", now))
-            found = inner(*args, **kwargs)
+            try:
+                found = bare(*args, **kwargs)
+            finally:
+                append(("s", OBSERVATION, now, host_ns(), ident()))
             if keep is not None:
                 keep((now, found))
             return found
@@ -225,15 +236,18 @@ class Watching:
         return call
 
     def _camera(self, name: str, camera: Any) -> None:
-        append = self.log.append
+        append, ident, section = self.log.append, threading.get_ident, f"{CAMERA} {name}"
         last: list[Any] = [None]  # held, so that no other frame gets its place in memory
 
         def around(bare: Call) -> Call:
-            inner = self._timed(bare, f"{CAMERA} {name}")
-
             def call(*args: Any, **kwargs: Any) -> Any:
-                frame = inner(*args, **kwargs)
-                append(("camera", host_ns(), name, int(frame is not last[0])))
+                start, frame = host_ns(), None
+                try:
+                    frame = bare(*args, **kwargs)
+                finally:
+                    end = host_ns()
+                    append(("s", section, start, end, ident()))
+                append(("camera", end, name, int(frame is not last[0])))
                 last[0] = frame
                 return frame
 
