@@ -11,8 +11,8 @@ from strobe.cli.main import main
 from strobe.results import store
 from strobe.results.episode_log import NAME
 
-# Diffusion of tiny size has a call every 8 ticks.
 ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=4"]
+ACTS += ["--policy.n_action_steps=5"]
 PLAYS = [*ACTS, "--env.type=pusht", "--env.episode_length=10", "--threads=1"]
 
 
@@ -21,7 +21,11 @@ def only(folder: Path) -> Path:
     return found
 
 
-def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_path, capsys):
+def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_path, capsys, monkeypatch):
+    from lerobot.policies.diffusion.modeling_diffusion import DiffusionConditionalUnet1d as Unet
+
+    denoised, forward = [], Unet.forward
+    monkeypatch.setattr(Unet, "forward", lambda *args, **more: (denoised.append(1), forward(*args, **more))[1])
     argv = ["evaluate", *PLAYS, "--steps=4,1", f"--output_dir={tmp_path}"]
     assert main([*argv, "--episodes=1", "--seed=3"]) == 0
     folder = only(tmp_path)
@@ -34,7 +38,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
         ("as it is", 3), ("1 step", 3), ("as it is", 4), ("1 step", 4),
     ]  # fmt: skip
     assert played[0]["start"] == played[1]["start"] != played[2]["start"]
-    assert played[0]["reward"] != played[1]["reward"]
+    assert len(denoised) == 2 * 2 * (4 + 1), "two episodes of two calls, in 4 steps and in 1"
     assert all(len(one["call_ms"]) == 2 and one["ticks"] == 10 for one in played), "ticks from the queue are no calls"
     result = store.load_answer(folder)
     assert result.study == "evaluate"

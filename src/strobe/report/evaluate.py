@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from strobe.report import measured, units
@@ -108,42 +107,43 @@ def _about(result: EvaluateResult) -> list[str]:
 
 
 def _variants(result: EvaluateResult) -> Table:
-    columns = [Column("Variant", numeric=False), Column("Episodes"), Column("Success"), Column("95 % interval (%)")]
-    columns += [Column("Reward (mean)"), Column("Difference (points)"), Column("Its interval (points)")]
-    columns += [Column("Verdict", numeric=False), Column("At pairs"), Column("ms per call"), Column("p95 (ms)")]
-    columns += [Column("Calls (Hz)"), Column("Times as fast")]
+    columns = [Column("Variant", numeric=False), *_SUCCESS, Column("ms per call"), Column("Calls (Hz)")]
+    columns.append(Column("Times as fast"))
     rows = []
     for number, one in enumerate(result.variants):
         cells = [units.plain(one.name), *_success(one.together)]
-        cells += [units.number(one.calls.median_ms, 3), units.number(one.calls.p95_ms, 3), units.rate(one.calls.hz)]
-        rows.append(Row([*cells, units.number(one.times, 3)], "whole" if not number else "part"))
+        cells += [units.number(one.calls.median_ms, 3), units.rate(one.calls.hz), units.number(one.times, 3)]
+        rows.append(Row(cells, "part" if number else "whole"))
     return Table(columns, rows).without_empty_columns()
 
 
 def _tasks(result: EvaluateResult) -> Table:
-    columns = [Column("Task", numeric=False), Column("Variant", numeric=False), Column("Episodes"), Column("Success")]
-    columns += [Column("95 % interval (%)"), Column("Reward (mean)"), Column("Difference (points)")]
-    columns += [Column("Its interval (points)"), Column("Verdict", numeric=False), Column("At pairs")]
-    found: dict[str, Mapping[str, VariantOnTask]] = {
-        task: {one.name: one.tasks[task] for one in result.variants if task in one.tasks} for task in result.tasks
-    }
-    rows = [
-        Row([units.plain(task), units.plain(name), *_success(on)])
-        for task, variants in found.items()
-        for name, on in variants.items()
-    ]
+    columns = [Column("Task", numeric=False), Column("Variant", numeric=False), *_SUCCESS]
+    found = [(task, one.name, one.tasks[task]) for task in result.tasks for one in result.variants if task in one.tasks]
+    rows = [Row([units.plain(task), units.plain(name), *_success(on)]) for task, name, on in found]
     return Table(columns, rows).without_empty_columns()
 
 
+_SUCCESS = [
+    Column("Episodes"),
+    Column("Success (95 % interval)"),
+    Column("Reward (mean)"),
+    Column("Difference, points (interval)"),
+    Column("Verdict", numeric=False),
+    Column("At pairs"),
+]
+
+
 def _success(on: VariantOnTask) -> list[str | None]:
-    ends = on.success.interval
-    interval = f"{100 * ends.low:.1f} to {100 * ends.high:.1f}"
-    cells: list[str | None] = [str(on.success.episodes), units.percent(on.success.rate), interval]
+    """The cells of the columns ``_SUCCESS``."""
+    ends, rate = on.success.interval, f"{100 * on.success.rate:.1f} %"
+    cells: list[str | None] = [str(on.success.episodes), f"{rate} [{100 * ends.low:.1f}, {100 * ends.high:.1f}]"]
     cells.append(units.number(on.reward))
     if on.paired is None:
-        return [*cells, None, None, None, None]
+        return [*cells, None, None, None]
     decision = on.paired.decision
-    cells += [units.signed(100 * on.paired.difference, 1), _span(decision.interval)]
+    ends = f"[{units.signed(100 * decision.interval.low, 1)}, {units.signed(100 * decision.interval.high, 1)}]"
+    cells.append(f"{units.signed(100 * on.paired.difference, 1)} {ends}")
     return [*cells, verdict(decision), None if decision.pairs is None else str(decision.pairs)]
 
 
@@ -152,20 +152,22 @@ def _span(interval: Interval) -> str:
 
 
 def _times(result: EvaluateResult) -> Table:
-    columns = [Column("Variant", numeric=False), Column("Calls"), Column("Policy per tick (ms)")]
+    columns = [Column("Variant", numeric=False), Column("Calls"), Column("Call, median (ms)"), Column("p95 (ms)")]
+    columns += [Column("Policy per tick (ms)")]
     columns += [Column("Simulator per tick (ms)"), Column("Rendering per tick (ms)"), Column("Reset per episode (ms)")]
     rows = []
     for one in result.variants:
         loop = one.loop
-        figures = (loop.policy_ms, loop.step_ms, loop.render_ms, loop.reset_ms)
+        figures = (one.calls.median_ms, one.calls.p95_ms, loop.policy_ms, loop.step_ms, loop.render_ms, loop.reset_ms)
         rows.append(Row([units.plain(one.name), f"{one.calls.calls:,}", *(units.number(ms, 3) for ms in figures)]))
     return Table(columns, rows).without_empty_columns()
 
 
 def _about_times() -> str:
     return (
-        "Means. In most control ticks the policy only takes an action from its queue. The simulator's time is without "
-        "the rendering of its observations, where that could be seen; the reset holds the first rendering."
+        "Means, where no other figure is named. In most control ticks the policy only takes an action from its queue. "
+        "The simulator's time is without the rendering of its observations, where that could be seen; the reset holds "
+        "the first rendering."
     )
 
 

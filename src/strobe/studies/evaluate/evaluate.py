@@ -42,7 +42,7 @@ def evaluate(
         result.foresight = foresight(plan.planned, plan.margin)
         watching.said(result.foresight)
     names = ", ".join(one.name for one in plan.candidates)
-    watching.stage(f"up to {plan.planned} episodes each in {environment}: {names}")
+    watching.stage(f"episodes in {environment}, up to {plan.planned} of each: {names}")
     if play(plan, player, log, watching):
         result.status = "interrupted"
     result.variants = rows(plan, log.episodes)
