@@ -175,7 +175,7 @@ def test_what_is_undecided_says_how_to_go_on(tmp_path):
     result = evaluated(tmp_path, plan(10), MadeUp())
     (found,) = advise(result, DEFAULTS)
     assert found.rule == "evaluation-undecided"
-    assert "--episodes=40" in found.do
+    assert "--resume=RUN and more --episodes" in found.do
     assert found.evidence["pairs"] == 10
     assert "10 pairs cannot exclude a loss of 10 points" in found.seen
 

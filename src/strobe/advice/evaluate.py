@@ -11,7 +11,7 @@ from strobe.results.finding import Finding
 
 def never(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
     """A policy that does not do the task at all: nothing can be lost."""
-    if not result.variants or any(one.together.success.successes for one in result.variants):
+    if not result.variants or _succeeds(result):
         return
     episodes = sum(one.together.success.episodes for one in result.variants)
     yield Finding(
@@ -30,7 +30,7 @@ def undecided(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
     """Variants on which these episodes have no verdict."""
     paired = {one.name: one.together.paired for one in result.variants if one.together.paired is not None}
     left = {name: pairs for name, pairs in paired.items() if pairs.decision.kind == "undecided"}
-    if not left:
+    if not left or not _succeeds(result):  # with no success, more episodes are no help
         return
     most = max(pairs.pairs for pairs in left.values())
     lost = max(-pairs.decision.interval.low for pairs in left.values())
@@ -40,19 +40,18 @@ def undecided(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
         title=f"{most} pairs do not decide {_variants(len(left))}",
         seen=f"{', '.join(left)}: a loss of up to {100 * lost:.3g} points is not excluded. {result.foresight}".strip(),
         why="Whether an episode succeeds is a yes or a no: few of them show only large differences.",
-        do=f"Go on where it ended: the same command with --resume=RUN and --episodes={_more(result)}. Adding episodes "
-        "makes no verdict less honest, however often it is done.",
+        do="Go on where it ended: the same command with --resume=RUN and more --episodes. Adding episodes makes no "
+        "verdict less honest, however often it is done.",
         evidence={"pairs": most, "possible_loss": lost},
     )
 
 
+def _succeeds(result: EvaluateResult) -> bool:
+    return any(one.together.success.successes for one in result.variants)
+
+
 def _variants(count: int) -> str:
     return f"{count} variant{'' if count == 1 else 's'}"
-
-
-def _more(result: EvaluateResult) -> int:
-    """Four times the episodes on each task."""
-    return 4 * result.planned // max(1, len(result.tasks))
 
 
 RULES = (never, undecided)
