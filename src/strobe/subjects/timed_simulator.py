@@ -113,6 +113,8 @@ def _rendering(vector: Any) -> list[Hook]:
     hooks = []
     for env in getattr(vector, "envs", ()):
         inside = getattr(env, "unwrapped", env)
+        if callable(start := getattr(inside, "_ensure_env", None)):
+            start()  # what the first reset would do: LeRobot starts some simulators as late as that
         # gym-pusht draws in _render, also for observations; LeRobot's MetaWorld asks the simulator that it holds.
         for owner, name in ((inside, "_render"), (getattr(inside, "_env", None), "render"), (inside, "render")):
             if callable(getattr(owner, name, None)):

@@ -78,7 +78,7 @@ def _calls(played: Sequence[EpisodeLine]) -> CallTimes:
 
 def _loop(played: Sequence[EpisodeLine]) -> LoopTimes:
     rendered = [line for line in played if line.render_ms is not None]
-    # MetaWorld starts what renders with the first reset: where rendering was not seen, it is in the simulator's time.
+    # Where rendering was not seen, it is in the simulator's time.
     told = rendered or played
     ticks, told_ticks = sum(line.ticks for line in played), sum(line.ticks for line in told)
     return LoopTimes(
