@@ -17,6 +17,7 @@ from support.example_budget import missed
 from support.example_doctor import ailing
 from support.example_sameness import verified
 from support.made_up_rollout import header, rtc
+from support.made_up_simulator import example as evaluated
 
 from strobe import kinds
 from strobe.advice import Thresholds, rule_for
@@ -61,6 +62,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "replay": played_again,
     "optimize": climbed,
     "verify": verified,
+    "evaluate": evaluated,
     "sweep": sweeps.square,
     "dataloader": starved,
     "budget": missed,

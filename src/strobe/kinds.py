@@ -29,6 +29,7 @@ from strobe.advice import (
 from strobe.advice import bench as bench_rules
 from strobe.advice import dataloader as dataloader_rules
 from strobe.advice import doctor as doctor_rules
+from strobe.advice import evaluate as evaluate_rules
 from strobe.advice import ladder as ladder_rules
 from strobe.advice import remote as remote_rules
 from strobe.advice import replay as replay_rules
@@ -45,6 +46,8 @@ from strobe.report import (
     dataloader,
     dataloader_plots,
     doctor,
+    evaluate,
+    evaluate_plots,
     html,
     ladder,
     measured,
@@ -71,6 +74,7 @@ from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
+from strobe.results.evaluate import EvaluateResult
 from strobe.results.finding import Finding
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
@@ -151,6 +155,9 @@ KINDS: dict[type[Answer], Kind[Any]] = {
         view.plausible,
     ),
     VerifyResult: Kind[VerifyResult](verify.outline, verify.plots, (*sameness.RULES, trust.stand_ins)),
+    EvaluateResult: Kind[EvaluateResult](
+        evaluate.outline, evaluate_plots.plots, (*evaluate_rules.RULES, trust.stand_ins)
+    ),
     Sweep: Kind[Sweep](_flat(sweep.outline), _flat(sweep_plots.plots), sweep_rules.RULES),
     Dataloader: Kind[Dataloader](_flat(dataloader.outline), _flat(dataloader_plots.plots), dataloader_rules.RULES),
     Budget: Kind[Budget](_flat(budget.outline), _flat(budget.plots)),

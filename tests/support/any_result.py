@@ -13,6 +13,16 @@ from strobe.results.cadence import Cadence
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
 from strobe.results.episodes import Episode, EpisodePair, PairedEpisodes
+from strobe.results.evaluate import EvaluateResult
+from strobe.results.evaluation import (
+    CallTimes,
+    Decision,
+    EvaluatedVariant,
+    LoopTimes,
+    PairedRates,
+    SuccessRate,
+    VariantOnTask,
+)
 from strobe.results.finding import Finding
 from strobe.results.ladder import Ladder, Need, Rung, Try
 from strobe.results.machine import Ceiling, Machine
@@ -352,6 +362,59 @@ paired_episodes = st.builds(
     sentence=TEXT,
 )
 
+success_rates = st.builds(SuccessRate, episodes=COUNT, successes=COUNT, rate=st.floats(0, 1), interval=intervals)
+decisions = st.builds(
+    Decision,
+    kind=st.sampled_from(["worse", "better", "not worse by more than the margin", "undecided"]),
+    interval=intervals,
+    margin=maybe(st.floats(0, 1)),
+    within_margin=st.booleans(),
+    pairs=maybe(COUNT),
+)
+paired = st.builds(
+    PairedRates,
+    both=COUNT, lost=COUNT, won=COUNT, neither=COUNT,
+    difference=st.floats(-1, 1), interval=intervals, p=st.floats(0, 1), decision=decisions,
+)  # fmt: skip
+firsts = st.builds(VariantOnTask, success=success_rates, reward=NUMBER, paired=st.none())
+others = st.builds(VariantOnTask, success=success_rates, reward=NUMBER, paired=paired)
+evaluated = {
+    "name": TEXT,
+    "steps": maybe(st.integers(1, 1000)),
+    "recipe": TEXT,
+    "calls": st.builds(CallTimes, calls=COUNT, median_ms=TIME, p95_ms=TIME, hz=TIME),
+    "loop": st.builds(LoopTimes, reset_ms=TIME, step_ms=TIME, render_ms=maybe(TIME), policy_ms=TIME),
+}
+
+
+@st.composite
+def evaluations(draw):
+    """Any result of `strobe evaluate`: the first variant, where one was played, is judged against nothing."""
+    tasks = draw(st.lists(TEXT, min_size=1, max_size=3, unique=True))
+    first = st.builds(EvaluatedVariant, **evaluated, together=firsts, tasks=st.fixed_dictionaries({}))
+    other = st.builds(
+        EvaluatedVariant,
+        **evaluated,
+        together=others,
+        tasks=st.dictionaries(st.sampled_from(tasks), others, max_size=3),
+        times=maybe(TIME),
+    )
+    variants = [draw(first), *draw(st.lists(other, max_size=3))] if draw(st.integers(0, 3)) else []
+    return draw(
+        st.builds(
+            EvaluateResult,
+            **ENVELOPE,
+            subject=subjects,
+            machine=machines,
+            environment=TEXT,
+            tasks=st.just(tasks),
+            planned=COUNT,
+            margin=st.floats(0.001, 0.999),
+            foresight=TEXT,
+            variants=st.just(variants),
+        )
+    )
+
 
 @st.composite
 def ladders(draw, names):
@@ -406,6 +469,7 @@ results = st.one_of(
     st.builds(CompareResult, **MEASURED, **PROFILED, **JUDGED),
     st.builds(TrainResult, **MEASURED, training=trainings, python=maybe(python_profiles)),
     optimized(),
+    evaluations(),
     st.builds(
         VerifyResult,
         **ENVELOPE,

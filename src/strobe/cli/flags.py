@@ -145,13 +145,18 @@ def _check_policy(flags: PolicyFlags, config: RunConfig) -> None:
     """Raises UserError for what is no policy, a field that its config does not have, or a model's input."""
     if config.input.video is not None:
         raise UserError("--input.video is for models (--model.type, --model.path); a policy takes --dataset or --env")
+    check_overrides(flags, config.device)
+
+
+def check_overrides(flags: PolicyFlags, device: str | None) -> None:
+    """Add ``device`` to the overrides. Raises UserError for an unknown type, or a field that its config lacks."""
     if flags.type is not None:
         from lerobot.configs.policies import PreTrainedConfig
 
         known = PreTrainedConfig.get_choice_class(policy_type(flags.type))
         check_flags(known, [o.split("=", 1)[0] for o in flags.overrides], prefix="policy.", extra=POLICY_NAMES)
-    if config.device is not None and not any(o.startswith("--device=") for o in flags.overrides):
-        flags.overrides.append(f"--device={config.device}")
+    if device is not None and not any(o.startswith("--device=") for o in flags.overrides):
+        flags.overrides.append(f"--device={device}")
 
 
 def _check_model(flags: ModelFlags, config: RunConfig) -> None:

@@ -129,6 +129,23 @@ def write_run(
     return folder
 
 
+def keep_in(answer: Answer, folder: Path) -> None:
+    """Show a completed answer and keep it in ``folder``, which holds what it was made from.
+
+    Raises:
+        NotKeptError: the answer, or its page, could not be written. What was there before stays.
+    """
+    try:
+        show(answer)
+    finally:
+        try:
+            store.save(answer, folder)
+        except OSError as error:
+            raise _not_kept("run", "--output_dir", folder, error) from None
+        _write_page(answer, folder)
+    print(f"\nreport   {folder / store.REPORT}")
+
+
 def keep_sweep(sweep: Sweep, root: Path) -> None:
     """Show a completed sweep and keep it in ``root``, beside its cells.
 

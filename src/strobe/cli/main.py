@@ -40,6 +40,7 @@ COMMANDS = {
     "dataloader": "which loader settings feed the training step? in lerobot-train's spelling",
     "optimize": "what makes it as fast as needed? a ladder of treatments to a target rate, each shown and guarded",
     "verify": "does it act the same with a recipe on it? the whole check without timing; a gate for CI",
+    "evaluate": "does it still do the task? success against latency in a simulator, over steps and recipes, in pairs",
     "sweep": "and over a grid? any study over configurations, in one table; resumable, also on a Ray cluster",
     "budget": "what is missing to a target rate? latency over denoising steps, part by part; what RTC makes of it",
     "report": "show a run again: console, Markdown or HTML",

@@ -11,6 +11,7 @@ from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
+from strobe.results.evaluate import EvaluateResult
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
@@ -23,6 +24,7 @@ AnyAnswer = Annotated[
     | ReplayResult
     | OptimizeResult
     | VerifyResult
+    | EvaluateResult
     | Sweep
     | Dataloader
     | Budget

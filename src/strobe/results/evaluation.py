@@ -56,9 +56,34 @@ class VariantOnTask(Data):
     paired: PairedRates | None = Field(default=None, description="against the first variant; None for the first itself")
 
 
+class CallTimes(Data):
+    """Calls of the policy within episodes, one observation at a time; the first ones, slow or not, are among them."""
+
+    calls: int
+    median_ms: Finite
+    p95_ms: Finite
+    hz: Finite = Field(description="calls per second at the median")
+
+
+class LoopTimes(Data):
+    """Time of the loop around the policy, in episodes that were played one at a time."""
+
+    reset_ms: Finite = Field(description="of the simulator's reset, mean over episodes")
+    step_ms: Finite = Field(description="of the simulator in a control tick, without rendering, mean")
+    render_ms: Finite | None = Field(description="of rendering in a control tick, mean; None where it was not seen")
+    policy_ms: Finite = Field(description="of the policy in a control tick, mean: most ticks only take a queued action")
+
+
 class EvaluatedVariant(Data):
     """One row of an evaluation's table."""
 
     name: str
+    steps: int | None = Field(default=None, description="its denoising steps; None where the policy has none")
+    recipe: str = Field(default="", description="the recipe's file; '' where it has none")
     together: VariantOnTask
-    tasks: dict[str, VariantOnTask] = Field(description="by the task's name")
+    tasks: dict[str, VariantOnTask] = Field(description="by the task's name; empty with one task")
+    calls: CallTimes
+    loop: LoopTimes
+    times: Finite | None = Field(
+        default=None, description="how often as fast as the first, by the medians of the episodes that both played"
+    )

@@ -11,6 +11,7 @@ from strobe.errors import UserError
 from strobe.measure.episodes import judge
 from strobe.measure.sampling import Progress
 from strobe.results.episodes import EpisodePair, PairedEpisodes
+from strobe.subjects import environments
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.simulator import Played, Simulator
 from strobe.treatments.treatment import Variant
@@ -59,10 +60,8 @@ class Episodes:
 
     @property
     def environment(self) -> str:
-        """Name of the simulator: 'PushT-v0', 'metaworld drawer-close-v3', 'libero_spatial (10 tasks)'."""
-        kind, task = self.env.type, self.env.task
-        name = kind if not task else task if kind in task.lower() else f"{kind} {task}"
-        return name if len(self.tasks) == 1 else f"{name} ({len(self.tasks)} tasks)"
+        """Name of the simulator, as `environments.called`."""
+        return environments.called(self.env, self.tasks)
 
     def against(self, candidate: Variant, watching: Watching) -> tuple[PairedEpisodes | None, bool]:
         """Play ``candidate`` and, where that was not done yet, the baseline, in alternation.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from strobe.errors import UserError, install
@@ -26,6 +26,13 @@ def make(env: Any) -> dict[str, Any]:
         for suite, tasks in suites.items()
         for number, vector in tasks.items()
     }
+
+
+def called(env: Any, tasks: Sequence[str]) -> str:
+    """Name of a simulator: 'PushT-v0', 'metaworld drawer-close-v3', 'libero_spatial (10 tasks)'."""
+    kind, task = env.type, env.task
+    name = kind if not task else task if kind in task.lower() else f"{kind} {task}"
+    return name if len(tasks) == 1 else f"{name} ({len(tasks)} tasks)"
 
 
 @contextlib.contextmanager

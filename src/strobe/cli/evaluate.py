@@ -1,0 +1,220 @@
+"""strobe evaluate: does it still do the task, and how fast is it there? Success against latency in a simulator.
+
+Plays the policy as it is and variants of it: other numbers of denoising steps (--steps), recipes (--recipe). All of
+them from the same starts with the same noise, one episode at a time, by lerobot-eval's own rollout, so that a
+difference is the variant's. The first observation of each episode is checked to be the same.
+
+Each variant is judged against the policy as it is after every start: worse, better, or not worse by more than
+--margin, which is stated beforehand. A decided variant is played no further; the run ends when all are decided or the
+episodes are used up. Looking so often costs no honesty: the interval of the difference holds at every number of
+episodes at once, so a verdict is wrong with a chance of at most 5 %, for each variant. Before it starts, the command
+says what the planned number can decide.
+
+Latency is that of each call of the policy within the episodes, one observation at a time. The simulator's own time, its
+rendering and its reset are told apart from it.
+
+Each episode is written to episodes.jsonl in the run's folder as soon as it has ended. Ctrl-C keeps and judges what was
+played; after a kill --resume=RUN goes on, with the same flags, and plays no episode twice. More --episodes than before
+may be asked for then: what was undecided can be decided later.
+
+Examples:
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2
+  strobe evaluate --policy.path=FOLDER --env.type=metaworld --env.task=push-v3 --steps=5,2 --episodes=100 --margin=0.05
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --recipe=fast.yaml,faster.yaml
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --episodes=200 --resume=runs/RUN
+  strobe evaluate --policy.path=FOLDER --env.type=pusht                      the policy alone: its success rate
+  strobe evaluate --policy.type=diffusion --policy.size=tiny --env.type=pusht --steps=2    random weights, for a look
+
+Exit code: 0, 2 for wrong input, 130 when it was interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lerobot.envs.configs import EnvConfig
+
+from strobe.advice import Thresholds
+from strobe.cli.bounds import at_least, between
+from strobe.cli.flags import check_overrides
+from strobe.cli.keep import complete, keep_in, plain
+from strobe.cli.live import Live
+from strobe.cli.parse import (
+    MODEL_NAMES,
+    POLICY_NAMES,
+    ModelFlags,
+    PolicyFlags,
+    help_text,
+    parse,
+    require_subject,
+    split_subject,
+)
+from strobe.cli.subject import recipe_notes
+from strobe.errors import NotKeptError, UserError, in_words
+from strobe.results import store
+
+
+@dataclass
+class EvaluateConfig:
+    # Where episodes are played: --env.type=pusht, metaworld, aloha …, --env.task=TASK, and other fields of it.
+    env: EnvConfig | None = None
+    # Numbers of denoising steps to try beside the policy's own, separated by commas: 10,5,2.
+    steps: str = ""
+    # Recipes to try, separated by commas; each is one variant.
+    recipe: str = ""
+    # Episodes of each variant on each task, at most.
+    episodes: int = field(default=50, metadata=at_least(1))
+    # Loss of success rate that counts as not worse, in shares of 1: 0.1 is 10 points.
+    margin: float = field(default=0.1, metadata=between(0, 1))
+    # Seed of the first episode's start and noise; the next ones follow it. Also of random weights.
+    seed: int = field(default=0, metadata=at_least(0))
+    # Go on with the episodes of this run's folder.
+    resume: Path | None = None
+    # Names in the simulator's observations → names that the policy knows: '{"observation.image": "observation.x"}'.
+    rename_map: dict[str, str] = field(default_factory=dict)
+    # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
+    device: str | None = None
+    # torch's threads on the CPU; by default as torch chooses.
+    threads: int | None = field(default=None, metadata=at_least(1))
+    # Where run folders go.
+    output_dir: Path = Path("runs")
+    # Limits at which findings fire.
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; see the module's docstring."""
+    if {"-h", "--help"} & set(argv):
+        print(help_text(__doc__ or "", EvaluateConfig))
+        print(
+            "\nPolicy flags: --policy.path, --policy.type, --policy.size=full|tiny, --policy.<any field of its config>"
+        )
+        return 0
+    flags, config = read(argv)
+    started = time.monotonic()
+    with Live() as live:
+        result, folder, notes = study(flags, config, live)
+    result.notes += notes
+    asked = {"policy": dataclasses.asdict(flags), **plain(config)}
+    complete(result, ["evaluate", *argv], started, asked, config.thresholds)
+    keep_in(result, folder)
+    if result.status == "interrupted":
+        print(f"go on    the same command with --resume={folder}")
+    return 0 if result.status == "complete" else 130
+
+
+def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
+    """The command's flags, checked. Raises UserError."""
+    from strobe.studies.evaluate.variants import parse_recipes, parse_steps
+
+    flags, rest = split_subject(argv)
+    config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES])
+    require_subject(flags)
+    if isinstance(flags, ModelFlags):
+        raise UserError("strobe evaluate is for policies: a model does not act")
+    if config.env is None:
+        raise UserError("where are episodes played? --env.type=pusht, metaworld, aloha …")
+    if config.resume is not None and config.env.type.startswith("libero"):
+        raise UserError("--resume: LIBERO goes through a list of starts, and a new process begins it again: start anew")
+    check_overrides(flags, config.device)
+    parse_steps(config.steps)
+    for path in parse_recipes(config.recipe):
+        from strobe.treatments.recipe import load, require_kind
+
+        recipe = load(path)
+        if flags.type is not None:
+            require_kind(flags.type, recipe, path.name)
+    return flags, config
+
+
+def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, Path, list[str]]:
+    """Load the policy, play and judge. Returns the result, its folder, and notes for it.
+
+    Raises:
+        UserError: wrong input, before an episode is played; or an episode fails.
+        KeyboardInterrupt: no episode has ended by then.
+    """
+    import torch
+
+    from strobe.studies.evaluate.evaluate import evaluate
+    from strobe.studies.evaluate.play import Plan
+    from strobe.studies.evaluate.stage import Stage
+    from strobe.studies.evaluate.variants import candidates, parse_recipes, parse_steps
+    from strobe.subjects import loading
+
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    live.stage(f"loading {flags.path or flags.type}")
+    subject = loading.load_subject(
+        path=flags.path,
+        policy_type=flags.type,
+        size=flags.size,
+        overrides=flags.overrides,
+        env=config.env,
+        seed=config.seed,
+        rename=config.rename_map or None,
+    )
+    recipes = parse_recipes(config.recipe)
+    found = candidates(subject, parse_steps(config.steps), recipes)
+    live.stage(f"starting {config.env.type if config.env is not None else ''}")
+    stage = Stage(config.env, subject)
+    try:
+        plan = Plan(found.all, stage.tasks, config.episodes, config.margin, config.seed)
+        log, folder = _log(config, _asked(config, subject, plan), subject.info.name)
+        live.said(f"each episode is kept in {log.path}")
+        try:
+            result = evaluate(subject, stage.environment, plan, stage, log, live)
+        except UserError as error:
+            kept = f"; the episodes before it are kept: --resume={folder}" if log.episodes else ""
+            raise UserError(f"{error}{kept}") from error
+        except OSError as error:
+            raise NotKeptError(f"cannot write {log.path}: {in_words(error)}; go on with --resume={folder}") from None
+        finally:
+            log.close()
+            if not log.episodes and config.resume is None:  # nothing of a run that played nothing
+                log.path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+    finally:
+        stage.close()
+    return result, folder, [*found.notes, *(note for path in recipes for note in recipe_notes(path))]
+
+
+def _asked(config: EvaluateConfig, subject: Any, plan: Any) -> Any:
+    """What a run must have asked for to be gone on with."""
+    from strobe.results.episode_log import Asked
+    from strobe.subjects.fingerprint import fingerprint
+
+    settings = {name: value for name, value in plain(subject.policy.config).items() if name != "pretrained_path"}
+    return Asked(
+        policy=f"{subject.info.name} ({subject.info.source}, {subject.info.size})",
+        weights=fingerprint(subject.policy),
+        settings=settings,
+        environment={"type": getattr(config.env, "type", ""), **plain(config.env)},
+        tasks=list(plan.tasks),
+        variants={one.name: one.written for one in plan.candidates},
+        margin=config.margin,
+        seed=config.seed,
+        rename_map=config.rename_map,
+        episodes=config.episodes,
+    )
+
+
+def _log(config: EvaluateConfig, asked: Any, about: str) -> tuple[Any, Path]:
+    from strobe.results.episode_log import EpisodeLog
+
+    if config.resume is not None:
+        folder = config.resume if config.resume.is_dir() else config.resume.parent
+        return EpisodeLog.resume(folder, asked), folder
+    try:
+        folder = store.new_run(config.output_dir, "evaluate", about)
+        return EpisodeLog.begin(folder, asked), folder
+    except OSError as error:
+        where = f"{config.output_dir}: {in_words(error)}"
+        raise NotKeptError(f"cannot keep the run in {where}; name another folder with --output_dir") from None

@@ -1,0 +1,179 @@
+"""Evaluation → document: the verdicts first, then success against latency, per task, and where the time went."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from strobe.report import measured, units
+from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.results.data import Interval
+from strobe.results.evaluate import EvaluateResult
+from strobe.results.evaluation import Decision, EvaluatedVariant, VariantOnTask
+
+RANDOM = "random weights"  # of a subject without a checkpoint
+
+
+def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
+    """The document of an evaluation."""
+    sections = []
+    if result.variants:
+        sections.append(Section("variants", "Success against latency", _variants(result), _about(result)))
+        if any(one.tasks for one in result.variants):
+            sections.append(Section("tasks", "Task by task", _tasks(result), detail=True))
+        sections.append(Section("times", "Where the time of an episode goes", _times(result), [_about_times()]))
+    page = measured.document(result, answers(result), [])
+    return replace(page, sections=sections, banner=_banner(result))
+
+
+def answers(result: EvaluateResult) -> list[str]:
+    """The verdict on each variant with its speed, the fewest steps that may do, and what the weights are worth."""
+    if not result.variants:
+        return ["No episode was played."]
+    first, *others = result.variants
+    said = [_first(result, first), *(_judged(result, one) for one in others)]
+    if any(one.together.success.successes for one in result.variants):
+        said += _fewest(result)
+    else:
+        said.append("No episode succeeded: nothing could be lost, and no verdict says that the task is still done.")
+    if result.subject.source == RANDOM:
+        said.append("The weights are random: nothing here says how a trained policy would do, apart from its times.")
+    return said
+
+
+def verdict(decision: Decision) -> str:
+    """A verdict in a few words: 'not worse by more than 10 points'."""
+    return decision.kind.replace("the margin", points(decision.margin or 0.0))
+
+
+def points(share: float) -> str:
+    """A difference of success rates: 0.1 is '10 points'."""
+    return f"{units.number(100 * share, 3)} point{'' if abs(share) == 0.01 else 's'}"
+
+
+def _first(result: EvaluateResult, first: EvaluatedVariant) -> str:
+    success, calls = first.together.success, first.calls
+    steps = f" ({units.count(first.steps, 'denoising step')})" if first.steps is not None else ""
+    ends = f"[{100 * success.interval.low:.1f}, {100 * success.interval.high:.1f}]"
+    where = f"{units.count(success.episodes, 'episode')} of {units.plain(result.environment)}"
+    return (
+        f"{units.plain(result.subject.name)} as it is{steps} succeeds in {success.successes} of {where}: "
+        f"{units.percent(success.rate)} {ends}; a call takes {units.number(calls.median_ms, 3)} ms (median), "
+        f"{units.rate(calls.hz)} Hz."
+    )
+
+
+def _judged(result: EvaluateResult, one: EvaluatedVariant) -> str:
+    paired = one.together.paired
+    assert paired is not None  # of all but the first
+    decision, name = paired.decision, units.plain(one.name)
+    plural = one.steps is not None and not one.recipe and one.steps != 1
+    verb = "are" if plural else "is"
+    faster = f"{units.number(one.times, 2)} × as fast" if one.times is not None else "of unknown speed"
+    if decision.kind == "undecided":
+        return (
+            f"{name} {verb} undecided after {units.count(paired.pairs, 'pair')} (difference "
+            f"{_span(decision.interval)} points), and {faster}."
+        )
+    return f"{name} {verb} {verdict(decision)} (decided at {units.count(decision.pairs or 0, 'pair')}) and {faster}."
+
+
+def _fewest(result: EvaluateResult) -> list[str]:
+    """The smallest number of steps that was not shown to be worse, and what it may still lose."""
+    tried = [one for one in result.variants[1:] if one.steps is not None and not one.recipe]
+    if not tried:
+        return []
+    own = [one for one in result.variants[:1] if one.steps is not None]
+    held = [
+        one for one in (*own, *tried) if one.together.paired is None or one.together.paired.decision.kind != "worse"
+    ]
+    fewest = min(held, key=lambda one: one.steps or 0, default=None)
+    if fewest is None:
+        return ["Every number of steps that was tried is worse."]
+    said = f"The smallest number of steps not shown to be worse is {fewest.steps}"
+    if fewest.together.paired is None:
+        return [f"{said}, the policy as it is."]
+    lost = max(0.0, -fewest.together.paired.decision.interval.low)
+    return [f"{said}; a loss of up to {points(lost)} is not excluded." if lost else f"{said}."]
+
+
+def _about(result: EvaluateResult) -> list[str]:
+    said = [
+        "All variants are played from the same starts with the same noise. Success with Clopper and Pearson's exact "
+        "interval (95 %), for a number of episodes that was fixed beforehand; the difference with an interval that "
+        "holds at every number of pairs at once (95 %), by which each variant is judged after every start. A decided "
+        "variant is played no further. Calls of the policy are timed one observation at a time; the first ones count."
+    ]
+    return [*said, *([f"Said before it started: {units.plain(result.foresight)}"] if result.foresight else [])]
+
+
+def _variants(result: EvaluateResult) -> Table:
+    columns = [Column("Variant", numeric=False), *_SUCCESS, Column("ms per call"), Column("Calls (Hz)")]
+    columns.append(Column("Times as fast"))
+    rows = []
+    for number, one in enumerate(result.variants):
+        cells = [units.plain(one.name), *_success(one.together)]
+        cells += [units.number(one.calls.median_ms, 3), units.rate(one.calls.hz), units.number(one.times, 3)]
+        rows.append(Row(cells, "part" if number else "whole"))
+    return Table(columns, rows).without_empty_columns()
+
+
+def _tasks(result: EvaluateResult) -> Table:
+    columns = [Column("Task", numeric=False), Column("Variant", numeric=False), *_SUCCESS]
+    found = [(task, one.name, one.tasks[task]) for task in result.tasks for one in result.variants if task in one.tasks]
+    rows = [Row([units.plain(task), units.plain(name), *_success(on)]) for task, name, on in found]
+    return Table(columns, rows).without_empty_columns()
+
+
+_SUCCESS = [
+    Column("Episodes"),
+    Column("Success (95 % interval)"),
+    Column("Reward (mean)"),
+    Column("Difference, points (interval)"),
+    Column("Verdict", numeric=False),
+    Column("At pairs"),
+]
+
+
+def _success(on: VariantOnTask) -> list[str | None]:
+    """The cells of the columns ``_SUCCESS``."""
+    ends, rate = on.success.interval, f"{100 * on.success.rate:.1f} %"
+    cells: list[str | None] = [str(on.success.episodes), f"{rate} [{100 * ends.low:.1f}, {100 * ends.high:.1f}]"]
+    cells.append(units.number(on.reward))
+    if on.paired is None:
+        return [*cells, None, None, None]
+    decision = on.paired.decision
+    ends = f"[{units.signed(100 * decision.interval.low, 1)}, {units.signed(100 * decision.interval.high, 1)}]"
+    cells.append(f"{units.signed(100 * on.paired.difference, 1)} {ends}")
+    return [*cells, verdict(decision), None if decision.pairs is None else str(decision.pairs)]
+
+
+def _span(interval: Interval) -> str:
+    return f"{units.signed(100 * interval.low, 1)} to {units.signed(100 * interval.high, 1)}"
+
+
+def _times(result: EvaluateResult) -> Table:
+    columns = [Column("Variant", numeric=False), Column("Calls"), Column("Call, median (ms)"), Column("p95 (ms)")]
+    columns += [Column("Policy per tick (ms)")]
+    columns += [Column("Simulator per tick (ms)"), Column("Rendering per tick (ms)"), Column("Reset per episode (ms)")]
+    rows = []
+    for one in result.variants:
+        loop = one.loop
+        figures = (one.calls.median_ms, one.calls.p95_ms, loop.policy_ms, loop.step_ms, loop.render_ms, loop.reset_ms)
+        rows.append(Row([units.plain(one.name), f"{one.calls.calls:,}", *(units.number(ms, 3) for ms in figures)]))
+    return Table(columns, rows).without_empty_columns()
+
+
+def _about_times() -> str:
+    return (
+        "Means, where no other figure is named. In most control ticks the policy only takes an action from its queue. "
+        "The simulator's time is without the rendering of its observations, where that could be seen; the reset holds "
+        "the first rendering."
+    )
+
+
+def _banner(result: EvaluateResult) -> str | None:
+    if result.status == "complete":
+        return None
+    played = ", ".join(f"{units.plain(one.name)}: {one.together.success.episodes}" for one in result.variants)
+    ended = "Interrupted: this run was stopped before it was done" if result.status == "interrupted" else "Failed"
+    return f"{ended} (episodes judged: {played or 'none'})."

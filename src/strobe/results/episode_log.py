@@ -1,0 +1,151 @@
+"""episodes.jsonl: each episode of an evaluation as one line, written as soon as it has ended.
+
+The first line says what was asked. A kill costs the episode that was being played: what follows the last line's end is
+cut off when the file is opened again, and the evaluation goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, ValidationError
+
+from strobe.errors import UserError, in_words
+from strobe.results.data import Data, Finite
+
+NAME = "episodes.jsonl"
+
+
+class Asked(Data):
+    """What an evaluation plays. Two that ask the same may share their episodes."""
+
+    policy: str = Field(description="its folder, Hub id or type")
+    weights: str = Field(description="a digest of some of them")
+    settings: dict[str, Any] = Field(description="the policy's config, without the place it was loaded from")
+    environment: dict[str, Any] = Field(description="LeRobot's EnvConfig")
+    tasks: list[str]
+    variants: dict[str, str] = Field(description="name → its treatments, as written; '' for the policy as it is")
+    margin: Finite
+    seed: int
+    rename_map: dict[str, str] = Field(default_factory=dict)
+    episodes: int = Field(description="of each variant on each task; a resumed run may ask for more")
+
+
+class EpisodeLine(Data):
+    """One episode of one variant, and its times."""
+
+    variant: str
+    task: str
+    seed: int
+    start: str = Field(description="a digest of the first observation")
+    success: bool
+    reward: Finite = Field(description="sum over its control ticks")
+    ticks: int
+    call_ms: list[Finite] = Field(description="of each call of the policy that ran the model")
+    policy_ms: Finite = Field(description="of the policy in all ticks together")
+    step_ms: Finite = Field(description="of the simulator in all ticks together, without rendering")
+    render_ms: Finite | None = Field(description="of rendering in all ticks together; None where it was not seen")
+    reset_ms: Finite
+
+
+Key = tuple[str, str, int]  # variant, task, seed
+
+
+class EpisodeLog:
+    """The file, open for further lines, and the episodes in it.
+
+    Attributes:
+        episodes: by variant, task and seed.
+    """
+
+    def __init__(self, path: Path, episodes: dict[Key, EpisodeLine]) -> None:
+        self.path, self.episodes = path, episodes
+        self._file = path.open("ab")
+
+    @classmethod
+    def begin(cls, folder: Path, asked: Asked) -> Self:
+        """A new file in ``folder``. Raises OSError where it cannot be written."""
+        log = cls(folder / NAME, {})
+        log._write({"asked": asked.model_dump(mode="json")})
+        return log
+
+    @classmethod
+    def resume(cls, folder: Path, asked: Asked) -> Self:
+        """The file in ``folder``, to be gone on with.
+
+        Raises:
+            UserError: there is none, it was asked otherwise, or it holds what nobody wrote.
+        """
+        path = folder / NAME
+        before, episodes, end = read(path)
+        _same(before, asked, folder)
+        try:
+            with path.open("r+b") as file:
+                file.truncate(end)
+            log = cls(path, episodes)
+            if before != asked:
+                log._write({"asked": asked.model_dump(mode="json")})
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {in_words(error)}") from None
+        return log
+
+    def add(self, episode: EpisodeLine) -> None:
+        """Write an episode at once, so that a kill cannot lose it. Raises OSError where the disk is full."""
+        self._write(episode.model_dump(mode="json"))
+        self.episodes[episode.variant, episode.task, episode.seed] = episode
+
+    def close(self) -> None:
+        """Close the file; `episodes` stays."""
+        self._file.close()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps(line).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+def read(path: Path) -> tuple[Asked, dict[Key, EpisodeLine], int]:
+    """What was asked, the episodes, and where the last whole line ends, in bytes.
+
+    Raises:
+        UserError: there is no such file, or a line of it is none of ours.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"no evaluation to go on with at {path.parent}: {path.name}: {in_words(error)}") from None
+    end = content.rfind(b"\n") + 1
+    asked: Asked | None = None
+    episodes: dict[Key, EpisodeLine] = {}
+    for number, line in enumerate(content[:end].splitlines(), 1):
+        try:
+            found = json.loads(line)
+            if isinstance(found, dict) and "asked" in found:
+                asked = Asked.model_validate(found["asked"])
+                continue
+            episode = EpisodeLine.model_validate(found)
+        except (ValidationError, ValueError):
+            raise UserError(f"{path}: line {number} is no episode: start anew, without --resume") from None
+        episodes.setdefault((episode.variant, episode.task, episode.seed), episode)
+    if asked is None:
+        raise UserError(f"{path} ends before its first line does: start anew, without --resume")
+    return asked, episodes, end
+
+
+def _same(before: Asked, now: Asked, folder: Path) -> None:
+    """Raises UserError for the first thing that was asked otherwise; more episodes may be."""
+    for name in Asked.model_fields:
+        there, here = getattr(before, name), getattr(now, name)
+        if there == here or (name == "episodes" and there < here):
+            continue
+        if name == "weights":
+            said = "the policy has other weights now"
+        elif isinstance(there, dict):
+            changed = [key for key in {**there, **here} if there.get(key) != here.get(key)]
+            said = f"{name}: another {', '.join(changed)}"
+        else:
+            said = f"{name} {there} there, {here} here"
+        raise UserError(f"--resume={folder} was asked otherwise: {said[:200]}; ask the same, or start anew")

@@ -1,0 +1,89 @@
+"""From the episodes of an evaluation to the rows of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from strobe.measure.decision import LEVEL, paired_rates, success_rate
+from strobe.results.episode_log import EpisodeLine
+from strobe.results.evaluation import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
+from strobe.studies.evaluate.play import Episodes, Plan
+from strobe.studies.evaluate.variants import Candidate
+
+Pairs = Sequence[tuple[EpisodeLine, EpisodeLine]]
+
+
+def rows(plan: Plan, episodes: Episodes) -> list[EvaluatedVariant]:
+    """A row for each variant that has an episode; the first variant first.
+
+    Of the others, the episodes in complete pairs count. Of the first, all do, unless others are judged against it: then
+    those that are in a pair with one of them.
+    """
+    first, *others = plan.candidates
+    paired = {one.name: plan.pairs(episodes, one.name) for one in others}
+    longest = max(paired.values(), key=len, default=[])
+    own = [before for before, _ in longest] if longest else _alone(plan, episodes)
+    found = [_row(plan, first, own, None)] if own else []
+    return found + [_row(plan, one, [after for _, after in paired[one.name]], paired[one.name])
+                    for one in others if paired[one.name]]  # fmt: skip
+
+
+def _alone(plan: Plan, episodes: Episodes) -> list[EpisodeLine]:
+    name = plan.candidates[0].name
+    played = (episodes.get((name, task, seed)) for task, seed in plan.starts())
+    return [line for line in played if line is not None]
+
+
+def _row(plan: Plan, one: Candidate, played: Sequence[EpisodeLine], pairs: Pairs | None) -> EvaluatedVariant:
+    tasks = {task: [line for line in played if line.task == task] for task in plan.tasks}
+    several = len(plan.tasks) > 1
+    return EvaluatedVariant(
+        name=one.name,
+        steps=one.steps,
+        recipe=one.recipe,
+        together=_on(plan, played, pairs, len(plan.tasks)),
+        tasks={
+            task: _on(plan, lines, None if pairs is None else [pair for pair in pairs if pair[0].task == task], 1)
+            for task, lines in tasks.items()
+            if several and lines
+        },
+        calls=_calls(played),
+        loop=_loop(played),
+        times=None if pairs is None else _median_ms([a for a, _ in pairs]) / _median_ms([b for _, b in pairs]),
+    )
+
+
+def _on(plan: Plan, played: Sequence[EpisodeLine], pairs: Pairs | None, every: int) -> VariantOnTask:
+    won = [line.success for line in played]
+    paired = None
+    if pairs is not None:
+        before, after = [a.success for a, _ in pairs], [b.success for _, b in pairs]
+        paired = paired_rates(before, after, plan.margin, LEVEL, every)
+    # Divided before they are added: no sum of rewards may leave the range of a float.
+    reward = sum(line.reward / len(played) for line in played)
+    return VariantOnTask(success=success_rate(won), reward=reward, paired=paired)
+
+
+def _median_ms(played: Sequence[EpisodeLine]) -> float:
+    return float(np.median([ms for line in played for ms in line.call_ms]))
+
+
+def _calls(played: Sequence[EpisodeLine]) -> CallTimes:
+    ms = [ms for line in played for ms in line.call_ms]
+    median = float(np.median(ms))
+    return CallTimes(calls=len(ms), median_ms=median, p95_ms=float(np.percentile(ms, 95)), hz=1e3 / median)
+
+
+def _loop(played: Sequence[EpisodeLine]) -> LoopTimes:
+    rendered = [line for line in played if line.render_ms is not None]
+    # Where rendering was not seen, it is in the simulator's time.
+    told = rendered or played
+    ticks, told_ticks = sum(line.ticks for line in played), sum(line.ticks for line in told)
+    return LoopTimes(
+        reset_ms=sum(line.reset_ms for line in played) / len(played),
+        step_ms=sum(line.step_ms for line in told) / told_ticks,
+        render_ms=sum(line.render_ms or 0.0 for line in rendered) / told_ticks if rendered else None,
+        policy_ms=sum(line.policy_ms for line in played) / ticks,
+    )

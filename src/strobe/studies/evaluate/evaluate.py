@@ -1,0 +1,51 @@
+"""Evaluate: does a variant of the policy still do the task, and how fast is it there?"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from strobe.measure.planning import foresight
+from strobe.measure.sampling import SamplingBudget
+from strobe.results.episode_log import EpisodeLog
+from strobe.results.evaluate import EvaluateResult
+from strobe.studies.breakdown import begin
+from strobe.studies.evaluate.answer import rows
+from strobe.studies.evaluate.play import Plan, Player, Watching, play
+from strobe.studies.measuring import Options
+from strobe.subjects.policy_subject import PolicySubject
+
+
+class Evaluating(Watching, Protocol):
+    """Where it says what it is doing."""
+
+    def stage(self, what: str) -> None: ...
+
+
+def evaluate(
+    subject: PolicySubject, environment: str, plan: Plan, player: Player, log: EpisodeLog, watching: Evaluating
+) -> EvaluateResult:
+    """Say what the planned number can decide, play, and judge. Ctrl-C keeps the episodes that were played.
+
+    Args:
+        environment: the simulator's name.
+        log: empty, or with the episodes of a run that is gone on with.
+
+    Raises:
+        UserError: an episode fails; those before it are in the log.
+        KeyboardInterrupt: before the first episode has ended.
+    """
+    options = Options(SamplingBudget(iterations=1), counted=False)
+    title = f"{subject.info.name}: success against latency in {environment}"
+    fields = {"environment": environment, "tasks": list(plan.tasks), "planned": plan.planned, "margin": plan.margin}
+    result = begin(EvaluateResult, subject, title, options, watching, **fields)
+    if len(plan.candidates) > 1:
+        result.foresight = foresight(plan.planned, plan.margin)
+        watching.said(result.foresight)
+    names = ", ".join(one.name for one in plan.candidates)
+    watching.stage(f"episodes in {environment}, up to {plan.planned} of each: {names}")
+    if play(plan, player, log, watching):
+        result.status = "interrupted"
+    result.variants = rows(plan, log.episodes)
+    if not result.variants:
+        raise KeyboardInterrupt
+    return result

@@ -1,0 +1,71 @@
+"""Where an evaluation's episodes are played: a simulator for each variant, and the policy that variants are put on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strobe.errors import UserError
+from strobe.results.episode_log import EpisodeLine
+from strobe.studies.evaluate.variants import FIRST, Candidate
+from strobe.subjects import environments
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.timed_simulator import TimedSimulator
+
+
+class Stage:
+    """Plays one episode of one variant at a time, by lerobot-eval's own rollout.
+
+    Args:
+        env: LeRobot's ``EnvConfig``.
+
+    Raises:
+        UserError: the simulator is not installed or cannot be started.
+    """
+
+    def __init__(self, env: Any, subject: PolicySubject) -> None:
+        self.env, self.subject = env, subject
+        # One for each variant: a simulator may go through a list of starts, and all variants must get the same ones.
+        self._simulators = {FIRST: TimedSimulator(env, subject)}
+        self.tasks = self._simulators[FIRST].tasks
+
+    @property
+    def environment(self) -> str:
+        """Name of the simulator, as `environments.called`."""
+        return environments.called(self.env, self.tasks)
+
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
+        """One episode. Raises UserError for whatever fails in it."""
+        name = candidate.name
+        try:
+            simulator = self._simulators.get(name) or TimedSimulator(self.env, self.subject)
+            self._simulators[name] = simulator
+            undo = candidate.variant.apply(self.subject)
+            try:
+                played, times = simulator.play_timed(task, seed)
+            finally:
+                self.subject.policy.reset()  # nothing of the episode may be left in its queues
+                undo()
+        except Exception as error:  # whatever a treatment raises: the episodes before it are kept
+            words = " ".join(str(error).split())[:300]
+            why = words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
+            raise UserError(f"'{name}' failed on {task}, seed {seed}: {why}") from error
+        episode = played.episode
+        return EpisodeLine(
+            variant=name,
+            task=task,
+            seed=seed,
+            start=played.start,
+            success=episode.success,
+            reward=episode.reward,
+            ticks=episode.ticks,
+            call_ms=[round(ms, 4) for ms in times.call_ms],
+            policy_ms=times.policy_ms,
+            step_ms=times.step_ms,
+            render_ms=times.render_ms,
+            reset_ms=times.reset_ms,
+        )
+
+    def close(self) -> None:
+        """Close the simulators."""
+        for simulator in self._simulators.values():
+            simulator.close()

@@ -1,0 +1,107 @@
+"""The variants of an evaluation: the policy as it is, with other numbers of denoising steps, with recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strobe.errors import UserError
+from strobe.subjects.families.registry import steps_field, steps_of
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments.recipe import rungs_of
+from strobe.treatments.settings import Settings
+from strobe.treatments.treatment import Variant
+
+FIRST = "as it is"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A variant, and what it is.
+
+    Args:
+        written: its treatments as on a command line; '' for the policy as it is.
+        steps: denoising steps; None where the policy has none.
+        recipe: the recipe's file; '' where it has none.
+    """
+
+    variant: Variant
+    written: str = ""
+    steps: int | None = None
+    recipe: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.variant.name
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """All of them, the policy as it is first; ``notes`` say what was asked and is not among them."""
+
+    all: list[Candidate]
+    notes: list[str] = field(default_factory=list)
+
+
+def parse_steps(text: str) -> tuple[int, ...]:
+    """``'10,5,2'`` as numbers of denoising steps. Raises UserError."""
+    found = []
+    for part in (part.strip() for part in text.split(",")):
+        if not part:
+            continue
+        if not part.isdecimal() or not int(part):
+            raise UserError(f"--steps={text}: '{part}' is no number of denoising steps: write --steps=10,5,2")
+        if int(part) in found:
+            raise UserError(f"--steps={text}: each number once")
+        found.append(int(part))
+    return tuple(found)
+
+
+def parse_recipes(text: str) -> tuple[Path, ...]:
+    """``'a.yaml,b.yaml'`` as files of different names, by which the answer tells them apart. Raises UserError."""
+    paths = tuple(Path(part.strip()) for part in text.split(",") if part.strip())
+    for path in paths:
+        if [other.name for other in paths].count(path.name) > 1:
+            raise UserError(f"--recipe={text}: two recipes called {path.name}: give each a name of its own")
+    return paths
+
+
+def candidates(subject: PolicySubject, steps: Sequence[int], recipes: Sequence[Path]) -> Candidates:
+    """Make the variants, and put each on ``subject`` once to see that it applies.
+
+    Raises:
+        UserError: the policy has no denoising steps, or a recipe does not apply.
+    """
+    config = subject.policy.config
+    own, name = steps_of(config), steps_field(config)
+    if steps and not name:
+        raise UserError(f"--steps: the policy type '{config.type}' has no denoising steps: leave it out")
+    found, notes = [Candidate(Variant(FIRST), steps=own)], list[str]()
+    for count in steps:
+        if count == own:
+            notes.append(f"{_steps(count)} are the policy as it is: they are played once")
+            continue
+        setting = Settings({name: count})
+        found.append(Candidate(Variant(_steps(count), (setting,)), f"policy.{name}={count}", count))
+    for path in recipes:
+        rungs = rungs_of(subject, path)
+        found.append(Candidate(Variant(path.name, rungs), "; ".join(one.written for one in rungs), own, path.name))
+    names = [one.name for one in found]
+    for one in found:
+        if names.count(one.name) > 1:
+            raise UserError(f"--recipe: a recipe called '{one.name}' cannot be told from the variant of that name")
+        one.variant.require("inference")
+        _try(one, subject)
+    return Candidates(found, notes)
+
+
+def _try(one: Candidate, subject: PolicySubject) -> None:
+    try:
+        one.variant.apply(subject)()
+    except UserError as error:
+        raise UserError(f"'{one.name}' does not apply: {error}") from None
+
+
+def _steps(count: int) -> str:
+    return f"{count} step{'s' * (count != 1)}"

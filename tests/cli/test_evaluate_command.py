@@ -1,0 +1,94 @@
+"""strobe evaluate with a real simulator and a tiny policy, and what is wrong in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from strobe.cli.main import main
+from strobe.results import store
+from strobe.results.episode_log import NAME
+
+ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=4"]
+ACTS += ["--policy.n_action_steps=5"]
+PLAYS = [*ACTS, "--env.type=pusht", "--env.episode_length=10", "--threads=1"]
+
+
+def only(folder: Path) -> Path:
+    (found,) = folder.iterdir()
+    return found
+
+
+def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_path, capsys, monkeypatch):
+    from lerobot.policies.diffusion.modeling_diffusion import DiffusionConditionalUnet1d as Unet
+
+    denoised, forward = [], Unet.forward
+    monkeypatch.setattr(Unet, "forward", lambda *args, **more: (denoised.append(1), forward(*args, **more))[1])
+    argv = ["evaluate", *PLAYS, "--steps=4,1", f"--output_dir={tmp_path}"]
+    assert main([*argv, "--episodes=1", "--seed=3"]) == 0
+    folder = only(tmp_path)
+    first = (folder / NAME).read_text().splitlines()
+    assert main([*argv, "--episodes=2", "--seed=3", f"--resume={folder}"]) == 0
+    lines = (folder / NAME).read_text().splitlines()
+    assert lines[:3] == first
+    played = [json.loads(line) for line in lines if "asked" not in json.loads(line)]
+    assert [(one["variant"], one["seed"]) for one in played] == [
+        ("as it is", 3), ("1 step", 3), ("as it is", 4), ("1 step", 4),
+    ]  # fmt: skip
+    assert played[0]["start"] == played[1]["start"] != played[2]["start"]
+    assert len(denoised) == 2 * 2 * (4 + 1), "two episodes of two calls, in 4 steps and in 1"
+    assert all(len(one["call_ms"]) == 2 and one["ticks"] == 10 for one in played), "ticks from the queue are no calls"
+    result = store.load_answer(folder)
+    assert result.study == "evaluate"
+    assert [one.steps for one in result.variants] == [4, 1]
+    own, one_step = result.variants
+    assert own.calls.calls == 4
+    assert 0 < one_step.calls.median_ms <= one_step.calls.p95_ms
+    assert min(own.loop.reset_ms, own.loop.step_ms, own.loop.render_ms) > 0
+    assert own.loop.policy_ms < own.calls.p95_ms
+    out, err = capsys.readouterr()
+    assert "2 pairs cannot exclude a loss of 10 points" in err
+    assert "SUCCESS AGAINST LATENCY" in out
+    assert "The weights are random" in " ".join(out.split())
+    assert any("4 steps are the policy as it is" in note for note in result.notes)
+    assert (folder / "report.html").exists()
+
+
+WRONG = {
+    "no simulator": (ACTS, "where are episodes played? --env.type=pusht"),
+    "no policy": (["--env.type=pusht"], "which policy?"),
+    "a model": (["--model.type=vjepa2", "--env.type=pusht"], "a model does not act"),
+    "steps": ([*PLAYS, "--steps=10,zero"], "--steps=10,zero: 'zero' is no number of denoising steps"),
+    "no steps at all": ([*PLAYS, "--steps=0"], "'0' is no number of denoising steps"),
+    "twice": ([*PLAYS, "--steps=5,5"], "--steps=5,5: each number once"),
+    "margin": ([*PLAYS, "--margin=1.5"], "--margin=1.5: must be between 0 and 1"),
+    "episodes": ([*PLAYS, "--episodes=0"], "--episodes=0: must be at least 1"),
+    "recipe": ([*PLAYS, "--recipe=none.yaml"], "cannot read the recipe none.yaml"),
+    "recipes": ([*PLAYS, "--recipe=a/fast.yaml,b/fast.yaml"], "two recipes called fast.yaml"),
+    "a list of starts": ([*ACTS, "--env.type=libero", "--resume=runs/one"], "LIBERO goes through a list of starts"),
+    "flag": ([*PLAYS, "--episode=4"], "did you mean --episodes"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_a_line_and_leaves_no_folder(name, tmp_path, capsys):
+    argv, said = WRONG[name]
+    assert main(["evaluate", *argv, f"--output_dir={tmp_path / 'runs'}"]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_policy_without_denoising_steps_says_so_before_anything_is_played(tmp_path, capsys):
+    argv = ["--policy.type=act", "--policy.size=tiny", "--policy.device=cpu", "--env.type=pusht", "--steps=5"]
+    assert main(["evaluate", *argv, f"--output_dir={tmp_path / 'runs'}"]) == 2
+    assert "--steps: the policy type 'act' has no denoising steps" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_to_go_on_with_must_be_there_and_have_asked_the_same(tmp_path, capsys):
+    argv = ["evaluate", *PLAYS, f"--output_dir={tmp_path}", "--episodes=1"]
+    assert main([*argv, f"--resume={tmp_path / 'none'}"]) == 2
+    assert "no evaluation to go on with at" in capsys.readouterr().err

@@ -1,0 +1,190 @@
+"""An evaluation with a made-up simulator: its order, its early end, what a cut costs, and what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
+
+from strobe.advice.thresholds import DEFAULTS
+from strobe.cli.report import as_text
+from strobe.errors import UserError
+from strobe.kinds import advise, document
+from strobe.results import store
+from strobe.results.episode_log import NAME, EpisodeLog
+from strobe.results.evaluate import EvaluateResult
+from strobe.studies.evaluate.variants import FIRST
+
+
+def table(result: EvaluateResult) -> list[dict]:
+    return [one.model_dump() for one in result.variants]
+
+
+def test_all_variants_play_a_seed_before_the_next_and_tasks_take_turns(tmp_path):
+    player = MadeUp()
+    evaluated(tmp_path, plan(2, tasks=("a", "b"), seed=7), player)
+    names = (FIRST, "5 steps", "2 steps")
+    assert player.played == [(name, task, seed) for seed in (7, 8) for task in ("a", "b") for name in names]
+
+
+def test_a_decided_variant_is_played_no_further_and_the_run_ends_with_the_last(tmp_path):
+    player, lines = MadeUp(), Lines()
+    result = evaluated(tmp_path, plan(200), player, lines=lines)
+    _, five, two = result.variants
+    held = five.together.paired.decision
+    assert (held.kind, held.pairs) == ("not worse by more than the margin", 48)
+    worse = two.together.paired.decision
+    assert worse.kind == "worse"
+    assert worse.pairs < 48
+    count = {name: sum(played == name for played, _, _ in player.played) for name in (FIRST, "5 steps", "2 steps")}
+    assert count == {FIRST: 48, "5 steps": 48, "2 steps": worse.pairs}
+    assert [one.together.success.episodes for one in result.variants] == list(count.values())
+    assert f"2 steps: worse, decided at {worse.pairs} pairs" in lines.lines
+    assert "5 steps: not worse by more than 10 points, decided at 48 pairs" in lines.lines
+    assert lines.steps[0].expected == 600
+    assert lines.steps[-1].done == sum(count.values())
+
+
+def test_tasks_are_decided_only_when_a_round_is_complete(tmp_path):
+    result = evaluated(tmp_path, plan(60, tasks=("a", "b", "c")), MadeUp())
+    for one in result.variants[1:]:
+        assert one.together.paired.decision.pairs % 3 == 0
+        assert one.together.paired.pairs == one.together.paired.decision.pairs
+        assert [on.success.episodes for on in one.tasks.values()] == [one.together.paired.pairs // 3] * 3
+
+
+def test_the_policy_alone_plays_all_its_episodes(tmp_path):
+    alone = plan(9)
+    alone = type(alone)(alone.candidates[:1], alone.tasks, 9, 0.1)
+    result = evaluated(tmp_path, alone, MadeUp())
+    assert [one.together.success.episodes for one in result.variants] == [9]
+    assert result.foresight == ""
+    assert len(document(result).answers) == 1
+
+
+@pytest.mark.parametrize("cut", [1, 37, 83], ids=["in the first round", "before a verdict", "after one"])
+@pytest.mark.parametrize("torn", [False, True], ids=["between lines", "in a line"])
+def test_a_run_that_was_killed_goes_on_to_the_same_table(cut, torn, tmp_path):
+    whole, before, after = MadeUp(), MadeUp(cut=cut, ends=SystemExit), MadeUp()
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "cut").mkdir()
+    uncut = evaluated(tmp_path / "whole", plan(), whole)
+    with pytest.raises(SystemExit):
+        evaluated(tmp_path / "cut", plan(), before)
+    file = tmp_path / "cut" / NAME
+    if torn:
+        file.write_bytes(file.read_bytes() + b'{"variant": "as it is", "ta')
+    resumed = evaluated(tmp_path / "cut", plan(), after, resume=True)
+    assert table(resumed) == table(uncut)
+    assert before.played + after.played == whole.played, "nothing is repeated, nothing left out"
+    assert file.read_bytes() == (tmp_path / "whole" / NAME).read_bytes()
+
+
+def test_ctrl_c_keeps_what_was_played_and_judges_whole_pairs(tmp_path):
+    result = evaluated(tmp_path, plan(), MadeUp(cut=8))  # in the third round: two variants have played it
+    assert result.status == "interrupted"
+    assert [one.together.success.episodes for one in result.variants] == [3, 3, 2]
+    assert document(result).banner.startswith("Interrupted")
+    assert len((tmp_path / NAME).read_text().splitlines()) == 9
+    (tmp_path / "none").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        evaluated(tmp_path / "none", plan(), MadeUp(cut=0))
+
+
+def test_more_episodes_may_be_asked_for_later(tmp_path):
+    (tmp_path / "at once").mkdir()
+    (tmp_path / "later").mkdir()
+    at_once = evaluated(tmp_path / "at once", plan(60), MadeUp())
+    few = evaluated(tmp_path / "later", plan(20), MadeUp())
+    assert few.variants[1].together.paired.decision.kind == "undecided"
+    assert table(evaluated(tmp_path / "later", plan(60), MadeUp(), resume=True)) == table(at_once)
+    with pytest.raises(UserError, match="was asked otherwise: episodes 60 there, 20 here"):
+        EpisodeLog.resume(tmp_path / "later", asked(plan(20)))
+
+
+OTHERWISE = {
+    "margin": ({"margin": 0.2}, "margin 0.1 there, 0.2 here"),
+    "variants": ({"variants": {FIRST: "", "5 steps": "policy.num_steps=5"}}, "variants: another 5 steps, 2 steps"),
+    "environment": ({"environment": {"type": "pusht", "fps": 5}}, "environment: another fps"),
+    "settings": ({"settings": {"n_action_steps": 1}}, "settings: another n_action_steps"),
+    "weights": ({"weights": "1"}, "the policy has other weights now"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_a_run_that_was_asked_otherwise_is_not_gone_on_with(name, tmp_path):
+    changed, said = OTHERWISE[name]
+    EpisodeLog.begin(tmp_path, asked(plan())).close()
+    with pytest.raises(UserError, match="was asked otherwise") as caught:
+        EpisodeLog.resume(tmp_path, asked(plan(), **changed))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_none_of_ours_is_a_line(tmp_path):
+    with pytest.raises(UserError, match="no evaluation to go on with at"):
+        EpisodeLog.resume(tmp_path, asked(plan()))
+    (tmp_path / NAME).write_text('{"asked"')
+    with pytest.raises(UserError, match="ends before its first line does"):
+        EpisodeLog.resume(tmp_path, asked(plan()))
+    (tmp_path / NAME).unlink()
+    EpisodeLog.begin(tmp_path, asked(plan())).close()
+    (tmp_path / NAME).write_bytes((tmp_path / NAME).read_bytes() + b'{"variant": 3}\n')
+    with pytest.raises(UserError, match="line 2 is no episode"):
+        EpisodeLog.resume(tmp_path, asked(plan()))
+
+
+def test_a_simulator_that_does_not_start_alike_makes_no_pairs(tmp_path):
+    class Drifting(MadeUp):
+        def start(self, candidate, task, seed):
+            return f"{seed}" if candidate.name != "2 steps" or seed < 2 else "elsewhere"
+
+    with pytest.raises(UserError, match=r"does not start alike from the same seed \(pusht, seed 2: 'as it is' and '2"):
+        evaluated(tmp_path, plan(), Drifting())
+    assert len((tmp_path / NAME).read_text().splitlines()) == 1 + 8, "the episode that has no pair is not kept"
+
+
+def test_it_says_each_verdict_with_its_speed(tmp_path):
+    result = evaluated(tmp_path, plan(), MadeUp())
+    text = as_text(result)
+    said = document(result).answers
+    assert "50 pairs" not in result.foresight
+    assert result.foresight.startswith(
+        "60 pairs exclude a loss of 10 points if nearly all pairs end alike (48 or more)"
+    )
+    assert "5 steps are not worse by more than 10 points (decided at 48 pairs) and 2 × as fast." in said
+    assert any(line.startswith("2 steps are worse (decided at ") and "5 × as fast" in line for line in said)
+    assert "The smallest number of steps not shown to be worse is 5; a loss of up to" in text
+    store.save(result, tmp_path)
+    assert store.load_answer(tmp_path) == result
+
+
+def test_a_policy_that_never_succeeds_has_nothing_to_lose(tmp_path):
+    result = evaluated(tmp_path, plan(), MadeUp(dict.fromkeys((FIRST, "5 steps", "2 steps"), 0.0)))
+    result.subject = result.subject.model_copy(update={"source": "random weights"})
+    said = " ".join(document(result).answers)
+    assert "nothing could be lost" in said
+    assert "smallest number of steps" not in said
+    assert "The weights are random" in said
+    assert [one.rule for one in advise(result, DEFAULTS)] == ["evaluation-never-succeeds"]
+
+
+def test_what_is_undecided_says_how_to_go_on(tmp_path):
+    result = evaluated(tmp_path, plan(10), MadeUp())
+    (found,) = advise(result, DEFAULTS)
+    assert found.rule == "evaluation-undecided"
+    assert "--resume=RUN and more --episodes" in found.do
+    assert found.evidence["pairs"] == 10
+    assert "10 pairs cannot exclude a loss of 10 points" in found.seen
+
+
+def test_each_line_is_there_before_the_next_episode_begins(tmp_path: Path):
+    class Looking(MadeUp):
+        def play(self, candidate, task, seed):
+            lines = (tmp_path / NAME).read_text().splitlines()
+            assert [json.loads(line)["variant"] for line in lines[1:]] == [name for name, _, _ in self.played]
+            return super().play(candidate, task, seed)
+
+    evaluated(tmp_path, plan(5), Looking())

@@ -1,0 +1,114 @@
+"""A simulator for tests of evaluations: it plays nothing, and succeeds as often as it was told to."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from strobe.measure.sampling import Progress
+from strobe.results.episode_log import Asked, EpisodeLine, EpisodeLog
+from strobe.results.evaluate import EvaluateResult
+from strobe.studies.evaluate.evaluate import evaluate
+from strobe.studies.evaluate.play import Plan
+from strobe.studies.evaluate.variants import FIRST, Candidate
+from strobe.treatments.treatment import Variant
+from support.example_runs import SUBJECT
+
+RATES = {FIRST: 0.9, "5 steps": 0.9, "2 steps": 0.3}
+MS = {FIRST: 20.0, "5 steps": 10.0, "2 steps": 4.0}
+
+
+class MadeUp:
+    """Plays by lot: whoever succeeds with a lower chance loses what the others lose too, as on one start.
+
+    Attributes:
+        played: variant, task and seed of each episode, in order.
+    """
+
+    def __init__(self, rates: Mapping[str, float] = RATES, cut: int | None = None, ends: Any = KeyboardInterrupt):
+        self.rates, self.cut, self.ends = rates, cut, ends
+        self.played: list[tuple[str, str, int]] = []
+
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
+        if self.cut is not None and len(self.played) >= self.cut:
+            raise self.ends
+        self.played.append((candidate.name, task, seed))
+        lot = random.Random(f"{task} {seed}").random()
+        success = lot < self.rates[candidate.name]
+        ms = MS.get(candidate.name, 7.0)
+        return EpisodeLine(
+            variant=candidate.name, task=task, seed=seed, start=self.start(candidate, task, seed), success=success,
+            reward=10.0 * success + lot, ticks=20, call_ms=[ms, ms, ms + 1], policy_ms=3 * ms, step_ms=40.0,
+            render_ms=20.0, reset_ms=5.0,
+        )  # fmt: skip
+
+    def start(self, candidate: Candidate, task: str, seed: int) -> str:
+        return hashlib.sha256(f"{task} {seed}".encode()).hexdigest()
+
+
+class Lines:
+    """What was said, and how far it said that it was."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.steps: list[Progress] = []
+
+    def stage(self, what: str) -> None:
+        self.lines.append(f"… {what}")
+
+    def said(self, line: str) -> None:
+        self.lines.append(line)
+
+    def progress(self, progress: Progress) -> None:
+        self.steps.append(progress)
+
+
+def plan(episodes: int = 60, *, tasks: tuple[str, ...] = ("pusht",), margin: float = 0.1, seed: int = 0) -> Plan:
+    """The policy as it is with 10 denoising steps, 5 and 2 steps."""
+    steps = {FIRST: 10, "5 steps": 5, "2 steps": 2}
+    made = [Candidate(Variant(name), "" if name == FIRST else name, count) for name, count in steps.items()]
+    return Plan(made, tasks, episodes, margin, seed)
+
+
+def asked(of: Plan, **more: Any) -> Asked:
+    """What ``of`` asks for, of a policy that does not exist."""
+    variants = {one.name: one.written for one in of.candidates}
+    said = Asked(
+        policy="p",
+        weights="0",
+        settings={"n_action_steps": 8},
+        environment={"type": "pusht"},
+        tasks=list(of.tasks),
+        variants=variants,
+        margin=of.margin,
+        seed=of.seed,
+        episodes=of.episodes,
+    )
+    return said.model_copy(update=more)
+
+
+def evaluated(
+    folder: Path, of: Plan, player: Any, *, resume: bool = False, lines: Lines | None = None
+) -> EvaluateResult:
+    """Play ``of`` in ``folder``."""
+    log = EpisodeLog.resume(folder, asked(of)) if resume else EpisodeLog.begin(folder, asked(of))
+    subject: Any = SimpleNamespace(
+        info=SUBJECT.model_copy(update={"source": "pusht-diffusion"}), device=torch.device("cpu"), notes=[]
+    )
+    try:
+        return evaluate(subject, "PushT-v0", of, player, log, lines or Lines())
+    finally:
+        log.close()
+
+
+def example() -> EvaluateResult:
+    """An evaluation of 60 episodes with both verdicts."""
+    with tempfile.TemporaryDirectory() as folder:
+        return evaluated(Path(folder), plan(), MadeUp())
