@@ -221,6 +221,13 @@ def test_wrong_input_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("missing", ["scservo_sdk", "lerobot_camera_strobe"])
+def test_a_package_that_is_missing_is_a_line(missing: str, act: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "find_spec", lambda name: None if name == missing else object())
+    with pytest.raises(UserError, match="not installed: "):
+        stage.plan(arguments(act), {}, 0, [])
+
+
 @given(st.text(max_size=30) | st.from_regex(r"(late|busy|inference|camera-gap|dead),[a-z]{2,8}=[a-z0-9.]{0,4}"))
 def test_any_text_is_a_fault_or_a_line(text: str) -> None:
     with contextlib.suppress(UserError):

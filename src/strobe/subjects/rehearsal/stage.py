@@ -8,12 +8,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError, install, nearest
 from strobe.subjects.lerobot_flags import joined
 from strobe.subjects.rehearsal import faults as f
 from strobe.subjects.robot import calibration as cal
@@ -64,9 +65,11 @@ def plan(argv: Sequence[str], frames: Mapping[str, str], episode: int, faults: S
         faults: as `faults.planned` reads them.
 
     Raises:
-        UserError: what `rollout_config` refuses; a robot that cannot be emulated; a camera or a recording that is not
-            there; a fault that is none; a calibration file that is none.
+        UserError: a package that is not installed; what `rollout_config` refuses; a robot that cannot be emulated; a
+            camera or a recording that is not there; a fault that is none; a calibration file that is none.
     """
+    if find_spec("scservo_sdk") is None:
+        raise UserError(f"LeRobot's driver of SO arms is not installed: {install('robot')}")
     argv = with_port(argv)
     config = rollout_config(argv)
     robot, teleop = config.robot, getattr(config, "teleop", None)
@@ -91,6 +94,8 @@ def plan(argv: Sequence[str], frames: Mapping[str, str], episode: int, faults: S
             told[name] = {LIVE: True}
             shown.append(f"{name}: the camera itself")
             continue
+        if find_spec("lerobot_camera_strobe") is None:
+            raise UserError("the package lerobot_camera_strobe, which replays cameras, is not installed: make env")
         told[name] = {"type": "strobe_replay", "fps": camera.fps, "width": camera.width, "height": camera.height}
         told[name] |= _recording(name, source, episode) | {"seed": len(told)}
         for fault in planned:
