@@ -67,12 +67,8 @@ def test_a_rollout_moves_the_arm_and_lets_it_go(tmp_path: Path) -> None:
     save_act(tmp_path / "act", WIDTH, HEIGHT)
     save_video(tmp_path / "seen.mp4")
     calibration.write(calibration.so101(), tmp_path / "arm.json")
-    for _ in range(3):
-        (tmp_path / "packets.jsonl").unlink(missing_ok=True)
-        with EmulatedArm(record=tmp_path / "packets.jsonl") as arm:
-            ran = rollout(arm, tmp_path)
-        if "Could not connect" not in ran.stderr:  # on a busy machine: connecting reads each register once, in 50 ms
-            break
+    with EmulatedArm(record=tmp_path / "packets.jsonl") as arm:
+        ran = rollout(arm, tmp_path)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert arm.ended is not None
     assert arm.ended.holding == []

@@ -1,4 +1,4 @@
-"""What a rollout keeps of the robot's observations is what the robot gave, also where the run was cut off."""
+"""Observations that a rollout keeps are those that the robot gave, also where the run was cut off."""
 
 from __future__ import annotations
 

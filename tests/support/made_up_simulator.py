@@ -54,7 +54,7 @@ class MadeUp:
 
 
 class Lines:
-    """What was said, and how far it said that it was."""
+    """Collects the lines that were said, and the progress that was told."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -78,7 +78,7 @@ def plan(episodes: int = 60, *, tasks: tuple[str, ...] = ("pusht",), margin: flo
 
 
 def asked(of: Plan, **more: Any) -> Asked:
-    """What ``of`` asks for, of a policy that does not exist."""
+    """The facts that ``of`` asks for, of a policy that does not exist."""
     variants = {one.name: one.written for one in of.candidates}
     said = Asked(
         policy="p",

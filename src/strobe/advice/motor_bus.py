@@ -17,21 +17,21 @@ _BUS_WORDS = ("status packet", "sync read", "sync write", "SerialException", "de
 
 def bus_trouble(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """The one thing that is wrong with the bus, the worst first."""
-    bus = result.rollout.bus
-    if bus is None:
-        return
-    for judge in (_stale, _gone, _lost, _damaged, _slow):
-        if (found := judge(result.rollout, bus, thresholds)) is not None:
-            yield found
-            return
+    found = _trouble(result.rollout, thresholds)
+    if found is not None:
+        yield found
 
 
 def explains(rollout: Rollout, thresholds: Thresholds) -> bool:
     """Whether a finding on the bus says already why reads of the motors are slow."""
-    bus = rollout.bus
-    return bus is not None and any(
-        judge(rollout, bus, thresholds) is not None for judge in (_stale, _gone, _lost, _damaged, _slow)
-    )
+    return _trouble(rollout, thresholds) is not None
+
+
+def _trouble(rollout: Rollout, thresholds: Thresholds) -> Finding | None:
+    if rollout.bus is None:
+        return None
+    judged = (judge(rollout, rollout.bus, thresholds) for judge in (_stale, _gone, _lost, _damaged, _slow))
+    return next((found for found in judged if found is not None), None)
 
 
 def _stale(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:

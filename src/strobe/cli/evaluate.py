@@ -187,7 +187,7 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
 
 
 def _asked(config: EvaluateConfig, subject: Any, plan: Any) -> Any:
-    """What a run must have asked for to be gone on with."""
+    """Everything that a run must have asked for alike, to be gone on with."""
     from strobe.results.episode_log import Asked
     from strobe.subjects.fingerprint import fingerprint
 

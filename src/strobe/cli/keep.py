@@ -129,8 +129,11 @@ def write_run(
     return folder
 
 
-def keep_in(answer: Answer, folder: Path) -> None:
+def keep_in(answer: Answer, folder: Path, what: str = "run", flag: str = "--output_dir") -> None:
     """Show a completed answer and keep it in ``folder``, which holds what it was made from.
+
+    Args:
+        what, flag: what is kept there, and the flag that names another place for it, for an error's words.
 
     Raises:
         NotKeptError: the answer, or its page, could not be written. What was there before stays.
@@ -141,26 +144,15 @@ def keep_in(answer: Answer, folder: Path) -> None:
         try:
             store.save(answer, folder)
         except OSError as error:
-            raise _not_kept("run", "--output_dir", folder, error) from None
+            raise _not_kept(what, flag, folder, error) from None
         _write_page(answer, folder)
     print(f"\nreport   {folder / store.REPORT}")
 
 
 def keep_sweep(sweep: Sweep, root: Path) -> None:
-    """Show a completed sweep and keep it in ``root``, beside its cells.
-
-    Raises:
-        NotKeptError: the answer, or its page, could not be written. What was there before stays.
-    """
-    try:
-        show(sweep)
-    finally:
-        try:
-            store.save(sweep, root)
-        except OSError as error:
-            raise _not_kept("sweep", "--sweep_dir", root, error) from None
-        _write_page(sweep, root)
-    print(f"\nreport   {root / store.REPORT}\ncells    {root / 'cells'}")
+    """Show a completed sweep and keep it in ``root``, beside its cells. Raises NotKeptError as `keep_in` does."""
+    keep_in(sweep, root, "sweep", "--sweep_dir")
+    print(f"cells    {root / 'cells'}")
 
 
 def show(answer: Answer) -> None:

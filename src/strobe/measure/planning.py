@@ -17,7 +17,7 @@ _LOOKS = 400  # of one simulated evaluation, at most
 
 @dataclass(frozen=True)
 class Expected:
-    """What simulated evaluations came to, that stop at the first verdict.
+    """Outcomes of simulated evaluations that stop at the first verdict.
 
     Attributes:
         pairs: mean number at which they stopped, those that never decided counted with the most that were allowed.

@@ -102,7 +102,7 @@ def encoding(
     sending_ms: float | None,
     shortest_ms: float = 0.0,
 ) -> Encoding:
-    """What JPEG would buy.
+    """Bytes and time that JPEG would buy.
 
     Args:
         raw, jpeg: bytes and nanoseconds of the images, packed and unpacked.

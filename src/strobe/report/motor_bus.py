@@ -51,7 +51,7 @@ def servos(told: Rehearsal) -> Table | None:
 
 
 def about_rehearsal(told: Rehearsal) -> list[str]:
-    """What stood in for the robot, and the faults that were planted."""
+    """Lines on the stand-ins for the robot, and on the faults that were planted."""
     said = [
         f"Emulated servos stood in for the arm, {told.latency_ms:g} ms from question to answer besides the bytes' own "
         f"time; calibration: {told.calibration}. Cameras: {told.frames}.",

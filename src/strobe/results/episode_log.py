@@ -20,7 +20,7 @@ NAME = "episodes.jsonl"
 
 
 class Asked(Data):
-    """What an evaluation plays. Two that ask the same may share their episodes."""
+    """The request of an evaluation. Two that ask the same may share their episodes."""
 
     policy: str = Field(description="its folder, Hub id or type")
     weights: str = Field(description="a digest of some of them")
@@ -108,7 +108,7 @@ class EpisodeLog:
 
 
 def read(path: Path) -> tuple[Asked, dict[Key, EpisodeLine], int]:
-    """What was asked, the episodes, and where the last whole line ends, in bytes.
+    """Return the request, the episodes, and where the last whole line ends, in bytes.
 
     Raises:
         UserError: there is no such file, or a line of it is none of ours.

@@ -1,4 +1,4 @@
-"""What a rollout saw of the motors' bus, and what a rehearsal saw of the servos themselves."""
+"""The motors' bus as a rollout saw it, and the servos themselves as a rehearsal left them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ServoLeft(Data):
 
 
 class Rehearsal(Data):
-    """What stood in for the robot, and how its servos were left."""
+    """The stand-ins for the robot, and how its servos were left."""
 
     frames: str = Field(description="what the cameras showed")
     calibration: str = Field(description="what the servos' registers agree with")

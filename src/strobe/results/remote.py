@@ -29,7 +29,7 @@ class Clocks(Data):
 
 
 class Decisions(Data):
-    """What the server made of the observations that it was sent."""
+    """The server's decisions on the observations that it was sent."""
 
     kept: int = Field(description="queued for a call, the queue being empty")
     replaced: int = Field(description="queued in the place of one that waited")

@@ -65,7 +65,7 @@ class _Stopwatch:
         self._inside = ""
 
     def around(self, inner: Callable[..., Any], hook: Hook, _takes_self: bool) -> Callable[..., Any]:
-        """What is put around a hook's callable."""
+        """Return the stopwatch's wrapper of a hook's callable."""
         name = hook.name
 
         @functools.wraps(inner)

@@ -95,7 +95,7 @@ class Watching:
         self.let_go()
 
     def _reporting(self, inner: Call, _: Hook, __: bool) -> Call:
-        """What LeRobot's timer says at the end of a run, taken along as it says it."""
+        """Take along the words of LeRobot's timer at the end of a run."""
         append = self.log.append
 
         @functools.wraps(inner)
@@ -217,7 +217,7 @@ class Watching:
         return True
 
     def _ticking(self, bare: Call) -> Call:
-        """What begins a tick, as a section."""
+        """Record the observation, which begins a tick, as a section."""
         append, keep, ident = self.log.append, self.keep, threading.get_ident
 
         def call(*args: Any, **kwargs: Any) -> Any:

@@ -19,7 +19,7 @@ Episodes = Mapping[Key, EpisodeLine]
 
 
 class Player(Protocol):
-    """What plays: `strobe.studies.evaluate.stage.Stage`."""
+    """Plays episodes: `strobe.studies.evaluate.stage.Stage`."""
 
     def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine: ...
 
@@ -35,7 +35,7 @@ class Watching(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be played.
+    """The episodes that are to be played.
 
     Args:
         candidates: the first is the one that the others are judged against.

@@ -185,7 +185,7 @@ def asked_latencies(found: Recorded, text: str) -> list[int]:
 
 
 def shown(changes: Changes) -> dict[str, str]:
-    """What else is changed, beside the setting."""
+    """Changes beside the setting."""
     said = {}
     if changes.latency != "recorded":
         said["latency"] = changes.latency

@@ -37,7 +37,7 @@ def draws_for(found: Recorded, most: int) -> int:
 
 
 def recorded_column(found: Recorded) -> Replayed:
-    """What was recorded, as a column."""
+    """The recording, as a column."""
     course = found.course
     played = Played(course.ticks, course.calls, course.actions)
     return _column("recorded", found, found.setting, played, {})

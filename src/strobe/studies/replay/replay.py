@@ -1,4 +1,4 @@
-"""What would a kept rollout have been under other settings, and did its loop starve or its policy err?
+"""A kept rollout under other settings, and whether its loop starved or its policy erred.
 
 The run is played in virtual time (`virtual_time`): as it was set up, as asked, and in an ideal loop whose calls take no
 time and whose ticks are never late. The first of these beside what was recorded is the check of the replay itself.

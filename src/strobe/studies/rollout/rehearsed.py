@@ -60,7 +60,7 @@ def rehearse(
 
 
 def told_of(made: Plan, stage: Stage, faults: Sequence[str], latency_ms: float) -> Rehearsal:
-    """What stood in for the robot, and how its servos are left now."""
+    """Return the stand-ins for the robot, and how its servos are left now."""
     file = made.arms["robot"][1]
     found = Rehearsal(
         frames=made.shown,

@@ -149,7 +149,7 @@ def _answered(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> Wa
 
 
 def _about(keeper: Keeper, ticks: int) -> list[str]:
-    """What is to say about the observations that were kept of so many ticks."""
+    """Notes on the observations that were kept of so many ticks."""
     missing = max(0, ticks - keeper.kept)
     why = f": {keeper.failed}" if keeper.failed else ": writing them took longer than the loop's ticks"
     said = f"observations of {keeper.kept:,} ticks were kept"

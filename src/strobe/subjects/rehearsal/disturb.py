@@ -1,4 +1,4 @@
-"""What strikes a rehearsal from this process's side: slower calls, busy threads and processes, faults on time."""
+"""Faults that strike a rehearsal from this process's side: slower calls, busy threads and processes, faults on time."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class CameraFault:
     camera: str | None = None
 
     def fields(self) -> dict[str, float]:
-        """What the replaying camera is told."""
+        """Flags of the replaying camera."""
         raise NotImplementedError
 
 

@@ -37,7 +37,33 @@ class DummyRobotConfig(RobotConfig):
     side: int = SIDE
 
 
-class DummyRobot(Robot):
+class Device:
+    """Connected when it is told so, and in need of no calibration."""
+
+    _connected = False
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connected
+
+    @property
+    def is_calibrated(self) -> bool:
+        return True
+
+    def connect(self, calibrate: bool = True) -> None:
+        self._connected = True
+
+    def calibrate(self) -> None:
+        pass
+
+    def configure(self) -> None:
+        pass
+
+    def disconnect(self) -> None:
+        self._connected = False
+
+
+class DummyRobot(Device, Robot):
     """Its observations depend on the number of the observation alone."""
 
     config_class = DummyRobotConfig
@@ -56,23 +82,6 @@ class DummyRobot(Robot):
     def action_features(self) -> dict[str, Any]:
         return {f"{joint}.pos": float for joint in JOINTS}
 
-    @property
-    def is_connected(self) -> bool:
-        return self._connected
-
-    @property
-    def is_calibrated(self) -> bool:
-        return True
-
-    def connect(self, calibrate: bool = True) -> None:
-        self._connected = True
-
-    def calibrate(self) -> None:
-        pass
-
-    def configure(self) -> None:
-        pass
-
     def get_observation(self) -> dict[str, Any]:
         drawn = np.random.default_rng(self._tick)
         self._tick += 1
@@ -87,9 +96,6 @@ class DummyRobot(Robot):
                 file.write(json.dumps(line) + "\n")
         return action
 
-    def disconnect(self) -> None:
-        self._connected = False
-
 
 @TeleoperatorConfig.register_subclass("dummy_leader")
 @dataclass(kw_only=True)
@@ -99,7 +105,7 @@ class DummyLeaderConfig(TeleoperatorConfig):
     delay_s: float = 0.0
 
 
-class DummyLeader(Teleoperator):
+class DummyLeader(Device, Teleoperator):
     """Its joints count its answers."""
 
     config_class = DummyLeaderConfig
@@ -107,7 +113,7 @@ class DummyLeader(Teleoperator):
 
     def __init__(self, config: DummyLeaderConfig) -> None:
         super().__init__(config)
-        self._config, self._asked, self._connected = config, 0, False
+        self._config, self._asked = config, 0
 
     @property
     def action_features(self) -> dict[str, Any]:
@@ -117,23 +123,6 @@ class DummyLeader(Teleoperator):
     def feedback_features(self) -> dict[str, Any]:
         return {}
 
-    @property
-    def is_connected(self) -> bool:
-        return self._connected
-
-    @property
-    def is_calibrated(self) -> bool:
-        return True
-
-    def connect(self, calibrate: bool = True) -> None:
-        self._connected = True
-
-    def calibrate(self) -> None:
-        pass
-
-    def configure(self) -> None:
-        pass
-
     def get_action(self) -> dict[str, Any]:
         time.sleep(self._config.delay_s)
         self._asked += 1
@@ -141,6 +130,3 @@ class DummyLeader(Teleoperator):
 
     def send_feedback(self, feedback: dict[str, Any]) -> None:
         pass
-
-    def disconnect(self) -> None:
-        self._connected = False
