@@ -8,7 +8,7 @@ from strobe.report import bench, measured, motor_bus, remote, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.quantiles import FIGURES, quantile_cells, quantile_table
 from strobe.results.quantiles import Quantiles
-from strobe.results.rollout import Camera, Inference, JointSeam, Pace, Queue, Rollout, RolloutResult
+from strobe.results.rollout import Camera, Inference, JointSeam, JointTracking, Pace, Queue, Rollout, RolloutResult
 
 
 def outline(result: RolloutResult, depth: int | None = None) -> Document:
@@ -64,6 +64,8 @@ def sections(rollout: Rollout) -> list[Section]:
     if rollout.seams:
         about = "A seam is the step from a chunk's last executed action to the next chunk's first, in the robot's unit."
         found.append(Section("seams", "Seams between chunks", _seams(rollout.seams), [about]))
+    if rollout.tracking:
+        found.append(Section("tracking", "Following", _tracking(rollout.tracking), [_about_tracking(rollout)]))
     if rollout.cameras:
         found.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
     if rollout.bus is not None:
@@ -155,6 +157,31 @@ def _seams(seams: Sequence[JointSeam]) -> Table:
         ratio = None if one.ratio is None else f"{one.ratio:.1f} ×"
         rows.append(Row([units.plain(one.joint), *(units.number(size, 3) for size in sizes), str(one.jump.n), ratio]))
     return Table(columns, rows)
+
+
+def _tracking(joints: Sequence[JointTracking]) -> Table:
+    columns = [Column("Joint", numeric=False), Column("Off (median)"), Column("Off (95 %)"), Column("Off (most)")]
+    columns += [Column("Trails by (ticks)"), Column("Then off (median)")]
+    rows = []
+    for one in joints:
+        sizes = [units.number(size, 3) for size in (one.error.median, one.error.p95, one.error.max)]
+        left = None if one.left is None else units.number(one.left.median, 3)
+        rows.append(Row([units.plain(one.joint), *sizes, None if one.lag_ticks is None else str(one.lag_ticks), left]))
+    return Table(columns, rows)
+
+
+def _about_tracking(rollout: Rollout) -> str:
+    lags = [one.lag_ticks for one in rollout.tracking if one.lag_ticks is not None]
+    said = "How far each joint is from its command when the next tick looks, in the robot's unit."
+    if not lags:
+        return f"{said} No joint was told to move."
+    hz = rollout.fps * rollout.multiplier
+    return f"{said} Joints trail their commands by {_ticks(lags)} of {1e3 / hz:.3g} ms; what is left then stands last."
+
+
+def _ticks(lags: Sequence[int]) -> str:
+    least, most = min(lags), max(lags)
+    return f"{least} to {most} ticks" if least < most else units.count(most, "tick")
 
 
 def _cameras(cameras: Sequence[Camera]) -> Table:

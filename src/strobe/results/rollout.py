@@ -110,6 +110,17 @@ class Series(Data):
     call_ms: list[Finite] = Field(default_factory=list)
 
 
+class JointTracking(Data):
+    """How well one joint follows what it is told, in the robot's unit."""
+
+    joint: str
+    error: Quantiles = Field(description="distance between a tick's command and the position that the next tick reads")
+    lag_ticks: int | None = Field(
+        default=None, description="ticks after which positions are closest to commands; None for a joint that rests"
+    )
+    left: Quantiles | None = Field(default=None, description="the distance that is left after so many ticks")
+
+
 class Rollout(Data):
     """One run of a loop of LeRobot, on a robot or as a rehearsal."""
 
@@ -130,6 +141,7 @@ class Rollout(Data):
     queue: Queue
     age: Quantiles | None = Field(default=None, description="milliseconds from an observation to each of its actions")
     seams: list[JointSeam] = Field(default_factory=list)
+    tracking: list[JointTracking] = Field(default_factory=list, description="empty where the robot tells no positions")
     cameras: list[Camera] = Field(default_factory=list)
     bus: Bus | None = Field(default=None, description="the motors' bus; None where no read of one was seen")
     turns: Turns | None = Field(default=None, description="who had the CPUs; Linux only")

@@ -11,6 +11,8 @@ Events, by their first field; times are nanoseconds of `host_ns`:
     taken t identity                        the inference thread begins with that observation
     get start end got depth chunk position  the loop asked for an action; depth: actions left, -1 unknown
     values t numbers                        the action it got
+    at numbers                              the joints' positions in the observation
+    sent numbers                            the command that the robot took, after its own limits
     pick t got                              the tick has an action to send, or none
     call start end assumed left length      one chunk was predicted; assumed: inference_delay
     used start end cpu waited               that call on its thread; waited: for a CPU, -1 unknown
@@ -159,7 +161,10 @@ class Watch(Watching):
         robot, policy = context.hardware.robot_wrapper.inner, context.policy.policy
         unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
         base = unwrap()
-        hooks = [Hook(ThreadSafeRobot, "send_action", ACTION)]
+        names, told = context.data.ordered_action_keys, robot.observation_features
+        self.joints = list(names) if all(told.get(name) is float for name in names) else []
+        self._around(Hook(ThreadSafeRobot, "send_action", ACTION), self._sending)
+        hooks: list[Hook] = []
         if context.runtime.cfg.display_data:
             hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
         hooks += sleeps(strategies())
@@ -281,6 +286,17 @@ class Watch(Watching):
             executed = 0 if index is None else at - index
             append(("merge", host_ns(), delay or 0, before, executed, length, after - queue.last_index))
             return found
+
+        return call
+
+    def _sending(self, bare: Call) -> Call:
+        append, inner, joints = self.log.append, self._timed(bare, ACTION), self.joints
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            sent = inner(*args, **kwargs)
+            if joints and isinstance(sent, dict):
+                append(("sent", [float(sent[name]) for name in joints if name in sent]))
+            return sent
 
         return call
 

@@ -44,6 +44,7 @@ class Watching:
         notes: what could not be watched, and why.
         failed: the last error of a thread of LeRobot's own that gave up; '' else.
         stopped: the time to record was over before the run was.
+        joints: names in the observation whose values are noted in each tick; none: no positions are.
         keep: takes each tick's start and observation, at once; None: they are not kept.
         calls: what calls the policy again once the run is over (see `rollout_bench`); None where nothing can.
         endless: the command runs until it is interrupted, which then is its ordinary end.
@@ -55,6 +56,7 @@ class Watching:
         self.failed = ""
         self.stopped = False
         self.endless = False
+        self.joints: list[str] = []
         self.keep: Call | None = None
         self.calls: Any = None
         self._interrupted = 0
@@ -218,7 +220,7 @@ class Watching:
 
     def _ticking(self, bare: Call) -> Call:
         """Record the observation, which begins a tick, as a section."""
-        append, keep, ident = self.log.append, self.keep, threading.get_ident
+        append, keep, ident, joints = self.log.append, self.keep, threading.get_ident, self.joints
 
         def call(*args: Any, **kwargs: Any) -> Any:
             now = host_ns()
@@ -229,6 +231,8 @@ class Watching:
                 found = bare(*args, **kwargs)
             finally:
                 append(("s", OBSERVATION, now, host_ns(), ident()))
+            if joints:
+                append(("at", [float(found[name]) for name in joints]))
             if keep is not None:
                 keep((now, found))
             return found

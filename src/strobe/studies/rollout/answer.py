@@ -16,6 +16,7 @@ from strobe.measure.components import Iteration, components, iterations, spans
 from strobe.measure.motor_bus import bus
 from strobe.measure.price import empty_section_ms
 from strobe.measure.statistics import describe, summarise
+from strobe.measure.tracking import tracking
 from strobe.results.data import Samples
 from strobe.results.measurement import Measurement
 from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult
@@ -120,6 +121,7 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
         queue=measure.queue(ticks, header["threshold"]),
         age=measure.quantiles(ages) if ages else None,
         seams=measure.seams(course.actions, header["joints"]) if guided else [],
+        tracking=tracking(course.moves, header["joints"]),
         cameras=_cameras(course),
         bus=bus(course.bus, ticks[0].start_ns) if ticks else None,
         turns=course.turns,

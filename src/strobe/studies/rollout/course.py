@@ -10,6 +10,7 @@ from typing import Any
 
 from strobe.measure.motor_bus import BusRead
 from strobe.measure.rollout import Action, Call, Tick
+from strobe.measure.tracking import Move
 from strobe.results.motor_bus import Turns
 from strobe.subjects import remote_client, teleop_loop, watching
 from strobe.subjects import rollout_loop as loop
@@ -54,10 +55,12 @@ class Course:
         rows: sections by thread, in the order in which they ended.
         others: events that only some loops have.
         caller: the thread that asks the policy.
+        moves: of each of ``ticks``, where the joints were and what they were told then; None unknown, not told.
         uses: of the calls after the first, on their thread.
     """
 
     ticks: list[Tick] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     cameras: dict[str, CameraReads] = field(default_factory=dict)
@@ -117,6 +120,8 @@ class _Open:
     observed: int | None = None
     sent: int | None = None
     parts: dict[str, int] = field(default_factory=dict)
+    at: list[float] | None = None
+    told: list[float] | None = None
     last: int = 0
 
 
@@ -188,6 +193,7 @@ class _Reader:
         work = max(0, end - tick.start)
         one = Tick(tick.start, work, tick.picked, tick.follows, tick.depth, aged, tick.parts)
         self.found.ticks.append(one)
+        self.found.moves.append(Move(tick.at, tick.told, tick.follows))
         self.broken = False
 
     def on_tick(self, start: int) -> None:
@@ -213,6 +219,14 @@ class _Reader:
             tick.sent = start
         if name in NAMES or name.startswith(watching.CAMERA):  # the policy's own parts are for the calls
             tick.parts[name] = tick.parts.get(name, 0) + end - start
+
+    def on_at(self, values: list[float]) -> None:
+        if self.tick is not None:
+            self.tick.at = values
+
+    def on_sent(self, values: list[float]) -> None:
+        if self.tick is not None:
+            self.tick.told = values
 
     def on_role(self, thread: int, name: str) -> None:
         self.roles[thread] = name
