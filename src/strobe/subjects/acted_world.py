@@ -78,7 +78,8 @@ class ActedWorld:
         taken: of each tick of the simulator, the number of the loop's tick whose action it took; None: it was held.
         lost: actions that another one followed before the simulator took them.
         looked: the observation that was asked for last, as lerobot-eval hands it to the policy's own preprocessor.
-        start: a digest of the first one of these.
+        start: a digest of the first observation.
+        size: of an action, its dimensions.
         rests: whether the simulator is held before the first action; else it stands still until then.
     """
 
@@ -92,6 +93,7 @@ class ActedWorld:
     lost: int = 0
     looked: dict[str, Any] = field(default_factory=dict)
     start: str = ""
+    size: int = 0
     rests: bool = True
 
     def begin(self, seed: int) -> None:
@@ -99,10 +101,11 @@ class ActedWorld:
         option = getattr(lerobot_envs, "NEW_ROLLOUT_OPTION", None)
         observation, _ = self.vector.reset(seed=[seed], options={option: True} if option else None)
         self._seen = self._before = observation
+        self.start = digest(self._prepared(observation))
         self._most = int(self.vector.call("_max_episode_steps")[0])
-        self._size = int(self.vector.single_action_space.shape[0])
+        self.size = int(self.vector.single_action_space.shape[0])
         position = observation.get("agent_pos") if isinstance(observation, dict) else None
-        fits = position is not None and np.shape(position) == (1, self._size)
+        fits = position is not None and np.shape(position) == (1, self.size)
         self._rest = np.asarray(position[0], np.float32) if fits else None
         self.rests = self.hold.kind == "zero" or fits
         self._passed = 0  # ticks of the clock
@@ -121,7 +124,6 @@ class ActedWorld:
 
         def look() -> dict[str, Any]:
             self.looked = self._prepared(seen)
-            self.start = self.start or digest(self.looked)
             return {TICKET: 0.0}
 
         return look
@@ -156,7 +158,7 @@ class ActedWorld:
             number, action = self._command
             self._command, self._last = None, action
         else:
-            number, action = None, self.hold.action(self._last, self._rest, self._size)
+            number, action = None, self.hold.action(self._last, self._rest, self.size)
         if action is None:  # nothing was sent yet, and nothing is known that would let it stand still
             return
         self._before = self._seen
@@ -187,4 +189,3 @@ def _succeeded(info: dict[str, Any]) -> bool:
         final = final[0] if final[0] is not None else {}
     found = final.get("is_success", False)
     return bool(np.asarray(found).reshape(-1)[0])
-

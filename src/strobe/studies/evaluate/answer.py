@@ -10,6 +10,7 @@ from strobe.measure.decision import LEVEL, paired_rates, success_rate
 from strobe.results.episode_log import EpisodeLine
 from strobe.results.evaluation import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
 from strobe.studies.evaluate.play import Episodes, Plan
+from strobe.studies.evaluate.timings import timing_of
 from strobe.studies.evaluate.variants import Candidate
 
 Pairs = Sequence[tuple[EpisodeLine, EpisodeLine]]
@@ -52,6 +53,7 @@ def _row(plan: Plan, one: Candidate, played: Sequence[EpisodeLine], pairs: Pairs
         calls=_calls(played),
         loop=_loop(played),
         times=None if pairs is None else _median_ms([a for a, _ in pairs]) / _median_ms([b for _, b in pairs]),
+        timing=timing_of(one, played),
     )
 
 
