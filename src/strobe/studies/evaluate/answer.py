@@ -40,6 +40,7 @@ def _alone(plan: Plan, episodes: Episodes) -> list[EpisodeLine]:
 def _row(plan: Plan, one: Candidate, played: Sequence[EpisodeLine], pairs: Pairs | None) -> EvaluatedVariant:
     tasks = {task: [line for line in played if line.task == task] for task in plan.tasks}
     several = len(plan.tasks) > 1
+    timing = timing_of(one, played)
     return EvaluatedVariant(
         name=one.name,
         steps=one.steps,
@@ -52,8 +53,8 @@ def _row(plan: Plan, one: Candidate, played: Sequence[EpisodeLine], pairs: Pairs
         },
         calls=_calls(played),
         loop=_loop(played),
-        times=None if pairs is None else _median_ms([a for a, _ in pairs]) / _median_ms([b for _, b in pairs]),
-        timing=timing_of(one, played),
+        times=_times(pairs) if timing is None else None,
+        timing=timing,
     )
 
 
@@ -70,6 +71,10 @@ def _on(plan: Plan, played: Sequence[EpisodeLine], pairs: Pairs | None, every: i
 
 def _median_ms(played: Sequence[EpisodeLine]) -> float:
     return float(np.median([ms for line in played for ms in line.call_ms]))
+
+
+def _times(pairs: Pairs | None) -> float | None:
+    return None if pairs is None else _median_ms([a for a, _ in pairs]) / _median_ms([b for _, b in pairs])
 
 
 def _calls(played: Sequence[EpisodeLine]) -> CallTimes:

@@ -64,6 +64,11 @@ class RealtimeSimulator(TimedSimulator):
         """Play the next episodes at ``timing``; ``variant``: whose latencies are drawn, where a run has several."""
         self._timing, self._variant = timing, variant
 
+    @property
+    def rests(self) -> bool:
+        """Whether the simulator went on before the first action of the last episode."""
+        return self._world.rests
+
     def play_true(self, task: str, seed: int) -> tuple[Played, EpisodeTimes, EpisodeTiming]:
         """An episode, what it cost here, and what its latencies did. Raises UserError as `play` does."""
         played, times = self.play_timed(task, seed)
@@ -233,6 +238,7 @@ class RealtimeStage:
         self.env, self.subject = env, subject
         self._simulators = {FIRST: RealtimeSimulator(env, subject)}
         self.tasks = self._simulators[FIRST].tasks
+        self.stood_still = False  # until the first action of an episode
 
     @property
     def environment(self) -> str:
@@ -257,6 +263,7 @@ class RealtimeStage:
             words = " ".join(str(error).split())[:300]
             why = words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
             raise UserError(f"'{name}' failed on {task}, seed {seed}: {why}") from error
+        self.stood_still = self.stood_still or not simulator.rests
         episode = played.episode
         return EpisodeLine(
             variant=name,

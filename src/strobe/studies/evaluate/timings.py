@@ -1,4 +1,4 @@
-"""Rows of an evaluation that is true to time: each variant with an engine and a latency, and the figures of its loop."""
+"""Rows of an evaluation that is true to time: each variant with an engine and a latency, and its loop's figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strobe.errors import UserError
 from strobe.measure.rollout import quantiles
 from strobe.results.episode_log import EpisodeLine
 from strobe.results.timing import Engine, Timing
-from strobe.studies.evaluate.latency import Latency
+from strobe.studies.evaluate.latencies import Latency
 from strobe.studies.evaluate.variants import Candidate
 from strobe.subjects.acted_world import Hold
 
