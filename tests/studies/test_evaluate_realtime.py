@@ -132,7 +132,7 @@ def test_real_time_chunking_acts_from_its_queue_and_leaves_the_policy_as_it_was(
 
 
 def test_a_policy_that_real_time_chunking_cannot_guide_is_a_line(diffusion):
-    with pytest.raises(UserError, match=r"no Real-Time Chunking for the policy type 'diffusion', but for .*smolvla"):
+    with pytest.raises(UserError, match=r"cannot guide the policy type 'diffusion'; it guides .*smolvla"):
         require_engine(diffusion.policy, "rtc")
 
 

@@ -137,7 +137,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
     """The command's flags, checked. Raises UserError."""
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
 
-    flags, rest = split_subject(argv)
+    flags, rest = split_subject(realtime.spelt_out(argv))
     config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES])
     require_subject(flags)
     if isinstance(flags, ModelFlags):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,11 @@ class InferenceFlags:
     queue_threshold: int = field(default=30, metadata=at_least(0))
     # Of rtc: its own settings.
     rtc: RTCConfig = field(default_factory=RTCConfig)
+
+
+def spelt_out(argv: Sequence[str]) -> list[str]:
+    """``argv`` with --inference=sync,rtc as LeRobot spells it: --inference.type=sync,rtc."""
+    return [f"--inference.type{one[11:]}" if one.partition("=")[0] == "--inference" else one for one in argv]
 
 
 def check(config: Any) -> None:

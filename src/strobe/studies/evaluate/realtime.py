@@ -48,8 +48,8 @@ def require_engine(policy: Any, engine: str) -> None:
     if engine == "rtc" and not supports(policy):
         known = ", ".join(types_with(lambda family: family.rtc))
         raise UserError(
-            f"--inference=rtc: LeRobot has no Real-Time Chunking for the policy type '{policy.config.type}', but for "
-            f"{known}; use --inference=sync"
+            f"--inference.type=rtc: LeRobot's Real-Time Chunking cannot guide the policy type '{policy.config.type}'; "
+            f"it guides {known} and others that declare it"
         )
 
 

@@ -73,9 +73,9 @@ def parse_engines(text: str) -> list[Engine]:
     found: list[Any] = []
     for part in (part.strip() for part in text.split(",")):
         if part not in ENGINES:
-            raise UserError(f"--inference={text}: '{part}' is none of {', '.join(ENGINES)}")
+            raise UserError(f"--inference.type={text}: '{part}' is none of {', '.join(ENGINES)}")
         if part in found:
-            raise UserError(f"--inference={text}: each engine once")
+            raise UserError(f"--inference.type={text}: each engine once")
         found.append(part)
     return found
 
