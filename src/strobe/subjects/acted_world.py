@@ -106,7 +106,7 @@ class ActedWorld:
         self.size = int(self.vector.single_action_space.shape[0])
         position = observation.get("agent_pos") if isinstance(observation, dict) else None
         fits = position is not None and np.shape(position) == (1, self.size)
-        self._rest = np.asarray(position[0], np.float32) if fits else None
+        self._rest = np.asarray(position, np.float32)[0] if fits else None
         self.rests = self.hold.kind == "zero" or fits
         self._passed = 0  # ticks of the clock
         self._sent = 0  # ticks of the loop
@@ -171,7 +171,7 @@ class ActedWorld:
 
     def _prepared(self, observation: dict[str, Any]) -> dict[str, Any]:
         """An observation as lerobot-eval prepares it."""
-        prepared = lerobot_envs.preprocess_observation(observation)
+        prepared: dict[str, Any] = dict(lerobot_envs.preprocess_observation(observation))
         try:
             prepared["task"] = list(self.vector.call("task_description"))
         except (AttributeError, NotImplementedError):

@@ -114,9 +114,9 @@ def _kept(text: str, run: Path) -> Latency:
     episodes = folder / episode_log.NAME if folder.is_dir() else folder
     try:
         if episodes.name == episode_log.NAME and episodes.is_file():
-            runs = _of_episodes(episodes)
+            runs = dict(_of_episodes(episodes))
         elif (folder / EVENTS).is_file() or folder.is_file():
-            runs = {"": load(folder).latencies}
+            runs: dict[str, Sequence[int]] = {"": load(folder).latencies}
         else:
             raise UserError(f"it holds neither {EVENTS} of a rollout nor {episode_log.NAME} of an evaluation")
     except UserError as error:

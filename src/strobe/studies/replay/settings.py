@@ -89,11 +89,11 @@ class World(Protocol):
         """Whether the episode has ended, by the moment that was told last."""
         ...
 
-    def observe(self, moment: int) -> Callable[[], dict[str, Any]]:
+    def observe(self, moment: int, /) -> Callable[[], dict[str, Any]]:
         """Return what gives the observation of ``moment`` when it is wanted."""
         ...
 
-    def act(self, moment: int, action: torch.Tensor | None) -> None:
+    def act(self, moment: int, action: torch.Tensor | None, /) -> None:
         """Take the action of a tick, (action dim,), sent at ``moment``; None where the tick has none."""
         ...
 
