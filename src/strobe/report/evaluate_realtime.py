@@ -85,13 +85,17 @@ def section(result: EvaluateResult) -> Section:
         if timing is None:
             continue
         age = timing.age
-        cells = [units.number(timing.imposed.median, 3), units.number(timing.imposed.p95, 3)]
+        cells = [_ms(timing.imposed.median), _ms(timing.imposed.p95)]
         cells += [units.percent(timing.starved), f"{timing.lost:,}"]
-        cells += [None, None] if age is None else [units.number(age.median, 3), units.number(age.p95, 3)]
+        cells += [None, None] if age is None else [_ms(age.median), _ms(age.p95)]
         cells.append(units.number(timing.jump_ratio, 2))
         rows.append(Row([units.plain(one.name), *cells], "part" if number else "whole"))
     table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows).without_empty_columns()
     return Section(KEY, "True to time", table, [_about(result)])
+
+
+def _ms(value: float) -> str | None:
+    return f"{value:,.0f}" if value >= 100 else units.number(value, 3)
 
 
 def _about(result: EvaluateResult) -> str:
