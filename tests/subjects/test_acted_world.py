@@ -109,6 +109,15 @@ def test_it_ends_by_success_or_by_its_own_limit_though_nothing_is_sent(success, 
     assert (episode.success, episode.ticks, episode.reward) == (success is not None, ticks, float(ticks))
 
 
+def test_who_watches_sees_the_reset_and_each_tick():
+    simulator, frames = Counting(most=3), []
+    made = ActedWorld(simulator, lambda seen: seen, lambda action: action, PERIOD, Hold("last"))
+    made.watch = lambda vector: frames.append(len(vector.got))
+    made.begin(3)
+    act(made, 1000, 1)
+    assert frames == [0, 1, 2, 3]
+
+
 def test_the_default_fits_the_actions_of_the_simulator():
     def env(kind, **more):
         return SimpleNamespace(type=kind, **more)

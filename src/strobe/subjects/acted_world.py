@@ -73,6 +73,7 @@ class ActedWorld:
     Args:
         to_policy, to_env: LeRobot's processors of the environment.
         period_ns: of a control tick.
+        watch: called with ``vector`` after the reset and after each of its ticks, as lerobot-eval's render_callback.
 
     Attributes:
         taken: of each tick of the simulator, the number of the loop's tick whose action it took; None: it was held.
@@ -88,6 +89,7 @@ class ActedWorld:
     to_env: Callable[[dict[str, Any]], dict[str, Any]]
     period_ns: float
     hold: Hold
+    watch: Callable[[Any], None] | None = None
     over: bool = False
     taken: list[int | None] = field(default_factory=list)
     lost: int = 0
@@ -100,6 +102,8 @@ class ActedWorld:
         """Reset the simulator to ``seed``, at moment 0."""
         option = getattr(lerobot_envs, "NEW_ROLLOUT_OPTION", None)
         observation, _ = self.vector.reset(seed=[seed], options={option: True} if option else None)
+        if self.watch is not None:
+            self.watch(self.vector)
         self._seen = self._before = observation
         self.start = digest(self._prepared(observation))
         self._most = int(self.vector.call("_max_episode_steps")[0])
@@ -163,6 +167,8 @@ class ActedWorld:
             return
         self._before = self._seen
         self._seen, reward, terminated, truncated, info = self.vector.step(action[None])
+        if self.watch is not None:
+            self.watch(self.vector)
         self.taken.append(number)
         self._actions.append(np.array(action))
         self._rewards.append(float(reward[0]))

@@ -60,9 +60,14 @@ class RealtimeSimulator(TimedSimulator):
     draws the same noise at every latency.
     """
 
-    def use(self, timing: AskedTiming, variant: str) -> None:
-        """Play the next episodes at ``timing``; ``variant``: whose latencies are drawn, where a run has several."""
-        self._timing, self._variant = timing, variant
+    def use(self, timing: AskedTiming, variant: str, watch: Callable[[Any], None] | None = None) -> None:
+        """Play the next episodes at ``timing``.
+
+        Args:
+            variant: whose latencies are drawn, where a run has several.
+            watch: as of `ActedWorld`.
+        """
+        self._timing, self._variant, self.watch = timing, variant, watch
 
     @property
     def rests(self) -> bool:
@@ -83,6 +88,7 @@ class RealtimeSimulator(TimedSimulator):
         subject.policy.eval()
         setting = Setting(timing.engine, timing.fps, threshold=timing.threshold, rtc=timing.rtc)
         world = ActedWorld(self._vectors[task], self._to_policy, self._to_env, setting.period_ns, timing.hold)
+        world.watch = self.watch
         meter = Meter(subject, world)
         self._world, self._meter = world, meter
         torch.manual_seed(seed)
@@ -239,6 +245,7 @@ class RealtimeStage:
         self._simulators = {FIRST: RealtimeSimulator(env, subject)}
         self.tasks = self._simulators[FIRST].tasks
         self.stood_still = False  # until the first action of an episode
+        self.watch: Callable[[Any], None] | None = None  # as of `ActedWorld`
 
     @property
     def environment(self) -> str:
@@ -252,7 +259,7 @@ class RealtimeStage:
         name = candidate.name
         try:
             simulator = self._simulator(name)
-            simulator.use(candidate.timing, candidate.variant.name)
+            simulator.use(candidate.timing, candidate.variant.name, self.watch)
             undo = candidate.variant.apply(self.subject)
             try:
                 played, times, timing = simulator.play_true(task, seed)
