@@ -16,19 +16,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from lerobot.policies.utils import prepare_observation_for_inference
+from lerobot.utils.feature_utils import build_dataset_frame
 from support.arm_policy import save_act
 
 from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.results import store
+from strobe.results.recorded import EVENTS, OBSERVATIONS
+from strobe.studies.replay.policy import fed_policy
 from strobe.studies.rollout import rehearsed
 from strobe.subjects import rollout_loop
+from strobe.subjects.observations import Observations
 from strobe.subjects.rehearsal import disturb, stage
 from strobe.subjects.rehearsal.faults import Busy, Planned, SlowInference, planned
 from strobe.subjects.robot import calibration
+from strobe.subjects.rollout_log import read
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
@@ -86,6 +93,31 @@ def test_the_whole_of_it_from_the_command_line(act: Path, tmp_path: Path, capsys
     assert "no servo was left with torque" in said
     assert "front: a test pattern" in " ".join(said.split())
     assert "6 gripper" in said
+
+
+def test_a_rehearsal_with_random_weights_is_replayed_with_the_same_ones(
+    act: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [one for one in arguments(act, "--policy.type=act") if "policy.path" not in one]
+    assert main(["rehearse", "--observations", f"--output_dir={tmp_path / 'runs'}", "--", *flags]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    # RUN may stand behind the flags.
+    assert main(["replay", "--output_dir", str(tmp_path / "replays"), str(run), "--draws=1"]) == 0
+    (replayed,) = (tmp_path / "replays").iterdir()
+    result: Any = store.load_answer(replayed)
+    assert result.policy.calls > 0
+    capsys.readouterr()
+    header, events = read(run / EVENTS)
+    observations = Observations(run / OBSERVATIONS)
+    origin = next(event[1] for event in events if event[0] == "tick")
+    brain = fed_policy(header, [], observations, origin).brain
+    frame = build_dataset_frame(brain.dataset_features, brain.observe(0)(), prefix="observation")
+    batch = prepare_observation_for_inference(frame, torch.device("cpu"), brain.task, "so101_follower")
+    with torch.inference_mode():
+        action = brain.postprocessor(brain.policy.select_action(brain.preprocessor(batch)))
+    first = next(event[2] for event in events if event[0] == "values")
+    # Observations are kept as JPEG, which moves the actions by about 1; other weights, by tens.
+    torch.testing.assert_close(action[0], torch.tensor(first), rtol=0, atol=5)
 
 
 def test_damaged_answers_are_counted_where_the_driver_hides_them(act: Path, tmp_path: Path) -> None:

@@ -115,6 +115,10 @@ def test_a_sync_run_stands_still_as_long_again():
     assert value(result, "ideal loop", "late") == 0
     assert value(result, "as asked", "late") == 0, "the calls have a thread of their own"
     assert value(result, "as asked", "executed") == pytest.approx(6, abs=1)
+    asked = result.column("as asked")
+    assert asked is not None
+    assert asked.settings["inference.rtc.enabled"] == "True"
+    assert asked.age is not None, "which actions rest on which observation is told"
 
 
 def test_calls_of_no_time_end_though_they_begin_at_a_full_queue():

@@ -69,13 +69,11 @@ def run(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(help_text(__doc__ or "", ReplayConfig))
         return 0
-    if not argv or argv[0].startswith("-"):
-        raise UserError("which rollout? strobe replay RUN, with the folder that `strobe rollout` made")
-    rollout = Path(argv[0])
+    rollout, rest = _which(argv)
     from strobe.studies.replay.changes import Changes, is_lerobots
 
     ours, theirs = [], {}
-    for name, value in pairs([argument for argument in argv[1:] if argument != "--"]):
+    for name, value in pairs([argument for argument in rest if argument != "--"]):
         if is_lerobots(name[2:]):
             if value is None:
                 raise UserError(f"{name} needs a value")
@@ -93,6 +91,15 @@ def run(argv: Sequence[str]) -> int:
         recipe=config.recipe.name if config.recipe is not None else "",
     )
     return _replay(rollout, config, asked, argv, started)
+
+
+def _which(argv: Sequence[str]) -> tuple[Path, list[str]]:
+    """RUN, wherever it stands, and the other arguments. Raises UserError without one."""
+    values = {at + 1 for at, one in enumerate(argv) if one.startswith("--") and one != "--" and "=" not in one}
+    for at, argument in enumerate(argv):
+        if not argument.startswith("-") and at not in values:
+            return Path(argument), [*argv[:at], *argv[at + 1 :]]
+    raise UserError("which rollout? strobe replay RUN, with the folder that `strobe rollout` made")
 
 
 def _replay(rollout: Path, config: ReplayConfig, asked: Any, argv: Sequence[str], started: float) -> int:

@@ -16,6 +16,8 @@ from strobe.results.subject import SubjectInfo
 from strobe.subjects import policies
 from strobe.subjects.families.registry import registered
 
+MADE = "made_with.json"  # beside a policy of random weights: the flags that make it once more
+
 
 def header_of(context: Any) -> dict[str, Any]:
     """Facts about a run that events do not tell, as JSON data."""
@@ -78,6 +80,7 @@ def _for_a_replay(context: Any) -> dict[str, Any]:
     return {
         "arguments": sys.argv[1:],  # lent to LeRobot's parser: those of lerobot-rollout
         "policy": str(path.resolve()) if path.exists() else str(path),
+        "made": json.loads((path / MADE).read_text()) if (path / MADE).exists() else [],
         "task": config.dataset.single_task if config.dataset is not None else config.task,
         "rtc": None if rtc_config is None else json.loads(json.dumps(dataclasses.asdict(rtc_config), default=str)),
         "warmups": config.compile_warmup_inferences,

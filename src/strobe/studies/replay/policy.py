@@ -18,6 +18,7 @@ from strobe.studies.replay.settings import Brain, Watched
 from strobe.subjects.lerobot_flags import joined, lent
 from strobe.subjects.observations import Observations
 from strobe.subjects.quiet import quiet
+from strobe.subjects.rehearsal.policy import with_policy
 from strobe.subjects.rollout_config import COMMAND, rollout_config
 
 SLACK_NS = 1_000_000  # a replayed tick that begins as much before the recorded one is that one
@@ -69,7 +70,27 @@ def fed_policy(
     """
     if "arguments" not in header:
         raise UserError("the run does not tell its policy: it is of an older Strobe; record it again")
-    arguments = merged(header["arguments"], [f"--policy.path={header['policy']}", *changes])
+    with contextlib.ExitStack() as stack:
+        return _fed(stack.enter_context(_arguments(header, changes)), header, changes, observations, origin, around)
+
+
+def _arguments(header: dict[str, Any], changes: Sequence[str]) -> contextlib.AbstractContextManager[list[str]]:
+    """``lerobot-rollout``'s arguments with ``changes``; a policy that was made of random weights is made once more."""
+    made = header.get("made")
+    if not made or any(change.startswith("--policy.path") for change in changes):
+        return contextlib.nullcontext(merged(header["arguments"], [f"--policy.path={header['policy']}", *changes]))
+    kept = [one for one in joined(header["arguments"], COMMAND) if not one.startswith("--policy.")]
+    return with_policy(merged([*kept, *made], changes))
+
+
+def _fed(
+    arguments: list[str],
+    header: dict[str, Any],
+    changes: Sequence[str],
+    observations: Observations,
+    origin: int,
+    around: Callable[[], contextlib.AbstractContextManager[Any]],
+) -> Fed:
     config = rollout_config(arguments)
     config.strategy, config.teleop, config.dataset, config.use_torch_compile = BaseStrategyConfig(), None, None, False
     robot = _robot(header, observations)

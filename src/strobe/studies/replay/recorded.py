@@ -86,7 +86,9 @@ def recorded(header: dict[str, Any], events: Sequence[Event]) -> Recorded:
 def setting_of(header: dict[str, Any], course: Course) -> Setting:
     """The set-up of the run."""
     lengths = [call.length for call in course.calls if call.length]
-    rtc = dict(header.get("rtc") or {"enabled": header["guided"], "execution_horizon": header["horizon"] or 10})
+    # A sync run tells nothing of Real-Time Chunking; where a replay asks for it, it guides, as LeRobot's default does.
+    guided = header["guided"] or header["engine"] == "sync"
+    rtc = dict(header.get("rtc") or {"enabled": guided, "execution_horizon": header["horizon"] or 10})
     return Setting(
         engine=header["engine"],
         fps=header["fps"],

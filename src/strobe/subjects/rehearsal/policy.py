@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ from typing import Any
 from lerobot.configs.types import FeatureType, PolicyFeature
 from lerobot.robots import RobotConfig
 from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
+from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.errors import UserError
 from strobe.subjects import inputs, policies, rollout_loop
 from strobe.subjects.lerobot_flags import joined, lent, parsed
 from strobe.subjects.quiet import quiet
 from strobe.subjects.rollout_config import COMMAND
+from strobe.subjects.rollout_robot import MADE
 from strobe.subjects.standins import stand_ins
 
 JOINTS = 6
@@ -34,7 +37,8 @@ def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
     """Lend lerobot-rollout a policy of random weights where ``argv`` names a type instead of a checkpoint.
 
     ``--policy.type=KIND`` makes one for the robot's cameras and joints, tiny unless ``--policy.size=full``; further
-    ``--policy.*`` flags are its config's. Yields the arguments that lerobot-rollout is to get.
+    ``--policy.*`` flags are its config's. The same flags make the same weights. Yields the arguments that
+    lerobot-rollout is to get.
 
     Raises:
         UserError: an unknown type or field, a type and a path, a robot that LeRobot does not know.
@@ -46,6 +50,7 @@ def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
         return
     if "path" in of_policy:
         raise UserError("--policy.path and --policy.type exclude each other: a checkpoint knows its type")
+    made = [f"--policy.{name}={value}" for name, value in of_policy.items()]
     kind, size = of_policy.pop("type"), of_policy.pop("size", "tiny")
     if size not in ("tiny", "full"):
         raise UserError(f"--policy.size={size}: 'full' or 'tiny'")
@@ -53,6 +58,7 @@ def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
     body = [argument for argument in rest if argument.startswith("--robot.")]
     if not any(argument.startswith("--robot.type=") for argument in body):
         raise UserError("which robot? --robot.type=so101_follower (or so100_follower)")
+    register_third_party_plugins()  # cameras that a recorded run replays are one
     assert rollout_loop.loop is not None  # robots and cameras register themselves when LeRobot's script is imported
     with lent(body, COMMAND):
         robot: Any = parsed(body, _Body, lambda _: None, COMMAND).robot
@@ -69,6 +75,7 @@ def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
         with quiet():
             for part in (loaded.policy, loaded.preprocessor, loaded.postprocessor):
                 part.save_pretrained(folder)
+        (folder / MADE).write_text(json.dumps(made))
         del loaded
         with stand_ins(kind, random_weights=True, tiny=size == "tiny"):
             yield [*rest, f"--policy.path={folder}"]
