@@ -25,7 +25,7 @@ from strobe.studies.replay.changes import Changes
 from strobe.studies.replay.policy import Fed
 from strobe.studies.replay.recorded import Recorded, load, recorded
 from strobe.studies.replay.replay import Options, replayed
-from strobe.studies.replay.settings import Beat, Brain, Setting, no_policy
+from strobe.studies.replay.settings import Beat, Brain, Setting, Watched, no_policy
 from strobe.studies.replay.virtual_time import play
 
 FEW = Options(draws=8)
@@ -264,7 +264,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, chunk) -> None:
         def observe(moment: int) -> Any:
             return lambda: {"t": moment / 1e9}
 
-        brain = Brain(Made(chunk), same, same, robot, feature, {}, ["pan", "lift"], "", "cpu", observe)
+        brain = Brain(Made(chunk), same, same, robot, feature, {}, ["pan", "lift"], "", "cpu", Watched(observe))
         fed = Fed(brain)
         return fed, fed, SimpleNamespace(times=[0])
 

@@ -17,11 +17,20 @@ Each episode is written to episodes.jsonl in the run's folder as soon as it has 
 played; after a kill --resume=RUN goes on, with the same flags, and plays no episode twice. More --episodes than before
 may be asked for then: what was undecided can be decided later.
 
+With --realtime episodes are true to time. A simulator otherwise waits for the policy; a robot does not. The control
+loop is then lerobot-rollout's, on a virtual clock: while the policy thinks, the simulator goes on by the latency, with
+the last action held, or with what Real-Time Chunking has in its queue. The latency is the call's own here (live), a
+number of ms or control ticks, or that of a run: a robot's, another machine's, without it. Each variant is played with
+each engine at each latency, and judged against the policy as it is at the first one.
+
 Examples:
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2
   strobe evaluate --policy.path=FOLDER --env.type=metaworld --env.task=push-v3 --steps=5,2 --episodes=100 --margin=0.05
   strobe evaluate --policy.path=FOLDER --env.type=pusht --recipe=fast.yaml,faster.yaml
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --episodes=200 --resume=runs/RUN
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=0,100,300
+  strobe evaluate --policy.path=FOLDER --env.type=aloha --realtime --inference.type=sync,rtc --delay_ticks=0,5,15
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=runs/ROLLOUT --recipe=fast.yaml
   strobe evaluate --policy.path=FOLDER --env.type=pusht                      the policy alone: its success rate
   strobe evaluate --policy.type=diffusion --policy.size=tiny --env.type=pusht --steps=2    random weights, for a look
 
@@ -41,6 +50,7 @@ from typing import Any
 from lerobot.envs.configs import EnvConfig
 
 from strobe.advice import Thresholds
+from strobe.cli import realtime
 from strobe.cli.bounds import at_least, between
 from strobe.cli.flags import check_overrides
 from strobe.cli.keep import complete, keep_in, plain
@@ -55,6 +65,7 @@ from strobe.cli.parse import (
     require_subject,
     split_subject,
 )
+from strobe.cli.realtime import InferenceFlags
 from strobe.cli.subject import recipe_notes
 from strobe.errors import NotKeptError, UserError, in_words
 from strobe.results import store
@@ -74,6 +85,19 @@ class EvaluateConfig:
     margin: float = field(default=0.1, metadata=between(0, 1))
     # Seed of the first episode's start and noise; the next ones follow it. Also of random weights.
     seed: int = field(default=0, metadata=at_least(0))
+    # True to time: while the policy thinks, the simulator goes on, on a virtual clock.
+    realtime: bool = False
+    # With --realtime: of each call, in ms; live, as it takes here (the default); or drawn from the calls of a rollout,
+    # rehearsal or evaluation (its folder). Several, separated by commas, are a row each: 0,100,live,runs/RUN.
+    latency: str = ""
+    # With --realtime: the same in control ticks of the simulator: 0,2,5,20.
+    delay_ticks: str = ""
+    # With --realtime: as lerobot-rollout's --inference.type=sync, rtc, or both: sync,rtc;
+    # --inference.queue_threshold=30, --inference.rtc.execution_horizon=10 and other fields of it.
+    inference: InferenceFlags = field(default_factory=InferenceFlags)
+    # With --realtime, a tick without an action: last repeats the last one, zero moves nothing. By default as fits the
+    # simulator: zero where actions are movements (metaworld, libero), else last.
+    hold: str = ""
     # Go on with the episodes of this run's folder.
     resume: Path | None = None
     # Names in the simulator's observations → names that the policy knows: '{"observation.image": "observation.x"}'.
@@ -113,7 +137,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
     """The command's flags, checked. Raises UserError."""
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
 
-    flags, rest = split_subject(argv)
+    flags, rest = split_subject(realtime.spelt_out(argv))
     config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES])
     require_subject(flags)
     if isinstance(flags, ModelFlags):
@@ -123,6 +147,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
     if config.resume is not None and config.env.type.startswith("libero"):
         raise UserError("--resume: LIBERO goes through a list of starts, and a new process begins it again: start anew")
     check_overrides(flags, config.device)
+    realtime.check(config)
     parse_steps(config.steps)
     for path in parse_recipes(config.recipe):
         from strobe.treatments.recipe import load, require_kind
@@ -144,7 +169,9 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
 
     from strobe.studies.evaluate.evaluate import evaluate
     from strobe.studies.evaluate.play import Plan
+    from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
     from strobe.studies.evaluate.stage import Stage
+    from strobe.studies.evaluate.timings import timed
     from strobe.studies.evaluate.variants import candidates, parse_recipes, parse_steps
     from strobe.subjects import loading
 
@@ -162,10 +189,19 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
     )
     recipes = parse_recipes(config.recipe)
     found = candidates(subject, parse_steps(config.steps), recipes)
+    timings = realtime.timings(config) if config.realtime else []
+    for one in timings:
+        require_engine(subject.policy, one.engine)
     live.stage(f"starting {config.env.type if config.env is not None else ''}")
-    stage = Stage(config.env, subject)
+    stage = RealtimeStage(config.env, subject) if timings else Stage(config.env, subject)
     try:
-        plan = Plan(found.all, stage.tasks, config.episodes, config.margin, config.seed)
+        plan = Plan(
+            timed(found.all, timings) if timings else found.all,
+            stage.tasks,
+            config.episodes,
+            config.margin,
+            config.seed,
+        )
         log, folder = _log(config, _asked(config, subject, plan), subject.info.name)
         live.said(f"each episode is kept in {log.path}")
         try:
@@ -183,7 +219,10 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
                     folder.rmdir()
     finally:
         stage.close()
-    return result, folder, [*found.notes, *(note for path in recipes for note in recipe_notes(path))]
+    notes = [*found.notes, *(note for path in recipes for note in recipe_notes(path))]
+    if isinstance(stage, RealtimeStage):
+        notes += realtime.notes(config, timings, stage.stood_still)
+    return result, folder, notes
 
 
 def _asked(config: EvaluateConfig, subject: Any, plan: Any) -> Any:

@@ -233,7 +233,10 @@ def parse[C](config_class: type[C], argv: Sequence[str], *, extra: Iterable[str]
     except UserError:
         raise
     except Exception as error:  # draccus and the configs' own checks raise many kinds, all of them the user's input
-        raise UserError(one_line(error)) from None
+        # What a config itself refused says more than draccus around it.
+        cause = error.__cause__ if isinstance(error.__cause__, ValueError) else error
+        refused = cause if str(error).startswith("Couldn't instantiate class") else error
+        raise UserError(one_line(refused)) from None
     check_bounds(config)
     return config
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strobe.report import measured, units
+from strobe.report import evaluate_realtime, measured, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.results.data import Interval
 from strobe.results.evaluate import EvaluateResult
@@ -20,6 +20,8 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
         sections.append(Section("variants", "Success against latency", _variants(result), _about(result)))
         if any(one.tasks for one in result.variants):
             sections.append(Section("tasks", "Task by task", _tasks(result), detail=True))
+        if evaluate_realtime.is_timed(result):
+            sections.append(evaluate_realtime.section(result))
         sections.append(Section("times", "Where the time of an episode goes", _times(result), [_about_times()]))
     page = measured.document(result, answers(result), [])
     return replace(page, sections=sections, banner=_banner(result))
@@ -30,9 +32,13 @@ def answers(result: EvaluateResult) -> list[str]:
     if not result.variants:
         return ["No episode was played."]
     first, *others = result.variants
-    said = [_first(result, first), *(_judged(result, one) for one in others)]
+    timed = evaluate_realtime.is_timed(result)
+    if timed:
+        said = evaluate_realtime.answers(result, verdict)
+    else:
+        said = [_first(result, first), *(_judged(result, one) for one in others)]
     if any(one.together.success.successes for one in result.variants):
-        said += _fewest(result)
+        said += _fewest(result) if not timed else []
     else:
         said.append("No episode succeeded: nothing could be lost, and no verdict says that the task is still done.")
     if result.subject.source == RANDOM:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.results.data import Data, Finite, Interval
+from strobe.results.timing import Timing
 
 Decided = Literal["worse", "better", "not worse by more than the margin", "undecided"]
 
@@ -87,3 +88,4 @@ class EvaluatedVariant(Data):
     times: Finite | None = Field(
         default=None, description="how often as fast as the first, by the medians of the episodes that both played"
     )
+    timing: Timing | None = Field(default=None, description="of episodes that were true to time")

@@ -129,12 +129,15 @@ class _First:
     def __call__(self, observation: dict[str, Any]) -> dict[str, Any]:
         observation = self.step(observation)
         if not self.digest:
-            seen = hashlib.sha256()
-            for key in sorted(observation):
-                value = observation[key]
-                content = (
-                    value.contiguous().cpu().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode()
-                )
-                seen.update(key.encode() + content)
-            self.digest = seen.hexdigest()
+            self.digest = digest(observation)
         return observation
+
+
+def digest(observation: dict[str, Any]) -> str:
+    """A digest of an observation that is ready for the policy's own preprocessor."""
+    seen = hashlib.sha256()
+    for key in sorted(observation):
+        value = observation[key]
+        content = value.contiguous().cpu().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode()
+        seen.update(key.encode() + content)
+    return seen.hexdigest()

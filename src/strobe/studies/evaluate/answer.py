@@ -10,6 +10,7 @@ from strobe.measure.decision import LEVEL, paired_rates, success_rate
 from strobe.results.episode_log import EpisodeLine
 from strobe.results.evaluation import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
 from strobe.studies.evaluate.play import Episodes, Plan
+from strobe.studies.evaluate.timings import timing_of
 from strobe.studies.evaluate.variants import Candidate
 
 Pairs = Sequence[tuple[EpisodeLine, EpisodeLine]]
@@ -39,6 +40,7 @@ def _alone(plan: Plan, episodes: Episodes) -> list[EpisodeLine]:
 def _row(plan: Plan, one: Candidate, played: Sequence[EpisodeLine], pairs: Pairs | None) -> EvaluatedVariant:
     tasks = {task: [line for line in played if line.task == task] for task in plan.tasks}
     several = len(plan.tasks) > 1
+    timing = timing_of(one, played)
     return EvaluatedVariant(
         name=one.name,
         steps=one.steps,
@@ -51,7 +53,8 @@ def _row(plan: Plan, one: Candidate, played: Sequence[EpisodeLine], pairs: Pairs
         },
         calls=_calls(played),
         loop=_loop(played),
-        times=None if pairs is None else _median_ms([a for a, _ in pairs]) / _median_ms([b for _, b in pairs]),
+        times=_times(pairs) if timing is None else None,
+        timing=timing,
     )
 
 
@@ -68,6 +71,10 @@ def _on(plan: Plan, played: Sequence[EpisodeLine], pairs: Pairs | None, every: i
 
 def _median_ms(played: Sequence[EpisodeLine]) -> float:
     return float(np.median([ms for line in played for ms in line.call_ms]))
+
+
+def _times(pairs: Pairs | None) -> float | None:
+    return None if pairs is None else _median_ms([a for a, _ in pairs]) / _median_ms([b for _, b in pairs])
 
 
 def _calls(played: Sequence[EpisodeLine]) -> CallTimes:

@@ -14,7 +14,7 @@ from lerobot.rollout import context as lerobot_context
 from lerobot.rollout.configs import BaseStrategyConfig
 
 from strobe.errors import UserError
-from strobe.studies.replay.settings import Brain
+from strobe.studies.replay.settings import Brain, Watched
 from strobe.subjects.lerobot_flags import joined, lent
 from strobe.subjects.observations import Observations
 from strobe.subjects.quiet import quiet
@@ -126,7 +126,7 @@ def _fed(
             keys=built.data.ordered_action_keys,
             task=changed.get("--task", header["task"] or ""),
             device=str(config.device),
-            observe=observe,
+            world=Watched(observe),
         )
     )
     return fed

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from lerobot.configs import RTCAttentionSchedule
@@ -78,12 +78,42 @@ class Setting:
         return self.engine == "sync" or bool(self.rtc.get("enabled", True))
 
 
+class World(Protocol):
+    """The robot and all around it, or what stands for them. Moments are nanoseconds from the first tick.
+
+    The loop asks in the order of time: an observation at the start of a tick, then an action of that tick.
+    """
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended, by the moment that was told last."""
+        ...
+
+    def observe(self, moment: int, /) -> Callable[[], dict[str, Any]]:
+        """Return what gives the observation of ``moment`` when it is wanted."""
+        ...
+
+    def act(self, moment: int, action: torch.Tensor | None, /) -> None:
+        """Take the action of a tick, (action dim,), sent at ``moment``; None where the tick has none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A world that no action changes, and that does not end: a recording."""
+
+    observe: Callable[[int], Callable[[], dict[str, Any]]]
+    over: bool = False
+
+    def act(self, moment: int, action: torch.Tensor | None) -> None:
+        """Nothing: what was recorded stays as it was."""
+
+
 @dataclass
 class Brain:
     """A policy and all that LeRobot's engines want beside it.
 
     Args:
-        observe: of a moment, in nanoseconds from the first tick, what gives its observation when that is wanted.
         real: whether its actions mean anything.
     """
 
@@ -96,7 +126,7 @@ class Brain:
     keys: list[str]
     task: str
     device: str
-    observe: Callable[[int], Callable[[], dict[str, Any]]]
+    world: World
     real: bool = True
 
 
@@ -113,7 +143,7 @@ def no_policy(setting: Setting) -> Brain:
     """A brain whose chunks are as long as ``setting`` says, and mean nothing."""
     policy, plain = _NoPolicy(setting.chunk), _Plain()
     robot = SimpleNamespace(robot_type="none", action_features={})
-    return Brain(policy, plain, plain, robot, {}, _FEATURE, _NAMES, "", "cpu", lambda _: dict, real=False)
+    return Brain(policy, plain, plain, robot, {}, _FEATURE, _NAMES, "", "cpu", Watched(lambda _: dict), real=False)
 
 
 def rtc_config(given: dict[str, Any]) -> RTCConfig:

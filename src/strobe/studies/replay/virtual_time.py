@@ -5,8 +5,10 @@ clock of ours: while the engine sleeps, or its policy predicts, the control loop
 played. So the queue, the tracker of latencies, the delay assumed, the prefix of the chunk before and the warm-up are
 those of the LeRobot that is installed, whatever its version. `SyncInferenceEngine` is asked as the loop asks it.
 
-Not played: that threads slow each other down, beyond what the recorded ticks and calls show of it; and the arm, which
-stays where it was in the recording, whatever it is told now.
+The world around the loop is the caller's (`settings.World`): a recording, in which the arm stays where it was whatever
+it is told now, or a simulator that goes on while the policy thinks.
+
+Not played: that threads slow each other down, beyond what the ticks and latencies given show of it.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ def play(
     *,
     until_ns: int,
     seed: int = 0,
+    noise: Callable[[int], None] | None = None,
     phase_ns: int = 0,
     most_calls: int | None = None,
     answered: Callable[[int], None] = lambda _: None,
@@ -49,16 +52,18 @@ def play(
 
     Args:
         beats: the turns of its loop, in order; what is past ``until_ns`` is not played.
-        latencies: nanoseconds of each call, without end.
+        latencies: nanoseconds of each call, without end; one is taken right after each call of the policy.
         seed: of the policy's noise; the same call draws the same noise under every setting.
+        noise: seeds the noise instead, before each call, given how many there were before it.
         phase_ns: how long before the first tick the inference thread began to look for work.
         most_calls: end after so many.
         answered: is told of each call of the policy: how many there were.
 
     Raises:
-        UserError: the policy failed.
+        UserError: the policy failed. Whatever the world raises is raised as it is.
     """
-    loop = _Loop(setting, latencies, brain, seed, until_ns, most_calls, answered)
+    noise = noise or (lambda calls: _seed(seed + calls))
+    loop = _Loop(setting, latencies, brain, noise, until_ns, most_calls, answered)
     threads: list[Any] = []
     errors, logger = LastError(), logging.getLogger(rtc.__name__)
     with contextlib.ExitStack() as stack:
@@ -81,8 +86,10 @@ def play(
             thread.target()
         loop.advance(math.inf)
         engine.stop()
+    if loop.broken is not None:
+        raise loop.broken
     if errors.text or loop.failed:
-        raise UserError(f"the policy failed in the replay: {loop.failed or errors.text}")
+        raise UserError(f"the policy failed: {loop.failed or errors.text}")
     return loop.played
 
 
@@ -94,16 +101,17 @@ class _Loop:
         setting: Setting,
         latencies: Iterator[int],
         brain: Brain,
-        seed: int,
+        noise: Callable[[int], None],
         until_ns: int,
         most: int | None,
         answered: Callable[[int], None],
     ) -> None:
-        self.setting, self.latencies, self.brain, self.seed = setting, latencies, brain, seed
+        self.setting, self.latencies, self.brain, self.noise = setting, latencies, brain, noise
         self.until_ns, self.most, self.answered = until_ns, most, answered
         self.now: float = 0
         self.over = False
         self.failed = ""
+        self.broken: Exception | None = None  # outside of LeRobot's engine
         self.engine: Any = None
         self.queue: Any = None  # of the engine, where it has one
         self.played = Played()
@@ -119,14 +127,22 @@ class _Loop:
     def begin(self, beats: Iterable[Beat], phase_ns: int) -> None:
         self.now = -phase_ns
         self._control = self._ticks(beats)
-        self._due = next(self._control, math.inf)
+        self._due = self._next()
         self.over = self._due == math.inf
+
+    def _next(self) -> float:
+        """The moment at which the control loop goes on; infinity where it has ended."""
+        try:
+            return next(self._control, math.inf)
+        except Exception as error:  # LeRobot's engine, which may have called this, would go on as if it were its own
+            self.broken = error
+            return math.inf
 
     def advance(self, until: float) -> None:
         """Let the time pass until then, and play the ticks that fall into it."""
         while not self.over and self._due <= until:
             self.now = self._due
-            self._due = next(self._control, math.inf)
+            self._due = self._next()
             if self._due == math.inf:
                 self.over = True
                 self.engine.stop()
@@ -144,6 +160,7 @@ class _Loop:
     def _ticks(self, beats: Iterable[Beat]) -> Iterator[float]:
         """Play the ticks, and yield the moments at which the loop goes on."""
         setting, brain, engine, played = self.setting, self.brain, self.engine, self.played
+        world = brain.world
         interpolator = ActionInterpolator(multiplier=setting.multiplier)
         observation: Any = None
         start, warm, follows, joined = 0, setting.warmups == 0, False, False
@@ -156,10 +173,12 @@ class _Loop:
                 engine.reset()
                 interpolator.reset()
                 observation, follows, joined = None, False, False
-            waited, depth = 0, None
+            waited, depth, command = 0, None, None
             if beat.wanted and (observation is None or interpolator.needs_new_action()):
                 yield start + beat.notify_ns
-                observation, self.latest = brain.observe(start), start
+                observation, self.latest = world.observe(start), start
+                if world.over:
+                    return
                 engine.notify_observation(observation)
             wanted = beat.wanted and bool(engine.ready)
             if wanted and not warm:
@@ -167,7 +186,6 @@ class _Loop:
                 interpolator.reset()
                 engine.resume()
                 warm = True
-            sent = False
             if wanted:
                 if interpolator.needs_new_action():
                     yield start + beat.get_ns
@@ -179,12 +197,16 @@ class _Loop:
                         joined = True
                         interpolator.add(action.cpu())
                 depth = self._depth()
-                sent = interpolator.get() is not None
-                joined = joined and sent
+                command = interpolator.get()
+                joined = joined and command is not None
+            sent = command is not None
+            world.act(start + beat.send_ns + waited, command)
             work = beat.work_ns + waited
             if wanted:
                 age = start + beat.send_ns + waited - behind if sent and behind is not None else None
                 played.ticks.append(Tick(start, work, sent, follows, depth, age))
+            if world.over:
+                return
             follows = wanted
             start = round(start + max(work, setting.period_ns) + beat.over_ns)
 
@@ -196,7 +218,7 @@ class _Loop:
         frame = build_dataset_frame(brain.dataset_features, observation(), prefix="observation")
         asks = actions_left(brain.policy) <= 0
         if asks and brain.real:
-            torch.manual_seed(self.seed + self._calls)
+            self.noise(self._calls)
         action = self.engine.get_action(frame)
         if not asks:
             return action, 0
@@ -221,7 +243,7 @@ class _Loop:
         def predicted(*args: Any, **kwargs: Any) -> Any:
             start, latest = self.now, self.latest
             if self.brain.real:
-                torch.manual_seed(self.seed + self._calls)
+                self.noise(self._calls)
             try:
                 actions = inner(*args, **kwargs)
             except Exception as error:
@@ -249,6 +271,10 @@ class _Loop:
         self.played.calls.append(
             Call(round(start), round(self.now), length, assumed, delay, max(0, executed), queue.left())
         )
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,149 @@
+"""Rows of an evaluation that is true to time: their verdicts, their loop's figures, success against latency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from strobe.report import units
+from strobe.report.document import Column, Row, Section, Table
+from strobe.report.plots import PALETTE, Plot, text
+from strobe.results.evaluate import EvaluateResult
+from strobe.results.evaluation import Decision, EvaluatedVariant
+from strobe.results.timing import Timing
+
+KEY = "realtime"
+Group = tuple[str, str]  # variant, engine
+_OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
+
+
+def is_timed(result: EvaluateResult) -> bool:
+    """Whether its episodes were true to time."""
+    return any(one.timing is not None for one in result.variants)
+
+
+def answers(result: EvaluateResult, verdict: Callable[[Decision], str]) -> list[str]:
+    """Success of each row with its verdict, and how long a latency was not shown to cost success."""
+    first, *others = result.variants
+    episodes = f"{units.count(first.together.success.episodes, 'episode')} of {units.plain(result.environment)}"
+    said = [f"{units.plain(result.subject.name)}, {_success(first)} in {episodes}."]
+    for one in others:
+        paired = one.together.paired
+        assert paired is not None  # of all but the first
+        decided = f" (decided at {units.count(paired.decision.pairs or 0, 'pair')})" if paired.decision.pairs else ""
+        if paired.decision.kind == "undecided":
+            decided = f" after {units.count(paired.pairs, 'pair')}"
+        said.append(f"{_success(one)}: {verdict(paired.decision)}{decided}.")
+    if any(one.together.success.successes for one in result.variants):
+        said += _longest(result)
+    return said
+
+
+def _success(one: EvaluatedVariant) -> str:
+    success = one.together.success
+    ends = f"[{100 * success.interval.low:.1f}, {100 * success.interval.high:.1f}]"
+    return f"{units.plain(one.name)}: {units.percent(success.rate)} {ends}"
+
+
+def _longest(result: EvaluateResult) -> list[str]:
+    """For each variant and engine with several latencies, the longest before one that was shown to be worse."""
+    said = []
+    for (variant, engine), rows in groups(result).items():
+        if len(rows) < 2:
+            continue
+        held = None
+        for one, _ in rows:
+            paired = one.together.paired
+            if paired is not None and paired.decision.kind == "worse":
+                break
+            held = one
+        name = f"{units.plain(variant)}, {engine}"
+        if held is None:
+            said.append(f"{name}: every latency that was tried is worse.")
+        elif held.timing is not None:
+            longest = f"{units.plain(held.timing.latency)} is the longest latency not shown to be worse"
+            said.append(f"{name}: {longest}{' (none was)' if held is rows[-1][0] else ''}.")
+    return said
+
+
+def groups(result: EvaluateResult) -> dict[Group, list[tuple[EvaluatedVariant, Timing]]]:
+    """The rows of each variant with each engine, in the order of their latency."""
+    found: dict[Group, list[tuple[EvaluatedVariant, Timing]]] = {}
+    for one in result.variants:
+        if one.timing is not None:
+            found.setdefault((one.timing.variant, one.timing.engine), []).append((one, one.timing))
+    return {group: sorted(rows, key=lambda row: row[1].imposed.median) for group, rows in found.items()}
+
+
+def section(result: EvaluateResult) -> Section:
+    """The loop's figures of each row."""
+    titles = ["Latency, median (ms)", "p95 (ms)", "Ticks without an action", "Lost actions", "Age, median (ms)"]
+    titles += ["p95 (ms)", "Jumps ÷ steps"]
+    rows = []
+    for number, one in enumerate(result.variants):
+        timing = one.timing
+        if timing is None:
+            continue
+        age = timing.age
+        cells = [_ms(timing.imposed.median), _ms(timing.imposed.p95)]
+        cells += [units.percent(timing.starved), f"{timing.lost:,}"]
+        cells += [None, None] if age is None else [_ms(age.median), _ms(age.p95)]
+        cells.append(units.number(timing.jump_ratio, 2))
+        rows.append(Row([units.plain(one.name), *cells], "part" if number else "whole"))
+    table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows).without_empty_columns()
+    return Section(KEY, "True to time", table, [_about(result)])
+
+
+def _ms(value: float) -> str | None:
+    return f"{value:,.0f}" if value >= 100 else units.number(value, 3)
+
+
+def _about(result: EvaluateResult) -> str:
+    timing = next(one.timing for one in result.variants if one.timing is not None)
+    return (
+        f"The simulator went on while the policy was thinking, at {units.number(timing.fps, 4)} control ticks per "
+        "second of a virtual clock, around lerobot-rollout's own inference engines. Latency: as imposed on the clock. "
+        "A tick without an action takes no new one from the policy. A lost action was followed by the next one before "
+        "the simulator took it: after a call that lasts a tick or longer, the loop of lerobot-rollout does not wait. "
+        "Age: from an observation until an action of its chunk was sent. Jumps ÷ steps: the median distance of actions "
+        "from one chunk to the next over the 95th percentile of those in a chunk."
+    )
+
+
+def plots(result: EvaluateResult) -> dict[str, list[Plot]]:
+    """Success against latency, a line for each variant with each engine; none where episodes were not true to time."""
+    if not is_timed(result):
+        return {}
+    traces: list[dict[str, Any]] = []
+    for index, ((variant, engine), rows) in enumerate(groups(result).items()):
+        colour = PALETTE[index % len(PALETTE)]
+        successes = [one.together.success for one, _ in rows]
+        rates = [100 * success.rate for success in successes]
+        bar: dict[str, Any] = {"type": "data", "symmetric": False, "color": colour, "thickness": 1.5}
+        bar["array"] = [round(100 * s.interval.high - rate, 3) for s, rate in zip(successes, rates, strict=True)]
+        bar["arrayminus"] = [round(rate - 100 * s.interval.low, 3) for s, rate in zip(successes, rates, strict=True)]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": text(f"{variant}, {engine}"),
+                "x": [round(timing.imposed.median, 4) for _, timing in rows],
+                "y": [round(rate, 3) for rate in rates],
+                "error_y": bar,
+                "line": {"color": colour},
+                "marker": {"color": colour, "size": 9},
+                "customdata": [
+                    [success.successes, success.episodes, text(timing.latency)]
+                    for success, (_, timing) in zip(successes, rows, strict=True)
+                ],
+                "hovertemplate": f"%{{customdata[2]}}: {_OF}",
+            }
+        )
+    layout = {
+        "height": 380,
+        "showlegend": True,
+        "xaxis": {"title": {"text": "latency of a call on the simulator's clock (median, ms)"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": "success (%)"}, "range": [-4, 104]},
+    }
+    caption = "Bars are the exact 95 % intervals of the success rates."
+    return {KEY: [Plot("Success against latency, true to time", caption, traces, layout)]}

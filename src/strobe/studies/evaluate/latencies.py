@@ -1,0 +1,140 @@
+"""Latencies of a policy's calls, for episodes that are true to time: fixed, measured as it goes, or of a kept run."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from strobe.errors import UserError
+from strobe.measure.draws import drawn
+from strobe.results import episode_log
+from strobe.results.recorded import EVENTS
+from strobe.studies.replay.recorded import load
+
+LIVE = "live"
+MOST_MS = 60_000  # more than an episode lasts
+
+
+@dataclass(frozen=True)
+class Latency:
+    """A source of latencies.
+
+    Args:
+        name: '100 ms', 'live', or the run's folder.
+        fixed_ns: of each call; None where they are not all alike.
+        runs: of a kept run, nanoseconds of its calls by the name of the variant; '' for any other variant.
+    """
+
+    name: str
+    fixed_ns: int | None = None
+    runs: dict[str, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def written(self) -> str:
+        """The source with a digest of what it holds, so that a changed run is noticed."""
+        if not self.runs:
+            return self.name
+        content = hashlib.sha256(repr(sorted(self.runs.items())).encode()).hexdigest()
+        return f"{self.name} ({content[:12]})"
+
+    def source(self, variant: str, seed: int, measured: Callable[[], int]) -> Iterator[int]:
+        """Nanoseconds of each call of an episode, without end.
+
+        Drawn ones are blocks of neighbouring calls of the run without its first, which is slow for reasons of its own
+        (`strobe.measure.draws.drawn`); the same seed draws the same ones.
+
+        Args:
+            measured: nanoseconds of the call that has just ended, for 'live'.
+        """
+        if self.fixed_ns is not None:
+            return itertools.repeat(self.fixed_ns)
+        if not self.runs:
+            return iter(measured, -1)
+        found = self.runs.get(variant) or self.runs[""]
+        return drawn(list(found[1:] or found), np.random.default_rng(seed), 0)
+
+
+def fixed(ms: float) -> Latency:
+    """Every call takes ``ms`` milliseconds."""
+    return Latency(f"{ms:.6g} ms", round(ms * 1e6))
+
+
+def parse_latency(text: str) -> list[Latency]:
+    """``'0,100,live,runs/RUN'`` as sources. Raises UserError."""
+    found = [_one(text, part) for part in (part.strip() for part in text.split(",")) if part]
+    return _once(f"--latency={text}", found, "write --latency=0,100,300 (ms), live, or a run's folder")
+
+
+def parse_ticks(text: str, fps: float) -> list[Latency]:
+    """``'0,2,5'`` control ticks at ``fps`` as sources. Raises UserError."""
+    found = []
+    for part in (part.strip() for part in text.split(",")):
+        if not part:
+            continue
+        if not part.isdecimal():
+            raise UserError(f"--delay_ticks={text}: '{part}' is no number of control ticks: write --delay_ticks=0,2,5")
+        if 1e3 * int(part) / fps > MOST_MS:
+            raise UserError(f"--delay_ticks={text}: {part} ticks are more than {MOST_MS // 1000} s")
+        found.append(fixed(1e3 * int(part) / fps))
+    return _once(f"--delay_ticks={text}", found, "write --delay_ticks=0,2,5")
+
+
+def _once(flag: str, found: list[Latency], example: str) -> list[Latency]:
+    if not found:
+        raise UserError(f"{flag}: {example}")
+    names = [one.name for one in found]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise UserError(f"{flag}: {twice} is there twice")
+    return found
+
+
+def _one(text: str, part: str) -> Latency:
+    if part == LIVE:
+        return Latency(LIVE)
+    try:
+        ms = float(part)
+    except ValueError:
+        return _kept(text, Path(part))
+    if not 0 <= ms <= MOST_MS:
+        raise UserError(f"--latency={text}: {part} must be between 0 and {MOST_MS} ms")
+    return fixed(ms)
+
+
+def _kept(text: str, run: Path) -> Latency:
+    """The calls of a rollout or of an evaluation. Raises UserError."""
+    flag = f"--latency={text}"
+    if not run.exists():
+        raise UserError(f"{flag}: '{run}' is no number of milliseconds, not 'live', and no run's folder")
+    folder = run.parent if run.name == "result.json" else run
+    episodes = folder / episode_log.NAME if folder.is_dir() else folder
+    try:
+        if episodes.name == episode_log.NAME and episodes.is_file():
+            runs = dict(_of_episodes(episodes))
+        elif (folder / EVENTS).is_file() or folder.is_file():
+            runs: dict[str, Sequence[int]] = {"": load(folder).latencies}
+        else:
+            raise UserError(f"it holds neither {EVENTS} of a rollout nor {episode_log.NAME} of an evaluation")
+    except UserError as error:
+        raise UserError(f"{flag}: {run}: {error}") from None
+    except (ValueError, KeyError, OSError, IndexError) as error:
+        raise UserError(f"{flag}: {run} cannot be read: {type(error).__name__}") from None
+    return Latency(str(run), runs=runs)
+
+
+def _of_episodes(path: Path) -> dict[str, Sequence[int]]:
+    """The calls of each variant of an evaluation, in nanoseconds; '': those of its first variant."""
+    asked, episodes, _ = episode_log.read(path)
+    runs: dict[str, Sequence[int]] = {}
+    for name in asked.variants:
+        calls = [round(ms * 1e6) for line in episodes.values() if line.variant == name for ms in line.call_ms]
+        if calls:
+            runs.setdefault("", calls)
+            runs[name] = calls
+    if not runs:
+        raise UserError("no episode has ended in it")
+    return runs

@@ -1,0 +1,302 @@
+"""Episodes that are true to time: the simulator goes on while the policy thinks.
+
+LeRobot's own inference engines run in virtual time (`strobe.studies.replay.virtual_time`), around a simulator that
+moves by each control period that has passed (`strobe.subjects.acted_world`). Nobody waits: 300 ms of latency are 300 ms
+of the simulator's clock, however long the call took here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from lerobot.rollout.inference import rtc as lerobot_rtc
+
+from strobe.errors import UserError
+from strobe.results.episode_log import EpisodeLine
+from strobe.results.timing import EpisodeTiming
+from strobe.studies.evaluate.timings import AskedTiming, TimedCandidate
+from strobe.studies.evaluate.variants import FIRST, Candidate
+from strobe.studies.replay import virtual_time
+from strobe.studies.replay.settings import Beat, Brain, Setting
+from strobe.studies.replay.settings import Played as Loop
+from strobe.subjects import environments
+from strobe.subjects.acted_world import TICKET, ActedWorld
+from strobe.subjects.families.registry import types_with
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.simulator import Played
+from strobe.subjects.timed_simulator import EpisodeTimes, TimedSimulator
+from strobe.timeline.clock import synchronise
+from strobe.timeline.probe import Attached, Hook
+
+FOREVER_NS = 10**15  # the episode ends itself
+POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread
+# Simulators that go through a list of starts: each row needs one of its own, to get the same ones.
+LISTS = ("libero", "libero_plus")
+
+
+def require_engine(policy: Any, engine: str) -> None:
+    """Raises UserError where LeRobot cannot guide ``policy`` by Real-Time Chunking, and that is asked for."""
+    supports = getattr(lerobot_rtc, "supports_rtc_inference", lambda policy: hasattr(policy, "init_rtc_processor"))
+    if engine == "rtc" and not supports(policy):
+        known = ", ".join(types_with(lambda family: family.rtc))
+        raise UserError(
+            f"--inference.type=rtc: LeRobot's Real-Time Chunking cannot guide the policy type '{policy.config.type}'; "
+            f"it guides {known} and others that declare it"
+        )
+
+
+class RealtimeSimulator(TimedSimulator):
+    """A `TimedSimulator` whose episodes are true to time, as `use` says.
+
+    The noise is that of lerobot-eval's rollout: seeded once for the episode and drawn by calls alone. So the same call
+    draws the same noise at every latency.
+    """
+
+    def use(self, timing: AskedTiming, variant: str, watch: Callable[[Any], None] | None = None) -> None:
+        """Play the next episodes at ``timing``.
+
+        Args:
+            variant: whose latencies are drawn, where a run has several.
+            watch: as of `ActedWorld`.
+        """
+        self._timing, self._variant, self.watch = timing, variant, watch
+
+    @property
+    def rests(self) -> bool:
+        """Whether the simulator went on before the first action of the last episode."""
+        return self._world.rests
+
+    def play_true(self, task: str, seed: int) -> tuple[Played, EpisodeTimes, EpisodeTiming]:
+        """An episode, what it cost here, and what its latencies did. Raises UserError as `play` does."""
+        played, times = self.play_timed(task, seed)
+        times.call_ms = self._meter.call_ms
+        if self._timing.engine == "rtc":
+            times.policy_ms = sum(times.call_ms)
+        return played, times, _told(self._world, self._loop, self._meter)
+
+    def play(self, task: str, seed: int) -> Played:
+        """One episode of ``task`` from ``seed``, which is also that of the noise and of the latencies drawn."""
+        subject, timing = self.subject, self._timing
+        subject.policy.eval()
+        setting = Setting(timing.engine, timing.fps, threshold=timing.threshold, rtc=timing.rtc)
+        world = ActedWorld(self._vectors[task], self._to_policy, self._to_env, setting.period_ns, timing.hold)
+        world.watch = self.watch
+        meter = Meter(subject, world)
+        self._world, self._meter = world, meter
+        torch.manual_seed(seed)
+        with environments.errors_in_a_line(self.name, "failed in an episode"):
+            world.begin(seed)
+        called = Hook(subject.policy, "select_action" if timing.engine == "sync" else "predict_action_chunk", "call")
+        with _as_before(subject.policy), Attached([called], meter.around):
+            self._loop = virtual_time.play(
+                itertools.repeat(Beat(0, 0, 0, 0)),
+                setting,
+                meter.imposed(timing.latency.source(self._variant, seed, lambda: meter.took_ns)),
+                _brain(subject, world, meter),
+                until_ns=FOREVER_NS,
+                noise=lambda calls: None,  # seeded above
+                phase_ns=int(np.random.default_rng(seed).integers(POLL_NS)),
+            )
+        return world.played()
+
+
+class Meter:
+    """Times the policy's calls here, and keeps the latencies that were imposed instead.
+
+    Attributes:
+        call_ms: of each call of the policy alone.
+        imposed_ms: of each call, by which the simulator went on.
+    """
+
+    def __init__(self, subject: PolicySubject, world: ActedWorld) -> None:
+        self._subject, self._world = subject, world
+        self._before = self._call = self._after = 0  # nanoseconds of the latest
+        self.call_ms: list[float] = []
+        self.imposed_ms: list[float] = []
+
+    @property
+    def took_ns(self) -> int:
+        """The call that has just ended, with its processors; of Real-Time Chunking the postprocessor's time before."""
+        return self._before + self._call + self._after
+
+    def imposed(self, source: Iterator[int]) -> Iterator[int]:
+        """``source``, with each call noted."""
+        while True:
+            self.call_ms.append(self._call / 1e6)
+            took = next(source)
+            self.imposed_ms.append(took / 1e6)
+            yield took
+
+    def around(self, inner: Callable[..., Any], _hook: Hook, _takes_self: bool) -> Callable[..., Any]:
+        """Return ``inner``, a method of the policy, timed to the end of the device's work."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            synchronise(self._subject.device)
+            result, self._call = self._timed(lambda: inner(*args, **kwargs))
+            return result
+
+        return call
+
+    def preprocess(self, _ticket: Any) -> dict[str, Any]:
+        """The policy's preprocessor on the observation that the engine has a ticket for."""
+        subject = self._subject
+        looked = dict(self._world.looked)
+        batch, self._before = self._timed(lambda: subject.training.laid_out(subject.loaded.preprocessor(looked)))
+        return batch
+
+    def postprocess(self, action: torch.Tensor) -> torch.Tensor:
+        """The policy's postprocessor."""
+        action, self._after = self._timed(lambda: self._subject.loaded.postprocessor(action))
+        return action
+
+    def _timed(self, work: Callable[[], Any]) -> tuple[Any, int]:
+        begun = time.perf_counter_ns()
+        result = work()
+        synchronise(self._subject.device)
+        return result, time.perf_counter_ns() - begun
+
+
+class _Processor:
+    """A processor of LeRobot's, run by a function of ours."""
+
+    def __init__(self, inner: Any, run: Callable[[Any], Any]) -> None:
+        self.steps, self.reset, self._run = inner.steps, inner.reset, run
+
+    def __call__(self, batch: Any) -> Any:
+        return self._run(batch)
+
+
+def _brain(subject: PolicySubject, world: ActedWorld, meter: Meter) -> Brain:
+    names = [str(number) for number in range(world.size)]
+    ticket = {f"observation.{TICKET}": {"dtype": "float32", "shape": (1,), "names": [TICKET]}}
+    action = {"action": {"dtype": "float32", "shape": (world.size,), "names": names}}
+    loaded = subject.loaded
+    return Brain(
+        policy=subject.policy,
+        preprocessor=_Processor(loaded.preprocessor, meter.preprocess),
+        postprocessor=_Processor(loaded.postprocessor, meter.postprocess),
+        robot=SimpleNamespace(robot_type="", action_features=dict.fromkeys(names, float)),
+        hw_features=ticket,
+        dataset_features=ticket | action,
+        keys=names,
+        task="",
+        device=str(subject.device),
+        world=world,
+    )
+
+
+@contextlib.contextmanager
+def _as_before(policy: Any) -> Iterator[None]:
+    """After it, the policy is set up for Real-Time Chunking as it was."""
+    has = hasattr(policy.config, "rtc_config")
+    before = getattr(policy.config, "rtc_config", None)
+    try:
+        yield
+    finally:
+        if has or hasattr(policy.config, "rtc_config"):
+            policy.config.rtc_config = before
+        if hasattr(policy, "init_rtc_processor"):
+            policy.init_rtc_processor()
+
+
+def _told(world: ActedWorld, loop: Loop, meter: Meter) -> EpisodeTiming:
+    """What the latencies of an episode did."""
+    sent = iter(loop.actions)
+    chunks = [next(sent).chunk if tick.sent else None for tick in loop.ticks]
+    taken = [(number, action) for number, action in zip(world.taken, world.actions, strict=True) if number is not None]
+    steps, jumps = list[float](), list[float]()
+    for (before, old), (now, new) in pairwise(taken):
+        (steps if chunks[before] == chunks[now] else jumps).append(_rounded(float(np.linalg.norm(new - old))))
+    ages = [age for number, _ in taken if (age := loop.ticks[number].age_ns) is not None]
+    return EpisodeTiming(
+        imposed_ms=[_rounded(ms) for ms in meter.imposed_ms],
+        held=sum(number is None for number in world.taken),
+        lost=world.lost,
+        age_ms=[_rounded(age / 1e6) for age in ages],
+        steps=steps,
+        jumps=jumps,
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+class RealtimeStage:
+    """Plays one episode of one row at a time, true to time: a `Player`.
+
+    Args:
+        env: LeRobot's ``EnvConfig``.
+
+    Raises:
+        UserError: the simulator is not installed or cannot be started.
+    """
+
+    def __init__(self, env: Any, subject: PolicySubject) -> None:
+        self.env, self.subject = env, subject
+        self._simulators = {FIRST: RealtimeSimulator(env, subject)}
+        self.tasks = self._simulators[FIRST].tasks
+        self.stood_still = False  # until the first action of an episode
+        self.watch: Callable[[Any], None] | None = None  # as of `ActedWorld`
+
+    @property
+    def environment(self) -> str:
+        """Name of the simulator, as `environments.called`."""
+        return environments.called(self.env, self.tasks)
+
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
+        """One episode. Raises UserError for whatever fails in it."""
+        assert isinstance(candidate, TimedCandidate)
+        assert candidate.timing is not None
+        name = candidate.name
+        try:
+            simulator = self._simulator(name)
+            simulator.use(candidate.timing, candidate.variant.name, self.watch)
+            undo = candidate.variant.apply(self.subject)
+            try:
+                played, times, timing = simulator.play_true(task, seed)
+            finally:
+                self.subject.policy.reset()  # nothing of the episode may be left in its queues
+                undo()
+        except Exception as error:  # whatever a treatment raises: the episodes before it are kept
+            words = " ".join(str(error).split())[:300]
+            why = words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
+            raise UserError(f"'{name}' failed on {task}, seed {seed}: {why}") from error
+        self.stood_still = self.stood_still or not simulator.rests
+        episode = played.episode
+        return EpisodeLine(
+            variant=name,
+            task=task,
+            seed=seed,
+            start=played.start,
+            success=episode.success,
+            reward=episode.reward,
+            ticks=episode.ticks,
+            call_ms=[round(ms, 4) for ms in times.call_ms],
+            policy_ms=times.policy_ms,
+            step_ms=times.step_ms,
+            render_ms=times.render_ms,
+            reset_ms=times.reset_ms,
+            timing=timing,
+        )
+
+    def _simulator(self, row: str) -> RealtimeSimulator:
+        own = row if self.env.type in LISTS else FIRST
+        if own not in self._simulators:
+            # The row that is played first takes the one that was started to learn the tasks.
+            spare = self._simulators.pop(FIRST, None)
+            self._simulators[own] = spare or RealtimeSimulator(self.env, self.subject)
+        return self._simulators[own]
+
+    def close(self) -> None:
+        """Close the simulators."""
+        for simulator in self._simulators.values():
+            simulator.close()

@@ -1,0 +1,85 @@
+"""strobe evaluate --realtime with a real simulator and a tiny policy, gone on with, and what is wrong in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from support.made_up_rollout import header, rtc
+
+from strobe.cli.main import main
+from strobe.results import store
+from strobe.results.episode_log import NAME
+from strobe.results.recorded import EVENTS
+
+ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=2"]
+PLAYS = [*ACTS, "--policy.n_action_steps=5", "--env.type=pusht", "--env.episode_length=10", "--threads=1"]
+
+
+def rollout(folder: Path, ms: float) -> Path:
+    """A folder with a rollout's events, whose calls take ``ms``."""
+    folder.mkdir()
+    lines = [json.dumps(header()), json.dumps(rtc(lambda call: ms if call else 4000.0))]
+    (folder / EVENTS).write_bytes(gzip.compress("\n".join(lines).encode()))
+    return folder
+
+
+def test_latencies_of_a_robots_run_and_fixed_ones_are_rows_and_a_run_is_gone_on_with(tmp_path, capsys):
+    run = rollout(tmp_path / "robot", 220.0)
+    argv = ["evaluate", *PLAYS, "--realtime", f"--latency=0,{run}", f"--output_dir={tmp_path / 'runs'}", "--seed=3"]
+    assert main([*argv, "--episodes=1"]) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert main([*argv, "--episodes=2", f"--resume={folder}"]) == 0
+    lines = [json.loads(line) for line in (folder / NAME).read_text().splitlines()]
+    names = ["as it is, sync, 0 ms", f"as it is, sync, {run}"]
+    assert [(one["variant"], one["seed"]) for one in lines if "asked" not in one] == [
+        (name, seed) for seed in (3, 4) for name in names
+    ]
+    result = store.load_answer(folder)
+    own, robots = result.variants
+    assert (own.timing.held, own.timing.imposed.max) == (0, 0)
+    assert own.times is robots.times is None, "what calls took here was not imposed"
+    assert robots.timing.imposed.median == pytest.approx(220, rel=0.01)
+    assert robots.timing.imposed.max < 1000, "the run's first call is left out"
+    assert robots.timing.starved == pytest.approx(2 * 2 / 10)
+    out, _ = capsys.readouterr()
+    assert "TRUE TO TIME" in out
+    assert "a tick without an action repeats the last one" in out
+    assert "are drawn from" in out
+    assert "success against latency, true to time" in (folder / "report.html").read_text().lower()
+    rollout_of_others = rollout(tmp_path / "other", 330.0)
+    (run / EVENTS).write_bytes((rollout_of_others / EVENTS).read_bytes())
+    assert main([*argv, "--episodes=2", f"--resume={folder}"]) == 2
+    assert "was asked otherwise: variants: another as it is, sync" in capsys.readouterr().err
+
+
+TRUE = [*PLAYS, "--realtime"]
+WRONG = {
+    "latency alone": ([*PLAYS, "--latency=0,100"], "--latency is about episodes that are true to time: add --realtime"),
+    "engine alone": ([*PLAYS, "--inference=rtc"], "--inference is about episodes that are true to time"),
+    "latency": ([*TRUE, "--latency=fast"], "--latency=fast: 'fast' is no number of milliseconds, not 'live'"),
+    "ticks": ([*TRUE, "--delay_ticks=1.5"], "--delay_ticks=1.5: '1.5' is no number of control ticks"),
+    "both": ([*TRUE, "--latency=0", "--delay_ticks=0"], "--latency and --delay_ticks say the same"),
+    "hold": ([*TRUE, "--hold=still"], "--hold=still: last or zero"),
+    "engine": ([*TRUE, "--inference=fast"], "--inference.type=fast: 'fast' is none of sync, rtc"),
+    "not guided": ([*TRUE, "--inference=sync,rtc"], "cannot guide the policy type 'diffusion'; it guides"),
+    "threshold": ([*TRUE, "--inference.queue_threshold=3"], "are of --inference.type=rtc, or sync,rtc"),
+    "horizon": ([*TRUE, "--inference=rtc", "--inference.rtc.execution_horizon=0"], "must be at least 1"),
+    "guidance": (
+        [*TRUE, "--inference=rtc", "--inference.rtc.max_guidance_weight=0"],
+        "max_guidance_weight must be positive",
+    ),
+    "rate": ([*TRUE, "--env.fps=0"], "--env.fps=0: must be above 0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_time_is_a_line_and_leaves_no_folder(name, tmp_path, capsys):
+    argv, said = WRONG[name]
+    assert main(["evaluate", *argv, f"--output_dir={tmp_path / 'runs'}"]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,241 @@
+"""Episodes that are true to time, with a real simulator, tiny policies, and LeRobot's engines in virtual time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from lerobot.envs.configs import PushtEnv
+from support.made_up_simulator import MadeUp, asked, evaluated, plan
+
+from strobe.cli.report import as_text
+from strobe.errors import UserError
+from strobe.kinds import document
+from strobe.report.evaluate_plots import plots
+from strobe.results.episode_log import NAME, EpisodeLog
+from strobe.results.timing import EpisodeTiming
+from strobe.studies.evaluate.latencies import fixed, parse_latency, parse_ticks
+from strobe.studies.evaluate.realtime import RealtimeSimulator, RealtimeStage, require_engine
+from strobe.studies.evaluate.timings import AskedTiming, timed
+from strobe.studies.evaluate.variants import FIRST
+from strobe.subjects import loading
+from strobe.subjects.acted_world import hold_for
+from strobe.subjects.simulator import Simulator
+
+ENV = PushtEnv(episode_length=20, observation_height=96, observation_width=96)
+TICK_MS = 100.0  # of PushT
+
+
+def timing(latency, engine="sync", **more):
+    return AskedTiming(engine, latency, hold_for(ENV), ENV.fps, **more)
+
+
+@pytest.fixture(scope="module")
+def diffusion():
+    overrides = ["--device=cpu", "--num_inference_steps=2", "--n_action_steps=5"]
+    return loading.load_subject(path=None, policy_type="diffusion", size="tiny", overrides=overrides, env=ENV, seed=0)
+
+
+@pytest.fixture(scope="module")
+def simulators(diffusion):
+    found = Simulator(ENV, diffusion), RealtimeSimulator(ENV, diffusion)
+    yield found
+    for one in found:
+        one.close()
+
+
+def played(simulators, latency, seed=3):
+    _, true = simulators
+    true.use(timing(latency), FIRST)
+    return true.play_true("pusht", seed)
+
+
+def test_without_latency_an_episode_is_lerobot_evals_to_the_bit(simulators):
+    plain = simulators[0].play("pusht", 3)
+    true, times, told = played(simulators, fixed(0))
+    assert torch.equal(true.actions, plain.actions)
+    assert true.actions.dtype == plain.actions.dtype
+    assert (true.start, true.episode.ticks, true.episode.success) == (plain.start, 20, plain.episode.success)
+    assert true.episode.reward == pytest.approx(plain.episode.reward, rel=1e-12)
+    assert (told.held, told.lost, told.imposed_ms) == (0, 0, [0.0] * 4)
+    assert len(times.call_ms) == 4
+    assert min(times.call_ms) > 0
+    assert told.age_ms[:6] == [0, 100, 200, 300, 400, 0]
+    assert (len(told.steps), len(told.jumps)) == (16, 3)
+
+
+def test_a_call_lets_the_simulator_go_on_with_the_last_action_held(simulators):
+    true, _, told = played(simulators, fixed(3 * TICK_MS))
+    actions = true.actions.tolist()
+    # Three ticks pass in each call. Its first action is followed by the second at once: the loop was late, and does
+    # not wait. Then come four ticks with actions, and the next call.
+    assert told.held == 3 + 3 + 3
+    assert told.lost == 3
+    assert actions[0] == actions[1] == actions[2]
+    assert actions[6] == actions[7] == actions[8] == actions[9] != actions[10]
+    assert told.age_ms[:5] == [300, 400, 500, 600, 300]
+    first = simulators[0].play("pusht", 3).actions.tolist()
+    assert actions[3:7] == first[1:5], "the first call sees the same and draws the same noise"
+
+
+def test_less_than_half_a_tick_costs_no_tick(simulators):
+    plain = simulators[0].play("pusht", 3)
+    true, _, told = played(simulators, fixed(0.4 * TICK_MS))
+    assert torch.equal(true.actions, plain.actions)
+    assert told.age_ms[:2] == [40, 100]
+
+
+def test_live_latency_is_what_the_call_and_its_processors_took(simulators):
+    _, times, told = played(simulators, parse_latency("live")[0])
+    assert all(imposed > 0.999 * call for imposed, call in zip(told.imposed_ms, times.call_ms, strict=True))
+
+
+def test_the_same_seed_draws_the_same_latencies_of_a_run_and_another_one_others(tmp_path):
+    evaluated(tmp_path, plan(5), MadeUp())
+    (source,) = parse_latency(str(tmp_path))
+
+    def drawn(variant, seed):
+        return list(itertools.islice(source.source(variant, seed, lambda: 0), 40))
+
+    assert drawn(FIRST, 1) == drawn(FIRST, 1) != drawn(FIRST, 2)
+    assert set(drawn(FIRST, 1)) == {20_000_000, 21_000_000}
+    assert set(drawn("2 steps", 1)) == {4_000_000, 5_000_000}, "its own calls, where the run has them"
+    assert drawn("fast.yaml", 1) == drawn(FIRST, 1)
+    file = tmp_path / NAME
+    line = json.loads(file.read_text().splitlines()[1]) | {"seed": 99, "call_ms": [500.0]}
+    file.write_text(f"{file.read_text()}{json.dumps(line)}\n")
+    assert parse_latency(str(tmp_path))[0].written != source.written
+
+
+def test_real_time_chunking_acts_from_its_queue_and_leaves_the_policy_as_it_was():
+    overrides = ["--device=cpu", "--n_action_steps=10"]
+    subject = loading.load_subject(
+        path=None, policy_type="smolvla", size="tiny", overrides=overrides, env=replace(ENV, episode_length=45), seed=0
+    )
+    require_engine(subject.policy, "rtc")
+    simulator = RealtimeSimulator(replace(ENV, episode_length=45), subject)
+    before = subject.policy.config.rtc_config
+    simulator.use(timing(fixed(3 * TICK_MS), "rtc", rtc={"execution_horizon": 10}, threshold=20), FIRST)
+    _, times, told = simulator.play_true("pusht", 3)
+    simulator.close()
+    assert len(times.call_ms) == len(told.imposed_ms) == 2
+    assert told.held == 4, "only the first call is waited for, from the tick after the one that it sees"
+    assert told.lost == 0
+    assert len(told.jumps) == 1
+    assert max(told.age_ms) > 1000
+    assert subject.policy.config.rtc_config is before
+    assert subject.policy.rtc_processor is None
+
+
+def test_a_policy_that_real_time_chunking_cannot_guide_is_a_line(diffusion):
+    with pytest.raises(UserError, match=r"cannot guide the policy type 'diffusion'; it guides .*smolvla"):
+        require_engine(diffusion.policy, "rtc")
+
+
+def test_a_simulator_that_fails_says_so_and_not_the_policy(diffusion, monkeypatch):
+    stage = RealtimeStage(ENV, diffusion)
+    (vector,) = stage._simulators[FIRST]._vectors.values()
+    monkeypatch.setattr(vector, "step", lambda action: (_ for _ in ()).throw(RuntimeError("the table broke")))
+    (one,) = timed(plan(1).candidates[:1], [timing(fixed(0))])
+    with pytest.raises(UserError, match="'as it is, sync, 0 ms' failed on pusht, seed 1: RuntimeError: the table"):
+        stage.play(one, "pusht", 1)
+    stage.close()
+
+
+class Timed(MadeUp):
+    """A made-up player that succeeds less often at longer latencies."""
+
+    def play(self, candidate, task, seed):
+        line = super().play(candidate, task, seed)
+        ms = candidate.timing.latency.fixed_ns / 1e6
+        told = EpisodeTiming(
+            imposed_ms=[ms] * 3, held=5 * (ms > 0), lost=0, age_ms=[ms, ms + 2000], steps=[1.0, 2.0], jumps=[4.0]
+        )
+        return line.model_copy(update={"timing": told})
+
+
+ROWS = [timing(fixed(ms), engine) for engine in ("sync", "rtc") for ms in (0, 300, 100)]
+RATES = {
+    "as it is, sync, 0 ms": 0.9, "as it is, sync, 100 ms": 0.9, "as it is, sync, 300 ms": 0.2,
+    "as it is, rtc, 0 ms": 0.9, "as it is, rtc, 100 ms": 0.9, "as it is, rtc, 300 ms": 0.9,
+}  # fmt: skip
+
+
+def rows(latencies=ROWS):
+    alone = plan(60)
+    return replace(alone, candidates=timed(alone.candidates[:1], latencies))
+
+
+def test_each_engine_at_each_latency_is_a_row_judged_against_the_first(tmp_path):
+    result = evaluated(tmp_path, rows(), Timed(RATES))
+    assert [one.name for one in result.variants] == [row for name in ("sync", "rtc") for row in (
+        f"as it is, {name}, 0 ms", f"as it is, {name}, 300 ms", f"as it is, {name}, 100 ms")]  # fmt: skip
+    slow = result.variants[1].timing
+    assert slow.imposed.median == 300
+    assert slow.starved == 0.25
+    assert slow.age.median == 1300
+    assert slow.jump_ratio == pytest.approx(4 / 2, rel=0.06)
+    page = document(result)
+    pairs = result.variants[1].together.paired.decision.pairs
+    (worse,) = [line for line in page.answers if line.startswith("as it is, sync, 300 ms: ")]
+    assert worse.endswith(f"]: worse (decided at {pairs} pairs).")
+    assert "as it is, sync: 100 ms is the longest latency not shown to be worse." in page.answers
+    assert "as it is, rtc: 300 ms is the longest latency not shown to be worse (none was)." in page.answers
+    text = as_text(result)
+    assert "TRUE TO TIME" in text
+    assert "25.0 %" in text
+    assert "1e+" not in text
+    (plot,) = plots(result)["realtime"]
+    assert [trace["x"] for trace in plot.data] == [[0, 100, 300], [0, 100, 300]]
+    assert [trace["name"] for trace in plot.data] == ["as it is, sync", "as it is, rtc"]
+
+
+def test_an_evaluation_that_is_gone_on_with_must_have_asked_for_the_same_timing(tmp_path):
+    whole, before, after = Timed(RATES), Timed(RATES, cut=7), Timed(RATES)
+    (tmp_path / "whole").mkdir()
+    uncut = evaluated(tmp_path / "whole", rows(), whole)
+    assert evaluated(tmp_path, rows(), before).status == "interrupted"
+    assert evaluated(tmp_path, rows(), after, resume=True).variants == uncut.variants
+    held = [replace(one, hold=replace(one.hold, kind="zero")) for one in ROWS]
+    with pytest.raises(UserError, match="was asked otherwise: variants: another as it is, sync, 0 ms"):
+        EpisodeLog.resume(tmp_path, asked(rows(held)))
+
+
+WRONG = {
+    "0,fast": "'fast' is no number of milliseconds, not 'live', and no run's folder",
+    "-5": "-5 must be between 0 and 60000 ms",
+    "nan": "nan must be between 0 and 60000 ms",
+    "100,100": "100 ms is there twice",
+    "live,live": "live is there twice",
+    ",": "write --latency=0,100,300",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_latency_that_is_none_is_a_line(text):
+    with pytest.raises(UserError) as caught:
+        parse_latency(text)
+    assert WRONG[text] in str(caught.value)
+
+
+def test_a_folder_without_calls_is_a_line(tmp_path: Path):
+    with pytest.raises(UserError, match=r"holds neither events.jsonl.gz of a rollout nor episodes.jsonl of an eval"):
+        parse_latency(str(tmp_path))
+    EpisodeLog.begin(tmp_path, asked(plan())).close()
+    with pytest.raises(UserError, match="no episode has ended in it"):
+        parse_latency(str(tmp_path))
+    (tmp_path / NAME).write_text("{}\n")
+    with pytest.raises(UserError, match="line 1 is no episode"):
+        parse_latency(f"{tmp_path / NAME}")
+
+
+def test_ticks_are_milliseconds_at_the_simulators_rate():
+    assert [one.name for one in parse_ticks("0,2,5", 80)] == ["0 ms", "25 ms", "62.5 ms"]
+    assert [one.fixed_ns for one in parse_ticks("9", 30)] == [300_000_000]
+    for text in ("1.5", "-1", "2,2", ",", "99999"):
+        with pytest.raises(UserError, match=f"--delay_ticks={text}"):
+            parse_ticks(text, 30)
