@@ -10,8 +10,9 @@ episodes are used up. Looking so often costs no honesty: the interval of the dif
 episodes at once, so a verdict is wrong with a chance of at most 5 %, for each variant. Before it starts, the command
 says what the planned number can decide.
 
-Latency is that of each call of the policy within the episodes, one observation at a time. The simulator's own time, its
-rendering and its reset are told apart from it.
+Afterwards the latency of a chunk is measured apart from the episodes, at batch 1, all variants in turn, as `strobe
+compare` does: its parts, and the line a + b × steps (--latency_iterations, 0 to leave it out). The calls within the
+episodes are timed too, and the simulator's own time, its rendering and its reset are told apart from them.
 
 Each episode is written to episodes.jsonl in the run's folder as soon as it has ended. Ctrl-C keeps and judges what was
 played; after a kill --resume=RUN goes on, with the same flags, and plays no episode twice. More --episodes than before
@@ -74,6 +75,8 @@ class EvaluateConfig:
     margin: float = field(default=0.1, metadata=between(0, 1))
     # Seed of the first episode's start and noise; the next ones follow it. Also of random weights.
     seed: int = field(default=0, metadata=at_least(0))
+    # Rounds in which the latency of a chunk is measured after the episodes, all variants in turn; 0: it is not.
+    latency_iterations: int = field(default=10, metadata=at_least(0))
     # Go on with the episodes of this run's folder.
     resume: Path | None = None
     # Names in the simulator's observations → names that the policy knows: '{"observation.image": "observation.x"}'.
@@ -169,7 +172,7 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
         log, folder = _log(config, _asked(config, subject, plan), subject.info.name)
         live.said(f"each episode is kept in {log.path}")
         try:
-            result = evaluate(subject, stage.environment, plan, stage, log, live)
+            result = evaluate(subject, stage.environment, plan, stage, log, live, config.latency_iterations)
         except UserError as error:
             kept = f"; the episodes before it are kept: --resume={folder}" if log.episodes else ""
             raise UserError(f"{error}{kept}") from error

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.results.answer import Result
+from strobe.results.budget import Line
 from strobe.results.data import Finite
 from strobe.results.evaluation import EvaluatedVariant
 from strobe.results.measurement import Measurement
@@ -24,6 +25,11 @@ class EvaluateResult(Result):
     foresight: str = Field(default="", description="what the planned number can decide, as said before it started")
     variants: list[EvaluatedVariant] = Field(
         default_factory=list, description="those that were played; the first first"
+    )
+    line: Line | None = Field(
+        default=None,
+        description="latency of a chunk over denoising steps, apart from the episodes, through the variants that "
+        "differ in steps alone; its intervals are of a bootstrap over rounds",
     )
 
     def advised(self) -> Sequence[Measurement]:

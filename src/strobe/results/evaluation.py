@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from strobe.results.chunk_times import ChunkTimes
 from strobe.results.data import Data, Finite, Interval
 
 Decided = Literal["worse", "better", "not worse by more than the margin", "undecided"]
@@ -87,3 +88,4 @@ class EvaluatedVariant(Data):
     times: Finite | None = Field(
         default=None, description="how often as fast as the first, by the medians of the episodes that both played"
     )
+    chunk: ChunkTimes | None = Field(default=None, description="apart from the episodes; None: not measured")
