@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from strobe.advice import (
@@ -176,9 +177,9 @@ def figures(answer: Answer, depth: int | None = None) -> Plots:
     return KINDS[type(answer)].plots(answer, depth)
 
 
-def page(answer: Answer, depth: int | None = None) -> str:
-    """The whole report as one HTML page."""
-    return html.render(document(answer, depth), figures(answer, depth))
+def page(answer: Answer, depth: int | None = None, folder: Path | None = None) -> str:
+    """The whole report as one HTML page; ``folder`` is the run's, whose videos it shows."""
+    return html.render(document(answer, depth), figures(answer, depth), folder)
 
 
 def advise(answer: Answer, thresholds: Thresholds = DEFAULTS) -> list[Finding]:

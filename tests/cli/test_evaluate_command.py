@@ -27,7 +27,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     denoised, forward = [], Unet.forward
     monkeypatch.setattr(Unet, "forward", lambda *args, **more: (denoised.append(1), forward(*args, **more))[1])
     argv = ["evaluate", *PLAYS, "--steps=4,1", f"--output_dir={tmp_path}"]
-    assert main([*argv, "--episodes=1", "--seed=3", "--latency_iterations=0"]) == 0
+    assert main([*argv, "--episodes=1", "--seed=3", "--latency_iterations=0", "--videos=0"]) == 0
     assert len(denoised) == 2 * (4 + 1), "an episode of two calls, in 4 steps and in 1; no latency apart from it"
     assert "LATENCY OF A CHUNK" not in capsys.readouterr().out
     folder = only(tmp_path)
@@ -65,7 +65,9 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert "SUCCESS AGAINST LATENCY" in out
     assert "The weights are random" in " ".join(out.split())
     assert any("4 steps are the policy as it is" in note for note in result.notes)
-    assert (folder / "report.html").exists()
+    assert {Path(one.file).suffix for one in result.videos} <= {".mp4", ".webp"}
+    assert [(one.variant, one.seed) for one in result.videos] == [("as it is", 4), ("1 step", 4)], "3 was not filmed"
+    assert "data:video/mp4" in (folder / "report.html").read_text()
 
 
 WRONG = {

@@ -14,6 +14,8 @@ Afterwards the latency of a chunk is measured apart from the episodes, at batch 
 compare` does: its parts, and the line a + b × steps (--latency_iterations, 0 to leave it out). The calls within the
 episodes are timed too, and the simulator's own time, its rendering and its reset are told apart from them.
 
+The first starts of each variant are filmed (--videos), for the report.
+
 Each episode is written to episodes.jsonl in the run's folder as soon as it has ended. Ctrl-C keeps and judges what was
 played; after a kill --resume=RUN goes on, with the same flags, and plays no episode twice. More --episodes than before
 may be asked for then: what was undecided can be decided later.
@@ -75,6 +77,8 @@ class EvaluateConfig:
     margin: float = field(default=0.1, metadata=between(0, 1))
     # Seed of the first episode's start and noise; the next ones follow it. Also of random weights.
     seed: int = field(default=0, metadata=at_least(0))
+    # Videos: each variant's episodes on this many first starts, in the report and in the run's folder; 0 for none.
+    videos: int = field(default=2, metadata=at_least(0))
     # Rounds in which the latency of a chunk is measured after the episodes, all variants in turn; 0: it is not.
     latency_iterations: int = field(default=10, metadata=at_least(0))
     # Go on with the episodes of this run's folder.
@@ -149,6 +153,7 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
     from strobe.studies.evaluate.play import Plan
     from strobe.studies.evaluate.stage import Stage
     from strobe.studies.evaluate.variants import candidates, parse_recipes, parse_steps
+    from strobe.studies.evaluate.videos import Filming
     from strobe.subjects import loading
 
     if config.threads is not None:
@@ -171,8 +176,12 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
         plan = Plan(found.all, stage.tasks, config.episodes, config.margin, config.seed)
         log, folder = _log(config, _asked(config, subject, plan), subject.info.name)
         live.said(f"each episode is kept in {log.path}")
+        assert config.env is not None  # `read` saw to it
+        player = Filming(stage, plan, config.videos, folder, config.env.fps)
         try:
-            result = evaluate(subject, stage.environment, plan, stage, log, live, config.latency_iterations)
+            result = evaluate(subject, stage.environment, plan, player, log, live, config.latency_iterations)
+            result.videos = player.videos(log.episodes)
+            result.notes += player.notes
         except UserError as error:
             kept = f"; the episodes before it are kept: --resume={folder}" if log.episodes else ""
             raise UserError(f"{error}{kept}") from error

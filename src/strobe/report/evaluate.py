@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strobe.report import evaluate_latency, measured, units
+from strobe.report import evaluate_latency, evaluate_videos, measured, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.results.data import Interval
 from strobe.results.evaluate import EvaluateResult
@@ -20,6 +20,8 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
         sections.append(Section("variants", "Success against latency", _variants(result), _about(result)))
         if any(one.tasks for one in result.variants):
             sections.append(Section("tasks", "Task by task", _tasks(result), detail=True))
+        if result.videos:
+            sections.append(evaluate_videos.section(result))
         if any(one.chunk for one in result.variants):
             sections.append(evaluate_latency.section(result))
         sections.append(Section("times", "Where the time of an episode goes", _times(result), [_about_times()]))

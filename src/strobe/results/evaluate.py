@@ -12,6 +12,7 @@ from strobe.results.budget import Line
 from strobe.results.data import Finite
 from strobe.results.evaluation import EvaluatedVariant
 from strobe.results.measurement import Measurement
+from strobe.results.video import Video
 
 
 class EvaluateResult(Result):
@@ -26,6 +27,7 @@ class EvaluateResult(Result):
     variants: list[EvaluatedVariant] = Field(
         default_factory=list, description="those that were played; the first first"
     )
+    videos: list[Video] = Field(default_factory=list, description="of the first starts, start by start")
     line: Line | None = Field(
         default=None,
         description="latency of a chunk over denoising steps, apart from the episodes, through the variants that "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -62,6 +62,7 @@ class Simulator:
         from lerobot.envs.factory import make_env_pre_post_processors
 
         self.subject = subject
+        self.watch: Callable[[Any], None] | None = None  # called with the vector, after the reset and each tick
         self.name = env.type
         with environments.errors_in_a_line(env.type):
             self._vectors = environments.make(env)
@@ -94,6 +95,7 @@ class Simulator:
                 lambda observation: subject.training.laid_out(subject.loaded.preprocessor(observation)),  # pyright: ignore[reportArgumentType]
                 subject.loaded.postprocessor,
                 seeds=[seed],
+                render_callback=self.watch,
             )
         rewards = out["reward"][0].double()
         episode = Episode(

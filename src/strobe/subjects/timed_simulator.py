@@ -85,6 +85,8 @@ class _Stopwatch:
                 return result
             finally:
                 self._note(name, 1e3 * (time.perf_counter() - begun))
+                if name in (RESET, STEP):
+                    self._inside = ""  # who draws between two ticks is not the simulator
 
         return call
 

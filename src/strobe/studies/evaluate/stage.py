@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from strobe.errors import UserError
@@ -24,6 +25,7 @@ class Stage:
 
     def __init__(self, env: Any, subject: PolicySubject) -> None:
         self.env, self.subject = env, subject
+        self.watch: Callable[[Any], None] | None = None  # sees each episode, as `Simulator.watch`
         # One for each variant: a simulator may go through a list of starts, and all variants must get the same ones.
         self._simulators = {FIRST: TimedSimulator(env, subject)}
         self.tasks = self._simulators[FIRST].tasks
@@ -39,6 +41,7 @@ class Stage:
         try:
             simulator = self._simulators.get(name) or TimedSimulator(self.env, self.subject)
             self._simulators[name] = simulator
+            simulator.watch = self.watch
             undo = candidate.variant.apply(self.subject)
             try:
                 played, times = simulator.play_timed(task, seed)
