@@ -81,7 +81,6 @@ WRONG = {
     "episodes": ([*PLAYS, "--episodes=0"], "--episodes=0: must be at least 1"),
     "recipe": ([*PLAYS, "--recipe=none.yaml"], "cannot read the recipe none.yaml"),
     "recipes": ([*PLAYS, "--recipe=a/fast.yaml,b/fast.yaml"], "two recipes called fast.yaml"),
-    "a list of starts": ([*ACTS, "--env.type=libero", "--resume=runs/one"], "LIBERO goes through a list of starts"),
     "flag": ([*PLAYS, "--episode=4"], "did you mean --episodes"),
 }
 

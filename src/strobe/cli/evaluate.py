@@ -127,8 +127,6 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
         raise UserError("strobe evaluate is for policies: a model does not act")
     if config.env is None:
         raise UserError("where are episodes played? --env.type=pusht, metaworld, aloha …")
-    if config.resume is not None and config.env.type.startswith("libero"):
-        raise UserError("--resume: LIBERO goes through a list of starts, and a new process begins it again: start anew")
     check_overrides(flags, config.device)
     parse_steps(config.steps)
     for path in parse_recipes(config.recipe):

@@ -164,7 +164,15 @@ def _times(result: EvaluateResult) -> Table:
     for one in result.variants:
         loop = one.loop
         figures = (one.calls.median_ms, one.calls.p95_ms, loop.policy_ms, loop.step_ms, loop.render_ms, loop.reset_ms)
-        rows.append(Row([units.plain(one.name), f"{one.calls.calls:,}", *(units.number(ms, 3) for ms in figures)]))
+        rows.append(
+            Row(
+                [
+                    units.plain(one.name),
+                    f"{one.calls.calls:,}",
+                    *(None if ms is None else units.rate(ms) for ms in figures),
+                ]
+            )
+        )
     return Table(columns, rows).without_empty_columns()
 
 

@@ -20,10 +20,10 @@ def columns(result: EvaluateResult) -> list[Column]:
 def cells(result: EvaluateResult, one: EvaluatedVariant) -> list[str | None]:
     """The cells of `columns`."""
     if not _apart(result):
-        return [units.number(one.calls.median_ms, 3), units.rate(one.calls.hz), units.number(one.times, 3)]
+        return [units.rate(one.calls.median_ms), units.rate(one.calls.hz), units.number(one.times, 3)]
     if one.chunk is None:
         return [None, None, None]
-    return [units.number(one.chunk.ms.median, 3), units.rate(one.chunk.hz), units.number(one.chunk.times, 3)]
+    return [units.rate(one.chunk.ms.median), units.rate(one.chunk.hz), units.number(one.chunk.times, 3)]
 
 
 def about(result: EvaluateResult) -> str:
@@ -37,12 +37,12 @@ def took(one: EvaluatedVariant) -> str:
     """The latency of a variant as a clause."""
     if one.chunk is not None:
         return f"a chunk takes {speed(one.chunk)}"
-    return f"a call takes {units.number(one.calls.median_ms, 3)} ms (median), {units.rate(one.calls.hz)} Hz"
+    return f"a call takes {units.rate(one.calls.median_ms)} ms (median), {units.rate(one.calls.hz)} Hz"
 
 
 def speed(chunk: ChunkTimes) -> str:
     """The latency of a chunk: '27.1 ms (median), 36.9 Hz'."""
-    return f"{units.number(chunk.ms.median, 3)} ms (median), {units.rate(chunk.hz)} Hz"
+    return f"{units.rate(chunk.ms.median)} ms (median), {units.rate(chunk.hz)} Hz"
 
 
 def answers(result: EvaluateResult) -> list[str]:
@@ -50,7 +50,7 @@ def answers(result: EvaluateResult) -> list[str]:
     line = result.line
     if line is None:
         return []
-    fixed, each = units.number(line.fixed_ms, 3), units.number(line.per_step_ms, 3)
+    fixed, each = units.rate(line.fixed_ms), units.rate(line.per_step_ms)
     ends = [_ends(line.fixed_interval), _ends(line.per_step_interval)]
     known = f" (fixed {ends[0]}, per step {ends[1]}, 95 %)" if all(ends) else ""
     counts = ", ".join(map(str, sorted(line.predicted)))
@@ -64,10 +64,10 @@ def section(result: EvaluateResult) -> Section:
     titles = ["ms per chunk (95 %)", "Chunks (Hz)", "Times as fast (95 %)", *(units.plain(name) for name in names)]
     rows = []
     for number, (one, chunk) in enumerate(measured):
-        median = units.number(chunk.ms.median, 3)
+        median = units.rate(chunk.ms.median)
         row = [units.plain(one.name), _with(median, chunk.ms.interval), units.rate(chunk.hz)]
         row += [_with(units.number(chunk.times, 3), chunk.times_interval)]
-        row += [units.number(chunk.parts[name], 3) if name in chunk.parts else None for name in names]
+        row += [units.rate(chunk.parts[name]) if name in chunk.parts else None for name in names]
         rows.append(Row(row, "part" if number else "whole"))
     table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows)
     rounds = min(chunk.ms.n for _, chunk in measured)
@@ -88,4 +88,4 @@ def _with(figure: str | None, interval: Interval | None) -> str | None:
 
 
 def _ends(interval: Interval | None) -> str:
-    return "" if interval is None else f"[{units.number(interval.low, 3)}, {units.number(interval.high, 3)}]"
+    return "" if interval is None else f"[{units.rate(interval.low)}, {units.rate(interval.high)}]"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from strobe.errors import UserError, install
+from strobe.subjects import libero
 from strobe.subjects.opengl import choose_opengl
 from strobe.subjects.quiet import quiet
 
@@ -19,6 +20,8 @@ def make(env: Any) -> dict[str, Any]:
 
     if env.type in MUJOCO:
         choose_opengl()
+    if env.type in libero.TYPES:
+        libero.prepare()
     suites = make_env(env, n_envs=1)
     several = sum(map(len, suites.values())) > 1
     return {

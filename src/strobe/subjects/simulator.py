@@ -14,7 +14,7 @@ from lerobot.utils.constants import ACTION
 from torch import Tensor
 
 from strobe.results.episodes import Episode
-from strobe.subjects import environments
+from strobe.subjects import environments, libero
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.quiet import quiet
 
@@ -76,9 +76,6 @@ class Simulator:
     def play(self, task: str, seed: int) -> Played:
         """One episode of ``task`` from ``seed``, which is also the seed of the policy's noise.
 
-        A simulator that goes through a list of starts (LIBERO's) takes the next one: play the same tasks as often on
-        each `Simulator` that is to be compared.
-
         Raises:
             UserError: the simulator fails at the start; policy and simulator do not fit.
         """
@@ -86,6 +83,7 @@ class Simulator:
         first = _First(self._to_policy)
         subject.policy.eval()
         torch.manual_seed(seed)
+        libero.choose_starts(self._vectors[task], [seed])
         with _without_bar() as lerobot_eval, environments.errors_in_a_line(self.name, "failed in an episode"):
             out = lerobot_eval.rollout(
                 self._vectors[task],

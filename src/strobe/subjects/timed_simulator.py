@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from strobe.subjects import libero
 from strobe.subjects.simulator import Played, Simulator
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Attached, Hook
@@ -117,6 +118,9 @@ def _rendering(vector: Any) -> list[Hook]:
         inside = getattr(env, "unwrapped", env)
         if callable(start := getattr(inside, "_ensure_env", None)):
             start()  # what the first reset would do: LeRobot starts some simulators as late as that
+        if (cameras := libero.simulation(inside)) is not None:
+            hooks.append(Hook(cameras, "render", RENDER))
+            continue
         # gym-pusht draws in _render, also for observations; LeRobot's MetaWorld asks the simulator that it holds.
         for owner, name in ((inside, "_render"), (getattr(inside, "_env", None), "render"), (inside, "render")):
             if callable(getattr(owner, name, None)):
