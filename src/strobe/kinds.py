@@ -50,6 +50,7 @@ from strobe.report import (
     evaluate,
     evaluate_plots,
     html,
+    judged,
     ladder,
     measured,
     replay,
@@ -77,6 +78,7 @@ from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
 from strobe.results.evaluate import EvaluateResult
 from strobe.results.finding import Finding
+from strobe.results.judged import Judged
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
@@ -159,6 +161,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     EvaluateResult: Kind[EvaluateResult](
         evaluate.outline, evaluate_plots.plots, (*evaluate_rules.RULES, trust.stand_ins)
     ),
+    Judged: Kind[Judged](_flat(judged.outline), _flat(judged.plots)),
     Sweep: Kind[Sweep](_flat(sweep.outline), _flat(sweep_plots.plots), sweep_rules.RULES),
     Dataloader: Kind[Dataloader](_flat(dataloader.outline), _flat(dataloader_plots.plots), dataloader_rules.RULES),
     Budget: Kind[Budget](_flat(budget.outline), _flat(budget.plots)),

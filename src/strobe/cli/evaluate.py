@@ -26,6 +26,7 @@ Examples:
   strobe evaluate --policy.path=FOLDER --env.type=pusht --recipe=fast.yaml,faster.yaml
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --episodes=200 --resume=runs/RUN
   strobe evaluate --policy.path=FOLDER --env.type=pusht                      the policy alone: its success rate
+  strobe evaluate --results=A/eval_info.json,B/eval_info.json      judges runs of lerobot-eval, and plays nothing
   strobe evaluate --policy.type=diffusion --policy.size=tiny --env.type=pusht --steps=2    random weights, for a look
 
 Exit code: 0, 2 for wrong input, 130 when it was interrupted.
@@ -44,6 +45,7 @@ from typing import Any
 from lerobot.envs.configs import EnvConfig
 
 from strobe.advice import Thresholds
+from strobe.cli import judge_results
 from strobe.cli.bounds import at_least, between
 from strobe.cli.flags import check_overrides
 from strobe.cli.keep import complete, keep_in, plain
@@ -99,10 +101,13 @@ def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
     if {"-h", "--help"} & set(argv):
         print(help_text(__doc__ or "", EvaluateConfig))
+        print(f"\n{judge_results.help()}")
         print(
             "\nPolicy flags: --policy.path, --policy.type, --policy.size=full|tiny, --policy.<any field of its config>"
         )
         return 0
+    if judge_results.asked(argv):
+        return judge_results.run(argv)
     flags, config = read(argv)
     started = time.monotonic()
     with Live() as live:
@@ -121,7 +126,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
 
     flags, rest = split_subject(argv)
-    config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES])
+    config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"])
     require_subject(flags)
     if isinstance(flags, ModelFlags):
         raise UserError("strobe evaluate is for policies: a model does not act")
