@@ -50,6 +50,8 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     own, one_step = result.variants
     assert own.calls.calls == 4
     assert 0 < one_step.calls.median_ms <= one_step.calls.p95_ms
+    assert own.motion.path > 0
+    assert own.motion.seam != own.motion.within, "ten ticks in chunks of five: one seam"
     assert min(own.loop.reset_ms, own.loop.step_ms, own.loop.render_ms) > 0
     assert own.loop.policy_ms < own.calls.p95_ms
     assert 0 < one_step.chunk.ms.median < own.chunk.ms.median

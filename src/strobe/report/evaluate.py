@@ -24,6 +24,8 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
             sections.append(evaluate_videos.section(result))
         if any(one.chunk for one in result.variants):
             sections.append(evaluate_latency.section(result))
+        if any(one.motion for one in result.variants):
+            sections.append(Section("motion", "How smooth the actions are", _motion(result), [_about_motion()]))
         sections.append(Section("times", "Where the time of an episode goes", _times(result), [_about_times()]))
     page = measured.document(result, answers(result), [])
     return replace(page, sections=sections, banner=_banner(result))
@@ -174,6 +176,24 @@ def _times(result: EvaluateResult) -> Table:
             )
         )
     return Table(columns, rows).without_empty_columns()
+
+
+def _motion(result: EvaluateResult) -> Table:
+    titles = ("Path per tick", "Step within a chunk", "Step to a new chunk", "Jerk per tick³")
+    rows = []
+    for one in result.variants:
+        if (moved := one.motion) is not None:
+            figures = (moved.path, moved.within, moved.seam, moved.jerk)
+            rows.append(Row([units.plain(one.name), *(units.number(value, 3) for value in figures)]))
+    return Table([Column("Variant", numeric=False), *map(Column, titles)], rows).without_empty_columns()
+
+
+def _about_motion() -> str:
+    return (
+        "Means over the episodes, in the actions' own units, Euclidean over their dimensions: the distance of an action "
+        "to the one before it, and the third difference (root mean square). Episodes that end early move less at rest, so "
+        "read differences beside the success."
+    )
 
 
 def _about_times() -> str:

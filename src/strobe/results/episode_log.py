@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from strobe.errors import UserError, in_words
 from strobe.results.data import Data, Finite
+from strobe.results.motion import Motion
 
 NAME = "episodes.jsonl"
 
@@ -49,6 +50,7 @@ class EpisodeLine(Data):
     step_ms: Finite = Field(description="of the simulator in all ticks together, without rendering")
     render_ms: Finite | None = Field(description="of rendering in all ticks together; None where it was not seen")
     reset_ms: Finite
+    motion: Motion | None = Field(default=None, description="how smooth its actions are; None where not known")
 
 
 Key = tuple[str, str, int]  # variant, task, seed

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from strobe.results.chunk_times import ChunkTimes
 from strobe.results.data import Data, Finite, Interval
+from strobe.results.motion import Motion
 
 Decided = Literal["worse", "better", "not worse by more than the margin", "undecided"]
 
@@ -88,4 +89,5 @@ class EvaluatedVariant(Data):
     times: Finite | None = Field(
         default=None, description="how often as fast as the first, by the medians of the episodes that both played"
     )
+    motion: Motion | None = Field(default=None, description="how smooth its actions are, mean over its episodes")
     chunk: ChunkTimes | None = Field(default=None, description="apart from the episodes; None: not measured")

@@ -38,7 +38,7 @@ def prepare() -> None:
     logging.getLogger("robosuite_logs").setLevel(logging.ERROR)  # it warns that nobody has changed its settings
     libero = import_module("libero.libero")
     if assets is not None:
-        libero._assets_path_cache = str(assets)
+        vars(libero)["_assets_path_cache"] = str(assets)
     found = Path(libero.get_assets_path())
     if not found.is_dir():
         raise UserError(f"LIBERO's assets are not there, nor to be had from the Hub: {ASSETS}=FOLDER names a copy")
@@ -54,7 +54,7 @@ def choose_starts(vector: Any, seeds: Sequence[int]) -> None:
     start, the place in the list is the seed. Does nothing for other simulators.
     """
     for env, seed in zip(getattr(vector, "envs", ()), seeds, strict=False):
-        inside = getattr(env, "unwrapped", env)
+        inside: Any = getattr(env, "unwrapped", env)
         if hasattr(inside, "init_state_id"):
             inside.init_state_id = seed
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from strobe.measure.decision import LEVEL, paired_rates, success_rate
+from strobe.measure.smoothness import over_episodes
 from strobe.results.episode_log import EpisodeLine
 from strobe.results.evaluation import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
 from strobe.studies.evaluate.play import Episodes, Plan
@@ -51,6 +52,7 @@ def _row(plan: Plan, one: Candidate, played: Sequence[EpisodeLine], pairs: Pairs
         },
         calls=_calls(played),
         loop=_loop(played),
+        motion=over_episodes([line.motion for line in played if line.motion is not None]),
         times=None if pairs is None else _median_ms([a for a, _ in pairs]) / _median_ms([b for _, b in pairs]),
     )
 

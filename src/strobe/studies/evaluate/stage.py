@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from strobe.errors import UserError
+from strobe.measure.smoothness import motion
 from strobe.results.episode_log import EpisodeLine
 from strobe.studies.evaluate.variants import FIRST, Candidate
 from strobe.subjects import environments
@@ -66,6 +67,7 @@ class Stage:
             step_ms=times.step_ms,
             render_ms=times.render_ms,
             reset_ms=times.reset_ms,
+            motion=motion(played.actions.numpy(), times.call_ticks),
         )
 
     def close(self) -> None:
