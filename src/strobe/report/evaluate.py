@@ -190,8 +190,8 @@ def _motion(result: EvaluateResult) -> Table:
 
 def _about_motion() -> str:
     return (
-        "Means over the episodes, in the actions' own units, Euclidean over their dimensions: the distance of an action "
-        "to the one before it, and the third difference (root mean square). Episodes that end early move less at rest, so "
+        "Means over the episodes, in the actions' own units, Euclidean over their dimensions: the distance of an "
+        "action to the one before it, and the third difference (root mean square). Whoever has done the task rests, so "
         "read differences beside the success."
     )
 
