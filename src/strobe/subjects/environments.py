@@ -14,6 +14,18 @@ from strobe.subjects.quiet import quiet
 MUJOCO = ("metaworld", "libero", "libero_plus", "aloha")  # types that render by OpenGL
 
 
+def know(kind: str) -> None:
+    """Let LeRobot know the environments of plug-ins (distributions ``lerobot_env_*``), if it knows no ``kind`` yet."""
+    from lerobot.envs.configs import EnvConfig
+    from lerobot.utils.import_utils import register_third_party_plugins
+
+    if kind not in EnvConfig.get_known_choices():
+        with contextlib.suppress(UserError):  # where there is no OpenGL: the plug-in may need none
+            choose_opengl()  # before the plug-in imports MuJoCo
+        with quiet():
+            register_third_party_plugins()
+
+
 def make(env: Any) -> dict[str, Any]:
     """Return a gymnasium vector of one environment for each task of ``env``, by the task's name."""
     from lerobot.envs.factory import make_env
