@@ -15,6 +15,7 @@ from torch import Tensor
 
 from strobe.results.episodes import Episode
 from strobe.subjects import environments, libero
+from strobe.subjects.outcomes import outcomes_told
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.quiet import quiet
 
@@ -84,9 +85,11 @@ class Simulator:
         subject.policy.eval()
         torch.manual_seed(seed)
         libero.choose_starts(self._vectors[task], [seed])
-        with _without_bar() as lerobot_eval, environments.errors_in_a_line(self.name, "failed in an episode"):
+        vector = self._vectors[task]
+        line = environments.errors_in_a_line(self.name, "failed in an episode")
+        with _without_bar() as lerobot_eval, line, outcomes_told(vector):
             out = lerobot_eval.rollout(
-                self._vectors[task],
+                vector,
                 subject.policy,
                 first,  # pyright: ignore[reportArgumentType]
                 self._to_env,
