@@ -6,13 +6,16 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) pip compile --quiet --pyth
 	--universal --generate-hashes --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help env test tour lint format lock bench-quick gpu clean
+.PHONY: help env libero test tour lint format lock bench-quick gpu clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 env: ## make .venv with the locked packages; instant when it is up to date
 	@scripts/env.sh
+
+libero: ## make .venv-libero, an environment of its own for the LIBERO simulator (Linux; needs cmake to build)
+	@scripts/env.sh libero
 
 # Two processes, whatever the machine has: some tests fill the memory of a small one. ARGS='-n 0' for one.
 test: env ## run the tests
@@ -32,6 +35,8 @@ format: env ## put the code in order
 
 lock: env ## pin every package again; ARGS=--upgrade takes the newest
 	@$(COMPILE) $(ARGS) --extra all --extra dev -o requirements/lock.txt pyproject.toml
+	@$(COMPILE) $(ARGS) --extra libero --extra diffusion --extra pi --extra smolvla --extra pusht --extra dev \
+		-o requirements/libero.txt pyproject.toml
 	@echo uv | $(COMPILE) $(ARGS) --no-annotate -o requirements/uv.txt -
 
 bench-quick: env ## run every benchmark for a quick answer
@@ -45,5 +50,5 @@ gpu: env ## on a machine with a GPU: its tests, strobe doctor and five ladders a
 	@$(BIN)/python scripts/gpu.py $(ARGS)
 
 clean: ## remove the environment and the caches; runs stay
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-libero build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Makes .venv with the locked packages and Strobe itself. Run again, it does nothing until the lock changes, and
-# finishes what was interrupted. Written for bash 3.2, which is what macOS has.
+# finishes what was interrupted. With a word, 'libero', it makes .venv-libero from requirements/libero.txt instead.
+# Written for bash 3.2, which is what macOS has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-venv=.venv
+venv=.venv${1:+-$1}
+lock=requirements/${1:-lock}.txt
 stamp=$venv/.strobe-ready
 unfinished=$venv/.strobe-unfinished
 plugins="packages/lerobot_policy_act_relative_rtc packages/lerobot_policy_strobe packages/lerobot_camera_strobe"
 editable="-e ."
-inputs="requirements/lock.txt requirements/uv.txt pyproject.toml scripts/env.sh"
+inputs="$lock requirements/uv.txt pyproject.toml scripts/env.sh"
 for plugin in $plugins; do
     editable="$editable -e $plugin"
     inputs="$inputs $plugin/pyproject.toml"
@@ -82,7 +84,7 @@ fi
 rm -f $stamp
 touch $unfinished
 
-install $again --require-hashes -r requirements/lock.txt
+install $again --require-hashes -r $lock
 # shellcheck disable=SC2086
 install --no-deps --no-build-isolation $editable
 

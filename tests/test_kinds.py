@@ -13,6 +13,7 @@ from support import example_runs as runs
 from support import example_sweeps as sweeps
 from support.advice_results import measured, result
 from support.any_loader import starved
+from support.eval_info import judged
 from support.example_budget import missed
 from support.example_doctor import ailing
 from support.example_sameness import verified
@@ -63,6 +64,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "optimize": climbed,
     "verify": verified,
     "evaluate": evaluated,
+    "evaluate results": judged,
     "sweep": sweeps.square,
     "dataloader": starved,
     "budget": missed,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from strobe.advice import (
@@ -49,6 +50,7 @@ from strobe.report import (
     evaluate,
     evaluate_plots,
     html,
+    judged,
     ladder,
     measured,
     replay,
@@ -76,6 +78,7 @@ from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
 from strobe.results.evaluate import EvaluateResult
 from strobe.results.finding import Finding
+from strobe.results.judged import Judged
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
@@ -158,6 +161,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     EvaluateResult: Kind[EvaluateResult](
         evaluate.outline, evaluate_plots.plots, (*evaluate_rules.RULES, trust.stand_ins)
     ),
+    Judged: Kind[Judged](_flat(judged.outline), _flat(judged.plots)),
     Sweep: Kind[Sweep](_flat(sweep.outline), _flat(sweep_plots.plots), sweep_rules.RULES),
     Dataloader: Kind[Dataloader](_flat(dataloader.outline), _flat(dataloader_plots.plots), dataloader_rules.RULES),
     Budget: Kind[Budget](_flat(budget.outline), _flat(budget.plots)),
@@ -176,9 +180,9 @@ def figures(answer: Answer, depth: int | None = None) -> Plots:
     return KINDS[type(answer)].plots(answer, depth)
 
 
-def page(answer: Answer, depth: int | None = None) -> str:
-    """The whole report as one HTML page."""
-    return html.render(document(answer, depth), figures(answer, depth))
+def page(answer: Answer, depth: int | None = None, folder: Path | None = None) -> str:
+    """The whole report as one HTML page; ``folder`` is the run's, whose videos it shows."""
+    return html.render(document(answer, depth), figures(answer, depth), folder)
 
 
 def advise(answer: Answer, thresholds: Thresholds = DEFAULTS) -> list[Finding]:

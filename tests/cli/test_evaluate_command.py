@@ -27,10 +27,12 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     denoised, forward = [], Unet.forward
     monkeypatch.setattr(Unet, "forward", lambda *args, **more: (denoised.append(1), forward(*args, **more))[1])
     argv = ["evaluate", *PLAYS, "--steps=4,1", f"--output_dir={tmp_path}"]
-    assert main([*argv, "--episodes=1", "--seed=3"]) == 0
+    assert main([*argv, "--episodes=1", "--seed=3", "--latency_iterations=0", "--videos=0"]) == 0
+    assert len(denoised) == 2 * (4 + 1), "an episode of two calls, in 4 steps and in 1; no latency apart from it"
+    assert "LATENCY OF A CHUNK" not in capsys.readouterr().out
     folder = only(tmp_path)
     first = (folder / NAME).read_text().splitlines()
-    assert main([*argv, "--episodes=2", "--seed=3", f"--resume={folder}"]) == 0
+    assert main([*argv, "--episodes=2", "--seed=3", "--latency_iterations=6", f"--resume={folder}"]) == 0
     lines = (folder / NAME).read_text().splitlines()
     assert lines[:3] == first
     played = [json.loads(line) for line in lines if "asked" not in json.loads(line)]
@@ -38,7 +40,9 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
         ("as it is", 3), ("1 step", 3), ("as it is", 4), ("1 step", 4),
     ]  # fmt: skip
     assert played[0]["start"] == played[1]["start"] != played[2]["start"]
-    assert len(denoised) == 2 * 2 * (4 + 1), "two episodes of two calls, in 4 steps and in 1"
+    rounds, left = divmod(len(denoised) - 2 * 2 * (4 + 1), 4 + 1)
+    assert left == 0, "after two episodes of two calls, rounds of one chunk of each"
+    assert rounds >= 7
     assert all(len(one["call_ms"]) == 2 and one["ticks"] == 10 for one in played), "ticks from the queue are no calls"
     result = store.load_answer(folder)
     assert result.study == "evaluate"
@@ -46,14 +50,26 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     own, one_step = result.variants
     assert own.calls.calls == 4
     assert 0 < one_step.calls.median_ms <= one_step.calls.p95_ms
+    assert own.motion.path > 0
+    assert own.motion.seam != own.motion.within, "ten ticks in chunks of five: one seam"
     assert min(own.loop.reset_ms, own.loop.step_ms, own.loop.render_ms) > 0
     assert own.loop.policy_ms < own.calls.p95_ms
+    assert 0 < one_step.chunk.ms.median < own.chunk.ms.median
+    assert own.chunk.times is None
+    assert one_step.chunk.times_interval.low <= one_step.chunk.times
+    assert {"preprocessing", "image encoder", "denoise step"} <= set(one_step.chunk.parts)
+    assert sum(own.chunk.parts.values()) <= 1.05 * own.chunk.ms.median
+    assert set(result.line.predicted) == {1, 4}
+    assert result.line.per_step_ms > 0
     out, err = capsys.readouterr()
+    assert "A chunk takes about" in out
     assert "2 pairs cannot exclude a loss of 10 points" in err
     assert "SUCCESS AGAINST LATENCY" in out
     assert "The weights are random" in " ".join(out.split())
     assert any("4 steps are the policy as it is" in note for note in result.notes)
-    assert (folder / "report.html").exists()
+    assert {Path(one.file).suffix for one in result.videos} <= {".mp4", ".webp"}
+    assert [(one.variant, one.seed) for one in result.videos] == [("as it is", 4), ("1 step", 4)], "3 was not filmed"
+    assert "data:video/mp4" in (folder / "report.html").read_text()
 
 
 WRONG = {
@@ -67,7 +83,6 @@ WRONG = {
     "episodes": ([*PLAYS, "--episodes=0"], "--episodes=0: must be at least 1"),
     "recipe": ([*PLAYS, "--recipe=none.yaml"], "cannot read the recipe none.yaml"),
     "recipes": ([*PLAYS, "--recipe=a/fast.yaml,b/fast.yaml"], "two recipes called fast.yaml"),
-    "a list of starts": ([*ACTS, "--env.type=libero", "--resume=runs/one"], "LIBERO goes through a list of starts"),
     "flag": ([*PLAYS, "--episode=4"], "did you mean --episodes"),
 }
 

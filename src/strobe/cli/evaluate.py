@@ -10,8 +10,11 @@ episodes are used up. Looking so often costs no honesty: the interval of the dif
 episodes at once, so a verdict is wrong with a chance of at most 5 %, for each variant. Before it starts, the command
 says what the planned number can decide.
 
-Latency is that of each call of the policy within the episodes, one observation at a time. The simulator's own time, its
-rendering and its reset are told apart from it.
+Afterwards the latency of a chunk is measured apart from the episodes, at batch 1, all variants in turn, as `strobe
+compare` does: its parts, and the line a + b × steps (--latency_iterations, 0 to leave it out). The calls within the
+episodes are timed too, and the simulator's own time, its rendering and its reset are told apart from them.
+
+The first starts of each variant are filmed (--videos), for the report.
 
 Each episode is written to episodes.jsonl in the run's folder as soon as it has ended. Ctrl-C keeps and judges what was
 played; after a kill --resume=RUN goes on, with the same flags, and plays no episode twice. More --episodes than before
@@ -32,6 +35,7 @@ Examples:
   strobe evaluate --policy.path=FOLDER --env.type=aloha --realtime --inference.type=sync,rtc --delay_ticks=0,5,15
   strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=runs/ROLLOUT --recipe=fast.yaml
   strobe evaluate --policy.path=FOLDER --env.type=pusht                      the policy alone: its success rate
+  strobe evaluate --results=A/eval_info.json,B/eval_info.json      judges runs of lerobot-eval, and plays nothing
   strobe evaluate --policy.type=diffusion --policy.size=tiny --env.type=pusht --steps=2    random weights, for a look
 
 Exit code: 0, 2 for wrong input, 130 when it was interrupted.
@@ -50,7 +54,7 @@ from typing import Any
 from lerobot.envs.configs import EnvConfig
 
 from strobe.advice import Thresholds
-from strobe.cli import realtime
+from strobe.cli import judge_results, realtime
 from strobe.cli.bounds import at_least, between
 from strobe.cli.flags import check_overrides
 from strobe.cli.keep import complete, keep_in, plain
@@ -98,6 +102,10 @@ class EvaluateConfig:
     # With --realtime, a tick without an action: last repeats the last one, zero moves nothing. By default as fits the
     # simulator: zero where actions are movements (metaworld, libero), else last.
     hold: str = ""
+    # Videos: each variant's episodes on this many first starts, in the report and in the run's folder; 0 for none.
+    videos: int = field(default=2, metadata=at_least(0))
+    # Rounds in which the latency of a chunk is measured after the episodes, all variants in turn; 0: it is not.
+    latency_iterations: int = field(default=10, metadata=at_least(0))
     # Go on with the episodes of this run's folder.
     resume: Path | None = None
     # Names in the simulator's observations → names that the policy knows: '{"observation.image": "observation.x"}'.
@@ -116,10 +124,13 @@ def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
     if {"-h", "--help"} & set(argv):
         print(help_text(__doc__ or "", EvaluateConfig))
+        print(f"\n{judge_results.help()}")
         print(
             "\nPolicy flags: --policy.path, --policy.type, --policy.size=full|tiny, --policy.<any field of its config>"
         )
         return 0
+    if judge_results.asked(argv):
+        return judge_results.run(argv)
     flags, config = read(argv)
     started = time.monotonic()
     with Live() as live:
@@ -138,14 +149,12 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
 
     flags, rest = split_subject(realtime.spelt_out(argv))
-    config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES])
+    config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"])
     require_subject(flags)
     if isinstance(flags, ModelFlags):
         raise UserError("strobe evaluate is for policies: a model does not act")
     if config.env is None:
         raise UserError("where are episodes played? --env.type=pusht, metaworld, aloha …")
-    if config.resume is not None and config.env.type.startswith("libero"):
-        raise UserError("--resume: LIBERO goes through a list of starts, and a new process begins it again: start anew")
     check_overrides(flags, config.device)
     realtime.check(config)
     parse_steps(config.steps)
@@ -173,6 +182,7 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
     from strobe.studies.evaluate.stage import Stage
     from strobe.studies.evaluate.timings import timed
     from strobe.studies.evaluate.variants import candidates, parse_recipes, parse_steps
+    from strobe.studies.evaluate.videos import Filming
     from strobe.subjects import loading
 
     if config.threads is not None:
@@ -204,8 +214,14 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
         )
         log, folder = _log(config, _asked(config, subject, plan), subject.info.name)
         live.said(f"each episode is kept in {log.path}")
+        assert config.env is not None  # `read` saw to it
+        # True to time, many rows are one variant, whose chunk takes as long in all of them.
+        iterations = 0 if timings else config.latency_iterations
+        player = Filming(stage, plan, config.videos, folder, config.env.fps)
         try:
-            result = evaluate(subject, stage.environment, plan, stage, log, live)
+            result = evaluate(subject, stage.environment, plan, player, log, live, iterations)
+            result.videos = player.videos(log.episodes)
+            result.notes += player.notes
         except UserError as error:
             kept = f"; the episodes before it are kept: --resume={folder}" if log.episodes else ""
             raise UserError(f"{error}{kept}") from error

@@ -170,7 +170,7 @@ def plain(config: Any) -> dict[str, Any]:
 
 def _write_page(answer: Answer, folder: Path) -> None:
     """Write the page of an answer that is kept in ``folder``. Raises NotKeptError."""
-    content = page(answer).encode()
+    content = page(answer, folder=folder).encode()
     try:
         store.replace(folder / store.REPORT, content)
     except OSError as error:

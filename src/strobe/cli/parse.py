@@ -216,6 +216,11 @@ def parse[C](config_class: type[C], argv: Sequence[str], *, extra: Iterable[str]
         UserError: an unknown flag (with the nearest known one), a value of the wrong kind or outside its bound, a
             flag that is missing.
     """
+    for name, value in pairs(argv):
+        if name == "--env.type" and value:
+            from strobe.subjects.environments import know
+
+            know(value)  # before its flags are looked at
     arguments = []
     kinds = {f"--{item.name}": str(item.type) for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     for name, value in pairs(argv):

@@ -75,7 +75,7 @@ def run(argv: Sequence[str]) -> int:
     if shape is None or shape == "html":
         folder = asked.run if asked.run.is_dir() else asked.run.parent
         there = asked.output or folder / store.REPORT
-        write(there, page(answer, asked.depth))
+        write(there, page(answer, asked.depth, folder))
         if shape is None:
             console.render(document(answer, asked.depth), Console())
         print(f"\nreport: {there}" if shape is None else f"report: {there}")

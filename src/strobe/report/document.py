@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from strobe.report.clips import ClipRow
 from strobe.results.finding import Finding
 
 
@@ -47,13 +48,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A titled table. ``key`` says which plots belong to it; a ``detail`` is left out of the console."""
+    """A titled table. ``key`` says which plots belong to it; a ``detail`` is left out of the console.
+
+    ``clips`` are videos, which only a page shows.
+    """
 
     key: str
     title: str
     table: Table | None = None
     text: list[str] = field(default_factory=list)
     detail: bool = False
+    clips: Sequence[ClipRow] = ()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strobe.report import evaluate_realtime, measured, units
+from strobe.report import evaluate_latency, evaluate_realtime, evaluate_videos, measured, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.results.data import Interval
 from strobe.results.evaluate import EvaluateResult
@@ -22,6 +22,12 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
             sections.append(Section("tasks", "Task by task", _tasks(result), detail=True))
         if evaluate_realtime.is_timed(result):
             sections.append(evaluate_realtime.section(result))
+        if result.videos:
+            sections.append(evaluate_videos.section(result))
+        if any(one.chunk for one in result.variants):
+            sections.append(evaluate_latency.section(result))
+        if any(one.motion for one in result.variants):
+            sections.append(Section("motion", "How smooth the actions are", _motion(result), [_about_motion()]))
         sections.append(Section("times", "Where the time of an episode goes", _times(result), [_about_times()]))
     page = measured.document(result, answers(result), [])
     return replace(page, sections=sections, banner=_banner(result))
@@ -38,9 +44,10 @@ def answers(result: EvaluateResult) -> list[str]:
     else:
         said = [_first(result, first), *(_judged(result, one) for one in others)]
     if any(one.together.success.successes for one in result.variants):
-        said += _fewest(result) if not timed else []
+        said += [*([] if timed else _fewest(result)), *evaluate_latency.answers(result)]
     else:
         said.append("No episode succeeded: nothing could be lost, and no verdict says that the task is still done.")
+        said += evaluate_latency.answers(result)
     if result.subject.source == RANDOM:
         said.append("The weights are random: nothing here says how a trained policy would do, apart from its times.")
     return said
@@ -57,14 +64,13 @@ def points(share: float) -> str:
 
 
 def _first(result: EvaluateResult, first: EvaluatedVariant) -> str:
-    success, calls = first.together.success, first.calls
+    success, took = first.together.success, evaluate_latency.took(first)
     steps = f" ({units.count(first.steps, 'denoising step')})" if first.steps is not None else ""
     ends = f"[{100 * success.interval.low:.1f}, {100 * success.interval.high:.1f}]"
     where = f"{units.count(success.episodes, 'episode')} of {units.plain(result.environment)}"
     return (
         f"{units.plain(result.subject.name)} as it is{steps} succeeds in {success.successes} of {where}: "
-        f"{units.percent(success.rate)} {ends}; a call takes {units.number(calls.median_ms, 3)} ms (median), "
-        f"{units.rate(calls.hz)} Hz."
+        f"{units.percent(success.rate)} {ends}; {took}."
     )
 
 
@@ -74,7 +80,8 @@ def _judged(result: EvaluateResult, one: EvaluatedVariant) -> str:
     decision, name = paired.decision, units.plain(one.name)
     plural = one.steps is not None and not one.recipe and one.steps != 1
     verb = "are" if plural else "is"
-    faster = f"{units.number(one.times, 2)} × as fast" if one.times is not None else "of unknown speed"
+    times = one.chunk.times if one.chunk is not None else one.times
+    faster = f"{units.number(times, 2)} × as fast" if times is not None else "of unknown speed"
     if decision.kind == "undecided":
         return (
             f"{name} {verb} undecided after {units.count(paired.pairs, 'pair')} (difference "
@@ -96,6 +103,8 @@ def _fewest(result: EvaluateResult) -> list[str]:
     if fewest is None:
         return ["Every number of steps that was tried is worse."]
     said = f"The smallest number of steps not shown to be worse is {fewest.steps}"
+    if fewest.chunk is not None:
+        said += f" ({evaluate_latency.speed(fewest.chunk)})"
     if fewest.together.paired is None:
         return [f"{said}, the policy as it is."]
     lost = max(0.0, -fewest.together.paired.decision.interval.low)
@@ -107,18 +116,16 @@ def _about(result: EvaluateResult) -> list[str]:
         "All variants are played from the same starts with the same noise. Success with Clopper and Pearson's exact "
         "interval (95 %), for a number of episodes that was fixed beforehand; the difference with an interval that "
         "holds at every number of pairs at once (95 %), by which each variant is judged after every start. A decided "
-        "variant is played no further. Calls of the policy are timed one observation at a time; the first ones count."
+        "variant is played no further. " + evaluate_latency.about(result)
     ]
     return [*said, *([f"Said before it started: {units.plain(result.foresight)}"] if result.foresight else [])]
 
 
 def _variants(result: EvaluateResult) -> Table:
-    columns = [Column("Variant", numeric=False), *_SUCCESS, Column("ms per call"), Column("Calls (Hz)")]
-    columns.append(Column("Times as fast"))
+    columns = [Column("Variant", numeric=False), *_SUCCESS, *evaluate_latency.columns(result)]
     rows = []
     for number, one in enumerate(result.variants):
-        cells = [units.plain(one.name), *_success(one.together)]
-        cells += [units.number(one.calls.median_ms, 3), units.rate(one.calls.hz), units.number(one.times, 3)]
+        cells = [units.plain(one.name), *_success(one.together), *evaluate_latency.cells(result, one)]
         rows.append(Row(cells, "part" if number else "whole"))
     return Table(columns, rows).without_empty_columns()
 
@@ -165,8 +172,34 @@ def _times(result: EvaluateResult) -> Table:
     for one in result.variants:
         loop = one.loop
         figures = (one.calls.median_ms, one.calls.p95_ms, loop.policy_ms, loop.step_ms, loop.render_ms, loop.reset_ms)
-        rows.append(Row([units.plain(one.name), f"{one.calls.calls:,}", *(units.number(ms, 3) for ms in figures)]))
+        rows.append(
+            Row(
+                [
+                    units.plain(one.name),
+                    f"{one.calls.calls:,}",
+                    *(None if ms is None else units.rate(ms) for ms in figures),
+                ]
+            )
+        )
     return Table(columns, rows).without_empty_columns()
+
+
+def _motion(result: EvaluateResult) -> Table:
+    titles = ("Path per tick", "Step within a chunk", "Step to a new chunk", "Jerk per tick³")
+    rows = []
+    for one in result.variants:
+        if (moved := one.motion) is not None:
+            figures = (moved.path, moved.within, moved.seam, moved.jerk)
+            rows.append(Row([units.plain(one.name), *(units.number(value, 3) for value in figures)]))
+    return Table([Column("Variant", numeric=False), *map(Column, titles)], rows).without_empty_columns()
+
+
+def _about_motion() -> str:
+    return (
+        "Means over the episodes, in the actions' own units, Euclidean over their dimensions: the distance of an "
+        "action to the one before it, and the third difference (root mean square). Whoever has done the task rests, so "
+        "read differences beside the success."
+    )
 
 
 def _about_times() -> str:

@@ -20,14 +20,15 @@ import jinja2
 from markupsafe import Markup
 
 from strobe.report import units
+from strobe.report.clips import contents
 from strobe.report.document import Document
 from strobe.report.plots import Plot
 
 HERE = Path(__file__).parent
 
 
-def render(document: Document, plots: Mapping[str, Sequence[Plot]]) -> str:
-    """The whole page; ``plots`` are those of each section, by its key."""
+def render(document: Document, plots: Mapping[str, Sequence[Plot]], folder: Path | None = None) -> str:
+    """The whole page; ``plots`` are those of each section, by its key, and ``folder`` is where its videos are."""
     script = (HERE / "page.js").read_text(encoding="utf-8")
     library, compressed = _plotly()
     figures = {s.key: [asdict(plot) for plot in plots.get(s.key, [])] for s in document.sections}
@@ -39,6 +40,7 @@ def render(document: Document, plots: Mapping[str, Sequence[Plot]]) -> str:
         script=Markup(script),
         plotly=Markup(compressed),
         scripts=Markup(" ".join([_hash(script), library])),
+        media=contents([row for section in document.sections for row in section.clips], folder),
         NONE=units.NONE,
     )
 

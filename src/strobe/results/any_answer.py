@@ -12,6 +12,7 @@ from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
 from strobe.results.evaluate import EvaluateResult
+from strobe.results.judged import Judged
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
@@ -25,6 +26,7 @@ AnyAnswer = Annotated[
     | OptimizeResult
     | VerifyResult
     | EvaluateResult
+    | Judged
     | Sweep
     | Dataloader
     | Budget

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from strobe.errors import UserError, in_words
 from strobe.results.data import Data, Finite
+from strobe.results.motion import Motion
 from strobe.results.timing import EpisodeTiming
 
 NAME = "episodes.jsonl"
@@ -51,6 +52,7 @@ class EpisodeLine(Data):
     render_ms: Finite | None = Field(description="of rendering in all ticks together; None where it was not seen")
     reset_ms: Finite
     timing: EpisodeTiming | None = Field(default=None, description="of an episode that was true to time")
+    motion: Motion | None = Field(default=None, description="how smooth its actions are; None where not known")
 
 
 Key = tuple[str, str, int]  # variant, task, seed

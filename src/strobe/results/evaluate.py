@@ -8,9 +8,11 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.results.answer import Result
+from strobe.results.budget import Line
 from strobe.results.data import Finite
 from strobe.results.evaluation import EvaluatedVariant
 from strobe.results.measurement import Measurement
+from strobe.results.video import Video
 
 
 class EvaluateResult(Result):
@@ -24,6 +26,12 @@ class EvaluateResult(Result):
     foresight: str = Field(default="", description="what the planned number can decide, as said before it started")
     variants: list[EvaluatedVariant] = Field(
         default_factory=list, description="those that were played; the first first"
+    )
+    videos: list[Video] = Field(default_factory=list, description="of the first starts, start by start")
+    line: Line | None = Field(
+        default=None,
+        description="latency of a chunk over denoising steps, apart from the episodes, through the variants that "
+        "differ in steps alone; its intervals are of a bootstrap over rounds",
     )
 
     def advised(self) -> Sequence[Measurement]:

@@ -6,7 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from strobe.results.chunk_times import ChunkTimes
 from strobe.results.data import Data, Finite, Interval
+from strobe.results.motion import Motion
 from strobe.results.timing import Timing
 
 Decided = Literal["worse", "better", "not worse by more than the margin", "undecided"]
@@ -89,3 +91,5 @@ class EvaluatedVariant(Data):
         default=None, description="how often as fast as the first, by the medians of the episodes that both played"
     )
     timing: Timing | None = Field(default=None, description="of episodes that were true to time")
+    motion: Motion | None = Field(default=None, description="how smooth its actions are, mean over its episodes")
+    chunk: ChunkTimes | None = Field(default=None, description="apart from the episodes; None: not measured")

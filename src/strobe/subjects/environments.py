@@ -7,10 +7,23 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from strobe.errors import UserError, install
+from strobe.subjects import libero
 from strobe.subjects.opengl import choose_opengl
 from strobe.subjects.quiet import quiet
 
 MUJOCO = ("metaworld", "libero", "libero_plus", "aloha")  # types that render by OpenGL
+
+
+def know(kind: str) -> None:
+    """Let LeRobot know the environments of plug-ins (distributions ``lerobot_env_*``), if it knows no ``kind`` yet."""
+    from lerobot.envs.configs import EnvConfig
+    from lerobot.utils.import_utils import register_third_party_plugins
+
+    if kind not in EnvConfig.get_known_choices():
+        with contextlib.suppress(UserError):  # where there is no OpenGL: the plug-in may need none
+            choose_opengl()  # before the plug-in imports MuJoCo
+        with quiet():
+            register_third_party_plugins()
 
 
 def make(env: Any) -> dict[str, Any]:
@@ -19,6 +32,8 @@ def make(env: Any) -> dict[str, Any]:
 
     if env.type in MUJOCO:
         choose_opengl()
+    if env.type in libero.TYPES:
+        libero.prepare()
     suites = make_env(env, n_envs=1)
     several = sum(map(len, suites.values())) > 1
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -14,7 +14,8 @@ from lerobot.utils.constants import ACTION
 from torch import Tensor
 
 from strobe.results.episodes import Episode
-from strobe.subjects import environments
+from strobe.subjects import environments, libero
+from strobe.subjects.outcomes import outcomes_told
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.quiet import quiet
 
@@ -62,6 +63,7 @@ class Simulator:
         from lerobot.envs.factory import make_env_pre_post_processors
 
         self.subject = subject
+        self.watch: Callable[[Any], None] | None = None  # called with the vector, after the reset and each tick
         self.name = env.type
         with environments.errors_in_a_line(env.type):
             self._vectors = environments.make(env)
@@ -75,9 +77,6 @@ class Simulator:
     def play(self, task: str, seed: int) -> Played:
         """One episode of ``task`` from ``seed``, which is also the seed of the policy's noise.
 
-        A simulator that goes through a list of starts (LIBERO's) takes the next one: play the same tasks as often on
-        each `Simulator` that is to be compared.
-
         Raises:
             UserError: the simulator fails at the start; policy and simulator do not fit.
         """
@@ -85,15 +84,19 @@ class Simulator:
         first = _First(self._to_policy)
         subject.policy.eval()
         torch.manual_seed(seed)
-        with _without_bar() as lerobot_eval, environments.errors_in_a_line(self.name, "failed in an episode"):
+        libero.choose_starts(self._vectors[task], [seed])
+        vector = self._vectors[task]
+        line = environments.errors_in_a_line(self.name, "failed in an episode")
+        with _without_bar() as lerobot_eval, line, outcomes_told(vector):
             out = lerobot_eval.rollout(
-                self._vectors[task],
+                vector,
                 subject.policy,
                 first,  # pyright: ignore[reportArgumentType]
                 self._to_env,
                 lambda observation: subject.training.laid_out(subject.loaded.preprocessor(observation)),  # pyright: ignore[reportArgumentType]
                 subject.loaded.postprocessor,
                 seeds=[seed],
+                render_callback=self.watch,
             )
         rewards = out["reward"][0].double()
         episode = Episode(

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from strobe.subjects import libero
 from strobe.subjects.simulator import Played, Simulator
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Attached, Hook
@@ -23,6 +24,7 @@ class EpisodeTimes:
 
     Attributes:
         call_ms: of each ``select_action`` in which the model ran. In the other ticks it takes a queued action.
+        call_ticks: the ticks of these calls, from 0.
         policy_ms: of ``select_action`` in all ticks together, and ``ticks``, how many.
         step_ms: of the simulator in all ticks together, without the rendering that it asked for.
         render_ms: of that rendering; None where it was not seen.
@@ -30,6 +32,7 @@ class EpisodeTimes:
     """
 
     call_ms: list[float] = field(default_factory=list)
+    call_ticks: list[int] = field(default_factory=list)
     policy_ms: float = 0.0
     step_ms: float = 0.0
     render_ms: float | None = None
@@ -85,6 +88,8 @@ class _Stopwatch:
                 return result
             finally:
                 self._note(name, 1e3 * (time.perf_counter() - begun))
+                if name in (RESET, STEP):
+                    self._inside = ""  # who draws between two ticks is not the simulator
 
         return call
 
@@ -101,6 +106,7 @@ class _Stopwatch:
         told = any(ran for _, ran in self._selected)  # else no method that makes a chunk was seen: each is a call
         return EpisodeTimes(
             call_ms=[ms for ms, ran in self._selected if ran or not told],
+            call_ticks=[tick for tick, (_, ran) in enumerate(self._selected) if ran or not told],
             policy_ms=self._totals.get(SELECT, 0.0),
             step_ms=max(0.0, self._totals.get(STEP, 0.0) - (rendered or 0.0)),
             render_ms=rendered,
@@ -115,6 +121,9 @@ def _rendering(vector: Any) -> list[Hook]:
         inside = getattr(env, "unwrapped", env)
         if callable(start := getattr(inside, "_ensure_env", None)):
             start()  # what the first reset would do: LeRobot starts some simulators as late as that
+        if (cameras := libero.simulation(inside)) is not None:
+            hooks.append(Hook(cameras, "render", RENDER))
+            continue
         # gym-pusht draws in _render, also for observations; LeRobot's MetaWorld asks the simulator that it holds.
         for owner, name in ((inside, "_render"), (getattr(inside, "_env", None), "render"), (inside, "render")):
             if callable(getattr(owner, name, None)):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from strobe.measure.decision import LEVEL, paired_rates, success_rate
+from strobe.measure.smoothness import over_episodes
 from strobe.results.episode_log import EpisodeLine
 from strobe.results.evaluation import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
 from strobe.studies.evaluate.play import Episodes, Plan
@@ -55,6 +56,7 @@ def _row(plan: Plan, one: Candidate, played: Sequence[EpisodeLine], pairs: Pairs
         loop=_loop(played),
         times=_times(pairs) if timing is None else None,
         timing=timing,
+        motion=over_episodes([line.motion for line in played if line.motion is not None]),
     )
 
 

@@ -10,6 +10,7 @@ from strobe.results.episode_log import EpisodeLog
 from strobe.results.evaluate import EvaluateResult
 from strobe.studies.breakdown import begin
 from strobe.studies.evaluate.answer import rows
+from strobe.studies.evaluate.latency import add_latency
 from strobe.studies.evaluate.play import Plan, Player, Watching, play
 from strobe.studies.measuring import Options
 from strobe.subjects.policy_subject import PolicySubject
@@ -22,13 +23,22 @@ class Evaluating(Watching, Protocol):
 
 
 def evaluate(
-    subject: PolicySubject, environment: str, plan: Plan, player: Player, log: EpisodeLog, watching: Evaluating
+    subject: PolicySubject,
+    environment: str,
+    plan: Plan,
+    player: Player,
+    log: EpisodeLog,
+    watching: Evaluating,
+    latency_iterations: int = 0,
 ) -> EvaluateResult:
-    """Say what the planned number can decide, play, and judge. Ctrl-C keeps the episodes that were played.
+    """Say what the planned number can decide, play, judge, and measure the latency apart from the episodes.
+
+    Ctrl-C keeps the episodes that were played, and the rounds of the latency that are complete.
 
     Args:
         environment: the simulator's name.
         log: empty, or with the episodes of a run that is gone on with.
+        latency_iterations: rounds of the latency apart from the episodes; 0: it is not measured.
 
     Raises:
         UserError: an episode fails; those before it are in the log.
@@ -48,4 +58,6 @@ def evaluate(
     result.variants = rows(plan, log.episodes)
     if not result.variants:
         raise KeyboardInterrupt
+    if latency_iterations and result.status == "complete":
+        add_latency(result, subject, plan.candidates, latency_iterations, watching)
     return result

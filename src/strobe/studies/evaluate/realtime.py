@@ -27,9 +27,10 @@ from strobe.studies.evaluate.variants import FIRST, Candidate
 from strobe.studies.replay import virtual_time
 from strobe.studies.replay.settings import Beat, Brain, Setting
 from strobe.studies.replay.settings import Played as Loop
-from strobe.subjects import environments
+from strobe.subjects import environments, libero
 from strobe.subjects.acted_world import TICKET, ActedWorld
 from strobe.subjects.families.registry import types_with
+from strobe.subjects.outcomes import outcomes_told
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.simulator import Played
 from strobe.subjects.timed_simulator import EpisodeTimes, TimedSimulator
@@ -38,8 +39,6 @@ from strobe.timeline.probe import Attached, Hook
 
 FOREVER_NS = 10**15  # the episode ends itself
 POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread
-# Simulators that go through a list of starts: each row needs one of its own, to get the same ones.
-LISTS = ("libero", "libero_plus")
 
 
 def require_engine(policy: Any, engine: str) -> None:
@@ -87,7 +86,9 @@ class RealtimeSimulator(TimedSimulator):
         subject, timing = self.subject, self._timing
         subject.policy.eval()
         setting = Setting(timing.engine, timing.fps, threshold=timing.threshold, rtc=timing.rtc)
-        world = ActedWorld(self._vectors[task], self._to_policy, self._to_env, setting.period_ns, timing.hold)
+        vector = self._vectors[task]
+        libero.choose_starts(vector, [seed])
+        world = ActedWorld(vector, self._to_policy, self._to_env, setting.period_ns, timing.hold)
         world.watch = self.watch
         meter = Meter(subject, world)
         self._world, self._meter = world, meter
@@ -95,7 +96,7 @@ class RealtimeSimulator(TimedSimulator):
         with environments.errors_in_a_line(self.name, "failed in an episode"):
             world.begin(seed)
         called = Hook(subject.policy, "select_action" if timing.engine == "sync" else "predict_action_chunk", "call")
-        with _as_before(subject.policy), Attached([called], meter.around):
+        with _as_before(subject.policy), Attached([called], meter.around), outcomes_told(vector):
             self._loop = virtual_time.play(
                 itertools.repeat(Beat(0, 0, 0, 0)),
                 setting,

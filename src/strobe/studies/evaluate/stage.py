@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from strobe.errors import UserError
+from strobe.measure.smoothness import motion
 from strobe.results.episode_log import EpisodeLine
 from strobe.studies.evaluate.variants import FIRST, Candidate
 from strobe.subjects import environments
@@ -24,6 +26,7 @@ class Stage:
 
     def __init__(self, env: Any, subject: PolicySubject) -> None:
         self.env, self.subject = env, subject
+        self.watch: Callable[[Any], None] | None = None  # sees each episode, as `Simulator.watch`
         # One for each variant: a simulator may go through a list of starts, and all variants must get the same ones.
         self._simulators = {FIRST: TimedSimulator(env, subject)}
         self.tasks = self._simulators[FIRST].tasks
@@ -39,6 +42,7 @@ class Stage:
         try:
             simulator = self._simulators.get(name) or TimedSimulator(self.env, self.subject)
             self._simulators[name] = simulator
+            simulator.watch = self.watch
             undo = candidate.variant.apply(self.subject)
             try:
                 played, times = simulator.play_timed(task, seed)
@@ -63,6 +67,7 @@ class Stage:
             step_ms=times.step_ms,
             render_ms=times.render_ms,
             reset_ms=times.reset_ms,
+            motion=motion(played.actions.numpy(), times.call_ticks),
         )
 
     def close(self) -> None:

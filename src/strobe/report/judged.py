@@ -1,0 +1,131 @@
+"""Judged runs of lerobot-eval → document: the verdicts first, then the rates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strobe.report import facts, units
+from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.plots import PALETTE, Plot, text
+from strobe.results.data import Interval
+from strobe.results.judged import Judged, JudgedOnTask, JudgedRun
+
+
+def outline(judged: Judged) -> Document:
+    """The document of a judgement."""
+    sections = [Section("runs", "Success", _runs(judged), _about(judged))]
+    if any(run.tasks for run in judged.runs):
+        sections.append(Section("tasks", "Task by task", _tasks(judged), detail=True))
+    return Document(
+        kind="strobe evaluate --results",
+        title=units.plain(judged.title),
+        banner=None,
+        answers=[*(_answer(judged, run) for run in judged.runs), units.plain(judged.pairing)],
+        findings=facts.findings(judged.findings),
+        sections=sections,
+        notes=[units.plain(note) for note in judged.notes],
+        facts=[(units.plain(run.name), units.plain(run.file)) for run in judged.runs] + facts.run(judged),
+        raw=facts.raw(judged.command, {"Config": judged.config}),
+    )
+
+
+def plots(judged: Judged) -> dict[str, list[Plot]]:
+    """The success of each run with its interval."""
+    traces: list[dict[str, Any]] = []
+    for index, run in enumerate(judged.runs):
+        success, colour = run.together.success, PALETTE[index % len(PALETTE)]
+        rate = 100 * success.rate
+        bar = {"type": "data", "symmetric": False, "color": colour, "thickness": 1.5}
+        bar |= {"array": [100 * success.interval.high - rate], "arrayminus": [rate - 100 * success.interval.low]}
+        traces.append(
+            {"type": "scatter", "mode": "markers", "name": text(run.name), "x": [rate], "y": [text(run.name)],
+             "error_x": bar, "marker": {"color": colour, "size": 9}, "showlegend": False,
+             "hovertemplate": f"%{{x:.1f}} %, {success.successes} of {success.episodes}<extra></extra>"}
+        )  # fmt: skip
+    layout = {
+        "height": 140 + 40 * len(traces),
+        "xaxis": {"title": {"text": "success (%)"}, "range": [-4, 104]},
+        "yaxis": {"autorange": "reversed", "type": "category"},
+    }
+    return {"runs": [Plot("Success", "Bars are the exact 95 % intervals of the success rates.", traces, layout)]}
+
+
+def _answer(judged: Judged, run: JudgedRun) -> str:
+    on, name = run.together, units.plain(run.name)
+    rate = f"{on.success.successes} of {units.count(on.success.episodes, 'episode')} ({units.percent(on.success.rate)})"
+    if on.paired is None and on.unpaired is None:
+        return f"{name} succeeds in {rate}."
+    found = _judgement(judged, on)
+    assert found is not None
+    difference, ends, verdict = found
+    return f"{name} succeeds in {rate}: {verdict}, difference {difference} {ends} points."
+
+
+def _judgement(judged: Judged, on: JudgedOnTask) -> tuple[str, str, str] | None:
+    """The difference in points, its interval and the verdict; None for the first run."""
+    if on.paired is not None:
+        difference, interval, kind = on.paired.difference, on.paired.decision.interval, on.paired.decision.kind
+    elif on.unpaired is not None:
+        difference, interval, kind = on.unpaired.difference, on.unpaired.interval, on.unpaired.kind
+    else:
+        return None
+    verdict = kind.replace("the margin", f"{units.number(100 * judged.margin, 3)} points")
+    return units.signed(100 * difference, 1) or "", _ends(interval), verdict
+
+
+def _ends(interval: Interval) -> str:
+    return f"[{units.signed(100 * interval.low, 1)}, {units.signed(100 * interval.high, 1)}]"
+
+
+_COLUMNS = [
+    Column("Episodes"),
+    Column("Success (95 % interval)"),
+    Column("Reward (mean)"),
+    Column("Difference, points (interval)"),
+    Column("Verdict", numeric=False),
+    Column("Lost / won"),
+    Column("p (McNemar)"),
+]
+
+
+def _cells(judged: Judged, on: JudgedOnTask) -> list[str | None]:
+    """The cells of ``_COLUMNS``."""
+    success = on.success
+    ends = f"[{100 * success.interval.low:.1f}, {100 * success.interval.high:.1f}]"
+    cells = [str(success.episodes), f"{units.percent(success.rate)} {ends}", units.number(on.reward)]
+    found = _judgement(judged, on)
+    cells += [None, None] if found is None else [f"{found[0]} {found[1]}", found[2]]
+    pairs = on.paired
+    return [*cells, *([None, None] if pairs is None else [f"{pairs.lost} / {pairs.won}", units.number(pairs.p, 2)])]
+
+
+def _runs(judged: Judged) -> Table:
+    rows = [
+        Row([units.plain(run.name), *_cells(judged, run.together)], "part" if number else "whole")
+        for number, run in enumerate(judged.runs)
+    ]
+    return Table([Column("Run", numeric=False), *_COLUMNS], rows).without_empty_columns()
+
+
+def _tasks(judged: Judged) -> Table:
+    rows = [
+        Row([units.plain(task), units.plain(run.name), *_cells(judged, run.tasks[task])])
+        for task in judged.tasks
+        for run in judged.runs
+    ]
+    columns = [Column("Task", numeric=False), Column("Run", numeric=False), *_COLUMNS]
+    return Table(columns, rows).without_empty_columns()
+
+
+def _about(judged: Judged) -> list[str]:
+    said = "Success with Clopper and Pearson's exact interval (95 %). "
+    if judged.paired:
+        return [
+            said + "Episode i of each task is a pair in all runs. The difference has an interval that holds at every "
+            "number of pairs (95 %), as `strobe evaluate` judges; lost and won are the pairs in which only the first "
+            "or only this run succeeded. lerobot-eval's noise is not the same in both, only the starts are."
+        ]
+    return [
+        said + "The difference has Newcombe's interval for two independent rates (95 %), all tasks together as one "
+        "rate, for one look at runs whose numbers of episodes were fixed beforehand."
+    ]

@@ -1,0 +1,99 @@
+"""Judge runs of lerobot-eval as an evaluation of Strobe's is judged, without playing an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import strobe
+from strobe.errors import UserError
+from strobe.measure.decision import LEVEL, paired_rates, success_rate
+from strobe.measure.unpaired_rates import unpaired_rates
+from strobe.results.judged import Judged, JudgedOnTask, JudgedRun
+from strobe.studies.evaluate.eval_info import EvalEpisode, EvalRun, names, read
+
+Episodes = Sequence[EvalEpisode]
+
+
+def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Judged:
+    """Judge each run against the first, in pairs where they share their seeds.
+
+    Args:
+        margin: loss of success rate, 0 to 1, that counts as not worse.
+        same_seeds: the user says that all runs had the same seed, so that episode i of a task began alike in all.
+
+    Raises:
+        UserError: a file is none of lerobot-eval's; the runs are of different tasks, or of different lengths and said
+            to have had the same seed.
+    """
+    runs = [read(path) for path in files]
+    tasks = list(runs[0].tasks)
+    for run in runs[1:]:
+        if set(run.tasks) != set(tasks):
+            raise UserError(
+                f"{run.file} is of other tasks ({', '.join(run.tasks)}) than {runs[0].file} ({', '.join(tasks)}): "
+                "no rates to compare"
+            )
+    paired, pairing = _pairing(runs, same_seeds)
+    told = names(files)
+    return Judged(
+        strobe_version=strobe.__version__,
+        title=" against ".join(told),
+        tasks=tasks,
+        margin=margin,
+        pairing=pairing,
+        paired=paired,
+        runs=[
+            JudgedRun(
+                name=name,
+                file=str(run.file),
+                together=_on(_in_turn(runs[0], tasks), _in_turn(run, tasks), paired, margin, not number),
+                tasks={
+                    task: _on(runs[0].tasks[task], run.tasks[task], paired, margin, not number)
+                    for task in tasks
+                    if len(tasks) > 1
+                },
+            )
+            for number, (name, run) in enumerate(zip(told, runs, strict=True))
+        ],
+    )
+
+
+def _pairing(runs: Sequence[EvalRun], same_seeds: bool) -> tuple[bool, str]:
+    """Whether episode i of each task is a pair in all runs, and why, in words. Raises UserError."""
+    lengths = [{task: len(episodes) for task, episodes in run.tasks.items()} for run in runs]
+    seeds = [{task: [one.seed for one in episodes] for task, episodes in run.tasks.items()} for run in runs]
+    known = all(seed is not None for run in seeds for of_task in run.values() for seed in of_task)
+    if len(runs) == 1:
+        return False, "One run: it is judged against none."
+    if same_seeds:
+        if any(one != lengths[0] for one in lengths):
+            raise UserError("--same_seeds: the runs have different numbers of episodes, so they are not in pairs")
+        if known and any(one != seeds[0] for one in seeds):
+            raise UserError("--same_seeds: the files say that the runs had different seeds")
+        return True, "In pairs: the runs were said to have had the same seed (--same_seeds)."
+    if known and all(one == seeds[0] for one in seeds):
+        return True, "In pairs: the files say that the runs had the same seeds."
+    why = "the runs had different seeds" if known else "the files do not say which seeds the runs had"
+    more = "" if known else "; if they had the same, --same_seeds takes them in pairs, which needs fewer episodes"
+    return False, f"Not in pairs: {why}{more}."
+
+
+def _in_turn(run: EvalRun, tasks: Sequence[str]) -> list[EvalEpisode]:
+    """All episodes, the tasks in turn, as far as each goes."""
+    most = max(len(episodes) for episodes in run.tasks.values())
+    return [run.tasks[task][number] for number in range(most) for task in tasks if number < len(run.tasks[task])]
+
+
+def _on(first: Episodes, own: Episodes, paired: bool, margin: float, is_first: bool) -> JudgedOnTask:
+    won = [one.success for one in own]
+    rewards = [one.reward for one in own if one.reward is not None]
+    found = JudgedOnTask(
+        success=success_rate(won), reward=sum(rewards) / len(rewards) if len(rewards) == len(own) else None
+    )
+    before = [one.success for one in first]
+    if not is_first and paired:
+        found.paired = paired_rates(before, won, margin, LEVEL)
+    elif not is_first:
+        found.unpaired = unpaired_rates((sum(before), len(before)), (sum(won), len(won)), margin, LEVEL)
+    return found

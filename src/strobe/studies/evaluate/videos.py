@@ -1,0 +1,110 @@
+"""Videos of an evaluation's first episodes, in the folder ``videos`` of its run."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from strobe.errors import in_words
+from strobe.results import store
+from strobe.results.episode_log import EpisodeLine
+from strobe.results.video import Video
+from strobe.studies.evaluate.play import Episodes, Plan
+from strobe.studies.evaluate.variants import Candidate
+from strobe.subjects.clip import encode, still
+from strobe.subjects.film import Film
+
+FOLDER = "videos"
+POSTER = ".webp"
+
+
+class Watched(Protocol):
+    """A player whose episodes can be watched: `strobe.studies.evaluate.stage.Stage`."""
+
+    watch: Callable[[Any], None] | None
+
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine: ...
+
+
+class Filming:
+    """Plays as ``player`` does, and keeps a video of each variant on the first ``starts`` of the plan.
+
+    The file is there before the episode is in the log. Frames are drawn between control ticks and encoded after the
+    episode, so that they are in none of its times. A video that cannot be made costs no episode.
+
+    Args:
+        folder: the run's.
+        fps: control ticks per second of simulated time.
+
+    Attributes:
+        notes: why a video is missing.
+    """
+
+    def __init__(self, player: Watched, plan: Plan, starts: int, folder: Path, fps: float) -> None:
+        self.player, self.plan, self.folder, self.fps = player, plan, folder, fps
+        self._starts = set(itertools.islice(plan.starts(), starts))
+        self.notes: list[str] = []
+
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
+        """One episode. Raises what the player raises."""
+        if (task, seed) not in self._starts:
+            return self.player.play(candidate, task, seed)
+        film = Film(self.fps)
+        self.player.watch = film
+        try:
+            line = self.player.play(candidate, task, seed)
+        finally:
+            self.player.watch = None
+        film.cut(line.ticks)
+        self._keep(film, line)
+        return line
+
+    def videos(self, episodes: Episodes) -> list[Video]:
+        """The videos that are there, start by start, with what ``episodes`` say of their episodes."""
+        found = []
+        for task, seed in itertools.islice(self.plan.starts(), len(self._starts)):
+            for one in self.plan.candidates:
+                line, stem = episodes.get((one.name, task, seed)), self._stem(one.name, task, seed)
+                file = next((name for name in (f"{stem}.mp4", f"{stem}.anim.webp") if self._there(name)), None)
+                if line is None or file is None:
+                    continue
+                found.append(
+                    Video(
+                        variant=one.name,
+                        task=task,
+                        seed=seed,
+                        success=line.success,
+                        seconds=line.ticks / self.fps,
+                        file=f"{FOLDER}/{file}",
+                        poster=f"{FOLDER}/{stem}{POSTER}" if self._there(f"{stem}{POSTER}") else None,
+                    )
+                )
+        return found
+
+    def _there(self, name: str) -> bool:
+        return (self.folder / FOLDER / name).is_file()
+
+    def _keep(self, film: Film, line: EpisodeLine) -> None:
+        trouble = film.trouble
+        if film.frames:
+            stem = self._stem(line.variant, line.task, line.seed)
+            content, ending = encode(film.frames, film.rate)
+            try:
+                (self.folder / FOLDER).mkdir(exist_ok=True)
+                store.replace(self.folder / FOLDER / f"{stem}{POSTER}", still(film.frames[-1]))
+                name = f"{stem}{ending if ending == '.mp4' else '.anim' + ending}"
+                store.replace(self.folder / FOLDER / name, content)
+            except OSError as error:
+                trouble = trouble or in_words(error)
+        note = f"videos: {trouble}"
+        if trouble and note not in self.notes:
+            self.notes.append(note)
+
+    def _stem(self, variant: str, task: str, seed: int) -> str:
+        """A file's name, beginning with places: two names may differ in what no file name may hold."""
+        place = [one.name for one in self.plan.candidates].index(variant)
+        words = f"{seed}-{self.plan.tasks.index(task)}-{place} {task} {variant}"
+        return re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-.")[:100]

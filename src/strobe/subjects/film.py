@@ -1,0 +1,79 @@
+"""Frames of an episode, taken while lerobot-eval's rollout plays it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+RATE, WIDTH = 10.0, 320  # frames per second of simulated time, and pixels: enough to see what happens
+MOST = 600  # frames in memory; a longer episode gets fewer per second
+
+
+class Film:
+    """A `render_callback` of lerobot-eval's rollout: it is called after the reset and after each control tick.
+
+    Draws by the environment's own `render`, in at most `RATE` frames per second of simulated time. A simulator that
+    cannot draw ends the film, not the episode.
+
+    Args:
+        fps: control ticks per second of simulated time.
+
+    Attributes:
+        frames: (height, width, 3) each, uint8, both even, at most `WIDTH` wide.
+        trouble: why it has no frames from some tick on; '' where it has.
+    """
+
+    def __init__(self, fps: float) -> None:
+        self.fps = fps
+        self.frames: list[np.ndarray] = []
+        self.trouble = ""
+        self._stride, self._ticks = max(1, math.ceil(fps / RATE - 1e-9)), 0
+        self._last = 0  # tick of the last frame
+
+    @property
+    def rate(self) -> float:
+        """Frames per second of simulated time."""
+        return self.fps / self._stride
+
+    def __call__(self, vector: Any) -> None:
+        """Take a frame of the vector's first environment, if it is time for one."""
+        tick, self._ticks = self._ticks, self._ticks + 1
+        if self.trouble or tick % self._stride:
+            return
+        try:
+            self.frames.append(shrunk(_drawn(vector)))
+        except Exception as error:  # whatever a simulator raises
+            self.trouble = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            return
+        self._last = tick
+        if len(self.frames) >= MOST:
+            self.frames, self._stride = self.frames[::2], 2 * self._stride
+
+    def cut(self, ticks: int) -> None:
+        """Leave out the frame after the last of ``ticks``: some simulators have begun the next episode by then."""
+        if self._last >= ticks and len(self.frames) > 1:
+            self.frames.pop()
+
+
+def shrunk(image: Any) -> np.ndarray:
+    """Return ``image`` as RGB of at most `WIDTH` pixels in width, with even sides as H.264 wants them.
+
+    Raises:
+        ValueError: it is no image, such as None.
+    """
+    from PIL import Image
+
+    frame = np.ascontiguousarray(image)
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or min(frame.shape) < 2:
+        raise ValueError(f"no image of 8-bit RGB: {frame.dtype} {frame.shape}")
+    height, width = frame.shape[:2]
+    scale = min(1.0, WIDTH / width)
+    size = [max(2, 2 * round(side * scale / 2)) for side in (width, height)]
+    return np.asarray(Image.fromarray(frame).resize((size[0], size[1]), Image.Resampling.BOX))
+
+
+def _drawn(vector: Any) -> Any:
+    envs = getattr(vector, "envs", None)
+    return envs[0].render() if envs else vector.call("render")[0]

@@ -1,0 +1,123 @@
+"""LIBERO as an import that asks nothing: its config file, its assets, and the starts it goes through."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from importlib import import_module, util
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import UserError
+
+TYPES = ("libero", "libero_plus")
+ASSETS = "STROBE_LIBERO_ASSETS"
+_CONFIG = "LIBERO_CONFIG_PATH"  # LIBERO's own: the folder of its config.yaml
+_PARTS = ("scenes", "textures")  # of the assets: every suite needs them
+
+
+def prepare() -> None:
+    """Make ``import libero.libero`` safe, do it, and point it to its assets.
+
+    Without a config file the import asks on standard input where data sets are to be kept. Where the user has none, it
+    is given one in a folder of this process, with the package's own folders. Assets are looked for in the folder that
+    the environment variable STROBE_LIBERO_ASSETS names, in the package, and in LIBERO's cache, which it fills from the
+    Hub.
+
+    Raises:
+        UserError: LIBERO is not installed, or its assets are not there.
+    """
+    package = _package()
+    assets = _named_assets()
+    _give_config(package, assets)
+    logging.getLogger("robosuite_logs").setLevel(logging.ERROR)  # it warns that nobody has changed its settings
+    libero = import_module("libero.libero")
+    if assets is not None:
+        vars(libero)["_assets_path_cache"] = str(assets)
+    found = Path(libero.get_assets_path())
+    if not found.is_dir():
+        raise UserError(f"LIBERO's assets are not there, nor to be had from the Hub: {ASSETS}=FOLDER names a copy")
+    if assets is not None and found != assets:
+        raise UserError(f"this LIBERO looks for no assets elsewhere: link {assets} to {package / 'assets'}")
+    _let_errors_through()
+
+
+def choose_starts(vector: Any, seeds: Sequence[int]) -> None:
+    """Let the environments of ``vector`` begin at the starts that ``seeds`` name, counted around LIBERO's list.
+
+    LeRobot's environment takes the next start of the list at each reset, whatever the seed. So that one seed is one
+    start, the place in the list is the seed. Does nothing for other simulators.
+    """
+    for env, seed in zip(getattr(vector, "envs", ()), seeds, strict=False):
+        inside: Any = getattr(env, "unwrapped", env)
+        if hasattr(inside, "init_state_id"):
+            inside.init_state_id = seed
+
+
+def simulation(env: Any) -> type | None:
+    """The class whose ``render`` draws the cameras of a started LIBERO environment; None for other simulators.
+
+    The class, since each reset makes a new simulation.
+    """
+    sim = getattr(getattr(env, "_env", None), "sim", None)
+    return type(sim) if hasattr(env, "init_state_id") and callable(getattr(sim, "render", None)) else None
+
+
+def _package() -> Path:
+    spec = util.find_spec("libero")
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not folders:
+        raise UserError(
+            "the environment 'libero' is not installed: `make libero` makes an environment of its own for it, "
+            ".venv-libero; or pip install 'strobe[libero]' (Linux)"
+        )
+    return Path(folders[0]) / "libero"
+
+
+def _named_assets() -> Path | None:
+    named = os.environ.get(ASSETS)
+    if not named:
+        return None
+    folder = Path(named).expanduser().resolve()
+    if missing := [part for part in _PARTS if not (folder / part).is_dir()]:
+        raise UserError(f"{ASSETS}={named} is no folder of LIBERO's assets: it has no {missing[0]}/")
+    return folder
+
+
+def _give_config(package: Path, assets: Path | None) -> None:
+    """Write a config file where the user has none; later processes of this run read the same."""
+    there = Path(os.environ.get(_CONFIG) or Path.home() / ".libero")
+    if (there / "config.yaml").is_file():
+        return
+    folder = Path(tempfile.mkdtemp(prefix="strobe-libero-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    paths = {
+        "benchmark_root": package,
+        "bddl_files": package / "bddl_files",
+        "init_states": package / "init_files",
+        "datasets": package.parent / "datasets",
+        "assets": assets or package / "assets",
+    }
+    text = json.dumps({name: str(path) for name, path in paths.items()})  # JSON is YAML
+    (folder / "config.yaml").write_text(text, encoding="utf-8")
+    os.environ[_CONFIG] = str(folder)
+
+
+def _let_errors_through() -> None:
+    """Replace a loop of LIBERO's that swallows every exception, Ctrl-C too, and resets again without end."""
+    wrapper = import_module("libero.libero.envs.env_wrapper")
+    unlucky = wrapper.RandomizationError
+
+    def reset(self: Any) -> Any:
+        while True:
+            try:
+                return self.env.reset()
+            except unlucky:  # objects that fit nowhere: drawn again
+                continue
+
+    wrapper.ControlEnv.reset = reset
