@@ -48,6 +48,8 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert 0 < one_step.calls.median_ms <= one_step.calls.p95_ms
     assert min(own.loop.reset_ms, own.loop.step_ms, own.loop.render_ms) > 0
     assert own.loop.policy_ms < own.calls.p95_ms
+    # Tiny Diffusion looks at two observations; calls come after ticks 0 and 5, and one would come after 10.
+    assert own.loop.drawn == 4 / 10
     out, err = capsys.readouterr()
     assert "2 pairs cannot exclude a loss of 10 points" in err
     assert "SUCCESS AGAINST LATENCY" in out
@@ -68,6 +70,7 @@ WRONG = {
     "recipe": ([*PLAYS, "--recipe=none.yaml"], "cannot read the recipe none.yaml"),
     "recipes": ([*PLAYS, "--recipe=a/fast.yaml,b/fast.yaml"], "two recipes called fast.yaml"),
     "a list of starts": ([*ACTS, "--env.type=libero", "--resume=runs/one"], "LIBERO goes through a list of starts"),
+    "render": ([*PLAYS, "--render=never"], "--render=never: write needed or always"),
     "flag": ([*PLAYS, "--episode=4"], "did you mean --episodes"),
 }
 

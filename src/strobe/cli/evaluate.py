@@ -10,6 +10,10 @@ episodes are used up. Looking so often costs no honesty: the interval of the dif
 episodes at once, so a verdict is wrong with a chance of at most 5 %, for each variant. Before it starts, the command
 says what the planned number can decide.
 
+Drawing is most of an episode's time where there is no GPU. Where it is known which observations the policy looks at,
+and that the simulator draws nothing else, only those are drawn (--render=needed): actions and outcomes are the same to
+the bit, and the answer tells the share of ticks that were drawn.
+
 Latency is that of each call of the policy within the episodes, one observation at a time. The simulator's own time, its
 rendering and its reset are told apart from it.
 
@@ -74,6 +78,8 @@ class EvaluateConfig:
     margin: float = field(default=0.1, metadata=between(0, 1))
     # Seed of the first episode's start and noise; the next ones follow it. Also of random weights.
     seed: int = field(default=0, metadata=at_least(0))
+    # Observations to draw: needed, those that the policy looks at, at equal actions; or always, at every tick.
+    render: str = "needed"
     # Go on with the episodes of this run's folder.
     resume: Path | None = None
     # Names in the simulator's observations → names that the policy knows: '{"observation.image": "observation.x"}'.
@@ -122,6 +128,8 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
         raise UserError("where are episodes played? --env.type=pusht, metaworld, aloha …")
     if config.resume is not None and config.env.type.startswith("libero"):
         raise UserError("--resume: LIBERO goes through a list of starts, and a new process begins it again: start anew")
+    if config.render not in ("needed", "always"):
+        raise UserError(f"--render={config.render}: write needed or always")
     check_overrides(flags, config.device)
     parse_steps(config.steps)
     for path in parse_recipes(config.recipe):
@@ -163,7 +171,7 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
     recipes = parse_recipes(config.recipe)
     found = candidates(subject, parse_steps(config.steps), recipes)
     live.stage(f"starting {config.env.type if config.env is not None else ''}")
-    stage = Stage(config.env, subject)
+    stage = Stage(config.env, subject, "always" if config.render == "always" else "needed")
     try:
         plan = Plan(found.all, stage.tasks, config.episodes, config.margin, config.seed)
         log, folder = _log(config, _asked(config, subject, plan), subject.info.name)

@@ -49,6 +49,9 @@ class EpisodeLine(Data):
     step_ms: Finite = Field(description="of the simulator in all ticks together, without rendering")
     render_ms: Finite | None = Field(description="of rendering in all ticks together; None where it was not seen")
     reset_ms: Finite
+    drawn: int | None = Field(
+        default=None, description="control ticks after which the simulator drew an observation; None: not seen"
+    )
 
 
 Key = tuple[str, str, int]  # variant, task, seed

@@ -81,9 +81,11 @@ def _loop(played: Sequence[EpisodeLine]) -> LoopTimes:
     # Where rendering was not seen, it is in the simulator's time.
     told = rendered or played
     ticks, told_ticks = sum(line.ticks for line in played), sum(line.ticks for line in told)
+    seen = [line for line in played if line.drawn is not None]
     return LoopTimes(
         reset_ms=sum(line.reset_ms for line in played) / len(played),
         step_ms=sum(line.step_ms for line in told) / told_ticks,
         render_ms=sum(line.render_ms or 0.0 for line in rendered) / told_ticks if rendered else None,
         policy_ms=sum(line.policy_ms for line in played) / ticks,
+        drawn=sum(line.drawn or 0 for line in seen) / sum(line.ticks for line in seen) if seen else None,
     )

@@ -9,6 +9,7 @@ from strobe.results.episode_log import EpisodeLine
 from strobe.studies.evaluate.variants import FIRST, Candidate
 from strobe.subjects import environments
 from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.seldom_rendered import Rendering
 from strobe.subjects.timed_simulator import TimedSimulator
 
 
@@ -17,15 +18,16 @@ class Stage:
 
     Args:
         env: LeRobot's ``EnvConfig``.
+        rendering: whether only the observations that the policy looks at are drawn, as `Simulator` has it.
 
     Raises:
         UserError: the simulator is not installed or cannot be started.
     """
 
-    def __init__(self, env: Any, subject: PolicySubject) -> None:
-        self.env, self.subject = env, subject
+    def __init__(self, env: Any, subject: PolicySubject, rendering: Rendering = "needed") -> None:
+        self.env, self.subject, self.rendering = env, subject, rendering
         # One for each variant: a simulator may go through a list of starts, and all variants must get the same ones.
-        self._simulators = {FIRST: TimedSimulator(env, subject)}
+        self._simulators = {FIRST: TimedSimulator(env, subject, rendering)}
         self.tasks = self._simulators[FIRST].tasks
 
     @property
@@ -37,7 +39,7 @@ class Stage:
         """One episode. Raises UserError for whatever fails in it."""
         name = candidate.name
         try:
-            simulator = self._simulators.get(name) or TimedSimulator(self.env, self.subject)
+            simulator = self._simulators.get(name) or TimedSimulator(self.env, self.subject, self.rendering)
             self._simulators[name] = simulator
             undo = candidate.variant.apply(self.subject)
             try:
@@ -63,6 +65,7 @@ class Stage:
             step_ms=times.step_ms,
             render_ms=times.render_ms,
             reset_ms=times.reset_ms,
+            drawn=played.drawn,
         )
 
     def close(self) -> None:
