@@ -58,6 +58,28 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert (folder / "report.html").exists()
 
 
+# Two processes that import torch and LeRobot: 10 s. What they load again must be what was loaded here.
+def test_two_processes_play_the_same_table(tmp_path, capsys):
+    argv = ["evaluate", *PLAYS, "--steps=1", "--episodes=2"]
+    assert main([*argv, f"--output_dir={tmp_path / 'one'}"]) == 0
+    assert main([*argv, f"--output_dir={tmp_path / 'two'}", "--parallel=2"]) == 0
+    assert "2 processes play episodes side by side" in capsys.readouterr().err
+    asked, *one = map(json.loads, (only(tmp_path / "one") / NAME).read_text().splitlines())
+    again, *two = map(json.loads, (only(tmp_path / "two") / NAME).read_text().splitlines())
+    assert asked == again
+    assert asked["asked"]["threads"] == 1
+    assert {line["beside"] for line in two} == {1}
+    for line in (*one, *two):
+        line["reward"] = round(line["reward"], 9)  # pymunk's sets: PushT's last bit is by lot
+        for name in ("call_ms", "policy_ms", "step_ms", "render_ms", "reset_ms", "beside"):
+            del line[name]
+    assert sorted(two, key=lambda line: (line["seed"], line["variant"])) == sorted(
+        one, key=lambda line: (line["seed"], line["variant"])
+    )
+    played = store.load_answer(only(tmp_path / "two"))
+    assert [row.together.success.episodes for row in played.variants] == [2, 2]
+
+
 WRONG = {
     "no simulator": (ACTS, "where are episodes played? --env.type=pusht"),
     "no policy": (["--env.type=pusht"], "which policy?"),
@@ -71,6 +93,7 @@ WRONG = {
     "recipes": ([*PLAYS, "--recipe=a/fast.yaml,b/fast.yaml"], "two recipes called fast.yaml"),
     "a list of starts": ([*ACTS, "--env.type=libero", "--resume=runs/one"], "LIBERO goes through a list of starts"),
     "render": ([*PLAYS, "--render=never"], "--render=never: write needed or always"),
+    "parallel": ([*PLAYS, "--parallel=many"], "--parallel=many: write a number of processes from 1 on, or auto"),
     "flag": ([*PLAYS, "--episode=4"], "did you mean --episodes"),
 }
 

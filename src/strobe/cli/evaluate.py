@@ -1,14 +1,20 @@
 """strobe evaluate: does it still do the task, and how fast is it there? Success against latency in a simulator.
 
 Plays the policy as it is and variants of it: other numbers of denoising steps (--steps), recipes (--recipe). All of
-them from the same starts with the same noise, one episode at a time, by lerobot-eval's own rollout, so that a
-difference is the variant's. The first observation of each episode is checked to be the same.
+them from the same starts with the same noise, each episode by lerobot-eval's own rollout, so that a difference is the
+variant's. The first observation of each episode is checked to be the same.
 
 Each variant is judged against the policy as it is after every start: worse, better, or not worse by more than
 --margin, which is stated beforehand. A decided variant is played no further; the run ends when all are decided or the
 episodes are used up. Looking so often costs no honesty: the interval of the difference holds at every number of
 episodes at once, so a verdict is wrong with a chance of at most 5 %, for each variant. Before it starts, the command
 says what the planned number can decide.
+
+--parallel=4 plays four episodes at a time, each in a process of its own, by the same code: the table is that of one
+process, as long as --threads is the same (by default the cores are shared out). Decisions are taken in the order of
+starts; an episode that was played ahead of a verdict on its variant is kept and does not count. Each process holds a
+copy of the policy, in the device's memory too: a policy of 8 GB takes 32 GB in four processes, and what this one holds.
+Calls are then timed beside the others, and slower than undisturbed ones.
 
 Drawing is most of an episode's time where there is no GPU. Where it is known which observations the policy looks at,
 and that the simulator draws nothing else, only those are drawn (--render=needed): actions and outcomes are the same to
@@ -24,6 +30,7 @@ may be asked for then: what was undecided can be decided later.
 Examples:
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2
   strobe evaluate --policy.path=FOLDER --env.type=metaworld --env.task=push-v3 --steps=5,2 --episodes=100 --margin=0.05
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --parallel=auto
   strobe evaluate --policy.path=FOLDER --env.type=pusht --recipe=fast.yaml,faster.yaml
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --episodes=200 --resume=runs/RUN
   strobe evaluate --policy.path=FOLDER --env.type=pusht                      the policy alone: its success rate
@@ -80,13 +87,15 @@ class EvaluateConfig:
     seed: int = field(default=0, metadata=at_least(0))
     # Observations to draw: needed, those that the policy looks at, at equal actions; or always, at every tick.
     render: str = "needed"
+    # Processes that play episodes side by side: 1, 2 … or auto, one for each core. Each holds a copy of the policy.
+    parallel: str = "1"
     # Go on with the episodes of this run's folder.
     resume: Path | None = None
     # Names in the simulator's observations → names that the policy knows: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
     # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
     device: str | None = None
-    # torch's threads on the CPU; by default as torch chooses.
+    # torch's threads on the CPU, in each process; by default as torch chooses, or the cores shared out among processes.
     threads: int | None = field(default=None, metadata=at_least(1))
     # Where run folders go.
     output_dir: Path = Path("runs")
@@ -117,6 +126,7 @@ def run(argv: Sequence[str]) -> int:
 
 def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
     """The command's flags, checked. Raises UserError."""
+    from strobe.studies.evaluate.sharing import parse_parallel
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
 
     flags, rest = split_subject(argv)
@@ -126,6 +136,8 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
         raise UserError("strobe evaluate is for policies: a model does not act")
     if config.env is None:
         raise UserError("where are episodes played? --env.type=pusht, metaworld, aloha …")
+    if parse_parallel(config.parallel) > 1 and config.env.type.startswith("libero"):
+        raise UserError("--parallel: LIBERO goes through a list of starts, which processes cannot share: leave it out")
     if config.resume is not None and config.env.type.startswith("libero"):
         raise UserError("--resume: LIBERO goes through a list of starts, and a new process begins it again: start anew")
     if config.render not in ("needed", "always"):
@@ -150,14 +162,28 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
     """
     import torch
 
+    from strobe.studies.evaluate.sharing import parse_parallel, threads_of
+    from strobe.studies.evaluate.workers import Workers
+
+    count = parse_parallel(config.parallel)
+    threads = threads_of(config.threads, count, config.resume)
+    if threads is not None and (count == 1 or config.threads is not None):
+        torch.set_num_threads(threads)
+    with contextlib.ExitStack() as ends:
+        # Started first: they import torch and LeRobot while the policy is loaded here.
+        workers = ends.enter_context(Workers(count)) if count > 1 else None
+        return _study(flags, config, workers, threads or torch.get_num_threads(), live)
+
+
+def _study(
+    flags: PolicyFlags, config: EvaluateConfig, workers: Any, threads: int, live: Live
+) -> tuple[Any, Path, list[str]]:
     from strobe.studies.evaluate.evaluate import evaluate
-    from strobe.studies.evaluate.play import Plan
+    from strobe.studies.evaluate.plan import Plan
     from strobe.studies.evaluate.stage import Stage
     from strobe.studies.evaluate.variants import candidates, parse_recipes, parse_steps
     from strobe.subjects import loading
 
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
     live.stage(f"loading {flags.path or flags.type}")
     subject = loading.load_subject(
         path=flags.path,
@@ -174,10 +200,11 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
     stage = Stage(config.env, subject, "always" if config.render == "always" else "needed")
     try:
         plan = Plan(found.all, stage.tasks, config.episodes, config.margin, config.seed)
-        log, folder = _log(config, _asked(config, subject, plan), subject.info.name)
+        player = stage if workers is None else _begun(workers, flags, config, subject, threads, live)
+        log, folder = _log(config, _asked(config, subject, plan, threads), subject.info.name)
         live.said(f"each episode is kept in {log.path}")
         try:
-            result = evaluate(subject, stage.environment, plan, stage, log, live)
+            result = evaluate(subject, stage.environment, plan, player, log, live)
         except UserError as error:
             kept = f"; the episodes before it are kept: --resume={folder}" if log.episodes else ""
             raise UserError(f"{error}{kept}") from error
@@ -194,7 +221,35 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
     return result, folder, [*found.notes, *(note for path in recipes for note in recipe_notes(path))]
 
 
-def _asked(config: EvaluateConfig, subject: Any, plan: Any) -> Any:
+def _begun(workers: Any, flags: PolicyFlags, config: EvaluateConfig, subject: Any, threads: int, live: Live) -> Any:
+    """``workers`` that make themselves ready to play what is asked for."""
+    from strobe.studies.evaluate.alike import Alike, require_memory, taken_along
+    from strobe.studies.evaluate.variants import parse_recipes, parse_steps
+    from strobe.subjects.fingerprint import fingerprint
+
+    require_memory(subject, workers.free)
+    each = f"{threads} thread{'s' * (threads > 1)} of torch"
+    live.said(f"{workers.free} processes play episodes side by side, each with its own policy, simulator and {each}")
+    alike = Alike(
+        env=config.env,
+        path=flags.path,
+        type=flags.type,
+        size=flags.size,
+        fed=taken_along(subject.inputs),
+        weights=fingerprint(subject.policy),
+        overrides=flags.overrides,
+        seed=config.seed,
+        rename=config.rename_map,
+        steps=parse_steps(config.steps),
+        recipes=parse_recipes(config.recipe),
+        rendering="always" if config.render == "always" else "needed",
+        threads=threads,
+    )
+    workers.begin(alike)
+    return workers
+
+
+def _asked(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Any:
     """Everything that a run must have asked for alike, to be gone on with."""
     from strobe.results.episode_log import Asked
     from strobe.subjects.fingerprint import fingerprint
@@ -211,6 +266,7 @@ def _asked(config: EvaluateConfig, subject: Any, plan: Any) -> Any:
         seed=config.seed,
         rename_map=config.rename_map,
         episodes=config.episodes,
+        threads=threads,
     )
 
 

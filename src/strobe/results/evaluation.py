@@ -63,6 +63,7 @@ class CallTimes(Data):
     median_ms: Finite
     p95_ms: Finite
     hz: Finite = Field(description="calls per second at the median")
+    beside: int = Field(default=0, description="other processes that played episodes meanwhile, at most")
 
 
 class LoopTimes(Data):

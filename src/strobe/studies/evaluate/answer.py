@@ -9,7 +9,7 @@ import numpy as np
 from strobe.measure.decision import LEVEL, paired_rates, success_rate
 from strobe.results.episode_log import EpisodeLine
 from strobe.results.evaluation import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
-from strobe.studies.evaluate.play import Episodes, Plan
+from strobe.studies.evaluate.plan import Episodes, Plan
 from strobe.studies.evaluate.variants import Candidate
 
 Pairs = Sequence[tuple[EpisodeLine, EpisodeLine]]
@@ -73,7 +73,8 @@ def _median_ms(played: Sequence[EpisodeLine]) -> float:
 def _calls(played: Sequence[EpisodeLine]) -> CallTimes:
     ms = [ms for line in played for ms in line.call_ms]
     median = float(np.median(ms))
-    return CallTimes(calls=len(ms), median_ms=median, p95_ms=float(np.percentile(ms, 95)), hz=1e3 / median)
+    p95, beside = float(np.percentile(ms, 95)), max(line.beside for line in played)
+    return CallTimes(calls=len(ms), median_ms=median, p95_ms=p95, hz=1e3 / median, beside=beside)
 
 
 def _loop(played: Sequence[EpisodeLine]) -> LoopTimes:

@@ -10,7 +10,9 @@ from strobe.results.episode_log import EpisodeLog
 from strobe.results.evaluate import EvaluateResult
 from strobe.studies.breakdown import begin
 from strobe.studies.evaluate.answer import rows
-from strobe.studies.evaluate.play import Plan, Player, Watching, play
+from strobe.studies.evaluate.order import counted
+from strobe.studies.evaluate.plan import Plan
+from strobe.studies.evaluate.play import Crew, Player, Watching, play
 from strobe.studies.measuring import Options
 from strobe.subjects.policy_subject import PolicySubject
 
@@ -22,7 +24,7 @@ class Evaluating(Watching, Protocol):
 
 
 def evaluate(
-    subject: PolicySubject, environment: str, plan: Plan, player: Player, log: EpisodeLog, watching: Evaluating
+    subject: PolicySubject, environment: str, plan: Plan, player: Player | Crew, log: EpisodeLog, watching: Evaluating
 ) -> EvaluateResult:
     """Say what the planned number can decide, play, and judge. Ctrl-C keeps the episodes that were played.
 
@@ -45,7 +47,12 @@ def evaluate(
     watching.stage(f"episodes in {environment}, up to {plan.planned} of each: {names}")
     if play(plan, player, log, watching):
         result.status = "interrupted"
-    result.variants = rows(plan, log.episodes)
+    result.variants = rows(plan, counted(plan, log.episodes))
     if not result.variants:
         raise KeyboardInterrupt
+    if beside := max(one.calls.beside for one in result.variants):
+        result.notes.append(
+            f"calls, simulator and rendering were timed beside up to {beside} other process{'es' * (beside > 1)} that "
+            "played episodes: their times are longer than undisturbed ones"
+        )
     return result
