@@ -44,6 +44,8 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
+from strobe.subjects.opengl import choose_opengl
+
 TASK, SEED, BAR, SAME = "button-press-topdown-v3", 1000, 2.0, 1e-3
 RENAME = '{"observation.image": "observation.images.corner2"}'
 # lerobot-eval, with the noise of each episode seeded with the episode's own seed, and with or without videos.
@@ -97,6 +99,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="how often the rows take turns")
     parser.add_argument("--quick", action="store_true", help="PushT, random weights: outcomes alone")
     arguments = parser.parse_args()
+    if not arguments.quick:
+        choose_opengl()  # lerobot-eval does not, and ends where there is no screen
     with tempfile.TemporaryDirectory() as folder:
         rows = rows_of(arguments, Path(folder))
         for number in range(arguments.rounds):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -83,7 +84,8 @@ def test_a_policy_that_nobody_read_sees_every_image():
 
 def test_a_processor_of_somebody_else_sees_every_image():
     subject = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
-    subject.policy._action_queue.extend(range(4))
+    policy: Any = subject.policy
+    policy._action_queue.extend(range(4))
     assert not Looks(subject.policy, subject.loaded.preprocessor.steps).due()
     assert Looks(subject.policy, [*subject.loaded.preprocessor.steps, Queued()]).due()
 
@@ -102,7 +104,8 @@ def test_a_video_and_a_simulator_that_nobody_knows_are_drawn():
     def played(module: str) -> tuple[int, int]:
         env = type("Env", (Counting,), {"__module__": module})()
         vector = SimpleNamespace(envs=[env], step=env.step)
-        seldom = SeldomRendered(SimpleNamespace(due=lambda: False))
+        looks: Any = SimpleNamespace(due=lambda: False)
+        seldom = SeldomRendered(looks)
         with Attached(seldom.hooks(vector), seldom.around):
             env.render()
             in_ticks = [vector.step() for _ in range(3)]

@@ -69,7 +69,8 @@ class Simulator:
     def __init__(self, env: Any, subject: PolicySubject, rendering: Rendering = "needed") -> None:
         from lerobot.envs.factory import make_env_pre_post_processors
 
-        self.subject, self.rendering = subject, rendering
+        self.subject = subject
+        self.rendering: Rendering = rendering
         self.name = env.type
         with environments.errors_in_a_line(env.type):
             self._vectors = environments.make(env)

@@ -25,7 +25,8 @@ class Stage:
     """
 
     def __init__(self, env: Any, subject: PolicySubject, rendering: Rendering = "needed") -> None:
-        self.env, self.subject, self.rendering = env, subject, rendering
+        self.env, self.subject = env, subject
+        self.rendering: Rendering = rendering
         # One for each variant: a simulator may go through a list of starts, and all variants must get the same ones.
         self._simulators = {FIRST: TimedSimulator(env, subject, rendering)}
         self.tasks = self._simulators[FIRST].tasks

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from strobe.errors import UserError, in_words
+from strobe.errors import UserError
 from strobe.measure.lifetime import end_with, how_it_ended, kill, with_children
 from strobe.results.episode_log import EpisodeLine
 from strobe.subjects.quiet import quiet
@@ -168,6 +168,6 @@ def _work(connection: Connection, parent: int, preloaded: tuple[str, ...]) -> No
     except EOFError:  # the parent has closed its end
         return
     except Exception as error:
-        why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {in_words(error)}"
+        why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         with contextlib.suppress(OSError):
             connection.send(("wrong", " ".join(why.split())[:400]))
