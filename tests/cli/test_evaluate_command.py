@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert left == 0, "after two episodes of two calls, rounds of one chunk of each"
     assert rounds >= 7
     assert all(len(one["call_ms"]) == 2 and one["ticks"] == 10 for one in played), "ticks from the queue are no calls"
-    result = store.load_answer(folder)
+    result: Any = store.load_answer(folder)
     assert result.study == "evaluate"
     assert [one.steps for one in result.variants] == [4, 1]
     own, one_step = result.variants
@@ -61,6 +62,8 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert sum(own.chunk.parts.values()) <= 1.05 * own.chunk.ms.median
     assert set(result.line.predicted) == {1, 4}
     assert result.line.per_step_ms > 0
+    # Tiny Diffusion looks at two observations; calls come after ticks 0 and 5, and one would come after 10.
+    assert own.loop.drawn == 4 / 10
     out, err = capsys.readouterr()
     assert "A chunk takes about" in out
     assert "2 pairs cannot exclude a loss of 10 points" in err
@@ -70,6 +73,28 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert {Path(one.file).suffix for one in result.videos} <= {".mp4", ".webp"}
     assert [(one.variant, one.seed) for one in result.videos] == [("as it is", 4), ("1 step", 4)], "3 was not filmed"
     assert "data:video/mp4" in (folder / "report.html").read_text()
+
+
+# Two processes that import torch and LeRobot: 10 s. What they load again must be what was loaded here.
+def test_two_processes_play_the_same_table(tmp_path, capsys):
+    argv = ["evaluate", *PLAYS, "--steps=1", "--episodes=2"]
+    assert main([*argv, f"--output_dir={tmp_path / 'one'}"]) == 0
+    assert main([*argv, f"--output_dir={tmp_path / 'two'}", "--parallel=2"]) == 0
+    assert "2 processes play episodes side by side" in capsys.readouterr().err
+    asked, *one = map(json.loads, (only(tmp_path / "one") / NAME).read_text().splitlines())
+    again, *two = map(json.loads, (only(tmp_path / "two") / NAME).read_text().splitlines())
+    assert asked == again
+    assert asked["asked"]["threads"] == 1
+    assert {line["beside"] for line in two} == {1}
+    for line in (*one, *two):
+        line["reward"] = round(line["reward"], 9)  # pymunk's sets: PushT's last bit is by lot
+        for name in ("call_ms", "policy_ms", "step_ms", "render_ms", "reset_ms", "beside"):
+            del line[name]
+    assert sorted(two, key=lambda line: (line["seed"], line["variant"])) == sorted(
+        one, key=lambda line: (line["seed"], line["variant"])
+    )
+    played: Any = store.load_answer(only(tmp_path / "two"))
+    assert [row.together.success.episodes for row in played.variants] == [2, 2]
 
 
 WRONG = {
@@ -83,6 +108,8 @@ WRONG = {
     "episodes": ([*PLAYS, "--episodes=0"], "--episodes=0: must be at least 1"),
     "recipe": ([*PLAYS, "--recipe=none.yaml"], "cannot read the recipe none.yaml"),
     "recipes": ([*PLAYS, "--recipe=a/fast.yaml,b/fast.yaml"], "two recipes called fast.yaml"),
+    "render": ([*PLAYS, "--render=never"], "--render=never: write needed or always"),
+    "parallel": ([*PLAYS, "--parallel=many"], "--parallel=many: write a number of processes from 1 on, or auto"),
     "flag": ([*PLAYS, "--episode=4"], "did you mean --episodes"),
 }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import random
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,9 +18,7 @@ from strobe.studies.evaluate.play import Plan
 from strobe.studies.evaluate.variants import FIRST, Candidate
 from strobe.treatments.treatment import Variant
 from support.example_runs import SUBJECT
-
-RATES = {FIRST: 0.9, "5 steps": 0.9, "2 steps": 0.3}
-MS = {FIRST: 20.0, "5 steps": 10.0, "2 steps": 4.0}
+from support.made_up_episodes import RATES, made_up, start_of
 
 
 class MadeUp:
@@ -40,17 +36,11 @@ class MadeUp:
         if self.cut is not None and len(self.played) >= self.cut:
             raise self.ends
         self.played.append((candidate.name, task, seed))
-        lot = random.Random(f"{task} {seed}").random()
-        success = lot < self.rates[candidate.name]
-        ms = MS.get(candidate.name, 7.0)
-        return EpisodeLine(
-            variant=candidate.name, task=task, seed=seed, start=self.start(candidate, task, seed), success=success,
-            reward=10.0 * success + lot, ticks=20, call_ms=[ms, ms, ms + 1], policy_ms=3 * ms, step_ms=40.0,
-            render_ms=20.0, reset_ms=5.0,
-        )  # fmt: skip
+        line = made_up(candidate.name, task, seed, self.rates)
+        return line.model_copy(update={"start": self.start(candidate, task, seed)})
 
     def start(self, candidate: Candidate, task: str, seed: int) -> str:
-        return hashlib.sha256(f"{task} {seed}".encode()).hexdigest()
+        return start_of(task, seed)
 
 
 class Lines:

@@ -1,8 +1,8 @@
 """strobe evaluate: does it still do the task, and how fast is it there? Success against latency in a simulator.
 
 Plays the policy as it is and variants of it: other numbers of denoising steps (--steps), recipes (--recipe). All of
-them from the same starts with the same noise, one episode at a time, by lerobot-eval's own rollout, so that a
-difference is the variant's. The first observation of each episode is checked to be the same.
+them from the same starts with the same noise, each episode by lerobot-eval's own rollout, so that a difference is the
+variant's. The first observation of each episode is checked to be the same.
 
 Each variant is judged against the policy as it is after every start: worse, better, or not worse by more than
 --margin, which is stated beforehand. A decided variant is played no further; the run ends when all are decided or the
@@ -15,6 +15,15 @@ compare` does: its parts, and the line a + b × steps (--latency_iterations, 0 t
 episodes are timed too, and the simulator's own time, its rendering and its reset are told apart from them.
 
 The first starts of each variant are filmed (--videos), for the report.
+--parallel=4 plays four episodes at a time, each in a process of its own, by the same code: the table is that of one
+process, as long as --threads is the same (by default the cores are shared out). Decisions are taken in the order of
+starts; an episode that was played ahead of a verdict on its variant is kept and does not count. Each process holds a
+copy of the policy, in the device's memory too: a policy of 8 GB takes 32 GB in four processes, and what this one holds.
+Calls are then timed beside the others, and slower than undisturbed ones.
+
+Drawing is most of an episode's time where there is no GPU. Where it is known which observations the policy looks at,
+and that the simulator draws nothing else, only those are drawn (--render=needed): actions and outcomes are the same to
+the bit, and the answer tells the share of ticks that were drawn.
 
 Each episode is written to episodes.jsonl in the run's folder as soon as it has ended. Ctrl-C keeps and judges what was
 played; after a kill --resume=RUN goes on, with the same flags, and plays no episode twice. More --episodes than before
@@ -29,6 +38,7 @@ each engine at each latency, and judged against the policy as it is at the first
 Examples:
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2
   strobe evaluate --policy.path=FOLDER --env.type=metaworld --env.task=push-v3 --steps=5,2 --episodes=100 --margin=0.05
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --parallel=auto
   strobe evaluate --policy.path=FOLDER --env.type=pusht --recipe=fast.yaml,faster.yaml
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --episodes=200 --resume=runs/RUN
   strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=0,100,300
@@ -106,13 +116,17 @@ class EvaluateConfig:
     videos: int = field(default=2, metadata=at_least(0))
     # Rounds in which the latency of a chunk is measured after the episodes, all variants in turn; 0: it is not.
     latency_iterations: int = field(default=10, metadata=at_least(0))
+    # Observations to draw: needed, those that the policy looks at, at equal actions; or always, at every tick.
+    render: str = "needed"
+    # Processes that play episodes side by side: 1, 2 … or auto, one for each core. Each holds a copy of the policy.
+    parallel: str = "1"
     # Go on with the episodes of this run's folder.
     resume: Path | None = None
     # Names in the simulator's observations → names that the policy knows: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
     # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
     device: str | None = None
-    # torch's threads on the CPU; by default as torch chooses.
+    # torch's threads on the CPU, in each process; by default as torch chooses, or the cores shared out among processes.
     threads: int | None = field(default=None, metadata=at_least(1))
     # Where run folders go.
     output_dir: Path = Path("runs")
@@ -146,6 +160,8 @@ def run(argv: Sequence[str]) -> int:
 
 def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
     """The command's flags, checked. Raises UserError."""
+    from strobe.studies.evaluate.latencies import LIVE
+    from strobe.studies.evaluate.sharing import parse_parallel
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
 
     flags, rest = split_subject(realtime.spelt_out(argv))
@@ -155,6 +171,11 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
         raise UserError("strobe evaluate is for policies: a model does not act")
     if config.env is None:
         raise UserError("where are episodes played? --env.type=pusht, metaworld, aloha …")
+    timed_live = config.realtime and not config.delay_ticks and LIVE in (config.latency or LIVE).split(",")
+    if parse_parallel(config.parallel) > 1 and timed_live:
+        raise UserError("--latency=live times the calls as they come: play them one at a time, without --parallel")
+    if config.render not in ("needed", "always"):
+        raise UserError(f"--render={config.render}: write needed or always")
     check_overrides(flags, config.device)
     realtime.check(config)
     parse_steps(config.steps)
@@ -176,8 +197,24 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
     """
     import torch
 
+    from strobe.studies.evaluate.sharing import parse_parallel, threads_of
+    from strobe.studies.evaluate.workers import Workers
+
+    count = parse_parallel(config.parallel)
+    threads = threads_of(config.threads, count, config.resume)
+    if threads is not None and (count == 1 or config.threads is not None):
+        torch.set_num_threads(threads)
+    with contextlib.ExitStack() as ends:
+        # Started first: they import torch and LeRobot while the policy is loaded here.
+        workers = ends.enter_context(Workers(count)) if count > 1 else None
+        return _study(flags, config, workers, threads or torch.get_num_threads(), live)
+
+
+def _study(
+    flags: PolicyFlags, config: EvaluateConfig, workers: Any, threads: int, live: Live
+) -> tuple[Any, Path, list[str]]:
     from strobe.studies.evaluate.evaluate import evaluate
-    from strobe.studies.evaluate.play import Plan
+    from strobe.studies.evaluate.plan import Plan
     from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
     from strobe.studies.evaluate.stage import Stage
     from strobe.studies.evaluate.timings import timed
@@ -185,8 +222,6 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
     from strobe.studies.evaluate.videos import Filming
     from strobe.subjects import loading
 
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
     live.stage(f"loading {flags.path or flags.type}")
     subject = loading.load_subject(
         path=flags.path,
@@ -203,25 +238,24 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
     for one in timings:
         require_engine(subject.policy, one.engine)
     live.stage(f"starting {config.env.type if config.env is not None else ''}")
-    stage = RealtimeStage(config.env, subject) if timings else Stage(config.env, subject)
+    rendering: Any = config.render
+    stage = RealtimeStage(config.env, subject) if timings else Stage(config.env, subject, rendering)
     try:
-        plan = Plan(
-            timed(found.all, timings) if timings else found.all,
-            stage.tasks,
-            config.episodes,
-            config.margin,
-            config.seed,
-        )
-        log, folder = _log(config, _asked(config, subject, plan), subject.info.name)
+        rows = timed(found.all, timings) if timings else found.all
+        plan = Plan(rows, stage.tasks, config.episodes, config.margin, config.seed)
+        log, folder = _log(config, _asked(config, subject, plan, threads), subject.info.name)
         live.said(f"each episode is kept in {log.path}")
         assert config.env is not None  # `read` saw to it
+        films = Filming(stage, plan, config.videos, folder, config.env.fps)
         # True to time, many rows are one variant, whose chunk takes as long in all of them.
         iterations = 0 if timings else config.latency_iterations
-        player = Filming(stage, plan, config.videos, folder, config.env.fps)
         try:
+            player = films
+            if workers is not None:
+                player = _begun(workers, flags, config, subject, threads, timings, folder, live)
             result = evaluate(subject, stage.environment, plan, player, log, live, iterations)
-            result.videos = player.videos(log.episodes)
-            result.notes += player.notes
+            result.videos = films.videos(log.episodes)
+            result.notes += films.notes
         except UserError as error:
             kept = f"; the episodes before it are kept: --resume={folder}" if log.episodes else ""
             raise UserError(f"{error}{kept}") from error
@@ -236,12 +270,52 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
     finally:
         stage.close()
     notes = [*found.notes, *(note for path in recipes for note in recipe_notes(path))]
-    if isinstance(stage, RealtimeStage):
-        notes += realtime.notes(config, timings, stage.stood_still)
+    if timings:
+        notes += realtime.notes(config, timings, log.episodes.values())
     return result, folder, notes
 
 
-def _asked(config: EvaluateConfig, subject: Any, plan: Any) -> Any:
+def _begun(
+    workers: Any,
+    flags: PolicyFlags,
+    config: EvaluateConfig,
+    subject: Any,
+    threads: int,
+    timings: Sequence[Any],
+    folder: Path,
+    live: Live,
+) -> Any:
+    """``workers`` that make themselves ready to play what is asked for."""
+    from strobe.studies.evaluate.alike import Alike, require_memory, taken_along
+    from strobe.studies.evaluate.variants import parse_recipes, parse_steps
+    from strobe.subjects.fingerprint import fingerprint
+
+    require_memory(subject, workers.free)
+    each = f"{threads} thread{'s' * (threads > 1)} of torch"
+    live.said(f"{workers.free} processes play episodes side by side, each with its own policy, simulator and {each}")
+    alike = Alike(
+        env=config.env,
+        path=flags.path,
+        type=flags.type,
+        size=flags.size,
+        fed=taken_along(subject.inputs),
+        weights=fingerprint(subject.policy),
+        overrides=flags.overrides,
+        seed=config.seed,
+        rename=config.rename_map,
+        steps=parse_steps(config.steps),
+        recipes=parse_recipes(config.recipe),
+        rendering="always" if config.render == "always" else "needed",
+        threads=threads,
+        timings=tuple(timings),
+        videos=config.videos,
+        folder=folder,
+    )
+    workers.begin(alike)
+    return workers
+
+
+def _asked(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Any:
     """Everything that a run must have asked for alike, to be gone on with."""
     from strobe.results.episode_log import Asked
     from strobe.subjects.fingerprint import fingerprint
@@ -258,6 +332,7 @@ def _asked(config: EvaluateConfig, subject: Any, plan: Any) -> Any:
         seed=config.seed,
         rename_map=config.rename_map,
         episodes=config.episodes,
+        threads=threads,
     )
 
 

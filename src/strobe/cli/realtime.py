@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.cli.bounds import at_least
 from strobe.errors import UserError
+from strobe.results.episode_log import EpisodeLine
 
 
 @dataclass
@@ -73,12 +74,8 @@ def timings(config: Any) -> list[Any]:
     ]
 
 
-def notes(config: Any, asked: list[Any], stands_still: bool) -> list[str]:
-    """What a reader should know of the timings.
-
-    Args:
-        stands_still: whether the simulator stood still until the first action of an episode.
-    """
+def notes(config: Any, asked: list[Any], played: Iterable[EpisodeLine]) -> list[str]:
+    """What a reader should know of the timings ``asked`` for, once episodes were ``played``."""
     hold = asked[0].hold
     gripper = "; a gripper keeps its goal" if hold.gripper is not None else ""
     held = {
@@ -88,7 +85,7 @@ def notes(config: Any, asked: list[Any], stands_still: bool) -> list[str]:
     said = [f"{held}: --hold={hold.kind}"]
     if not hold.known and not config.hold:
         said.append(f"it is not known what actions of '{config.env.type}' are: if they are movements, add --hold=zero")
-    if stands_still:
+    if any(not line.timing.rests for line in played if line.timing is not None):
         said.append("the simulator stood still until the first action of an episode: its arm's position is not known")
     runs = {one.latency.name: one.latency.runs for one in asked if one.latency.runs}
     for name, calls in runs.items():

@@ -167,20 +167,16 @@ def _span(interval: Interval) -> str:
 def _times(result: EvaluateResult) -> Table:
     columns = [Column("Variant", numeric=False), Column("Calls"), Column("Call, median (ms)"), Column("p95 (ms)")]
     columns += [Column("Policy per tick (ms)")]
-    columns += [Column("Simulator per tick (ms)"), Column("Rendering per tick (ms)"), Column("Reset per episode (ms)")]
+    columns += [Column("Simulator per tick (ms)"), Column("Rendering per tick (ms)"), Column("Ticks drawn")]
+    columns += [Column("Reset per episode (ms)")]
     rows = []
     for one in result.variants:
         loop = one.loop
-        figures = (one.calls.median_ms, one.calls.p95_ms, loop.policy_ms, loop.step_ms, loop.render_ms, loop.reset_ms)
-        rows.append(
-            Row(
-                [
-                    units.plain(one.name),
-                    f"{one.calls.calls:,}",
-                    *(None if ms is None else units.rate(ms) for ms in figures),
-                ]
-            )
-        )
+        figures = (one.calls.median_ms, one.calls.p95_ms, loop.policy_ms, loop.step_ms, loop.render_ms)
+        drawn = None if loop.drawn is None else units.percent(loop.drawn)
+        cells = [units.plain(one.name), f"{one.calls.calls:,}"]
+        cells += [None if ms is None else units.rate(ms) for ms in figures]
+        rows.append(Row([*cells, drawn, units.rate(loop.reset_ms)]))
     return Table(columns, rows).without_empty_columns()
 
 
@@ -206,7 +202,8 @@ def _about_times() -> str:
     return (
         "Means, where no other figure is named. In most control ticks the policy only takes an action from its queue. "
         "The simulator's time is without the rendering of its observations, where that could be seen; the reset holds "
-        "the first rendering."
+        "the first rendering. Ticks drawn are those whose observation was drawn: unless --render=always was asked for, "
+        "those that the policy looks at, where that is known."
     )
 
 

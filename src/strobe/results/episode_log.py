@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from pydantic import Field, ValidationError
 
@@ -34,6 +34,9 @@ class Asked(Data):
     seed: int
     rename_map: dict[str, str] = Field(default_factory=dict)
     episodes: int = Field(description="of each variant on each task; a resumed run may ask for more")
+    threads: int | None = Field(
+        default=None, description="torch's, where an episode is played: sums may differ with it; None: not kept"
+    )
 
 
 class EpisodeLine(Data):
@@ -53,6 +56,10 @@ class EpisodeLine(Data):
     reset_ms: Finite
     timing: EpisodeTiming | None = Field(default=None, description="of an episode that was true to time")
     motion: Motion | None = Field(default=None, description="how smooth its actions are; None where not known")
+    drawn: int | None = Field(
+        default=None, description="control ticks after which the simulator drew an observation; None: not seen"
+    )
+    beside: int = Field(default=0, description="other processes that played episodes at the same time")
 
 
 Key = tuple[str, str, int]  # variant, task, seed
@@ -65,14 +72,15 @@ class EpisodeLog:
         episodes: by variant, task and seed.
     """
 
-    def __init__(self, path: Path, episodes: dict[Key, EpisodeLine]) -> None:
+    def __init__(self, path: Path, file: BinaryIO, episodes: dict[Key, EpisodeLine]) -> None:
         self.path, self.episodes = path, episodes
-        self._file = path.open("ab")
+        self._file = file
 
     @classmethod
     def begin(cls, folder: Path, asked: Asked) -> Self:
         """A new file in ``folder``. Raises OSError where it cannot be written."""
-        log = cls(folder / NAME, {})
+        path = folder / NAME
+        log = cls(path, _locked(path), {})
         log._write({"asked": asked.model_dump(mode="json")})
         return log
 
@@ -84,16 +92,25 @@ class EpisodeLog:
             UserError: there is none, it was asked otherwise, or it holds what nobody wrote.
         """
         path = folder / NAME
-        before, episodes, end = read(path)
-        _same(before, asked, folder)
+        if not path.exists():
+            read(path)  # it says so
         try:
-            with path.open("r+b") as file:
-                file.truncate(end)
-            log = cls(path, episodes)
+            file = _locked(path)
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {in_words(error)}") from None
+        try:
+            before, episodes, end = read(path)
+            _same(before, asked, folder)
+            file.truncate(end)
+            log = cls(path, file, episodes)
             if before != asked:
                 log._write({"asked": asked.model_dump(mode="json")})
         except OSError as error:
+            file.close()
             raise UserError(f"cannot write {path}: {in_words(error)}") from None
+        except UserError:
+            file.close()
+            raise
         return log
 
     def add(self, episode: EpisodeLine) -> None:
@@ -109,6 +126,26 @@ class EpisodeLog:
         self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
+
+
+def _locked(path: Path) -> BinaryIO:
+    """The file, open for further lines, for this process alone until it is closed or the process ends.
+
+    Raises:
+        UserError: another process has it.
+        OSError: it cannot be written.
+    """
+    file = path.open("ab")
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise UserError(f"another strobe evaluate is playing in {path.parent}: wait for it, or end it") from None
+    except (ImportError, OSError):  # Windows, or a file system without locks
+        pass
+    return file
 
 
 def read(path: Path) -> tuple[Asked, dict[Key, EpisodeLine], int]:
@@ -143,9 +180,11 @@ def _same(before: Asked, now: Asked, folder: Path) -> None:
     """Raises UserError for the first thing that was asked otherwise; more episodes may be."""
     for name in Asked.model_fields:
         there, here = getattr(before, name), getattr(now, name)
-        if there == here or (name == "episodes" and there < here):
+        if there == here or (name == "episodes" and there < here) or (name == "threads" and there is None):
             continue
-        if name == "weights":
+        if name == "threads":
+            said = f"{there} of torch's threads there, {here} here: --threads={there}"
+        elif name == "weights":
             said = "the policy has other weights now"
         elif isinstance(there, dict):
             changed = [key for key in {**there, **here} if there.get(key) != here.get(key)]

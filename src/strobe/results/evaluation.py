@@ -66,6 +66,7 @@ class CallTimes(Data):
     median_ms: Finite
     p95_ms: Finite
     hz: Finite = Field(description="calls per second at the median")
+    beside: int = Field(default=0, description="other processes that played episodes meanwhile, at most")
 
 
 class LoopTimes(Data):
@@ -75,6 +76,9 @@ class LoopTimes(Data):
     step_ms: Finite = Field(description="of the simulator in a control tick, without rendering, mean")
     render_ms: Finite | None = Field(description="of rendering in a control tick, mean; None where it was not seen")
     policy_ms: Finite = Field(description="of the policy in a control tick, mean: most ticks only take a queued action")
+    drawn: Finite | None = Field(
+        default=None, description="share of control ticks whose observation was drawn; None where it was not seen"
+    )
 
 
 class EvaluatedVariant(Data):

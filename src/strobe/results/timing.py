@@ -21,6 +21,7 @@ class EpisodeTiming(Data):
     age_ms: list[Finite] = Field(description="of each action taken: from its observation until it was sent")
     steps: list[Finite] = Field(description="distance of an action from the one taken before it, in one chunk")
     jumps: list[Finite] = Field(description="the same where the two are of different chunks")
+    rests: bool = Field(default=True, description="the simulator was held before the first action; else it stood still")
 
 
 class Timing(Data):

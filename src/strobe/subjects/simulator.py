@@ -18,6 +18,8 @@ from strobe.subjects import environments, libero
 from strobe.subjects.outcomes import outcomes_told
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.quiet import quiet
+from strobe.subjects.seldom_rendered import Looks, Rendering, SeldomRendered
+from strobe.timeline.probe import Attached
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,13 @@ class Played:
     Args:
         start: a digest of the first observation.
         actions: as the simulator got them, (control ticks, action dim), on the CPU.
+        drawn: control ticks after which the simulator drew an observation; None where drawing was not seen.
     """
 
     episode: Episode
     start: str
     actions: Tensor
+    drawn: int | None = None
 
     def same_ticks(self, other: Played) -> int:
         """Control ticks from the start with the same action, to the bit."""
@@ -55,15 +59,20 @@ class Simulator:
     One environment at a time, as on a robot: not a batch of them. What is on the policy while an episode is played
     (treatments) is what acts in it.
 
+    Args:
+        rendering: 'needed' draws the observations that the policy looks at, which changes no action; 'always' draws
+            them all.
+
     Raises:
         UserError: the simulator is not installed, or cannot be started.
     """
 
-    def __init__(self, env: Any, subject: PolicySubject) -> None:
+    def __init__(self, env: Any, subject: PolicySubject, rendering: Rendering = "needed") -> None:
         from lerobot.envs.factory import make_env_pre_post_processors
 
         self.subject = subject
         self.watch: Callable[[Any], None] | None = None  # called with the vector, after the reset and each tick
+        self.rendering: Rendering = rendering
         self.name = env.type
         with environments.errors_in_a_line(env.type):
             self._vectors = environments.make(env)
@@ -80,14 +89,17 @@ class Simulator:
         Raises:
             UserError: the simulator fails at the start; policy and simulator do not fit.
         """
-        subject = self.subject
-        first = _First(self._to_policy)
+        subject, vector = self.subject, self._vectors[task]
+        first, seldom = _First(self._to_policy), SeldomRendered(self._looks() if self.rendering == "needed" else None)
         subject.policy.eval()
         torch.manual_seed(seed)
-        libero.choose_starts(self._vectors[task], [seed])
-        vector = self._vectors[task]
-        line = environments.errors_in_a_line(self.name, "failed in an episode")
-        with _without_bar() as lerobot_eval, line, outcomes_told(vector):
+        libero.choose_starts(vector, [seed])
+        with (
+            _without_bar() as lerobot_eval,
+            environments.errors_in_a_line(self.name, "failed in an episode"),
+            Attached(seldom.hooks(vector), seldom.around),
+            outcomes_told(vector),
+        ):
             out = lerobot_eval.rollout(
                 vector,
                 subject.policy,
@@ -105,7 +117,11 @@ class Simulator:
             best_reward=float(rewards.max()),
             ticks=len(rewards),
         )
-        return Played(episode, first.digest, out[ACTION][0].clone())
+        return Played(episode, first.digest, out[ACTION][0].clone(), seldom.drawn if seldom.seen else None)
+
+    def _looks(self) -> Looks:
+        pipelines = (self._to_policy, self.subject.loaded.preprocessor)
+        return Looks(self.subject.policy, (step for one in pipelines for step in one.steps))
 
     def close(self) -> None:
         """Close what was started."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from strobe.subjects import libero
+from strobe.subjects.seldom_rendered import drawing
 from strobe.subjects.simulator import Played, Simulator
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Attached, Hook
@@ -52,7 +52,7 @@ class TimedSimulator(Simulator):
         # SmolVLA's and X-VLA's select_action do not go through the method that other policies' go through.
         chunk = "_get_action_chunk" if hasattr(policy, "_get_action_chunk") else "predict_action_chunk"
         hooks = [Hook(vector, "reset", RESET), Hook(vector, "step", STEP), Hook(policy, "select_action", SELECT)]
-        with Attached([*hooks, Hook(policy, chunk, CHUNK), *_rendering(vector)], stopwatch.around):
+        with Attached([*hooks, Hook(policy, chunk, CHUNK), *drawing(vector, RENDER)], stopwatch.around):
             played = self.play(task, seed)
         return played, stopwatch.times()
 
@@ -112,21 +112,3 @@ class _Stopwatch:
             render_ms=rendered,
             reset_ms=self._totals.get(RESET, 0.0),
         )
-
-
-def _rendering(vector: Any) -> list[Hook]:
-    """Where the simulator of ``vector`` makes its images, as far as that is known; none for one that is not."""
-    hooks = []
-    for env in getattr(vector, "envs", ()):
-        inside = getattr(env, "unwrapped", env)
-        if callable(start := getattr(inside, "_ensure_env", None)):
-            start()  # what the first reset would do: LeRobot starts some simulators as late as that
-        if (cameras := libero.simulation(inside)) is not None:
-            hooks.append(Hook(cameras, "render", RENDER))
-            continue
-        # gym-pusht draws in _render, also for observations; LeRobot's MetaWorld asks the simulator that it holds.
-        for owner, name in ((inside, "_render"), (getattr(inside, "_env", None), "render"), (inside, "render")):
-            if callable(getattr(owner, name, None)):
-                hooks.append(Hook(owner, name, RENDER))
-                break
-    return hooks

@@ -10,7 +10,7 @@ from strobe.measure.decision import LEVEL, paired_rates, success_rate
 from strobe.measure.smoothness import over_episodes
 from strobe.results.episode_log import EpisodeLine
 from strobe.results.evaluation import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
-from strobe.studies.evaluate.play import Episodes, Plan
+from strobe.studies.evaluate.plan import Episodes, Plan
 from strobe.studies.evaluate.timings import timing_of
 from strobe.studies.evaluate.variants import Candidate
 
@@ -82,7 +82,8 @@ def _times(pairs: Pairs | None) -> float | None:
 def _calls(played: Sequence[EpisodeLine]) -> CallTimes:
     ms = [ms for line in played for ms in line.call_ms]
     median = float(np.median(ms))
-    return CallTimes(calls=len(ms), median_ms=median, p95_ms=float(np.percentile(ms, 95)), hz=1e3 / median)
+    p95, beside = float(np.percentile(ms, 95)), max(line.beside for line in played)
+    return CallTimes(calls=len(ms), median_ms=median, p95_ms=p95, hz=1e3 / median, beside=beside)
 
 
 def _loop(played: Sequence[EpisodeLine]) -> LoopTimes:
@@ -90,9 +91,11 @@ def _loop(played: Sequence[EpisodeLine]) -> LoopTimes:
     # Where rendering was not seen, it is in the simulator's time.
     told = rendered or played
     ticks, told_ticks = sum(line.ticks for line in played), sum(line.ticks for line in told)
+    seen = [line for line in played if line.drawn is not None]
     return LoopTimes(
         reset_ms=sum(line.reset_ms for line in played) / len(played),
         step_ms=sum(line.step_ms for line in told) / told_ticks,
         render_ms=sum(line.render_ms or 0.0 for line in rendered) / told_ticks if rendered else None,
         policy_ms=sum(line.policy_ms for line in played) / ticks,
+        drawn=sum(line.drawn or 0 for line in seen) / sum(line.ticks for line in seen) if seen else None,
     )

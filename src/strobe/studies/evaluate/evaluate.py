@@ -11,7 +11,9 @@ from strobe.results.evaluate import EvaluateResult
 from strobe.studies.breakdown import begin
 from strobe.studies.evaluate.answer import rows
 from strobe.studies.evaluate.latency import add_latency
-from strobe.studies.evaluate.play import Plan, Player, Watching, play
+from strobe.studies.evaluate.order import counted
+from strobe.studies.evaluate.plan import Plan
+from strobe.studies.evaluate.play import Crew, Player, Watching, play
 from strobe.studies.measuring import Options
 from strobe.subjects.policy_subject import PolicySubject
 
@@ -26,7 +28,7 @@ def evaluate(
     subject: PolicySubject,
     environment: str,
     plan: Plan,
-    player: Player,
+    player: Player | Crew,
     log: EpisodeLog,
     watching: Evaluating,
     latency_iterations: int = 0,
@@ -55,9 +57,14 @@ def evaluate(
     watching.stage(f"episodes in {environment}, up to {plan.planned} of each: {names}")
     if play(plan, player, log, watching):
         result.status = "interrupted"
-    result.variants = rows(plan, log.episodes)
+    result.variants = rows(plan, counted(plan, log.episodes))
     if not result.variants:
         raise KeyboardInterrupt
     if latency_iterations and result.status == "complete":
         add_latency(result, subject, plan.candidates, latency_iterations, watching)
+    if beside := max(one.calls.beside for one in result.variants):
+        result.notes.append(
+            f"calls, simulator and rendering were timed beside up to {beside} other process{'es' * (beside > 1)} that "
+            "played episodes: their times are longer than undisturbed ones"
+        )
     return result

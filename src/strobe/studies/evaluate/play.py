@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from strobe.errors import UserError
-from strobe.measure.decision import LEVEL, decide
 from strobe.measure.sampling import Progress
-from strobe.results.episode_log import EpisodeLine, EpisodeLog, Key
-from strobe.results.evaluation import Decision
-from strobe.studies.evaluate.variants import Candidate
+from strobe.results.episode_log import EpisodeLine, EpisodeLog
+from strobe.studies.evaluate.order import Order
+from strobe.studies.evaluate.plan import Episodes, Plan, Start
 
-Start = tuple[str, int]  # task, seed
-Episodes = Mapping[Key, EpisodeLine]
+if TYPE_CHECKING:  # torch is not needed here, and takes seconds
+    from strobe.studies.evaluate.variants import Candidate
+
+__all__ = ["Crew", "Episodes", "Plan", "Player", "Start", "Watching", "play"]
 
 
+@runtime_checkable
 class Player(Protocol):
     """Plays episodes: `strobe.studies.evaluate.stage.Stage`."""
 
     def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine: ...
+
+
+class Crew(Protocol):
+    """Plays several episodes at a time: `strobe.studies.evaluate.workers.Workers`."""
+
+    @property
+    def free(self) -> int:
+        """How many more episodes it can take now."""
+        ...
+
+    def hand(self, candidate: Candidate, task: str, seed: int) -> None:
+        """Let somebody who is free play an episode."""
+
+    def ended(self) -> EpisodeLine:
+        """Wait for an episode that was handed out to end. Raises UserError if it fails."""
+        ...
 
 
 class Watching(Protocol):
@@ -33,100 +49,65 @@ class Watching(Protocol):
         """A line that stays."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The episodes that are to be played.
-
-    Args:
-        candidates: the first is the one that the others are judged against.
-        episodes: of each variant on each task, from the seeds ``seed``, ``seed`` + 1 …
-        margin: loss of success rate that counts as not worse, 0 to 1.
-    """
-
-    candidates: Sequence[Candidate]
-    tasks: Sequence[str]
-    episodes: int
-    margin: float
-    seed: int = 0
-
-    @property
-    def planned(self) -> int:
-        """Episodes of each variant in all."""
-        return self.episodes * len(self.tasks)
-
-    def starts(self) -> Iterator[Start]:
-        """All starts in their order: the tasks in turn on one seed, then on the next."""
-        return ((task, self.seed + number) for number in range(self.episodes) for task in self.tasks)
-
-    def pairs(self, episodes: Episodes, name: str) -> list[tuple[EpisodeLine, EpisodeLine]]:
-        """The first variant's episode and that of the variant ``name``, in order, up to the first that is missing."""
-        found = []
-        for task, seed in self.starts():
-            first, second = (episodes.get((one, task, seed)) for one in (self.candidates[0].name, name))
-            if first is None or second is None:
-                break
-            found.append((first, second))
-        return found
-
-    def decision(self, episodes: Episodes, name: str) -> Decision:
-        """The verdict on the variant ``name`` from the pairs that were played."""
-        differences = [int(second.success) - int(first.success) for first, second in self.pairs(episodes, name)]
-        return decide(differences, self.margin, LEVEL, len(self.tasks))
-
-
-def play(plan: Plan, player: Player, log: EpisodeLog, watching: Watching) -> bool:
+def play(plan: Plan, player: Player | Crew, log: EpisodeLog, watching: Watching) -> bool:
     """Play what ``plan`` asks for and ``log`` lacks, until all variants are decided or the episodes are used up.
+
+    A crew plays ahead in the same order. What it plays of a variant that is decided meanwhile stays in the log and does
+    not count (`strobe.studies.evaluate.order`), so that the answer is that of one player.
 
     Returns whether Ctrl-C ended it. Every episode that ended is in the log by then.
 
     Raises:
         UserError: an episode fails, or a simulator does not start alike from the same seed.
     """
-    first, *others = plan.candidates
-    undecided = {one.name: one for one in others}
-    counter = _Counter(plan, log, watching)
+    crew = _Alone(player) if isinstance(player, Player) else player
+    order, counter = Order(plan), _Counter(plan, log, watching)
+    out = set()
     try:
-        for task, seed in plan.starts():
-            if others and not undecided:
-                break
-            started: EpisodeLine | None = None
-            for one in (first, *undecided.values()):
-                episode = log.episodes.get((one.name, task, seed))
-                if episode is None:
-                    episode = player.play(one, task, seed)
-                    _check_start(started, episode)
-                    log.add(episode)
-                    counter.played([first.name, *undecided])
-                started = started or episode
-            for name in list(undecided):
-                verdict = _verdict(plan, log.episodes, name, task, seed)
-                if verdict is not None:
-                    del undecided[name]
+        while True:
+            for start, verdicts in order.advance(log.episodes):
+                for verdict in verdicts:
                     watching.said(verdict)
-            counter.scored(task, seed)
+                counter.scored(start, order.counted)
+            if order.done:  # what is still being played is not needed
+                return False
+            while crew.free and (due := order.due(log.episodes.keys() | out)) is not None:
+                out.add((due[0].name, *due[1:]))
+                crew.hand(*due)
+            episode = crew.ended()
+            out.discard((episode.variant, episode.task, episode.seed))
+            _check_start(plan, log.episodes, episode)
+            log.add(episode)
+            counter.played(episode, [one.name for one in order.playing])
     except KeyboardInterrupt:
         return True
-    return False
 
 
-def _verdict(plan: Plan, episodes: Episodes, name: str, task: str, seed: int) -> str | None:
-    """The verdict on a variant after this start, in words; None where there is none yet."""
-    if task != plan.tasks[-1]:  # decided only at the end of a round
-        return None
-    # Up to here, though a log that is gone on with may hold more: the same variants play on as without the break.
-    until = {key: line for key, line in episodes.items() if key[2] <= seed}
-    decision = plan.decision(until, name)
-    if decision.kind == "undecided":
-        return None
-    kind = decision.kind.replace("the margin", f"{100 * plan.margin:.3g} points")
-    return f"{name}: {kind}, decided at {decision.pairs} pairs"
+class _Alone:
+    """A crew of one player, who plays when the episode is waited for."""
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+        self._handed: list[tuple[Candidate, str, int]] = []
+
+    @property
+    def free(self) -> int:
+        return 1 - len(self._handed)
+
+    def hand(self, candidate: Candidate, task: str, seed: int) -> None:
+        self._handed.append((candidate, task, seed))
+
+    def ended(self) -> EpisodeLine:
+        return self._player.play(*self._handed.pop())
 
 
-def _check_start(first: EpisodeLine | None, second: EpisodeLine) -> None:
-    if first is not None and first.start != second.start:
+def _check_start(plan: Plan, episodes: Episodes, episode: EpisodeLine) -> None:
+    there = (episodes.get((one.name, episode.task, episode.seed)) for one in plan.candidates)
+    first = next((line for line in there if line is not None), None)
+    if first is not None and first.start != episode.start:
         raise UserError(
-            f"the simulator does not start alike from the same seed ({second.task}, seed {second.seed}: "
-            f"'{first.variant}' and '{second.variant}'): no pairs"
+            f"the simulator does not start alike from the same seed ({episode.task}, seed {episode.seed}: "
+            f"'{first.variant}' and '{episode.variant}'): no pairs"
         )
 
 
@@ -135,22 +116,22 @@ class _Counter:
 
     def __init__(self, plan: Plan, log: EpisodeLog, watching: Watching) -> None:
         self._plan, self._log, self._watching = plan, log, watching
-        self._begun, self._played, self._said = time.perf_counter(), 0, len(log.episodes)
+        self._begun, self._played, self._starts = time.perf_counter(), 0, set[Start]()
 
-    def played(self, playing: Sequence[str]) -> None:
+    def played(self, episode: EpisodeLine, playing: list[str]) -> None:
         """An episode has ended; ``playing`` are the variants that are played on with, the first among them."""
         self._played += 1
+        self._starts.add((episode.task, episode.seed))
         took, done = time.perf_counter() - self._begun, len(self._log.episodes)
         left = len(playing) * self._plan.planned - sum(name in playing for name, _, _ in self._log.episodes)
         self._watching.progress(Progress(done, done + left, took, took / self._played * left, "episodes"))
 
-    def scored(self, task: str, seed: int) -> None:
-        """All variants have played a start: their scores, where anything was played on it."""
-        if len(self._log.episodes) == self._said:
+    def scored(self, start: Start, counted: Episodes) -> None:
+        """All variants have played a start: their scores so far, where anything was played on it."""
+        if start not in self._starts:
             return
-        self._said = len(self._log.episodes)
         scores = []
         for one in self._plan.candidates:
-            won = [line.success for (name, _, _), line in self._log.episodes.items() if name == one.name]
+            won = [line.success for (name, _, _), line in counted.items() if name == one.name]
             scores.append(f"{one.name} {sum(won)} of {len(won)}")
-        self._watching.said(f"{task}, seed {seed}: {'; '.join(scores)}")
+        self._watching.said(f"{start[0]}, seed {start[1]}: {'; '.join(scores)}")

@@ -20,8 +20,8 @@ import torch
 from lerobot.rollout.inference import rtc as lerobot_rtc
 
 from strobe.errors import UserError
-from strobe.results.episode_log import EpisodeLine
 from strobe.results.timing import EpisodeTiming
+from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import AskedTiming, TimedCandidate
 from strobe.studies.evaluate.variants import FIRST, Candidate
 from strobe.studies.replay import virtual_time
@@ -67,11 +67,6 @@ class RealtimeSimulator(TimedSimulator):
             watch: as of `ActedWorld`.
         """
         self._timing, self._variant, self.watch = timing, variant, watch
-
-    @property
-    def rests(self) -> bool:
-        """Whether the simulator went on before the first action of the last episode."""
-        return self._world.rests
 
     def play_true(self, task: str, seed: int) -> tuple[Played, EpisodeTimes, EpisodeTiming]:
         """An episode, what it cost here, and what its latencies did. Raises UserError as `play` does."""
@@ -224,6 +219,7 @@ def _told(world: ActedWorld, loop: Loop, meter: Meter) -> EpisodeTiming:
         age_ms=[_rounded(age / 1e6) for age in ages],
         steps=steps,
         jumps=jumps,
+        rests=world.rests,
     )
 
 
@@ -231,8 +227,8 @@ def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-class RealtimeStage:
-    """Plays one episode of one row at a time, true to time: a `Player`.
+class RealtimeStage(Stage):
+    """Plays one episode of one row at a time, true to time, in one simulator for all rows: a `Player`.
 
     Args:
         env: LeRobot's ``EnvConfig``.
@@ -242,62 +238,19 @@ class RealtimeStage:
     """
 
     def __init__(self, env: Any, subject: PolicySubject) -> None:
-        self.env, self.subject = env, subject
-        self._simulators = {FIRST: RealtimeSimulator(env, subject)}
-        self.tasks = self._simulators[FIRST].tasks
-        self.stood_still = False  # until the first action of an episode
-        self.watch: Callable[[Any], None] | None = None  # as of `ActedWorld`
+        super().__init__(env, subject, "always")
 
-    @property
-    def environment(self) -> str:
-        """Name of the simulator, as `environments.called`."""
-        return environments.called(self.env, self.tasks)
+    def _started(self) -> RealtimeSimulator:
+        return RealtimeSimulator(self.env, self.subject)
 
-    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
-        """One episode. Raises UserError for whatever fails in it."""
+    def _simulator(self, name: str) -> Any:
+        return self._simulators[FIRST]
+
+    def _played(
+        self, simulator: Any, candidate: Candidate, task: str, seed: int
+    ) -> tuple[Played, EpisodeTimes, dict[str, Any]]:
         assert isinstance(candidate, TimedCandidate)
         assert candidate.timing is not None
-        name = candidate.name
-        try:
-            simulator = self._simulator(name)
-            simulator.use(candidate.timing, candidate.variant.name, self.watch)
-            undo = candidate.variant.apply(self.subject)
-            try:
-                played, times, timing = simulator.play_true(task, seed)
-            finally:
-                self.subject.policy.reset()  # nothing of the episode may be left in its queues
-                undo()
-        except Exception as error:  # whatever a treatment raises: the episodes before it are kept
-            words = " ".join(str(error).split())[:300]
-            why = words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
-            raise UserError(f"'{name}' failed on {task}, seed {seed}: {why}") from error
-        self.stood_still = self.stood_still or not simulator.rests
-        episode = played.episode
-        return EpisodeLine(
-            variant=name,
-            task=task,
-            seed=seed,
-            start=played.start,
-            success=episode.success,
-            reward=episode.reward,
-            ticks=episode.ticks,
-            call_ms=[round(ms, 4) for ms in times.call_ms],
-            policy_ms=times.policy_ms,
-            step_ms=times.step_ms,
-            render_ms=times.render_ms,
-            reset_ms=times.reset_ms,
-            timing=timing,
-        )
-
-    def _simulator(self, row: str) -> RealtimeSimulator:
-        own = row if self.env.type in LISTS else FIRST
-        if own not in self._simulators:
-            # The row that is played first takes the one that was started to learn the tasks.
-            spare = self._simulators.pop(FIRST, None)
-            self._simulators[own] = spare or RealtimeSimulator(self.env, self.subject)
-        return self._simulators[own]
-
-    def close(self) -> None:
-        """Close the simulators."""
-        for simulator in self._simulators.values():
-            simulator.close()
+        simulator.use(candidate.timing, candidate.variant.name, self.watch)
+        played, times, timing = simulator.play_true(task, seed)
+        return played, times, {"timing": timing}

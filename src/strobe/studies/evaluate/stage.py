@@ -11,7 +11,9 @@ from strobe.results.episode_log import EpisodeLine
 from strobe.studies.evaluate.variants import FIRST, Candidate
 from strobe.subjects import environments
 from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.timed_simulator import TimedSimulator
+from strobe.subjects.seldom_rendered import Rendering
+from strobe.subjects.simulator import Played
+from strobe.subjects.timed_simulator import EpisodeTimes, TimedSimulator
 
 
 class Stage:
@@ -19,16 +21,17 @@ class Stage:
 
     Args:
         env: LeRobot's ``EnvConfig``.
+        rendering: whether only the observations that the policy looks at are drawn, as `Simulator` has it.
 
     Raises:
         UserError: the simulator is not installed or cannot be started.
     """
 
-    def __init__(self, env: Any, subject: PolicySubject) -> None:
+    def __init__(self, env: Any, subject: PolicySubject, rendering: Rendering = "needed") -> None:
         self.env, self.subject = env, subject
         self.watch: Callable[[Any], None] | None = None  # sees each episode, as `Simulator.watch`
-        # One for each variant: a simulator may go through a list of starts, and all variants must get the same ones.
-        self._simulators = {FIRST: TimedSimulator(env, subject)}
+        self.rendering: Rendering = rendering
+        self._simulators = {FIRST: self._started()}
         self.tasks = self._simulators[FIRST].tasks
 
     @property
@@ -40,12 +43,11 @@ class Stage:
         """One episode. Raises UserError for whatever fails in it."""
         name = candidate.name
         try:
-            simulator = self._simulators.get(name) or TimedSimulator(self.env, self.subject)
-            self._simulators[name] = simulator
+            simulator = self._simulator(name)
             simulator.watch = self.watch
             undo = candidate.variant.apply(self.subject)
             try:
-                played, times = simulator.play_timed(task, seed)
+                played, times, told = self._played(simulator, candidate, task, seed)
             finally:
                 self.subject.policy.reset()  # nothing of the episode may be left in its queues
                 undo()
@@ -67,8 +69,25 @@ class Stage:
             step_ms=times.step_ms,
             render_ms=times.render_ms,
             reset_ms=times.reset_ms,
-            motion=motion(played.actions.numpy(), times.call_ticks),
+            drawn=played.drawn,
+            **told,
         )
+
+    def _started(self) -> TimedSimulator:
+        return TimedSimulator(self.env, self.subject, self.rendering)
+
+    def _simulator(self, name: str) -> TimedSimulator:
+        """The one of a variant: a simulator may go through a list of starts, and all variants must get the same."""
+        if name not in self._simulators:
+            self._simulators[name] = self._started()
+        return self._simulators[name]
+
+    def _played(
+        self, simulator: Any, _candidate: Candidate, task: str, seed: int
+    ) -> tuple[Played, EpisodeTimes, dict[str, Any]]:
+        """An episode, its times, and further fields of its line."""
+        played, times = simulator.play_timed(task, seed)
+        return played, times, {"motion": motion(played.actions.numpy(), times.call_ticks)}
 
     def close(self) -> None:
         """Close the simulators."""

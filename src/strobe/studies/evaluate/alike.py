@@ -1,0 +1,100 @@
+"""The same policy, variants and simulator again, in another process: what plays an episode there plays it alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from strobe.errors import UserError
+from strobe.measure.memory import available_bytes
+from strobe.results.episode_log import EpisodeLine
+from strobe.studies.evaluate.plan import Plan
+from strobe.studies.evaluate.realtime import RealtimeStage
+from strobe.studies.evaluate.stage import Stage
+from strobe.studies.evaluate.timings import AskedTiming, timed
+from strobe.studies.evaluate.variants import candidates
+from strobe.studies.evaluate.videos import Filming
+from strobe.subjects import policies
+from strobe.subjects.fingerprint import fingerprint
+from strobe.subjects.inputs import Inputs
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.seldom_rendered import Rendering
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Everything that another process needs to play an evaluation's episodes; picklable.
+
+    Called, it loads the policy and starts the simulator, and returns what plays an episode.
+
+    Args:
+        env: LeRobot's ``EnvConfig``.
+        fed: `taken_along` of the inputs that the policy was loaded with here.
+        weights: the `fingerprint` of the policy here.
+        threads: torch's in the other process.
+        timings: of episodes that are true to time; none: they are not.
+        videos: first starts of each variant that are filmed, and ``folder``, the run's.
+    """
+
+    env: Any
+    path: str | None
+    type: str | None
+    size: Literal["full", "tiny"]
+    fed: Inputs
+    weights: str
+    overrides: Sequence[str] = ()
+    seed: int = 0
+    rename: dict[str, str] = field(default_factory=dict)
+    steps: tuple[int, ...] = ()
+    recipes: tuple[Path, ...] = ()
+    rendering: Rendering = "needed"
+    threads: int = 1
+    timings: tuple[AskedTiming, ...] = ()
+    videos: int = 0
+    folder: Path = Path()
+
+    def __call__(self) -> Callable[[str, str, int], EpisodeLine]:
+        """Raises UserError for what cannot be loaded or started, or is not the same here."""
+        torch.set_num_threads(self.threads)
+        if self.path is not None:
+            config = policies.config_from_path(self.path, self.overrides)
+        else:
+            config = policies.config_from_type(self.type or "", self.overrides)
+        loaded = policies.load(config, self.fed, size=self.size, seed=self.seed, rename=self.rename or None)
+        subject = PolicySubject(loaded, self.fed, self.seed)
+        if fingerprint(subject.policy) != self.weights:
+            raise UserError("--parallel: the policy was loaded again and has other weights: play with --parallel=1")
+        found = candidates(subject, self.steps, self.recipes).all
+        rows = timed(found, self.timings) if self.timings else found
+        stage = RealtimeStage(self.env, subject) if self.timings else Stage(self.env, subject, self.rendering)
+        # As many starts as are filmed: for these alone it asks the plan.
+        first = Plan(rows, stage.tasks, self.videos, margin=0.0, seed=self.seed)
+        player = Filming(stage, first, self.videos, self.folder, self.env.fps)
+        named = {one.name: one for one in rows}
+        return lambda name, task, seed: player.play(named[name], task, seed)
+
+
+def taken_along(fed: Inputs) -> Inputs:
+    """``fed`` without what only a study needs that trains or checks: features, statistics and some observations."""
+    return replace(fed, make_batch=_not_here, make_checks=_not_here)
+
+
+def require_memory(subject: PolicySubject, count: int) -> None:
+    """Raises UserError where ``count`` further copies of a policy on the CPU do not fit into memory."""
+    if subject.device.type != "cpu":
+        return
+    each = sum(one.numel() * one.element_size() for one in subject.policy.state_dict().values())
+    free = available_bytes()
+    if count * each > free:
+        raise UserError(
+            f"--parallel={count}: each process holds a copy of the policy, {each / 2**30:.1f} GiB, and "
+            f"{free / 2**30:.1f} GiB are free: take a smaller --parallel"
+        )
+
+
+def _not_here(_count: int) -> Any:
+    raise UserError("no batches or checks where episodes are played")

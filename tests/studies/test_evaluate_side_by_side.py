@@ -1,0 +1,183 @@
+"""Episodes that are played side by side: the same table, whoever ends first, and no process that stays behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
+from support.side_by_side import Slow
+
+from strobe.errors import UserError
+from strobe.results.episode_log import NAME, EpisodeLog
+from strobe.studies.evaluate.sharing import parse_parallel, threads_of
+from strobe.studies.evaluate.workers import Workers
+
+
+class Shuffled:
+    """A crew of several players whose episodes end in an order by lot."""
+
+    def __init__(self, size: int, seed: int, player: MadeUp, cut: int | None = None) -> None:
+        self.size, self.player, self.cut = size, player, cut
+        self.handed: list[tuple] = []
+        self.lot = random.Random(seed)
+
+    @property
+    def free(self) -> int:
+        return self.size - len(self.handed)
+
+    def hand(self, candidate, task, seed) -> None:
+        self.handed.append((candidate, task, seed))
+
+    def ended(self):
+        if self.cut is not None and len(self.player.played) >= self.cut:
+            raise KeyboardInterrupt
+        # The first to be handed out ends last, as far as the lot goes: others play far ahead of it.
+        place = self.lot.randrange(len(self.handed))
+        return self.player.play(*self.handed.pop(max(place, self.lot.randrange(len(self.handed)))))
+
+
+def table(result) -> list[dict]:
+    return [one.model_dump() for one in result.variants]
+
+
+@pytest.mark.parametrize("tasks", [("pusht",), ("a", "b", "c")], ids=["a task", "three tasks"])
+@pytest.mark.parametrize("size", [2, 5, 40])
+def test_the_table_is_that_of_one_player_whoever_ends_first(size, tasks, tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "many").mkdir()
+    one, many, lines = MadeUp(), MadeUp(), Lines()
+    alone = evaluated(tmp_path / "one", plan(tasks=tasks), one)
+    together = evaluated(tmp_path / "many", plan(tasks=tasks), Shuffled(size, size, many), lines=lines)
+    assert table(together) == table(alone)
+    assert set(one.played) <= set(many.played), "what counts was played"
+    assert len(many.played) == len(set(many.played)), "and nothing twice"
+    assert len(many.played) > len(one.played), "ahead of a verdict: kept, and not counted"
+    assert len((tmp_path / "many" / NAME).read_text().splitlines()) == 1 + len(many.played)
+    decided = [line for line in lines.lines if "decided at" in line]
+    assert len(decided) == 2
+
+
+@pytest.mark.parametrize("cut", [1, 30, 90])
+def test_what_was_cut_goes_on_to_the_same_table_alone_or_together(cut, tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "many").mkdir()
+    alone = evaluated(tmp_path / "one", plan(), MadeUp())
+    before, after = MadeUp(), MadeUp()
+    try:
+        halted = evaluated(tmp_path / "many", plan(), Shuffled(4, cut, before, cut))
+        assert halted.status == "interrupted"
+        sizes = [row.together.success.episodes for row in halted.variants]
+        assert sizes == sorted(sizes, reverse=True), "no episode counts whose predecessor is missing"
+    except KeyboardInterrupt:  # none of them counts
+        assert cut == 1
+    resumed = evaluated(tmp_path / "many", plan(), after, resume=True)
+    assert table(resumed) == table(alone)
+    assert not set(before.played) & set(after.played)
+
+
+def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "one").mkdir()
+    (tmp_path / "many").mkdir()
+    alone = evaluated(tmp_path / "one", plan(20), MadeUp())
+    with Workers(2, ()) as workers:
+        pids = [one.process.pid for one in workers._workers]
+        workers.begin(Slow(tmp_path / "begun", {0: 0.3}))
+        together = evaluated(tmp_path / "many", plan(20), workers)
+    assert {row.calls.beside for row in together.variants} == {1}
+    assert "timed beside up to 1 other process that" in " ".join(together.notes)
+    for row in together.variants:
+        row.calls.beside = 0
+    assert table(together) == table(alone)
+    played = {int(pid) for file in (tmp_path / "begun").iterdir() for pid in file.read_text().split()}
+    assert played == set(pids), "both played"
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"dies": 3}, "one of the 2 processes that play episodes ended (signal SIGKILL): where memory ran out"),
+        ({"fails": 3}, "seed 3: no torque"),
+    ],
+    ids=["a process that dies", "an episode that fails"],
+)
+def test_what_goes_wrong_in_a_process_is_a_line_and_keeps_the_episodes(how, said, tmp_path):
+    (tmp_path / "begun").mkdir()
+    with Workers(2, ()) as workers:
+        pids = [one.process.pid for one in workers._workers]
+        workers.begin(Slow(tmp_path / "begun", **how))
+        with pytest.raises(UserError) as caught:
+            evaluated(tmp_path, plan(), workers)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len((tmp_path / NAME).read_text().splitlines()) >= 1 + 8
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("ends", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
+def test_processes_end_with_the_one_that_plays_and_what_ended_is_kept(ends, tmp_path):
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "one").mkdir()
+    (tmp_path / "many").mkdir()
+    alone = evaluated(tmp_path / "one", plan(), MadeUp())
+    request = asked(plan()).model_dump_json()
+    folders = [str(tmp_path / "many"), str(tmp_path / "begun")]
+    argv = [sys.executable, "-m", "support.side_by_side", *folders, request, "0.05"]
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
+    driver = subprocess.Popen(argv, env=os.environ | {"PYTHONPATH": paths}, start_new_session=True)
+    log = tmp_path / "many" / NAME
+    # Nine have ended, and both are in one that takes a minute.
+    until(lambda: len(list((tmp_path / "begun").iterdir())) == 11 and len(log.read_text().splitlines()) == 10)
+    family = psutil.Process(driver.pid).children(recursive=True)
+    assert len(family) >= 2
+    if ends == signal.SIGINT:  # a terminal sends it to all of them
+        os.killpg(driver.pid, ends)
+    else:
+        driver.kill()
+    driver.wait(30)
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive
+    kept = log.read_bytes()
+    resumed = evaluated(tmp_path / "many", plan(), MadeUp(), resume=True)
+    assert log.read_bytes().startswith(kept[: kept.rfind(b"\n") + 1])
+    for row in resumed.variants:
+        row.calls.beside = 0
+    assert table(resumed) == table(alone)
+
+
+def until(true) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_run_is_played_by_one_command_at_a_time(tmp_path):
+    first = EpisodeLog.begin(tmp_path, asked(plan()))
+    with pytest.raises(UserError, match="another strobe evaluate is playing in"):
+        EpisodeLog.resume(tmp_path, asked(plan()))
+    first.close()
+    EpisodeLog.resume(tmp_path, asked(plan())).close()
+
+
+def test_threads_are_part_of_what_was_asked(tmp_path):
+    EpisodeLog.begin(tmp_path, asked(plan(), threads=3)).close()
+    assert threads_of(None, 1, tmp_path) == threads_of(None, 2, tmp_path) == 3
+    with pytest.raises(UserError, match="3 of torch's threads there, 1 here: --threads=3"):
+        EpisodeLog.resume(tmp_path, asked(plan(), threads=1))
+    assert threads_of(5, 4, None) == 5
+    assert threads_of(None, 1, None) is None
+    assert threads_of(None, 10**6, None) == 1
+    assert parse_parallel("auto") >= 1
+    for wrong in ("0", "-1", "two", ""):
+        with pytest.raises(UserError, match="write a number of processes from 1 on, or auto"):
+            parse_parallel(wrong)

@@ -1,0 +1,72 @@
+"""Players for tests of processes that play side by side. Processes import this file: it must not need torch at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from strobe.errors import UserError
+from strobe.results.episode_log import Asked, EpisodeLog
+from strobe.studies.evaluate.plan import Plan
+from strobe.studies.evaluate.play import play
+from strobe.studies.evaluate.workers import Workers
+from support.made_up_episodes import made_up
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Makes a `MadeUp` player whose episodes take longer; each says in a folder who played it.
+
+    Args:
+        folder: gets a file for each episode that was begun: its name says which, its content by which process.
+        took: seconds, by seed; others take none.
+        dies: seed of the episode in which the process kills itself.
+        fails: seed of the episode that fails.
+    """
+
+    folder: Path
+    took: dict[int, float] = field(default_factory=dict)
+    dies: int | None = None
+    fails: int | None = None
+
+    def __call__(self) -> Callable[[str, str, int], Any]:
+        def played(name: str, task: str, seed: int) -> Any:
+            with open(self.folder / f"{name} {task} {seed}", "a") as file:
+                file.write(f"{os.getpid()}\n")
+            time.sleep(self.took.get(seed, 0.0))
+            if seed == self.dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if seed == self.fails:
+                raise UserError(f"'{name}' failed on {task}, seed {seed}: no torque")
+            return made_up(name, task, seed)
+
+        return played
+
+
+def main(folder: Path, begun: Path, asked: str, seconds: float) -> None:
+    """Play for long with two processes, in a process that a test ends.
+
+    Args:
+        folder: gets the log.
+        begun: gets a file for each episode that was begun.
+        asked: the request, as JSON.
+        seconds: of an episode from the first three seeds; others take a minute.
+    """
+    request = Asked.model_validate_json(asked)
+    named: Any = [SimpleNamespace(name=name) for name in request.variants]
+    plan = Plan(named, request.tasks, request.episodes, request.margin, request.seed)
+    nobody: Any = SimpleNamespace(said=lambda line: None, progress=lambda progress: None)
+    with Workers(2, ()) as workers:
+        workers.begin(Slow(begun, {seed: seconds if seed < 3 else 60.0 for seed in range(60)}))
+        play(plan, workers, EpisodeLog.begin(folder, request), nobody)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], float(sys.argv[4]))
