@@ -77,6 +77,7 @@ def test_two_processes_play_the_same_table(tmp_path, capsys):
         one, key=lambda line: (line["seed"], line["variant"])
     )
     played = store.load_answer(only(tmp_path / "two"))
+    assert played.study == "evaluate"
     assert [row.together.success.episodes for row in played.variants] == [2, 2]
 
 
