@@ -202,7 +202,7 @@ def run(command: list[str]) -> None:
 
 
 def show(rows: list[Row]) -> None:
-    table = Table("command", "episodes per minute", "playing (s)", "with loading (s)", "successes", title=TASK)
+    table = Table("command", "episodes per minute", "playing (s)", "with loading (s)", "successes")
     for row in rows:
         spent = [f"{statistics.median(seconds):.1f}" for seconds in (row.playing_s, row.whole_s)]
         table.add_row(row.name, f"{row.per_minute:.2f}", *spent, f"{sum(row.successes)} of {len(row.successes)}")
