@@ -13,18 +13,25 @@ from strobe.subjects import inputs, policies
 from strobe.subjects.scripted_pusht import record_pusht
 
 
-def config_of(kind: str):
-    return policies.config_from_type(kind, ["--device=cpu"])
+def config_of(kind: str, ticks: int | None = None):
+    return policies.config_from_type(kind, ["--device=cpu", *([f"--n_obs_steps={ticks}"] if ticks else [])])
 
 
-@pytest.mark.parametrize(("kind", "lead"), [("act", (1,)), ("diffusion", (1, 2))])
-def test_frames_of_a_recording_run_a_policy(kind: str, lead: tuple[int, ...], recording: Path) -> None:
-    config = config_of(kind)
+@pytest.mark.parametrize(
+    ("kind", "ticks", "lead"), [("act", None, (1,)), ("diffusion", None, (1, 2)), ("diffusion", 1, (1,))]
+)
+def test_frames_of_a_recording_run_a_policy(
+    kind: str, ticks: int | None, lead: tuple[int, ...], recording: Path
+) -> None:
+    config = config_of(kind, ticks)
     made = inputs.from_dataset(config, recording, count=3)
     assert len(made.observations) == 3
     image = made.observations[0]["observation.image"]
     assert image.shape == (*lead, 3, 96, 96)
     assert image.dtype == torch.float32
+    # LeRobot's datasets give one tick's image without the dimension of ticks, and its state with it.
+    state_lead = (1, 1) if (kind, ticks) == ("diffusion", 1) else lead
+    assert made.observations[0]["observation.state"].shape == (*state_lead, 2)
     assert 0 <= float(image.min()) <= float(image.max()) <= 1
     assert made.observations[0]["task"].startswith("push")
     loaded = policies.load(config, made, size="tiny")
@@ -39,8 +46,9 @@ def test_frames_of_a_recording_run_a_policy(kind: str, lead: tuple[int, ...], re
     assert torch.isfinite(loss)
 
 
-def test_frames_of_an_environment_run_a_policy() -> None:
-    config = config_of("diffusion")
+@pytest.mark.parametrize("ticks", [1, 2])
+def test_frames_of_an_environment_run_a_policy(ticks: int) -> None:
+    config = config_of("diffusion", ticks)
     made = inputs.from_env(config, make_env_config("pusht"), count=2)
     assert made.features["observation.image"].shape == (3, 96, 96)
     loaded = policies.load(config, made, size="tiny")

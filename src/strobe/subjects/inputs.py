@@ -18,6 +18,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.subjects import environments, synthesis
 from strobe.subjects.checks import COUNT, SHARE, Checks, blended
+from strobe.subjects.families.registry import registered
 from strobe.subjects.quiet import quiet
 from strobe.subjects.standins import hub_reachable
 
@@ -91,7 +92,7 @@ def from_dataset(
             deltas = resolve_delta_timestamps(config, meta)
             training: Any = LeRobotDataset(name, root=where, delta_timestamps=deltas, return_uint8=True)
             ticks = {k: v for k, v in (deltas or {}).items() if k.startswith(OBS_STR)}
-            frames: Any = LeRobotDataset(name, root=where, delta_timestamps=ticks if config.n_obs_steps > 1 else None)
+            frames: Any = LeRobotDataset(name, root=where, delta_timestamps=ticks if _stacked(config) else None)
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(f"the dataset at {where} cannot be read: {reason}") from error
@@ -207,7 +208,7 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
                 run.append(to_policy(tick))
                 raw, *_ = vector.step(vector.action_space.sample())
             ticks += run
-            windows += _windows(run, config.n_obs_steps)
+            windows += _windows(run, config)
     space = vector.single_action_space
     vector.close()
     features = {k: _observed(k, v) for k, v in ticks[0].items() if k.startswith(OBS_STR) and isinstance(v, Tensor)}
@@ -294,7 +295,7 @@ def synthetic(
             synthesis.tick(features, ranges, generator) | {"task": synthesis.TASK, "robot_type": ""}
             for _ in range(count + config.n_obs_steps - 1)
         ]
-        return ticks, _windows(ticks, config.n_obs_steps)
+        return ticks, _windows(ticks, config)
 
     def make_checks(count: int) -> Checks:
         observations = windows(count, torch.Generator().manual_seed(seed + 2))[1]
@@ -335,10 +336,17 @@ def _made(
     )
 
 
-def _windows(ticks: list[dict[str, Any]], steps: int) -> list[dict[str, Any]]:
-    """Each run of ``steps`` successive ticks, stacked along dimension 1; the ticks as they are for one."""
-    if steps == 1:
+def _stacked(config: Any) -> bool:
+    """Whether observations have a dimension of ticks: those of several do, and of one where the family wants it."""
+    family = registered(config.type)
+    return config.n_obs_steps > 1 or (family is not None and family.stacked)
+
+
+def _windows(ticks: list[dict[str, Any]], config: Any) -> list[dict[str, Any]]:
+    """Each run of as many successive ticks as the policy looks at, stacked along dimension 1 where it wants that."""
+    if not _stacked(config):
         return ticks
+    steps = config.n_obs_steps
     windows = []
     for end in range(steps, len(ticks) + 1):
         window, last = ticks[end - steps : end], ticks[end - 1]

@@ -50,6 +50,7 @@ FAMILY = Family(
     steps="num_inference_steps",
     every_step="num_train_timesteps",
     whole=("diffusion", "generate_actions"),
+    stacked=True,
     tiny=Tiny(
         {
             "down_dims": (32, 64, 128),

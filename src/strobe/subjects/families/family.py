@@ -146,6 +146,8 @@ class Family:
         fills_cameras: whether it stands an empty image in for a camera that is not there, so that one camera is enough.
         any_image_size: whether its images go through a convolutional net alone, which takes any size.
         image_size: the field of the config with the size, (height, width), that its vision tower is built for.
+        stacked: whether observations have a dimension of ticks even where it looks at one: its ``predict_action_chunk``
+            takes the batch as ``select_action``'s queues stack it.
         rtc: whether LeRobot's Real-Time Chunking can guide it.
         mps_known: whether the RTC profiling toolkit has times of it on Apple silicon.
         backbone: facts about it, for a backbone of transformers.
@@ -174,6 +176,7 @@ class Family:
     fills_cameras: bool = False
     any_image_size: bool = False
     image_size: str = ""
+    stacked: bool = False
     rtc: bool = False
     mps_known: bool = False
     backbone: Backbone | None = None
