@@ -19,13 +19,9 @@ from strobe.errors import NotKeptError, UserError, in_words
 from strobe.measure.lifetime import end_with
 from strobe.results import store
 from strobe.results.sweep import Status
+from strobe.subjects.refusals import ran_out
 from strobe.sweeps.execute import DRIVER, NOT_KEPT, ONE_DEVICE, Outcome, write_outcome
 from strobe.sweeps.given import on_the_one_device
-
-# How allocators say that there is no more: CUDA's and MPS's as torch passes them on, the CPU's, oneDNN's; and the
-# libraries of CUDA that take memory for themselves (CUBLAS_STATUS_ALLOC_FAILED, cuDNN's and cuSOLVER's likewise).
-NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory",
-             "status_alloc_failed", "device_allocation_failed")  # fmt: skip
 
 
 def main() -> int:
@@ -60,12 +56,10 @@ def attempt(folder: Path, study: str, argv: list[str]) -> tuple[Status, str]:
         raise
     except UserError as error:
         return "invalid", str(error)
-    except MemoryError:
-        return "out of memory", "Python could not allocate memory"
     except Exception as error:
         line = " ".join(str(error).split())
-        if type(error).__name__ == "OutOfMemoryError" or any(words in line.lower() for words in NO_MEMORY):
-            return "out of memory", line[:300]
+        if ran_out(error):
+            return "out of memory", line[:300] or "Python could not allocate memory"
         traceback.print_exc()
         return "crashed", f"{type(error).__name__}: {line[:300]}"
     return "done", ""

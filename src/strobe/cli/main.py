@@ -69,11 +69,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `strobe … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        said = _in_a_line(error)
+        if not said or os.environ.get("STROBE_TRACEBACK"):
             raise
-        print(f"strobe: {in_words(error)}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        print(f"strobe: {said}", file=sys.stderr)
         return 2
+
+
+def _in_a_line(error: Exception) -> str:
+    """What a full disk, the Hub or a policy's own code did wrong; '' for what is wrong in Strobe itself."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{in_words(error)}{f': {error.filename}' if error.filename else ''}"
+    from strobe.subjects.refusals import of_others
+
+    return of_others(error)
 
 
 def _run(arguments: list[str]) -> int:

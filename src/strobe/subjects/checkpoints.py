@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from strobe.errors import UserError
+from strobe.subjects.refusals import of_the_hub
 from strobe.subjects.standins import hub_reachable
 
 WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
@@ -91,7 +92,7 @@ def watched(kind: type[nn.Module], folder: Path) -> Iterator[None]:
         try:
             yield
         except (RuntimeError, KeyError, OSError, SafetensorError) as error:
-            if not outcome[0]:
+            if not outcome[0] or of_the_hub(error):
                 raise
             reason = outcome[0] if "never" not in outcome[0] else str(error).splitlines()[0]
             raise UserError(_mismatch(folder, kind, reason)) from error

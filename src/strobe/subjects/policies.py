@@ -22,13 +22,14 @@ from lerobot.utils.constants import ACTION
 from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.devices.random_state import put_back
-from strobe.errors import UserError, install, nearest
+from strobe.errors import UserError, nearest
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import checkpoints
 from strobe.subjects.build import CannotBuildFast, build_fast
 from strobe.subjects.families.registry import registered
 from strobe.subjects.inputs import Inputs
 from strobe.subjects.quiet import quiet
+from strobe.subjects.refusals import first_line, in_a_line, of_the_hub, refused
 from strobe.subjects.standins import stand_ins
 from strobe.subjects.tiny import shrink, tiny_building
 
@@ -152,7 +153,7 @@ def load(
     with (
         quiet() as warned,
         stand_ins(kind, random_weights=random, tiny=tiny) as stood_in,
-        _extras(),
+        in_a_line(kind),
         tiny_building(config) if tiny else contextlib.nullcontext(),
     ):
         policy = _construct(config, inputs, seed, notes)
@@ -180,7 +181,7 @@ def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
     Raises UserError where there are none.
     """
     config: Any = policy.config
-    with quiet() as warned, stand_ins(config.type, random_weights=False), _extras():
+    with quiet() as warned, stand_ins(config.type, random_weights=False), in_a_line(config.type):
         preprocessor, postprocessor = _saved_processors(config, path)
     source = checkpoints.source(Path(path))
     info = SubjectInfo(
@@ -234,7 +235,7 @@ def _saved_processors(config: PreTrainedConfig, folder: str | Path) -> tuple[Any
     except (FileNotFoundError, KeyError) as error:
         raise UserError(
             f"the processors of {checkpoints.source(Path(folder))} cannot be read "
-            f"({_first_line(error)}); a checkpoint has policy_preprocessor.json and policy_postprocessor.json"
+            f"({first_line(error)}); a checkpoint has policy_preprocessor.json and policy_postprocessor.json"
         ) from error
 
 
@@ -364,9 +365,11 @@ def _parsing(what: str) -> Iterator[None]:
         match = re.search(r"Policy type '([^']*)'", str(error))
         if match:
             raise UserError(f"{what} is of an unknown type '{match[1]}': {nearest(match[1], known_types())}") from error
+        if of_the_hub(error):
+            raise refused(error, what) from error
         # draccus wraps what the config's own checks said.
         cause = error.__cause__ if isinstance(error.__cause__, (ValueError, NotImplementedError)) else error
-        raise UserError(f"{what} cannot be read as a policy's config: {_first_line(cause)}") from error
+        raise UserError(f"{what} cannot be read as a policy's config: {first_line(cause)}") from error
 
 
 @contextlib.contextmanager
@@ -377,21 +380,4 @@ def _user_mistakes() -> Iterator[None]:
         # LeRobot wraps what a processor step raised.
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from None
-        raise UserError(f"LeRobot refuses this policy: {_first_line(error)}") from error
-
-
-@contextlib.contextmanager
-def _extras() -> Iterator[None]:
-    """Name the extra to install when LeRobot misses a package."""
-    try:
-        with _user_mistakes():
-            yield
-    except ImportError as error:
-        extra = re.search(r"lerobot\[([\w-]+)\]", str(error))
-        if extra is None:
-            raise UserError(f"a package is missing for this policy: {_first_line(error)}") from error
-        raise UserError(f"this policy needs an extra: {install(extra[1])}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+        raise UserError(f"LeRobot refuses this policy: {first_line(error)}") from error

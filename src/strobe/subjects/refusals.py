@@ -1,0 +1,153 @@
+"""What LeRobot, a policy or the Hub refuses, in one line: the cause, and the command that mends it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import traceback
+import urllib.error
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from strobe.errors import UserError, install
+
+# Names of arguments under which LeRobot, transformers and huggingface_hub pass the name of a repository.
+_NAMES = ("repo_id", "pretrained_model_name_or_path", "path_or_repo_id", "model_id", "repo")
+_REPOSITORY = re.compile(r"^[\w.-]+/[\w.-]+$")
+_NO_HUB = re.compile(
+    r"huggingface\.co|huggingface hub|couldn't connect|offline mode|HF_HUB_OFFLINE"
+    r"|does not appear to have a file named",
+    re.IGNORECASE,
+)
+# How allocators say that there is no more: CUDA's and MPS's as torch passes them on, the CPU's, oneDNN's; and the
+# libraries of CUDA that take memory for themselves (CUBLAS_STATUS_ALLOC_FAILED, cuDNN's and cuSOLVER's likewise).
+_NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory",
+              "status_alloc_failed", "device_allocation_failed")  # fmt: skip
+_TOO_LONG = 200  # characters of a cause
+_POLICIES = re.compile(r"^(lerobot\.policies\.|lerobot_policy_)")  # names of modules that policies live in
+WHOLE = "STROBE_TRACEBACK=1 shows all of it"
+
+
+@contextlib.contextmanager
+def in_a_line(kind: str) -> Iterator[None]:
+    """Turn whatever making a policy of type ``kind`` raises into a `UserError` of one line.
+
+    It names the extra where a package is missing, the repository where the Hub cannot be reached, and else the type
+    of policy, the version of LeRobot and the cause.
+
+    Raises:
+        UserError: whatever was raised inside, except for want of memory; one that was raised inside already passes.
+    """
+    try:
+        yield
+    except Exception as error:
+        if ran_out(error):  # not the policy's fault, and told elsewhere
+            raise
+        raise refused(error, f"LeRobot {metadata.version('lerobot')} cannot make a policy of type '{kind}'") from error
+
+
+def refused(error: BaseException, what: str) -> UserError:
+    """Return ``error``, or what caused it, as a line for the user.
+
+    Args:
+        what: what could not be done, for a cause that is neither a missing package nor the Hub.
+    """
+    chain = list(_chain(error))
+    for one in chain:
+        if isinstance(one, UserError):
+            return one
+    for one in chain:
+        if isinstance(one, ImportError):
+            return _missing(one)
+    if of_the_hub(error):
+        return UserError(_unreachable(chain))
+    if isinstance(error, (ValueError, NotImplementedError)):
+        return UserError(f"LeRobot refuses this policy: {first_line(error)}")
+    return UserError(f"{what}: {type(error).__name__}: {first_line(error)}")
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether there was no more memory, on the CPU or a device."""
+    said = str(error).lower()
+    kind = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return kind or any(words in said for words in _NO_MEMORY)
+
+
+def of_others(error: BaseException) -> str:
+    """Return in a line what the Hub or a policy's own code did wrong while it ran; '' where it was neither."""
+    if of_the_hub(error):
+        return str(refused(error, ""))
+    place = _in_a_policy(error)
+    if not place:
+        return ""
+    return f"the policy's own code failed in {place}: {type(error).__name__}: {first_line(error)} ({WHOLE})"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's words that has any, cut to a line's length; its type where it has none."""
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return said[:_TOO_LONG]
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        yield at
+        at = at.__cause__ or at.__context__
+
+
+def _missing(error: ImportError) -> UserError:
+    extra = re.search(r"lerobot\[([\w-]+)\]", str(error))
+    if extra is not None:
+        return UserError(f"this policy needs an extra: {install(extra[1])}")
+    if error.name:
+        return UserError(f"this policy needs the package {error.name.split('.')[0]}, which is not installed")
+    return UserError(f"a package is missing for this policy: {first_line(error)}")
+
+
+def of_the_hub(error: BaseException) -> bool:
+    """Whether the Hub, which could not be reached or did not give something, caused ``error``."""
+    return any(_is_the_hubs(one) for one in _chain(error))
+
+
+def _is_the_hubs(error: BaseException) -> bool:
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    if isinstance(error, (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, urllib.error.URLError)):
+        return True
+    return isinstance(error, (OSError, RuntimeError)) and bool(_NO_HUB.search(str(error)))
+
+
+def _unreachable(chain: list[BaseException]) -> str:
+    names = [name for error in chain for name in _asked_for(error)]
+    if not names:
+        return f"this policy reads from the Hub, which cannot be reached: {first_line(chain[0])}"
+    return (
+        f"this policy reads {names[0]} from the Hub, which cannot be reached: where there is a network, "
+        f"`hf download {names[0]}`, and copy the cache (HF_HOME) here"
+    )
+
+
+def _asked_for(error: BaseException) -> Iterator[str]:
+    """Yield the repositories that were asked for when ``error`` was raised, the innermost call's first."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        for name in _NAMES:
+            value = frame.f_locals.get(name)
+            if isinstance(value, str) and _REPOSITORY.match(value) and not Path(value).exists():
+                yield value
+
+
+def _in_a_policy(error: BaseException) -> str:
+    """The innermost line of a policy's code that ``error`` came through; '' where the error is Strobe's own."""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.startswith("strobe."):
+            place = ""  # called back from there
+        elif _POLICIES.match(name):
+            place = f"{name}, line {line}"
+    return place

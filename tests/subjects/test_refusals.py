@@ -1,0 +1,109 @@
+"""One line, with the cause and what mends it, for whatever the Hub, a missing package or a policy does wrong."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from strobe.cli.main import main
+from strobe.errors import UserError
+from strobe.subjects import policies
+from strobe.subjects.refusals import in_a_line, of_others, refused
+
+
+@pytest.fixture(autouse=True)
+def _no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+# Each reads another kind of thing from the Hub, by another library's way: a config, a tokenizer, weights.
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("groot", "this policy reads nvidia/GR00T-N1.7-3B from the Hub, which cannot be reached"),
+        ("eo1", "`hf download Qwen/Qwen2.5-VL-3B-Instruct`"),
+        ("vla_jepa", "`hf download Qwen/Qwen3-VL-2B-Instruct`"),
+        ("evo1", "`hf download OpenGVLab/InternVL3-1B-hf`"),
+        ("multi_task_dit", "`hf download openai/clip-vit-base-patch16`"),
+        ("fastwam", "`hf download "),
+        ("gaussian_actor", "cannot make a policy of type 'gaussian_actor': TypeError: "),
+        ("wall_x", "pip install 'lerobot[wallx]'"),
+        ("tdmpc", "at most one image"),
+        ("vqbet", "only one image"),
+        ("xvla", "vision_config is required"),
+    ],
+)
+def test_a_policy_that_cannot_be_made_is_a_line(
+    kind: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind not in policies.known_types():
+        pytest.skip(f"this LeRobot has no {kind}")
+    if kind == "wall_x":
+        pytest.importorskip("lerobot.policies.wall_x")
+        for name in ("peft", "torchdiffeq", "qwen_vl_utils"):
+            monkeypatch.setitem(sys.modules, name, None)
+    assert main(["breakdown", f"--policy.type={kind}", "--policy.device=cpu"]) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("strobe: ")
+    assert said in line
+
+
+def raised_from(error: Exception, cause: Exception | None = None) -> None:
+    raise error from cause
+
+
+def asked_for(pretrained_model_name_or_path: str) -> Exception:
+    """Return an error that says that the Hub is not there, as transformers raises it, raised while this was asked."""
+    try:
+        raise OSError("We couldn't connect to 'https://huggingface.co' to load the files")
+    except OSError as error:
+        return error
+
+
+def test_a_repository_that_was_asked_for_is_named_from_where_the_error_came() -> None:
+    with pytest.raises(UserError, match="`hf download owner/name`"), in_a_line("act"):
+        raised_from(RuntimeError("no tokenizer"), asked_for("owner/name"))
+
+
+def test_a_line_of_ours_stays_as_it_is_however_deep() -> None:
+    with pytest.raises(UserError, match=r"^no such file$"), in_a_line("act"):
+        raised_from(RuntimeError("LeRobot's own words"), UserError("no such file"))
+
+
+def test_want_of_memory_is_no_fault_of_the_policys() -> None:
+    with pytest.raises(RuntimeError, match="can't allocate"), in_a_line("act"):
+        raised_from(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 10 bytes"))
+
+
+def test_packages_that_are_missing_are_named() -> None:
+    missing = ModuleNotFoundError("No module named 'thing'", name="thing.a")
+    assert "needs the package thing," in str(refused(missing, ""))
+
+
+@pytest.mark.parametrize("raised", [AssertionError(), TypeError("a bad argument")])
+def test_a_policys_own_code_that_fails_while_it_runs_is_a_line(
+    raised: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lerobot.policies.act.modeling_act import ACT
+
+    module: Any = types.ModuleType("lerobot_policy_made_up")
+    exec("def forward(self, *args, **kwargs):\n    raise error\n", vars(module))
+    module.error = raised
+    monkeypatch.setattr(ACT, "forward", module.forward)
+    told = ["breakdown", "--policy.type=act", "--policy.size=tiny", "--policy.device=cpu"]
+    assert main(told) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    said = f"the policy's own code failed in lerobot_policy_made_up, line 2: {type(raised).__name__}"
+    assert said in line
+    monkeypatch.setenv("STROBE_TRACEBACK", "1")
+    with pytest.raises(type(raised)):
+        main(told)
+
+
+def test_what_is_wrong_in_strobe_is_not_a_policys() -> None:
+    assert of_others(ValueError("ours")) == ""
