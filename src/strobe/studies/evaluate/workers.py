@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
+from tqdm import tqdm
 
 from strobe.errors import UserError
 from strobe.measure.lifetime import end_with, how_it_ended, kill, with_children
@@ -157,6 +158,8 @@ def _work(connection: Connection, parent: int, preloaded: tuple[str, ...]) -> No
     with open(os.devnull, "w") as nowhere:  # the terminal is the parent's
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
+    # tqdm's own lock is a semaphore of the system, of which Python would say that it leaked when this is killed.
+    tqdm.set_lock(threading.RLock())
     try:
         with quiet():
             for name in preloaded:
