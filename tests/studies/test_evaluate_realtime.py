@@ -68,6 +68,21 @@ def test_without_latency_an_episode_is_lerobot_evals_to_the_bit(simulators):
     assert (len(told.steps), len(told.jumps)) == (16, 3)
 
 
+@pytest.mark.parametrize("ms", [0, 40, 60, 140, 160, 250, 300])
+def test_drawing_what_is_looked_at_changes_no_action(simulators, ms):
+    _, true = simulators
+    true.rendering = "always"
+    try:
+        every, _, _ = played(simulators, fixed(ms))
+    finally:
+        true.rendering = "needed"
+    needed, _, _ = played(simulators, fixed(ms))
+    assert torch.equal(needed.actions, every.actions)
+    assert every.drawn == 20
+    assert needed.drawn is not None
+    assert 6 <= needed.drawn <= 16, "two or three ticks for each of the three or four calls"
+
+
 def test_a_call_lets_the_simulator_go_on_with_the_last_action_held(simulators):
     true, _, told = played(simulators, fixed(3 * TICK_MS))
     actions = true.actions.tolist()

@@ -239,7 +239,7 @@ def _study(
         require_engine(subject.policy, one.engine)
     live.stage(f"starting {config.env.type if config.env is not None else ''}")
     rendering: Any = config.render
-    stage = RealtimeStage(config.env, subject) if timings else Stage(config.env, subject, rendering)
+    stage = (RealtimeStage if timings else Stage)(config.env, subject, rendering)
     try:
         rows = timed(found.all, timings) if timings else found.all
         plan = Plan(rows, stage.tasks, config.episodes, config.margin, config.seed)

@@ -37,9 +37,14 @@ _ONLY_OBSERVATIONS = ("gym_pusht.", "lerobot.envs.metaworld")
 class Looks:
     """Tells which observations the policy looks at."""
 
-    def __init__(self, policy: Any, steps: Iterable[Any]) -> None:
-        """``steps``: those of all processors that observations go through."""
-        self._policy = policy
+    def __init__(self, policy: Any, steps: Iterable[Any], early: int = 0) -> None:
+        """Tell of ``policy``.
+
+        Args:
+            steps: those of all processors that observations go through.
+            early: by how many ticks an observation may be older when it is looked at.
+        """
+        self._policy, self._early = policy, early
         self._told = _looks_at_calls(policy) and all(_keeps_no_image(step) for step in steps)
 
     def due(self) -> bool:
@@ -47,7 +52,7 @@ class Looks:
         if not self._told or getattr(self._policy.config, "temporal_ensemble_coeff", None) is not None:
             return True
         # The call comes when the queue is empty. -1, no queue: every time.
-        return actions_left(self._policy) < _observations(self._policy)
+        return actions_left(self._policy) < _observations(self._policy) + self._early
 
 
 class SeldomRendered:

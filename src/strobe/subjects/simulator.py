@@ -119,9 +119,9 @@ class Simulator:
         )
         return Played(episode, first.digest, out[ACTION][0].clone(), seldom.drawn if seldom.seen else None)
 
-    def _looks(self) -> Looks:
+    def _looks(self, early: int = 0) -> Looks:
         pipelines = (self._to_policy, self.subject.loaded.preprocessor)
-        return Looks(self.subject.policy, (step for one in pipelines for step in one.steps))
+        return Looks(self.subject.policy, (step for one in pipelines for step in one.steps), early)
 
     def close(self) -> None:
         """Close what was started."""

@@ -70,7 +70,7 @@ class Alike:
             raise UserError("--parallel: the policy was loaded again and has other weights: play with --parallel=1")
         found = candidates(subject, self.steps, self.recipes).all
         rows = timed(found, self.timings) if self.timings else found
-        stage = RealtimeStage(self.env, subject) if self.timings else Stage(self.env, subject, self.rendering)
+        stage = (RealtimeStage if self.timings else Stage)(self.env, subject, self.rendering)
         # As many starts as are filmed: for these alone it asks the plan.
         first = Plan(rows, stage.tasks, self.videos, margin=0.0, seed=self.seed)
         player = Filming(stage, first, self.videos, self.folder, self.env.fps)

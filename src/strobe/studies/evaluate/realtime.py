@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,7 @@ from strobe.subjects.acted_world import TICKET, ActedWorld
 from strobe.subjects.families.registry import types_with
 from strobe.subjects.outcomes import outcomes_told
 from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.seldom_rendered import SeldomRendered
 from strobe.subjects.simulator import Played
 from strobe.subjects.timed_simulator import EpisodeTimes, TimedSimulator
 from strobe.timeline.clock import synchronise
@@ -88,10 +90,14 @@ class RealtimeSimulator(TimedSimulator):
         meter = Meter(subject, world)
         self._world, self._meter = world, meter
         torch.manual_seed(seed)
-        with environments.errors_in_a_line(self.name, "failed in an episode"):
-            world.begin(seed)
+        # The loop may look at the observation of the tick before. Real-Time Chunking's thread looks at any moment.
+        needed = self.rendering == "needed" and timing.engine == "sync"
+        seldom = SeldomRendered(self._looks(early=1) if needed else None)
+        drawing = Attached(seldom.hooks(vector), seldom.around)
         called = Hook(subject.policy, "select_action" if timing.engine == "sync" else "predict_action_chunk", "call")
-        with _as_before(subject.policy), Attached([called], meter.around), outcomes_told(vector):
+        with drawing, _as_before(subject.policy), Attached([called], meter.around), outcomes_told(vector):
+            with environments.errors_in_a_line(self.name, "failed in an episode"):
+                world.begin(seed)
             self._loop = virtual_time.play(
                 itertools.repeat(Beat(0, 0, 0, 0)),
                 setting,
@@ -101,7 +107,7 @@ class RealtimeSimulator(TimedSimulator):
                 noise=lambda calls: None,  # seeded above
                 phase_ns=int(np.random.default_rng(seed).integers(POLL_NS)),
             )
-        return world.played()
+        return replace(world.played(), drawn=seldom.drawn if seldom.seen else None)
 
 
 class Meter:
@@ -237,11 +243,8 @@ class RealtimeStage(Stage):
         UserError: the simulator is not installed or cannot be started.
     """
 
-    def __init__(self, env: Any, subject: PolicySubject) -> None:
-        super().__init__(env, subject, "always")
-
     def _started(self) -> RealtimeSimulator:
-        return RealtimeSimulator(self.env, self.subject)
+        return RealtimeSimulator(self.env, self.subject, self.rendering)
 
     def _simulator(self, name: str) -> Any:
         return self._simulators[FIRST]
