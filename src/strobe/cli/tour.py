@@ -2,8 +2,8 @@
 
 Records a few episodes of PushT into a LeRobotDataset with video, breaks down ACT and Diffusion Policy on its frames at
 full size, compares SmolVLA without and with Real-Time Chunking, trains ACT for a few steps to see what they wait for,
-and on Linux runs ten seconds of lerobot-rollout on an emulated arm. The weights are random: times are those of trained
-policies, actions are not.
+on Linux runs ten seconds of lerobot-rollout on an emulated arm, and plays a tiny Diffusion Policy in PushT with ten and
+with two denoising steps, with videos. The weights are random: times are those of trained policies, actions are not.
 
 Examples:
   strobe tour
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from strobe.cli import breakdown, compare, rehearse, train
+from strobe.cli import breakdown, compare, evaluate, rehearse, train
 from strobe.cli.parse import help_text, parse
 from strobe.cli.record import RecordConfig, record
 
@@ -86,10 +86,23 @@ def run(argv: Sequence[str]) -> int:
     if code:
         return code
     console.print()
+    console.rule("7  does it still do the task with fewer denoising steps?")
+    code = _evaluate(config, console)
+    if code:
+        return code
+    console.print()
     console.rule("next")
     console.print("Open a report above in a browser, then try your own checkpoint:", highlight=False)
     console.print("  strobe breakdown --policy.path=FOLDER --dataset.root=DATASET", highlight=False)
     return 0
+
+
+def _evaluate(config: TourConfig, console: Console) -> int:
+    """Two short episodes of a tiny policy for each number of denoising steps. Returns the exit code."""
+    arguments = [f"--output_dir={config.output_dir}", "--policy.type=diffusion", "--policy.size=tiny", "--steps=2"]
+    arguments += ["--policy.num_inference_steps=10", "--env.type=pusht", "--env.episode_length=60", "--episodes=2"]
+    console.print(f"$ strobe evaluate {shlex.join(arguments)}", highlight=False)
+    return evaluate.run(arguments)
 
 
 def _rehearse(config: TourConfig, data: Path, console: Console) -> int:
