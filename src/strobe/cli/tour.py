@@ -24,7 +24,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from strobe.cli import breakdown, compare, evaluate, rehearse, train
+from strobe.cli import breakdown, compare, rehearse, train
 from strobe.cli.parse import help_text, parse
 from strobe.cli.record import RecordConfig, record
 
@@ -102,6 +102,8 @@ def _evaluate(config: TourConfig, console: Console) -> int:
     arguments = [f"--output_dir={config.output_dir}", "--policy.type=diffusion", "--policy.size=tiny", "--steps=2"]
     arguments += ["--policy.num_inference_steps=10", "--env.type=pusht", "--env.episode_length=60", "--episodes=2"]
     console.print(f"$ strobe evaluate {shlex.join(arguments)}", highlight=False)
+    from strobe.cli import evaluate  # seconds of imports, which a wrong flag should not wait for
+
     return evaluate.run(arguments)
 
 
