@@ -53,7 +53,7 @@ def evaluate(
     if len(plan.candidates) > 1:
         result.foresight = foresight(plan.planned, plan.margin)
         watching.said(result.foresight)
-    names = ", ".join(one.name for one in plan.candidates)
+    names = "; ".join(one.name for one in plan.candidates)
     watching.stage(f"episodes in {environment}, up to {plan.planned} of each: {names}")
     if play(plan, player, log, watching):
         result.status = "interrupted"
