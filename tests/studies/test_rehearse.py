@@ -114,7 +114,7 @@ def test_a_rehearsal_with_random_weights_is_replayed_with_the_same_ones(
     observations = Observations(run / OBSERVATIONS)
     origin = next(event[1] for event in events if event[0] == "tick")
     brain = fed_policy(header, [], observations, origin).brain
-    frame = build_dataset_frame(brain.dataset_features, brain.observe(0)(), prefix="observation")
+    frame = build_dataset_frame(brain.dataset_features, brain.world.observe(0)(), prefix="observation")
     batch = prepare_observation_for_inference(frame, torch.device("cpu"), brain.task, "so101_follower")
     with torch.inference_mode():
         action = brain.postprocessor(brain.policy.select_action(brain.preprocessor(batch)))
