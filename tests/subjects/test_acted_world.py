@@ -18,7 +18,7 @@ class Counting:
     """A simulator whose observation is the number of steps so far, and that succeeds in the step ``success``."""
 
     def __init__(self, size=2, most=50, success=None, position=True):
-        self.single_action_space = SimpleNamespace(shape=(size,))
+        self.num_envs, self.single_action_space = 1, SimpleNamespace(shape=(size,))
         self.most, self.success, self.position, self.got = most, success, position, []
 
     def reset(self, seed, options):

@@ -172,7 +172,7 @@ def test_real_weights_do_not_get_a_stand_in_tokenizer(tmp_path: Path) -> None:
     save(loaded, tmp_path)
     config = policies.config_from_path(tmp_path, ["--device=cpu"])
     wanted = pytest.raises(UserError, match="the tokenizer 'google/paligemma")
-    with wanted as caught, stand_ins("pi05", random_weights=False), policies._user_mistakes():
+    with wanted as caught, stand_ins("pi05", random_weights=False), policies.in_a_line("pi05"):
         policies._processors(config, made)
     assert "\n" not in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""What lerobot-eval writes: eval_info.json, without the parts that nobody here reads."""
+"""eval_info.json as lerobot-eval writes it, without the parts that nobody here reads."""
 
 from __future__ import annotations
 

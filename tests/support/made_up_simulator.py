@@ -14,7 +14,7 @@ from strobe.measure.sampling import Progress
 from strobe.results.episode_log import Asked, EpisodeLine, EpisodeLog
 from strobe.results.evaluate import EvaluateResult
 from strobe.studies.evaluate.evaluate import evaluate
-from strobe.studies.evaluate.play import Plan
+from strobe.studies.evaluate.plan import Plan
 from strobe.studies.evaluate.variants import FIRST, Candidate
 from strobe.treatments.treatment import Variant
 from support.example_runs import SUBJECT

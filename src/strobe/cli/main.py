@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _in_a_line(error: Exception) -> str:
-    """What a full disk, the Hub or a policy's own code did wrong; '' for what is wrong in Strobe itself."""
+    """A full disk, the Hub's or a policy's own fault as a line; '' for a fault of Strobe itself."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{in_words(error)}{f': {error.filename}' if error.filename else ''}"
     from strobe.subjects.refusals import of_others

@@ -75,7 +75,7 @@ def timings(config: Any) -> list[Any]:
 
 
 def notes(config: Any, asked: list[Any], played: Iterable[EpisodeLine]) -> list[str]:
-    """What a reader should know of the timings ``asked`` for, once episodes were ``played``."""
+    """Notes on the timings ``asked`` for, once episodes were ``played``."""
     hold = asked[0].hold
     gripper = "; a gripper keeps its goal" if hold.gripper is not None else ""
     held = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,12 +12,23 @@ from strobe.results.data import Interval
 from strobe.results.ladder import Need, Try
 
 AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
+WHOLES = ("policy",)  # parts that are replaced by the parts inside them
 DENOISE = ("denoise step", "denoise", "denoising")
 
 
 def denoise_of(latency: Latency) -> str | None:
     """The part that is repeated in every denoising step."""
     return next((name for name in latency.parts if name.lower() in DENOISE), None)
+
+
+def top_level(parts: Mapping[tuple[str, ...], float]) -> dict[str, float]:
+    """Return the first level of ``parts``, by path in ms, and of the policy what is in it; equal names are added up."""
+    found: dict[str, float] = {}
+    for path, ms in parts.items():
+        inside = len(path) == 2 and path[0] in WHOLES
+        if inside or (len(path) == 1 and not (path[0] in WHOLES and any(p[:1] == path and len(p) > 1 for p in parts))):
+            found[path[-1]] = found.get(path[-1], 0.0) + ms
+    return found
 
 
 def line(part: str, points: Sequence[tuple[int, float]]) -> Line | None:

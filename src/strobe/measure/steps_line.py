@@ -32,13 +32,13 @@ def steps_line(part: str, samples: Mapping[int, Sequence[float]], resamples: int
     if rounds.ndim != 2 or not rounds.size:
         raise ValueError("a line needs as many samples for each number of steps, one at least")
     medians = np.median(rounds, axis=1)
-    fixed, per_step = _fit(steps, medians)
+    per_step, fixed = map(float, np.polyfit(steps, medians, 1))
     ends: tuple[Interval | None, Interval | None] = (None, None)
     if rounds.shape[1] >= 6:
         drawn = np.random.default_rng(0).integers(rounds.shape[1], size=(resamples, rounds.shape[1]))
-        fits = np.array([_fit(steps, row) for row in np.median(rounds[:, drawn], axis=2).T])
-        low, high = np.percentile(fits, [2.5, 97.5], axis=0)
-        ends = (Interval(low=low[0], high=high[0]), Interval(low=low[1], high=high[1]))
+        fits = np.polyfit(steps, np.median(rounds[:, drawn], axis=2), 1)  # (slope and offset, resamples)
+        (slope, offset) = np.percentile(fits, [2.5, 97.5], axis=1).T
+        ends = (Interval(low=offset[0], high=offset[1]), Interval(low=slope[0], high=slope[1]))
     return Line(
         part=part,
         fixed_ms=fixed,
@@ -48,8 +48,3 @@ def steps_line(part: str, samples: Mapping[int, Sequence[float]], resamples: int
         one_step_ms=float(medians[0] / steps[0]),
         predicted={int(count): fixed + per_step * float(count) for count in steps},
     )
-
-
-def _fit(steps: np.ndarray, ms: np.ndarray) -> tuple[float, float]:
-    slope = float(((steps - steps.mean()) * (ms - ms.mean())).sum() / ((steps - steps.mean()) ** 2).sum())
-    return float(ms.mean() - slope * steps.mean()), slope

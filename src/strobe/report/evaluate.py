@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strobe.report import evaluate_latency, evaluate_realtime, evaluate_videos, measured, units
+from strobe.report import evaluate_latency, evaluate_realtime, evaluate_videos, measured, rates, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.results.data import Interval
 from strobe.results.evaluate import EvaluateResult
-from strobe.results.evaluation import Decision, EvaluatedVariant, VariantOnTask
+from strobe.results.evaluation import EvaluatedVariant, VariantOnTask
 
 RANDOM = "random weights"  # of a subject without a checkpoint
 
@@ -40,7 +40,7 @@ def answers(result: EvaluateResult) -> list[str]:
     first, *others = result.variants
     timed = evaluate_realtime.is_timed(result)
     if timed:
-        said = evaluate_realtime.answers(result, verdict)
+        said = evaluate_realtime.answers(result)
     else:
         said = [_first(result, first), *(_judged(result, one) for one in others)]
     if any(one.together.success.successes for one in result.variants):
@@ -53,24 +53,13 @@ def answers(result: EvaluateResult) -> list[str]:
     return said
 
 
-def verdict(decision: Decision) -> str:
-    """A verdict in a few words: 'not worse by more than 10 points'."""
-    return decision.kind.replace("the margin", points(decision.margin or 0.0))
-
-
-def points(share: float) -> str:
-    """A difference of success rates: 0.1 is '10 points'."""
-    return f"{units.number(100 * share, 3)} point{'' if abs(share) == 0.01 else 's'}"
-
-
 def _first(result: EvaluateResult, first: EvaluatedVariant) -> str:
     success, took = first.together.success, evaluate_latency.took(first)
     steps = f" ({units.count(first.steps, 'denoising step')})" if first.steps is not None else ""
-    ends = f"[{100 * success.interval.low:.1f}, {100 * success.interval.high:.1f}]"
     where = f"{units.count(success.episodes, 'episode')} of {units.plain(result.environment)}"
     return (
         f"{units.plain(result.subject.name)} as it is{steps} succeeds in {success.successes} of {where}: "
-        f"{units.percent(success.rate)} {ends}; {took}."
+        f"{rates.rate(success)}; {took}."
     )
 
 
@@ -87,7 +76,8 @@ def _judged(result: EvaluateResult, one: EvaluatedVariant) -> str:
             f"{name} {verb} undecided after {units.count(paired.pairs, 'pair')} (difference "
             f"{_span(decision.interval)} points), and {faster}."
         )
-    return f"{name} {verb} {verdict(decision)} (decided at {units.count(decision.pairs or 0, 'pair')}) and {faster}."
+    decided = f"decided at {units.count(decision.pairs or 0, 'pair')}"
+    return f"{name} {verb} {rates.verdict(decision.kind, result.margin)} ({decided}) and {faster}."
 
 
 def _fewest(result: EvaluateResult) -> list[str]:
@@ -108,7 +98,7 @@ def _fewest(result: EvaluateResult) -> list[str]:
     if fewest.together.paired is None:
         return [f"{said}, the policy as it is."]
     lost = max(0.0, -fewest.together.paired.decision.interval.low)
-    return [f"{said}; a loss of up to {points(lost)} is not excluded." if lost else f"{said}."]
+    return [f"{said}; a loss of up to {rates.points(lost)} is not excluded." if lost else f"{said}."]
 
 
 def _about(result: EvaluateResult) -> list[str]:
@@ -125,7 +115,7 @@ def _variants(result: EvaluateResult) -> Table:
     columns = [Column("Variant", numeric=False), *_SUCCESS, *evaluate_latency.columns(result)]
     rows = []
     for number, one in enumerate(result.variants):
-        cells = [units.plain(one.name), *_success(one.together), *evaluate_latency.cells(result, one)]
+        cells = [units.plain(one.name), *_success(result, one.together), *evaluate_latency.cells(result, one)]
         rows.append(Row(cells, "part" if number else "whole"))
     return Table(columns, rows).without_empty_columns()
 
@@ -133,7 +123,7 @@ def _variants(result: EvaluateResult) -> Table:
 def _tasks(result: EvaluateResult) -> Table:
     columns = [Column("Task", numeric=False), Column("Variant", numeric=False), *_SUCCESS]
     found = [(task, one.name, one.tasks[task]) for task in result.tasks for one in result.variants if task in one.tasks]
-    rows = [Row([units.plain(task), units.plain(name), *_success(on)]) for task, name, on in found]
+    rows = [Row([units.plain(task), units.plain(name), *_success(result, on)]) for task, name, on in found]
     return Table(columns, rows).without_empty_columns()
 
 
@@ -147,17 +137,14 @@ _SUCCESS = [
 ]
 
 
-def _success(on: VariantOnTask) -> list[str | None]:
+def _success(result: EvaluateResult, on: VariantOnTask) -> list[str | None]:
     """The cells of the columns ``_SUCCESS``."""
-    ends, rate = on.success.interval, f"{100 * on.success.rate:.1f} %"
-    cells: list[str | None] = [str(on.success.episodes), f"{rate} [{100 * ends.low:.1f}, {100 * ends.high:.1f}]"]
-    cells.append(units.number(on.reward))
+    cells = [str(on.success.episodes), rates.rate(on.success), units.number(on.reward)]
     if on.paired is None:
         return [*cells, None, None, None]
     decision = on.paired.decision
-    ends = f"[{units.signed(100 * decision.interval.low, 1)}, {units.signed(100 * decision.interval.high, 1)}]"
-    cells.append(f"{units.signed(100 * on.paired.difference, 1)} {ends}")
-    return [*cells, verdict(decision), None if decision.pairs is None else str(decision.pairs)]
+    cells += [rates.difference(on.paired.difference, decision.interval), rates.verdict(decision.kind, result.margin)]
+    return [*cells, None if decision.pairs is None else str(decision.pairs)]
 
 
 def _span(interval: Interval) -> str:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.report import evaluate_realtime
+from strobe.report import evaluate_realtime, rates
 from strobe.report.plots import PALETTE, Plot, text
 from strobe.results.budget import Line
 from strobe.results.evaluate import EvaluateResult
 from strobe.results.evaluation import EvaluatedVariant
-
-OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
 
 
 def plots(result: EvaluateResult, _depth: int | None = None) -> dict[str, list[Plot]]:
@@ -77,9 +75,6 @@ def _success(title: str, result: EvaluateResult, at: Sequence[float | None], axi
         if place is None:
             continue
         success, colour = one.together.success, PALETTE[index % len(PALETTE)]
-        rate, ends = 100 * success.rate, success.interval
-        bar = {"type": "data", "symmetric": False, "color": colour, "thickness": 1.5}
-        bar |= {"array": [round(100 * ends.high - rate, 3)], "arrayminus": [round(rate - 100 * ends.low, 3)]}
         traces.append(
             {
                 "type": "scatter",
@@ -88,17 +83,17 @@ def _success(title: str, result: EvaluateResult, at: Sequence[float | None], axi
                 "text": [text(one.name)],
                 "textposition": "middle right",
                 "x": [round(place, 4)],
-                "y": [round(rate, 3)],
-                "error_y": bar,
+                "y": [round(100 * success.rate, 3)],
+                "error_y": rates.bars([success], colour),
                 "marker": {"color": colour, "size": 9},
                 "customdata": [[success.successes, success.episodes]],
-                "hovertemplate": f"%{{x:.4~g}}{unit}, {OF}",
+                "hovertemplate": f"%{{x:.4~g}}{unit}, {rates.OF}",
             }
         )
     layout = {
         "height": 380,
         "showlegend": len(result.variants) > 1,
         "xaxis": axis,
-        "yaxis": {"title": {"text": "success (%)"}, "range": [-4, 104]},
+        "yaxis": rates.AXIS,
     }
-    return Plot(title, "Bars are the exact 95 % intervals of the success rates.", traces, layout)
+    return Plot(title, rates.BARS, traces, layout)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from strobe.report import units
+from strobe.report import rates, units
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.plots import PALETTE, Plot, text
 from strobe.results.evaluate import EvaluateResult
-from strobe.results.evaluation import Decision, EvaluatedVariant
+from strobe.results.evaluation import EvaluatedVariant
 from strobe.results.timing import Timing
 
 KEY = "realtime"
 Group = tuple[str, str]  # variant, engine
-_OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
 
 
 def is_timed(result: EvaluateResult) -> bool:
@@ -22,7 +20,7 @@ def is_timed(result: EvaluateResult) -> bool:
     return any(one.timing is not None for one in result.variants)
 
 
-def answers(result: EvaluateResult, verdict: Callable[[Decision], str]) -> list[str]:
+def answers(result: EvaluateResult) -> list[str]:
     """Success of each row with its verdict, and how long a latency was not shown to cost success."""
     first, *others = result.variants
     episodes = f"{units.count(first.together.success.episodes, 'episode')} of {units.plain(result.environment)}"
@@ -33,16 +31,14 @@ def answers(result: EvaluateResult, verdict: Callable[[Decision], str]) -> list[
         decided = f" (decided at {units.count(paired.decision.pairs or 0, 'pair')})" if paired.decision.pairs else ""
         if paired.decision.kind == "undecided":
             decided = f" after {units.count(paired.pairs, 'pair')}"
-        said.append(f"{_success(one)}: {verdict(paired.decision)}{decided}.")
+        said.append(f"{_success(one)}: {rates.verdict(paired.decision.kind, result.margin)}{decided}.")
     if any(one.together.success.successes for one in result.variants):
         said += _longest(result)
     return said
 
 
 def _success(one: EvaluatedVariant) -> str:
-    success = one.together.success
-    ends = f"[{100 * success.interval.low:.1f}, {100 * success.interval.high:.1f}]"
-    return f"{units.plain(one.name)}: {units.percent(success.rate)} {ends}"
+    return f"{units.plain(one.name)}: {rates.rate(one.together.success)}"
 
 
 def _longest(result: EvaluateResult) -> list[str]:
@@ -118,32 +114,27 @@ def plots(result: EvaluateResult) -> dict[str, list[Plot]]:
     for index, ((variant, engine), rows) in enumerate(groups(result).items()):
         colour = PALETTE[index % len(PALETTE)]
         successes = [one.together.success for one, _ in rows]
-        rates = [100 * success.rate for success in successes]
-        bar: dict[str, Any] = {"type": "data", "symmetric": False, "color": colour, "thickness": 1.5}
-        bar["array"] = [round(100 * s.interval.high - rate, 3) for s, rate in zip(successes, rates, strict=True)]
-        bar["arrayminus"] = [round(rate - 100 * s.interval.low, 3) for s, rate in zip(successes, rates, strict=True)]
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": text(f"{variant}, {engine}"),
                 "x": [round(timing.imposed.median, 4) for _, timing in rows],
-                "y": [round(rate, 3) for rate in rates],
-                "error_y": bar,
+                "y": [round(100 * success.rate, 3) for success in successes],
+                "error_y": rates.bars(successes, colour),
                 "line": {"color": colour},
                 "marker": {"color": colour, "size": 9},
                 "customdata": [
                     [success.successes, success.episodes, text(timing.latency)]
                     for success, (_, timing) in zip(successes, rows, strict=True)
                 ],
-                "hovertemplate": f"%{{customdata[2]}}: {_OF}",
+                "hovertemplate": f"%{{customdata[2]}}: {rates.OF}",
             }
         )
     layout = {
         "height": 380,
         "showlegend": True,
         "xaxis": {"title": {"text": "latency of a call on the simulator's clock (median, ms)"}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": "success (%)"}, "range": [-4, 104]},
+        "yaxis": rates.AXIS,
     }
-    caption = "Bars are the exact 95 % intervals of the success rates."
-    return {KEY: [Plot("Success against latency, true to time", caption, traces, layout)]}
+    return {KEY: [Plot("Success against latency, true to time", rates.BARS, traces, layout)]}

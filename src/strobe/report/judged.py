@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from strobe.report import facts, units
+from strobe.report import facts, rates, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.plots import PALETTE, Plot, text
-from strobe.results.data import Interval
 from strobe.results.judged import Judged, JudgedOnTask, JudgedRun
 
 
@@ -34,20 +33,18 @@ def plots(judged: Judged) -> dict[str, list[Plot]]:
     traces: list[dict[str, Any]] = []
     for index, run in enumerate(judged.runs):
         success, colour = run.together.success, PALETTE[index % len(PALETTE)]
-        rate = 100 * success.rate
-        bar = {"type": "data", "symmetric": False, "color": colour, "thickness": 1.5}
-        bar |= {"array": [100 * success.interval.high - rate], "arrayminus": [rate - 100 * success.interval.low]}
         traces.append(
-            {"type": "scatter", "mode": "markers", "name": text(run.name), "x": [rate], "y": [text(run.name)],
-             "error_x": bar, "marker": {"color": colour, "size": 9}, "showlegend": False,
+            {"type": "scatter", "mode": "markers", "name": text(run.name),
+             "x": [100 * success.rate], "y": [text(run.name)],
+             "error_x": rates.bars([success], colour), "marker": {"color": colour, "size": 9}, "showlegend": False,
              "hovertemplate": f"%{{x:.1f}} %, {success.successes} of {success.episodes}<extra></extra>"}
         )  # fmt: skip
     layout = {
         "height": 140 + 40 * len(traces),
-        "xaxis": {"title": {"text": "success (%)"}, "range": [-4, 104]},
+        "xaxis": rates.AXIS,
         "yaxis": {"autorange": "reversed", "type": "category"},
     }
-    return {"runs": [Plot("Success", "Bars are the exact 95 % intervals of the success rates.", traces, layout)]}
+    return {"runs": [Plot("Success", rates.BARS, traces, layout)]}
 
 
 def _answer(judged: Judged, run: JudgedRun) -> str:
@@ -57,24 +54,19 @@ def _answer(judged: Judged, run: JudgedRun) -> str:
         return f"{name} succeeds in {rate}."
     found = _judgement(judged, on)
     assert found is not None
-    difference, ends, verdict = found
-    return f"{name} succeeds in {rate}: {verdict}, difference {difference} {ends} points."
+    difference, verdict = found
+    return f"{name} succeeds in {rate}: {verdict}, difference {difference} points."
 
 
-def _judgement(judged: Judged, on: JudgedOnTask) -> tuple[str, str, str] | None:
-    """The difference in points, its interval and the verdict; None for the first run."""
+def _judgement(judged: Judged, on: JudgedOnTask) -> tuple[str, str] | None:
+    """The difference in points with its interval, and the verdict; None for the first run."""
     if on.paired is not None:
         difference, interval, kind = on.paired.difference, on.paired.decision.interval, on.paired.decision.kind
     elif on.unpaired is not None:
         difference, interval, kind = on.unpaired.difference, on.unpaired.interval, on.unpaired.kind
     else:
         return None
-    verdict = kind.replace("the margin", f"{units.number(100 * judged.margin, 3)} points")
-    return units.signed(100 * difference, 1) or "", _ends(interval), verdict
-
-
-def _ends(interval: Interval) -> str:
-    return f"[{units.signed(100 * interval.low, 1)}, {units.signed(100 * interval.high, 1)}]"
+    return rates.difference(difference, interval), rates.verdict(kind, judged.margin)
 
 
 _COLUMNS = [
@@ -90,11 +82,8 @@ _COLUMNS = [
 
 def _cells(judged: Judged, on: JudgedOnTask) -> list[str | None]:
     """The cells of ``_COLUMNS``."""
-    success = on.success
-    ends = f"[{100 * success.interval.low:.1f}, {100 * success.interval.high:.1f}]"
-    cells = [str(success.episodes), f"{units.percent(success.rate)} {ends}", units.number(on.reward)]
-    found = _judgement(judged, on)
-    cells += [None, None] if found is None else [f"{found[0]} {found[1]}", found[2]]
+    cells = [str(on.success.episodes), rates.rate(on.success), units.number(on.reward)]
+    cells += _judgement(judged, on) or (None, None)
     pairs = on.paired
     return [*cells, *([None, None] if pairs is None else [f"{pairs.lost} / {pairs.won}", units.number(pairs.p, 2)])]
 

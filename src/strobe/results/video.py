@@ -8,7 +8,7 @@ from strobe.results.data import Data, Finite
 
 
 class Video(Data):
-    """What is to be seen in it, and where it is."""
+    """One video: its episode, and where its file is."""
 
     variant: str
     task: str

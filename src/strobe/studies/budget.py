@@ -18,7 +18,6 @@ from strobe.results.measurement import Measurement
 from strobe.results.sweep import Cell, Sweep
 
 STEPS = ("policy.num_inference_steps", "policy.num_steps")
-WHOLES = ("policy",)  # parts that are replaced by the parts inside them
 TOTAL, FACT = "total", "denoising steps"
 # What can be tried on a part, by words of its name: treatments as `strobe compare --variant` takes them.
 TREATMENTS = {
@@ -112,7 +111,7 @@ def _of_measurement(m: Measurement) -> Latency | None:
     if m.phase != "inference" or not isinstance(steps, int) or isinstance(steps, bool):
         return None
     parts = {tuple(c.path): c.summary.median for c in m.components if not c.other}
-    return Latency(steps=steps, total_ms=m.samples.summary.median, parts=_top(parts), source=m.name)
+    return Latency(steps=steps, total_ms=m.samples.summary.median, parts=measure.top_level(parts), source=m.name)
 
 
 def _of_cell(cell: Cell) -> Iterator[Latency]:
@@ -120,17 +119,9 @@ def _of_cell(cell: Cell) -> Iterator[Latency]:
     for row in cell.rows:
         if row.phase == "inference" and steps is not None and steps.isdecimal():
             parts = {tuple(part.path): part.ms for part in row.parts if not part.other}
-            yield Latency(steps=int(steps), total_ms=median(row.repeats), parts=_top(parts), source=f"{steps} steps")
-
-
-def _top(parts: dict[tuple[str, ...], float]) -> dict[str, float]:
-    """The first level, and of the policy what is in it."""
-    found: dict[str, float] = {}
-    for path, ms in parts.items():
-        inside = len(path) == 2 and path[0] in WHOLES
-        if inside or (len(path) == 1 and not (path[0] in WHOLES and any(p[:1] == path and len(p) > 1 for p in parts))):
-            found[path[-1]] = found.get(path[-1], 0.0) + ms
-    return found
+            yield Latency(
+                steps=int(steps), total_ms=median(row.repeats), parts=measure.top_level(parts), source=f"{steps} steps"
+            )
 
 
 def _of_table(path: Path) -> tuple[str, list[Latency], list[Try]]:

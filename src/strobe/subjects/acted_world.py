@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strobe.results.episodes import Episode
+from strobe.subjects import environments
 from strobe.subjects.simulator import Played, digest
 
 HOLDS = ("last", "zero")
@@ -178,13 +179,7 @@ class ActedWorld:
     def _prepared(self, observation: dict[str, Any]) -> dict[str, Any]:
         """An observation as lerobot-eval prepares it."""
         prepared: dict[str, Any] = dict(lerobot_envs.preprocess_observation(observation))
-        try:
-            prepared["task"] = list(self.vector.call("task_description"))
-        except (AttributeError, NotImplementedError):
-            try:
-                prepared["task"] = list(self.vector.call("task"))
-            except (AttributeError, NotImplementedError):
-                prepared["task"] = [""]
+        prepared["task"] = environments.task_of(self.vector)
         return self.to_policy(prepared)
 
 

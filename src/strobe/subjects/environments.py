@@ -43,6 +43,16 @@ def make(env: Any) -> dict[str, Any]:
     }
 
 
+def task_of(vector: Any) -> list[str]:
+    """Return the task of each environment of ``vector``, in words where it has them, as lerobot-eval asks for it."""
+    for name in ("task_description", "task"):
+        try:
+            return [str(task) for task in vector.call(name)]
+        except (AttributeError, NotImplementedError):
+            continue
+    return [""] * vector.num_envs
+
+
 def called(env: Any, tasks: Sequence[str]) -> str:
     """Name of a simulator: 'PushT-v0', 'metaworld drawer-close-v3', 'libero_spatial (10 tasks)'."""
     kind, task = env.type, env.task

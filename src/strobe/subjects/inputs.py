@@ -204,7 +204,7 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
             run: list[dict[str, Any]] = []
             for _ in range(each * APART + config.n_obs_steps):
                 tick: dict[str, Any] = preprocess_observation(raw)
-                tick["task"] = _task(vector)
+                tick["task"] = environments.task_of(vector)
                 run.append(to_policy(tick))
                 raw, *_ = vector.step(vector.action_space.sample())
             ticks += run
@@ -245,15 +245,6 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
         make_checks,
         "dimension ",
     )
-
-
-def _task(vector: Any) -> list[str]:
-    for name in ("task_description", "task"):
-        try:
-            return [str(task) for task in vector.call(name)]
-        except (AttributeError, NotImplementedError):
-            continue
-    return [""] * vector.num_envs
 
 
 def _observed(key: str, value: Tensor) -> PolicyFeature:

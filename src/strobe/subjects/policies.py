@@ -248,7 +248,7 @@ def _fit(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str], notes
         if not config.input_features:
             config.input_features = {key: feature for key, feature in given.items() if key not in actions}
         _describe_dataset(config, inputs.meta)
-    with _user_mistakes():
+    with in_a_line(config.type):
         config.validate_features()
     notes += check_features(config, inputs, rename)
 
@@ -370,14 +370,3 @@ def _parsing(what: str) -> Iterator[None]:
         # draccus wraps what the config's own checks said.
         cause = error.__cause__ if isinstance(error.__cause__, (ValueError, NotImplementedError)) else error
         raise UserError(f"{what} cannot be read as a policy's config: {first_line(cause)}") from error
-
-
-@contextlib.contextmanager
-def _user_mistakes() -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, NotImplementedError) as error:
-        # LeRobot wraps what a processor step raised.
-        if isinstance(error.__cause__, UserError):
-            raise error.__cause__ from None
-        raise UserError(f"LeRobot refuses this policy: {first_line(error)}") from error

@@ -1,4 +1,4 @@
-"""What LeRobot, a policy or the Hub refuses, in one line: the cause, and the command that mends it."""
+"""Refusals of LeRobot, a policy or the Hub, in one line: the cause, and the command that mends it."""
 
 from __future__ import annotations
 

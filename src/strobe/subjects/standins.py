@@ -18,6 +18,7 @@ from unittest import mock
 from strobe.errors import UserError
 from strobe.subjects.families.family import HubNeed
 from strobe.subjects.families.registry import hub_needs, registered
+from strobe.subjects.refusals import first_line
 from strobe.subjects.vocabulary import TOKENIZERS
 
 _REACH_SECONDS = 3.0
@@ -65,7 +66,7 @@ class _Auto:
             try:
                 return self.real.from_pretrained(name, *args, **kwargs)
             except Exception as refusal:
-                why = f"the Hub does not give it ({_first_line(refusal)})"
+                why = f"the Hub does not give it ({first_line(refusal)[:120]})"
         if self.random_weights and name in self.make:
             return self._stand_in(name, why)
         raise UserError(
@@ -81,10 +82,6 @@ class _Auto:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
 
 
 @contextlib.contextmanager

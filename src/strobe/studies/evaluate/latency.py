@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strobe.errors import UserError
+from strobe.measure.budget import top_level
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.steps_line import steps_line
 from strobe.measure.verdicts import paired_verdict
 from strobe.results.chunk_times import ChunkTimes
 from strobe.results.data import Interval
 from strobe.results.evaluate import EvaluateResult
-from strobe.results.measurement import Component, Measurement
+from strobe.results.measurement import Measurement
 from strobe.studies.evaluate.variants import Candidate
 from strobe.studies.measuring import Options, Reporter, measure
 from strobe.subjects.policy_subject import PolicySubject
 
 SECONDS = 90.0  # of sampling, all variants together: a chunk may take seconds
-WHOLES = ("policy",)  # parts that are replaced by the parts inside them
 
 
 def add_latency(
@@ -64,20 +64,8 @@ def chunk_times(one: Measurement, first: Measurement | None) -> ChunkTimes:
         times = 1 / verdict.ratio
         ends = Interval(low=1 / verdict.interval.high, high=1 / verdict.interval.low, level=verdict.interval.level)
     summary = one.samples.summary
-    return ChunkTimes(
-        ms=summary, hz=1e3 / summary.median, parts=_parts(one.components), times=times, times_interval=ends
-    )
-
-
-def _parts(components: Sequence[Component]) -> dict[str, float]:
-    """Medians of the first level, and of the policy what is in it; equal names are added up."""
-    named = [part for part in components if not part.other]
-    opened = {part.path[0] for part in named if part.depth > 1 and part.path[0] in WHOLES}
-    found: dict[str, float] = {}
-    for part in named:
-        if part.depth == 2 if part.path[0] in opened else part.depth == 1:
-            found[part.name] = found.get(part.name, 0.0) + part.summary.median
-    return found
+    parts = {tuple(part.path): part.summary.median for part in one.components if not part.other}
+    return ChunkTimes(ms=summary, hz=1e3 / summary.median, parts=top_level(parts), times=times, times_interval=ends)
 
 
 class _Telling:

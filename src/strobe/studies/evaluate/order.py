@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
+from strobe.report.rates import verdict
 from strobe.results.episode_log import EpisodeLine, Key
 from strobe.studies.evaluate.plan import Episodes, Plan, Start
 
@@ -73,8 +74,7 @@ class Order:
             decision = self._plan.decision(self.counted, name)
             if decision.kind != "undecided":
                 del self._undecided[name]
-                kind = decision.kind.replace("the margin", f"{100 * self._plan.margin:.3g} points")
-                said.append(f"{name}: {kind}, decided at {decision.pairs} pairs")
+                said.append(f"{name}: {verdict(decision.kind, self._plan.margin)}, decided at {decision.pairs} pairs")
         return said
 
 

@@ -14,8 +14,6 @@ from strobe.studies.evaluate.plan import Episodes, Plan, Start
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
     from strobe.studies.evaluate.variants import Candidate
 
-__all__ = ["Crew", "Episodes", "Plan", "Player", "Start", "Watching", "play"]
-
 
 @runtime_checkable
 class Player(Protocol):

@@ -210,7 +210,7 @@ def _as_before(policy: Any) -> Iterator[None]:
 
 
 def _told(world: ActedWorld, loop: Loop, meter: Meter) -> EpisodeTiming:
-    """What the latencies of an episode did."""
+    """Figures of what the latencies of an episode did."""
     sent = iter(loop.actions)
     chunks = [next(sent).chunk if tick.sent else None for tick in loop.ticks]
     taken = [(number, action) for number, action in zip(world.taken, world.actions, strict=True) if number is not None]

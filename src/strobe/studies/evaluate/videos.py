@@ -12,7 +12,7 @@ from strobe.errors import in_words
 from strobe.results import store
 from strobe.results.episode_log import EpisodeLine
 from strobe.results.video import Video
-from strobe.studies.evaluate.play import Episodes, Plan
+from strobe.studies.evaluate.plan import Episodes, Plan
 from strobe.studies.evaluate.variants import Candidate
 from strobe.subjects.clip import encode, still
 from strobe.subjects.film import Film

@@ -1,0 +1,47 @@
+"""Success rates and verdicts in words and in plots, alike in all reports on episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from strobe.report import units
+from strobe.results.data import Interval
+from strobe.results.evaluation import Decided, SuccessRate
+
+AXIS = {"title": {"text": "success (%)"}, "range": [-4, 104]}
+BARS = "Bars are the exact 95 % intervals of the success rates."
+OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
+
+
+def verdict(kind: Decided, margin: float) -> str:
+    """Return a verdict in a few words: 'not worse by more than 10 points'."""
+    return kind.replace("the margin", points(margin))
+
+
+def points(share: float) -> str:
+    """Return a difference of success rates: 0.1 is '10 points'."""
+    return f"{units.number(100 * share, 3)} point{'' if abs(share) == 0.01 else 's'}"
+
+
+def rate(success: SuccessRate) -> str:
+    """Return a rate with its interval: '50.0 % [1.3, 98.7]'."""
+    return f"{units.percent(success.rate)} [{100 * success.interval.low:.1f}, {100 * success.interval.high:.1f}]"
+
+
+def difference(value: float, interval: Interval) -> str:
+    """Return a difference of rates in points, with its interval: '+0.0 [−9.8, +9.8]'."""
+    told, low, high = (units.signed(100 * each, 1) for each in (value, interval.low, interval.high))
+    return f"{told} [{low}, {high}]"
+
+
+def bars(successes: Sequence[SuccessRate], colour: str) -> dict[str, Any]:
+    """Return Plotly's error bars of rates in percent."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "color": colour,
+        "thickness": 1.5,
+        "array": [round(100 * one.interval.high - 100 * one.rate, 3) for one in successes],
+        "arrayminus": [round(100 * one.rate - 100 * one.interval.low, 3) for one in successes],
+    }
