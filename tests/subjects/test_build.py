@@ -1,14 +1,17 @@
 """build_fast makes what the policy's own constructor makes, and says so when it cannot."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
 from lerobot.policies.factory import get_policy_class
 from torch import nn
 
-from strobe.subjects import inputs, policies, standins, tiny
+from strobe.errors import UserError
+from strobe.subjects import build, inputs, policies, standins, tiny
 from strobe.subjects.build import CannotBuildFast, build_fast
+from strobe.subjects.families.registry import building
 
 from .conftest import KINDS
 
@@ -20,7 +23,7 @@ def both(kind: str, above: int, *overrides: str):
     tiny.shrink(config)
     policies._fit(config, inputs.synthetic(config, tiny=True), {}, [])
     choice = get_policy_class(kind)
-    with standins.stand_ins(kind, random_weights=True, tiny=True), tiny.tiny_building(config):
+    with standins.stand_ins(kind, random_weights=True, tiny=True), building(config, True):
         torch.manual_seed(0)
         return choice(config), build_fast(lambda: choice(config), seed=0, above=above)
 
@@ -170,3 +173,9 @@ def test_large_buffers_and_computed_tables_hold_their_values() -> None:
     table = build_fast(Table, above=1000).table
     assert torch.equal(table[:, 0], torch.arange(100.0))  # pyright: ignore[reportIndexIssue, reportArgumentType]
     assert torch.all(table[:, 1] == 1)  # pyright: ignore[reportIndexIssue, reportArgumentType]
+
+
+def test_weights_that_do_not_fit_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(build.psutil, "virtual_memory", lambda: SimpleNamespace(available=2**20))
+    with pytest.raises(UserError, match=r"Linear: its weights take 0\.2 GiB, and 0\.0 GiB are free on this machine"):
+        build_fast(lambda: nn.Linear(8192, 8192), above=1 << 18)

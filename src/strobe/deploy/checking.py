@@ -21,6 +21,7 @@ from strobe.results.agreement import ActionScale, Agreement, Yardstick
 from strobe.results.recipe import Recipe
 from strobe.sameness.check import FEWEST, CallFailed, Sameness, affordable
 from strobe.sameness.visits import Visit, plan
+from strobe.subjects.families.registry import predict
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import recipe as recipes
 from strobe.treatments.treatment import Undo, Variant
@@ -197,7 +198,7 @@ def _one_call(subject: PolicySubject) -> tuple[Call, Tensor]:
     torch.manual_seed(subject.seed)
     call = Call.of(policy, subject.device, (batch,), dict(subject.chunk_options))
     with torch.no_grad():
-        return call, policy.predict_action_chunk(batch, **subject.chunk_options).detach().clone()
+        return call, predict(policy, batch, subject.chunk_options).detach().clone()
 
 
 def _require_untouched(applied: Applied, own: Tensor, expected: Tensor) -> None:

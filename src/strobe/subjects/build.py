@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from strobe.devices.memory import memory_of
 from strobe.devices.random_state import put_back
+from strobe.errors import UserError
 
 BLOCK = 1 << 22  # elements of the random block that the weights are cut from
 
@@ -203,7 +206,7 @@ def build_fast(
     ``make`` may also read a checkpoint into the module: what it copies into a weight is what the weight
     holds.
 
-    Raises CannotBuildFast if a tensor is left without values.
+    Raises CannotBuildFast if a tensor is left without values, and UserError where there is too little memory for them.
     """
     device = torch.device(device)
     with put_back(device):
@@ -212,6 +215,7 @@ def build_fast(
         with putting_off, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*which is a no-op")
             module = make()
+        _require_memory(module, putting_off, device)
         for owner in module.modules():
             for tensor in _tensors(owner):
                 if putting_off.knows(tensor):
@@ -220,6 +224,24 @@ def build_fast(
     if left:
         raise CannotBuildFast(f"{left} tensors of {type(module).__name__} were left without values")
     return module.to(device)
+
+
+def _require_memory(module: nn.Module, putting_off: _PutOff, device: torch.device) -> None:
+    """Raise UserError where the weights that are still to be filled in do not fit in memory."""
+    put_off = {
+        _storage(tensor): _length(tensor) * tensor.element_size()
+        for owner in module.modules()
+        for tensor in _tensors(owner)
+        if tensor.is_meta and _storage(tensor) in putting_off.tapes
+    }
+    memory = None if device.type == "mps" else memory_of(device)  # MPS takes the machine's
+    free = psutil.virtual_memory().available if memory is None else memory.free()
+    if free is not None and (needed := sum(put_off.values())) > free:
+        where = "this machine" if memory is None else str(device)
+        raise UserError(
+            f"{type(module).__name__}: its weights take {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free "
+            f"on {where}; --policy.size=tiny is the same architecture"
+        )
 
 
 def _become(tensor: Tensor, value: Tensor) -> None:

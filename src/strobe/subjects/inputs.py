@@ -18,6 +18,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.subjects import environments, synthesis
 from strobe.subjects.checks import COUNT, SHARE, Checks, blended
+from strobe.subjects.families.family import Arm
 from strobe.subjects.families.registry import registered
 from strobe.subjects.quiet import quiet
 from strobe.subjects.standins import hub_reachable
@@ -268,10 +269,11 @@ def synthetic(
     """Made-up inputs of the policy's own features, or of an arm like the SO-101 where it has none.
 
     That arm has two 480 × 640 cameras (64 × 64 if ``tiny``) unless ``image_size`` (height, width) or ``cameras`` say
-    otherwise, a state and an action of 6 joints. The images are smooth noise. Raises UserError where a policy that has
-    features is to get other cameras.
+    otherwise, a state and an action of 6 joints; its family's record says where a policy takes another one. The images
+    are smooth noise. Raises UserError where a policy that has features is to get other cameras, or more than it takes.
     """
-    arm = synthesis.so101(tiny, image_size, cameras)
+    family = registered(config.type)
+    arm = synthesis.features_of(Arm() if family is None else family.arm, tiny, image_size, cameras)
     if config.input_features and (image_size or cameras):
         raise UserError("--image_size and --cameras are for policies without cameras of their own: this one has some")
     features = dict(config.input_features or {}) or arm

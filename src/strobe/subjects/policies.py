@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +27,12 @@ from strobe.errors import UserError, nearest
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import checkpoints
 from strobe.subjects.build import CannotBuildFast, build_fast
-from strobe.subjects.families.registry import registered
+from strobe.subjects.families.registry import building, registered
 from strobe.subjects.inputs import Inputs
 from strobe.subjects.quiet import quiet
 from strobe.subjects.refusals import first_line, in_a_line, of_the_hub, refused
 from strobe.subjects.standins import stand_ins
-from strobe.subjects.tiny import shrink, tiny_building
+from strobe.subjects.tiny import shrink
 
 _BY_STROBE: ContextVar[bool] = ContextVar("by_strobe", default=False)
 
@@ -89,8 +90,10 @@ def config_from_type(kind: str, overrides: Sequence[str] = ()) -> PreTrainedConf
     check_device(_device(overrides))
     choice = PreTrainedConfig.get_choice_class(kind)
     _check_names(choice, overrides)
+    family, named = registered(kind), {override.partition("=")[0] for override in overrides}
+    flags = [flag for flag in (family.flags if family is not None else ()) if flag.partition("=")[0] not in named]
     with quiet(), _parsing(f"--policy.type={kind}"):
-        return draccus.parse(choice, args=list(overrides))
+        return draccus.parse(choice, args=[*flags, *overrides])
 
 
 def known_types() -> list[str]:
@@ -142,6 +145,7 @@ def load(
     installed, or the checkpoint is not whole.
     """
     kind, tiny = config.type, size == "tiny"
+    family = registered(kind)
     random = config.pretrained_path is None
     notes: list[str] = []
     if tiny:
@@ -154,14 +158,18 @@ def load(
         quiet() as warned,
         stand_ins(kind, random_weights=random, tiny=tiny) as stood_in,
         in_a_line(kind),
-        tiny_building(config) if tiny else contextlib.nullcontext(),
+        building(config, tiny) if random or tiny else contextlib.nullcontext(),
     ):
         policy = _construct(config, inputs, seed, notes)
         preprocessor, postprocessor = _processors(config, inputs)
+        if family is not None and family.settle is not None:
+            family.settle(policy, preprocessor)
+        outside = family.outside(policy) if family is not None else ()
     for step in preprocessor.steps:
         if rename and hasattr(step, "rename_map"):
             step.rename_map = dict(rename)
-    policy.eval()
+    for module in (policy, *outside):
+        module.eval()
     info = SubjectInfo(
         name=kind if config.pretrained_path is None else checkpoints.source(config.pretrained_path).split("/")[-1],
         kind=kind,
@@ -170,7 +178,7 @@ def load(
         inputs=inputs.description,
         stand_ins=_grouped(stood_in),
         **known(config),
-        **count(policy),
+        **count(policy, *outside),
     )
     return Loaded(policy, preprocessor, postprocessor, info, notes + [n for n in warned if n not in notes])
 
@@ -191,7 +199,7 @@ def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
         inputs="none",
         stand_ins=[],
         **known(config),
-        **count(policy),
+        **count(policy, *(family.outside(policy) if (family := registered(config.type)) is not None else ())),
     )
     return Loaded(policy, preprocessor, postprocessor, info, list(warned))
 
@@ -201,7 +209,8 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
     folder = config.pretrained_path
     make: Callable[[], Any]
     if folder is None:
-        make = lambda: choice(config=config, dataset_stats=inputs.stats, dataset_meta=inputs.meta)  # noqa: E731
+        given = _taken(choice, {"dataset_stats": inputs.stats, "dataset_meta": inputs.meta})
+        make = lambda: choice(config=config, **given)  # noqa: E731
     elif config.use_peft:
         raise UserError(f"{folder} is a PEFT adapter; merge it into its base policy and give that folder")
     else:
@@ -217,6 +226,15 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
         with put_back(torch.device(config.device or "cpu")):
             torch.manual_seed(seed)
             return make().to(config.device)
+
+
+def _taken(choice: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of ``given`` the constructor of ``choice`` takes: gaussian_actor's takes the config alone."""
+    parameters = inspect.signature(choice).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return dict(given)
+    names = {parameter.name for parameter in parameters}
+    return {name: value for name, value in given.items() if name in names}
 
 
 def _processors(config: PreTrainedConfig, inputs: Inputs) -> tuple[Any, Any]:
@@ -320,9 +338,9 @@ def known(config: Any) -> dict[str, bool]:
     return {"compilable": hasattr(config, "compile_model"), "mps_known": mps_known}
 
 
-def count(module: torch.nn.Module) -> dict[str, Any]:
+def count(*modules: torch.nn.Module) -> dict[str, Any]:
     """Return the figures of the weights in `SubjectInfo`: their number, their bytes, and their number per dtype."""
-    parameters = list(module.parameters())
+    parameters = list(dict.fromkeys(parameter for module in modules for parameter in module.parameters()))
     dtypes: Counter[str] = Counter()
     for parameter in parameters:
         dtypes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()

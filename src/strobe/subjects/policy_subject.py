@@ -18,7 +18,7 @@ from strobe.results.subject import SubjectInfo
 from strobe.subjects.action_scale import scale_of
 from strobe.subjects.checks import COUNT, Checks, varied
 from strobe.subjects.families.family import Family
-from strobe.subjects.families.registry import family_of, steps_of
+from strobe.subjects.families.registry import family_of, predict, steps_of
 from strobe.subjects.inputs import Inputs
 from strobe.subjects.policies import Loaded
 from strobe.subjects.subject import ITERATION, Facts, Phase
@@ -90,7 +90,7 @@ class PolicySubject:
             with section("preprocessing"):
                 batch = self.training.laid_out(self.loaded.preprocessor(observation))
             with section("policy"):
-                actions = self.policy.predict_action_chunk(batch, **self.chunk_options)
+                actions = predict(self.policy, batch, self.chunk_options)
             with section("postprocessing"):
                 actions = self.loaded.postprocessor(actions)
             synchronise(self.device)
@@ -116,7 +116,7 @@ class PolicySubject:
         self.policy.eval()
         torch.manual_seed(self.seed + index)
         with torch.no_grad():
-            return self.policy.predict_action_chunk(self.loaded.preprocessor(self.observation(index)))
+            return predict(self.policy, self.loaded.preprocessor(self.observation(index)))
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
         """Return one iteration of ``phase``, as a function of its index.
@@ -127,10 +127,12 @@ class PolicySubject:
         arithmetic is all there, and the weights stay as they are.
 
         Raises:
-            UserError: the memory for a training step is not there.
+            UserError: the policy has no training forward pass; the memory for a training step is not there.
         """
         if phase == "inference":
             return self.chunk
+        if self.family.untrained:
+            raise UserError(f"{self.info.name} has no training forward pass here: {self.family.untrained}")
         if phase == "training step":
             self._require_memory()
         raw = self.inputs.batch(batch_size)

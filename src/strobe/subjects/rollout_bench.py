@@ -17,6 +17,7 @@ import torch
 from lerobot.policies.utils import prepare_observation_for_inference
 from lerobot.rollout.inference import rtc
 
+from strobe.subjects.families.registry import predict
 from strobe.timeline.clock import host_ns
 from strobe.timeline.thread_clock import ThreadUse, cpu_ns, waited_ns
 
@@ -82,7 +83,7 @@ class CallWatch:
         batch = rtc.build_dataset_frame(*args, **kwargs)
         batch = prepare_observation_for_inference(batch, self._device, self._task, self._robot_type)
         batch["task"] = [self._task]
-        actions = self._policy.predict_action_chunk(self._before(batch), **self.options)
+        actions = predict(self._policy, self._before(batch), self.options)
         self._after(actions)
 
     def _action(self, frame: dict[str, Any]) -> None:

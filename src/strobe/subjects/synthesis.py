@@ -11,23 +11,34 @@ from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE, OBS_STR, REWA
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from strobe.errors import UserError
 from strobe.subjects import tiny as tiny_size
+from strobe.subjects.families.family import Arm
 
 TASK = "pick up the red cube and place it in the box"
-_JOINTS = 6
 _DEGREES = 100.0  # the range of a joint, either way
 
 
-def so101(
-    tiny: bool = False, image_size: tuple[int, int] | None = None, cameras: int | None = None
+def features_of(
+    arm: Arm, tiny: bool = False, image_size: tuple[int, int] | None = None, cameras: int | None = None
 ) -> dict[str, PolicyFeature]:
-    """The features of an SO-101 arm with a front and a wrist camera, or as many as ``cameras`` says."""
-    image = (3, *image_size) if image_size else tiny_size.IMAGE if tiny else (3, 480, 640)
-    names = ["front", "wrist", *(f"camera_{number}" for number in range(3, (cameras or 2) + 1))][: cameras or 2]
+    """Return the features of ``arm``, with as many cameras as ``cameras`` says, two where it may have them.
+
+    Raises:
+        UserError: more cameras than the arm may have.
+    """
+    usual = arm.tiny_image or tiny_size.IMAGE[1:] if tiny else arm.image or (480, 640)
+    image = (3, *(image_size or usual))
+    most = len(arm.cameras) or arm.most
+    if cameras is not None and most is not None and cameras > most:
+        raise UserError(f"--cameras={cameras}: this policy takes {most} at most")
+    count = cameras or min(2, most or 2)
+    names = arm.cameras or [f"{OBS_IMAGES}.{name}" for name in ("front", "wrist")]
+    names = [*names, *(f"{OBS_IMAGES}.camera_{number}" for number in range(len(names) + 1, count + 1))][:count]
     return {
-        **{f"{OBS_IMAGES}.{name}": PolicyFeature(FeatureType.VISUAL, image) for name in names},
-        OBS_STATE: PolicyFeature(FeatureType.STATE, (_JOINTS,)),
-        ACTION: PolicyFeature(FeatureType.ACTION, (_JOINTS,)),
+        **{name: PolicyFeature(FeatureType.VISUAL, image) for name in names},
+        OBS_STATE: PolicyFeature(FeatureType.STATE, (arm.state,)),
+        ACTION: PolicyFeature(FeatureType.ACTION, (arm.action,)),
     }
 
 

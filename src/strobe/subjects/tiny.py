@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
-
 from lerobot.configs import PreTrainedConfig
 
 from strobe.errors import UserError
@@ -30,11 +27,3 @@ def shrink(config: PreTrainedConfig) -> None:
     for name, value in family.tiny.defaults.items():
         if getattr(config, name, None) is None:
             setattr(config, name, value)
-
-
-def tiny_building(config: PreTrainedConfig) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which the tiny policy of ``config`` is built."""
-    family = registered(config.type)
-    if family is None or family.tiny is None or family.tiny.building is None:
-        return contextlib.nullcontext()
-    return family.tiny.building(config)

@@ -23,6 +23,11 @@ def no_probes(_: Any) -> Sequence[Probe]:
     return ()
 
 
+def nothing(_: Any) -> Sequence[Any]:
+    """Return no modules."""
+    return ()
+
+
 @dataclass(frozen=True)
 class Tiny:
     """How a family is shrunk to a tiny policy of the same architecture.
@@ -31,12 +36,29 @@ class Tiny:
         fields: values for fields of the config. Lengths that decide how often a part runs (chunk, denoising steps) are
             left alone.
         defaults: values for fields that the config leaves at None.
-        building: config → a context in which the policy is built, where the config knows no size that small.
     """
 
     fields: Mapping[str, Any]
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    building: Callable[[Any], AbstractContextManager[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The synthetic robot that a family's policies are fed from, where it can be none with two cameras and six joints.
+
+    Args:
+        cameras: names of its images, whole (``observation.image``); () for ``observation.images.front`` and so on.
+        most: how many of them there may be; None for any number.
+        image: height and width of its images, and ``tiny_image`` those of a tiny policy; None for the usual ones.
+        state, action: their numbers of values.
+    """
+
+    cameras: tuple[str, ...] = ()
+    most: int | None = None
+    image: tuple[int, int] | None = None
+    tiny_image: tuple[int, int] | None = None
+    state: int = 6
+    action: int = 6
 
 
 @dataclass(frozen=True)
@@ -143,6 +165,17 @@ class Family:
         unread_weights: whether torch's own attention modules compute attention weights that nobody reads.
         tiny: how it is shrunk.
         hub: what it needs from the Hub, and what stands in.
+        flags: settings of the config, as on LeRobot's command line (``--name=value``), that a policy with random
+            weights needs where the user gives none.
+        building: config and whether the policy is tiny → a context in which a policy with random weights and its
+            processors are made.
+        settle: policy, preprocessor → None: loads what LeRobot would load at the first chunk, while ``building`` and
+            the stand-ins are there.
+        arm: the synthetic robot it is fed from.
+        chunk: policy, preprocessed batch, options of ``predict_action_chunk`` → one chunk, (B, chunk, action dim),
+            where that method alone does not give one.
+        outside: policy → modules that it holds but does not register: they are counted, and put in eval mode.
+        untrained: why the policy has no training forward pass; '' where it has one.
         fills_cameras: whether it stands an empty image in for a camera that is not there, so that one camera is enough.
         any_image_size: whether its images go through a convolutional net alone, which takes any size.
         image_size: the field of the config with the size, (height, width), that its vision tower is built for.
@@ -173,6 +206,13 @@ class Family:
     unread_weights: bool = False
     tiny: Tiny | None = None
     hub: tuple[HubNeed, ...] = ()
+    flags: tuple[str, ...] = ()
+    building: Callable[[Any, bool], AbstractContextManager[Any]] | None = None
+    settle: Callable[[Any, Any], None] | None = None
+    arm: Arm = Arm()
+    chunk: Callable[[Any, dict[str, Any], Mapping[str, Any]], Any] | None = None
+    outside: Callable[[Any], Sequence[Any]] = nothing
+    untrained: str = ""
     fills_cameras: bool = False
     any_image_size: bool = False
     image_size: str = ""

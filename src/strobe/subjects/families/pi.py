@@ -68,8 +68,11 @@ def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
 
 
 @contextlib.contextmanager
-def tiny_backbones(config: Any) -> Iterator[None]:
-    """While open, the policy of ``config`` is built around a tiny PaliGemma; its config knows no size that small."""
+def backbones(config: Any, tiny: bool) -> Iterator[None]:
+    """While open, a tiny policy of ``config`` is built around a tiny PaliGemma; its config knows no size that small."""
+    if not tiny:
+        yield
+        return
     modeling = importlib.import_module(f"lerobot.policies.{config.type}.modeling_{config.type}")
     with (
         mock.patch.object(modeling, "get_gemma_config", _tiny_gemma(modeling.GemmaConfig)),
@@ -177,7 +180,8 @@ FAMILY = Family(
     whole=("model", "sample_actions"),
     embedding=("model", "embed_prefix", "prefix embedding"),
     eager=frozenset({"language_model", "gemma_expert"}),
-    tiny=Tiny({"image_resolution": (28, 28)}, building=tiny_backbones),
+    tiny=Tiny({"image_resolution": (28, 28)}),
+    building=backbones,
     hub=(HubNeed(PALIGEMMA, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
     fills_cameras=True,
     image_size="image_resolution",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
+from types import MappingProxyType
 from typing import Any
 
 from strobe.subjects import families
@@ -80,6 +82,26 @@ def known_families() -> list[Family]:
 def hub_needs() -> list[HubNeed]:
     """Return what all known families need from the Hub."""
     return [need for family in known_families() for need in family.hub]
+
+
+def building(config: Any, tiny: bool) -> AbstractContextManager[Any]:
+    """Return the context in which the policy of ``config`` is made with random weights."""
+    family = registered(config.type)
+    if family is None or family.building is None:
+        return nullcontext()
+    return family.building(config, tiny)
+
+
+def predict(policy: Any, batch: dict[str, Any], options: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """Return one chunk, (B, chunk, action dim), of a preprocessed ``batch``, in the way of the policy's family.
+
+    Args:
+        options: of ``predict_action_chunk``.
+    """
+    family = registered(getattr(policy.config, "type", ""))
+    if family is not None and family.chunk is not None:
+        return family.chunk(policy, batch, options)
+    return policy.predict_action_chunk(batch, **options)
 
 
 def steps_field(config: Any) -> str:

@@ -1,0 +1,41 @@
+"""What every family's record must hold to, on a tiny policy of it."""
+
+from __future__ import annotations
+
+import torch
+
+from strobe.measure.accounting import Accounting
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import ITERATION, Phase
+from strobe.timeline import Timeline
+from strobe.timeline.probe import Attached
+
+
+def parts_of(subject: PolicySubject, phase: Phase, depth: int = 1) -> list[str]:
+    """Return the names of the sections inside the policy, in their order, of one call of ``phase``."""
+    with Attached(subject.hooks(phase, depth)), Timeline() as timeline:
+        subject.call(phase, 2)(0)
+    whole = (ITERATION, "policy" if phase == "inference" else "forward")
+    return [section.path[-1] for section in timeline.sections() if section.path[:2] == whole and len(section.path) > 2]
+
+
+def require_parts(subject: PolicySubject, phase: Phase, parts: set[str]) -> None:
+    """Fail unless ``phase`` shows ``parts``, and all of its FLOP but 1 % are inside of parts of the first level."""
+    assert parts <= set(parts_of(subject, phase))
+    accounting = Accounting()
+    with Attached(subject.hooks(phase, 1)):
+        accounting.run(lambda: subject.call(phase, 2)(0))
+    whole = (ITERATION, "policy" if phase == "inference" else "forward")
+    inside = sum(a.gflop for path, a in accounting.accounts.items() if len(path) == 3 and path[:2] == whole)
+    assert inside >= 0.99 * accounting.accounts[whole].gflop > 0
+
+
+def require_the_same_actions_under_probes(subject: PolicySubject) -> None:
+    """Fail unless the deepest probes change no action, an observation gives the same chunk twice, and all are finite."""
+    bare = subject.chunk(1)
+    with Attached(subject.hooks("inference", 3)), Timeline():
+        probed = subject.chunk(1)
+    assert bare.ndim == 3
+    assert torch.equal(bare, probed)
+    assert bool(bare.isfinite().all())
+    assert not torch.equal(bare, subject.chunk(2)), "the policy looks at nothing"
