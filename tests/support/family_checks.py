@@ -31,7 +31,7 @@ def require_parts(subject: PolicySubject, phase: Phase, parts: set[str]) -> None
 
 
 def require_the_same_actions_under_probes(subject: PolicySubject) -> None:
-    """Fail unless the deepest probes change no action, an observation gives the same chunk twice, and all are finite."""
+    """Fail unless probes change no action, and chunks are finite, and alike for one observation alone."""
     bare = subject.chunk(1)
     with Attached(subject.hooks("inference", 3)), Timeline():
         probed = subject.chunk(1)
