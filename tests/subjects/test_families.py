@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import nn
 
 from strobe.subjects.families.modules import along_modules
-from strobe.subjects.families.registry import family_of
+from strobe.subjects.families.registry import family_of, predict
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import ITERATION
@@ -154,3 +156,54 @@ def test_containers_are_looked_through_in_a_generic_cut():
     with Attached(family_of(policy).hooks(policy, training=False)), Timeline() as timeline:
         policy(torch.ones(1, 2))
     assert [s.name for s in timeline.sections()] == ["trunk", "heads.left", "trunk", "heads.right"]
+
+
+def test_a_generic_cut_names_the_methods_in_which_a_policys_own_modules_work(monkeypatch):
+    """As a vision backbone that is trained at inference does (act_ttt, a plug-in)."""
+
+    class Backbone(nn.Module):
+        def forward(self, x):
+            return x
+
+        def adapt(self, x):
+            return x + 1
+
+        def _inner(self, x):
+            return x
+
+    class Policy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.ModuleDict({"backbone": Backbone(), "head": nn.Linear(2, 2)})
+
+        def forward(self, x):
+            return self.model["head"](self.model["backbone"].adapt(self.model["backbone"]._inner(x)))
+
+    for kind in (Policy, Backbone):
+        monkeypatch.setattr(kind, "__module__", "lerobot_policy_made_up.modeling")
+    policy = Policy()
+    with Attached(along_modules(policy).hooks(policy, training=False)), Timeline() as timeline:
+        policy(torch.ones(1, 2))
+    assert [section.name for section in timeline.sections()] == ["model.backbone.adapt", "model.head"]
+
+
+class Smooth(nn.Module):
+    """What Strobe asks of ACT-Smooth, which is not installed here."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.config = SimpleNamespace(type="act_smooth", action_feature=SimpleNamespace(shape=(width,)))
+
+    def build_inference_action_prefix(self, future, past):
+        assert past.shape[1] == 0
+        return future, torch.zeros(future.shape[:2], dtype=torch.bool)
+
+    def predict_action_chunk(self, batch):
+        assert not batch["inference_action_is_pad"].any()
+        return batch["inference_action"].expand(-1, 4, -1)
+
+
+@pytest.mark.parametrize(("width", "continued"), [(3, 7.0), (2, 0.0)])
+def test_a_chunk_that_must_continue_actions_continues_the_state(width, continued):
+    chunk = predict(Smooth(width), {"observation.state": torch.full((1, 3), 7.0)})
+    assert torch.equal(chunk, torch.full((1, 4, width), continued))

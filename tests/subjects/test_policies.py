@@ -1,14 +1,18 @@
 """Policies load at tiny size from a type and from a checkpoint, and run on their inputs."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from lerobot.configs import FeatureType, PolicyFeature
+from lerobot.policies.act.configuration_act import ACTConfig
 
 from strobe.errors import UserError
-from strobe.subjects import inputs, policies
+from strobe.subjects import inputs, policies, tiny
 
 from .conftest import KINDS, build
 
@@ -98,7 +102,7 @@ def test_any_other_registered_policy_loads(tmp_path: Path) -> None:
         (lambda: policies.config_from_type("act", ["--device=gpu"]), "no device 'gpu'"),
         (lambda: policies.config_from_path("/nowhere/at/all"), "no folder /nowhere/at/all"),
         (lambda: policies.config_from_path("some/policy"), "Hub cannot be reached"),
-        (lambda: build("vqbet"), "not available for 'vqbet'"),
+        (lambda: build("strange"), "no policy type 'strange'"),
     ],
 )
 def test_a_mistake_is_one_clear_line(call, message: str) -> None:
@@ -221,6 +225,22 @@ def test_rename_maps_the_inputs_names(tmp_path: Path) -> None:
     observation = dict(made.observations[0])
     observation["observation.images.top"] = observation.pop("observation.images.front")
     assert torch.equal(chunk(again, observation), chunk(loaded, made.observations[0]))
+
+
+def test_a_type_that_nobody_knows_is_shrunk_as_the_one_whose_config_it_extends(monkeypatch) -> None:
+    @dataclass
+    class Extended(ACTConfig):
+        @property
+        def type(self) -> str:
+            return "extended"
+
+    config = Extended(device="cpu")
+    tiny.shrink(config)
+    assert config.dim_model == 64
+
+    strange: Any = SimpleNamespace(type="strange")
+    with pytest.raises(UserError, match=r"policy\.size=tiny is not available for 'strange'"):
+        tiny.shrink(strange)
 
 
 @pytest.mark.parametrize("kind", ["pi0", "pi05"])

@@ -80,6 +80,13 @@ def test_packages_that_are_missing_are_named() -> None:
     assert "needs the package thing," in str(refused(missing, ""))
 
 
+@pytest.mark.parametrize("asked", ["import lerobot.datasets.gone", "from lerobot.datasets import gone"])
+def test_a_plug_in_that_was_made_for_another_lerobot_is_told_what_is_gone(asked: str) -> None:
+    said = r"made for another version: lerobot [\d.]+ has no 'lerobot\.datasets\.gone'"
+    with pytest.raises(UserError, match=said), in_a_line("made_up"):
+        exec(asked)
+
+
 @pytest.mark.parametrize("raised", [AssertionError(), TypeError("a bad argument")])
 def test_a_policys_own_code_that_fails_while_it_runs_is_a_line(
     raised: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

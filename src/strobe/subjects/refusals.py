@@ -8,6 +8,7 @@ import traceback
 import urllib.error
 from collections.abc import Iterator
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from strobe.errors import UserError, install
@@ -104,8 +105,24 @@ def _missing(error: ImportError) -> UserError:
     if extra is not None:
         return UserError(f"this policy needs an extra: {install(extra[1])}")
     if error.name:
-        return UserError(f"this policy needs the package {error.name.split('.')[0]}, which is not installed")
+        package = error.name.split(".")[0]
+        if find_spec(package) is None:
+            return UserError(f"this policy needs the package {package}, which is not installed")
+        return UserError(f"this policy was made for another version: {_installed(package)} has no {_wanted(error)}")
     return UserError(f"a package is missing for this policy: {first_line(error)}")
+
+
+def _installed(package: str) -> str:
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return package
+
+
+def _wanted(error: ImportError) -> str:
+    """What was asked of a module: the module itself, or a name in it."""
+    name = re.search(r"cannot import name '([^']+)'", str(error))
+    return f"'{error.name}.{name[1]}'" if name is not None else f"'{error.name}'"
 
 
 def of_the_hub(error: BaseException) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lerobot.configs import PreTrainedConfig
 
 from strobe.errors import UserError
+from strobe.subjects.families.family import Family
 from strobe.subjects.families.registry import registered, types_with
 
 IMAGE = (3, 64, 64)  # of the tiny policies' synthetic cameras
@@ -15,7 +16,7 @@ def shrink(config: PreTrainedConfig) -> None:
 
     Raises UserError for a policy type that has no tiny version.
     """
-    family = registered(config.type)
+    family = _shrinking(config)
     if family is None or family.tiny is None:
         known = types_with(lambda family: family.tiny)
         raise UserError(
@@ -27,3 +28,14 @@ def shrink(config: PreTrainedConfig) -> None:
     for name, value in family.tiny.defaults.items():
         if getattr(config, name, None) is None:
             setattr(config, name, value)
+
+
+def _shrinking(config: PreTrainedConfig) -> Family | None:
+    """The record of the config's type; for a type without one, of the type whose config it extends."""
+    family = registered(config.type)
+    if family is not None:
+        return family
+    known = {kind: name for name, kind in PreTrainedConfig.get_known_choices().items()}
+    return next(
+        (found for base in type(config).__mro__ if (found := registered(known.get(base, ""))) is not None), None
+    )

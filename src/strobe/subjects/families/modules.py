@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ def along_modules(module: nn.Module) -> Family:
         name = f"{name}.{step}" if name else step
 
     def probes(_: nn.Module) -> Sequence[Probe]:
-        return list(_below(root, name, 1))
+        return [*_methods(module, root, name), *_below(root, name, 1)]
 
     return Family("modules", (), probes)
 
@@ -55,6 +56,21 @@ def along_blocks(module: nn.Module) -> Family:
         return found + [replace(one, path=f"{where}.*.{one.path}", optional=True) for one in _below(inside, "", 2)]
 
     return Family("modules", (), probes)
+
+
+def _methods(policy: nn.Module, root: nn.Module, path: str) -> Iterable[Probe]:
+    """Yield the public methods of the policy's own classes at the fork: a part may work in another one than forward."""
+    package = type(policy).__module__.rpartition(".")[0]
+    if not package:
+        return
+    for step, child in _callable_children(root):
+        kind = type(child)
+        if not kind.__module__.startswith(package):
+            continue
+        for method, function in vars(kind).items():
+            if inspect.isfunction(function) and not method.startswith("_") and method != "forward":
+                where = f"{path}.{step}" if path else step
+                yield Probe.method(where, method, f"{re.sub(r'[{}]', '', step)}.{method}", optional=True)
 
 
 def _below(module: nn.Module, path: str, level: int) -> Iterable[Probe]:
