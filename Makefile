@@ -6,7 +6,7 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) pip compile --quiet --pyth
 	--universal --generate-hashes --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help env libero test tour lint format lock bench-quick gpu clean
+.PHONY: help env libero test test-next tour lint format lock bench-quick gpu clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -20,6 +20,14 @@ libero: ## make .venv-libero, an environment of its own for the LIBERO simulator
 # Two processes, whatever the machine has: some tests fill the memory of a small one. ARGS='-n 0' for one.
 test: env ## run the tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# The tests in which LeRobot's own code runs.
+NEXT := tests/subjects tests/studies tests/plugin tests/deploy tests/treatments tests/sameness tests/act_relative_rtc \
+	tests/test_load_policy.py
+LEROBOT ?= $(firstword $(wildcard ../shared/lerobot-main/*.whl))
+test-next: ## run the tests that touch LeRobot on another one: LEROBOT=WHEEL, a folder or a git+ address
+	@scripts/env.sh next "$(LEROBOT)"
+	@.venv-next/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(NEXT) $(ARGS)
 
 tour: env ## from nothing to insight: record, break down, compare
 	@$(BIN)/strobe tour $(ARGS)
@@ -50,5 +58,5 @@ gpu: env ## on a machine with a GPU: its tests, strobe doctor and five ladders a
 	@$(BIN)/python scripts/gpu.py $(ARGS)
 
 clean: ## remove the environment and the caches; runs stay
-	rm -rf .venv .venv-libero build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-libero .venv-next build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

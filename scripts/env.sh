@@ -1,12 +1,22 @@
 #!/usr/bin/env bash
 # Makes .venv with the locked packages and Strobe itself. Run again, it does nothing until the lock changes, and
-# finishes what was interrupted. With a word, 'libero', it makes .venv-libero from requirements/libero.txt instead.
+# finishes what was interrupted. With a word, 'libero', it makes .venv-libero from requirements/libero.txt instead. With
+# 'next' and a LeRobot (a wheel, a folder, anything that pip takes), it makes .venv-next: the same lock, that LeRobot.
 # Written for bash 3.2, which is what macOS has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=.venv${1:+-$1}
 lock=requirements/${1:-lock}.txt
+lerobot=
+if [ "${1:-}" = next ]; then
+    lock=requirements/lock.txt
+    lerobot=${2:-}
+    if [ -z "$lerobot" ]; then
+        echo "Name the LeRobot to test against: make test-next LEROBOT=WHEEL (or a folder, or a git+ address)" >&2
+        exit 2
+    fi
+fi
 stamp=$venv/.strobe-ready
 unfinished=$venv/.strobe-unfinished
 plugins="packages/lerobot_policy_act_relative_rtc packages/lerobot_policy_strobe packages/lerobot_camera_strobe"
@@ -17,7 +27,7 @@ for plugin in $plugins; do
     inputs="$inputs $plugin/pyproject.toml"
 done
 # shellcheck disable=SC2086 # a list of files, without spaces in their names
-inputs=$(cat $inputs | cksum)
+inputs="$(cat $inputs | cksum)${lerobot:+ $lerobot}"
 
 if [ -x $venv/bin/python ] && [ "$(cat $stamp 2>/dev/null)" = "$inputs" ]; then
     exit 0
@@ -87,6 +97,7 @@ touch $unfinished
 install $again --require-hashes -r $lock
 # shellcheck disable=SC2086
 install --no-deps --no-build-isolation $editable
+if [ -n "$lerobot" ]; then install --no-deps "$lerobot"; fi
 
 rm -f $unfinished
 echo "$inputs" >$stamp
