@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strobe.results.episodes import Episode
-from strobe.subjects import environments
+from strobe.subjects import environments, lerobot_versions
 from strobe.subjects.simulator import Played, digest
 
 HOLDS = ("last", "zero")
@@ -101,8 +101,7 @@ class ActedWorld:
 
     def begin(self, seed: int) -> None:
         """Reset the simulator to ``seed``, at moment 0."""
-        option = getattr(lerobot_envs, "NEW_ROLLOUT_OPTION", None)
-        observation, _ = self.vector.reset(seed=[seed], options={option: True} if option else None)
+        observation, _ = self.vector.reset(seed=[seed], options=lerobot_versions.reset_options())
         if self.watch is not None:
             self.watch(self.vector)
         self._seen = self._before = observation

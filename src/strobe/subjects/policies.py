@@ -29,6 +29,7 @@ from strobe.subjects import checkpoints
 from strobe.subjects.build import CannotBuildFast, build_fast
 from strobe.subjects.families.registry import building, registered
 from strobe.subjects.inputs import Inputs
+from strobe.subjects.lerobot_versions import untried
 from strobe.subjects.quiet import quiet
 from strobe.subjects.refusals import first_line, in_a_line, of_the_hub, refused
 from strobe.subjects.standins import stand_ins
@@ -147,7 +148,7 @@ def load(
     kind, tiny = config.type, size == "tiny"
     family = registered(kind)
     random = config.pretrained_path is None
-    notes: list[str] = []
+    notes = [line for line in (untried(),) if line]
     if tiny:
         shrink(config)
     _fit(config, inputs, rename or {}, notes)

@@ -39,6 +39,7 @@ from lerobot.rollout.strategies import core
 from lerobot.scripts import lerobot_rollout as loop
 from lerobot.utils.action_interpolator import ActionInterpolator
 
+from strobe.subjects import lerobot_versions
 from strobe.subjects.families.registry import family_of
 from strobe.subjects.rollout_bench import CallWatch
 from strobe.subjects.rollout_log import LastError, Log, opener
@@ -139,7 +140,7 @@ class Watch(Watching):
         run = strategy.run
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if self._until and not self.stopped:  # another segment of an interactive session (LeRobot after 0.6.1)
+            if self._until and not self.stopped:  # another segment of an interactive session
                 try:
                     self.attach(self._context)
                 except Exception as error:
@@ -190,8 +191,8 @@ class Watch(Watching):
         self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base))
         self._around(Hook(self._engine, "notify_observation", ""), self._noting)
         self._around(Hook(self._engine, "reset", ""), self._resetting)
-        if hasattr(self._engine, "pump_query"):  # questions to the policy, in LeRobot after 0.6.1
-            self._attached([Hook(self._engine, "pump_query", QUERY)])
+        if hasattr(self._engine, lerobot_versions.QUERY):
+            self._attached([Hook(self._engine, lerobot_versions.QUERY, QUERY)])
         self._around(Hook(ActionInterpolator, "add", ""), self._adding)
         self._around(Hook(ActionInterpolator, "get", ""), self._picking)
         self._around(Hook(rtc, "build_dataset_frame", PREPARE), self._taking)

@@ -106,10 +106,9 @@ def open_loader(
         UserError: no frame is left once the policy's ``drop_n_last_frames`` are off.
     """
     from lerobot.datasets import EpisodeAwareSampler
-    from lerobot.scripts.lerobot_train import _dataloader_worker_kwargs
     from lerobot.utils.collate import lerobot_collate_fn
 
-    changed = with_settings(config, settings)
+    workers = settings.num_workers > 0  # DataLoader refuses their options where there are none
     try:
         with quiet():
             frames = EpisodeAwareSampler(
@@ -131,7 +130,9 @@ def open_loader(
         pin_memory=settings.pin_memory,
         collate_fn=lerobot_collate_fn if dataset.meta.has_language_columns else None,
         worker_init_fn=prepare_worker,
-        **_dataloader_worker_kwargs(changed),
+        prefetch_factor=settings.prefetch_factor if workers else None,
+        persistent_workers=settings.persistent_workers and workers,
+        multiprocessing_context=settings.start_method if workers else None,
     )
 
 

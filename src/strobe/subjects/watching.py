@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ from typing import Any, Self
 
 from lerobot.processor.pipeline import DataProcessorPipeline
 
+from strobe.subjects import lerobot_versions
 from strobe.subjects.rollout_bus import BusProbe, spent
 from strobe.subjects.rollout_log import Log
 from strobe.timeline.clock import host_ns
@@ -28,7 +28,6 @@ RECORD, SAVE, SLEEP = "record frame", "save episode", "sleep"
 MOTORS_READ, MOTORS_WRITTEN = "read motors", "write motors"
 LEADER_READ, LEADER_WRITTEN = "read leader motors", "write leader motors"
 
-TIMER = "lerobot.utils.cycle_timer"  # of LeRobot after 0.6.1
 
 Call = Callable[..., Any]
 
@@ -87,7 +86,7 @@ class Watching:
         if self._until:
             return  # another segment of an interactive session
         self._until = host_ns() + round(self.record_s * 1e9)
-        if timer := getattr(sys.modules.get(TIMER), "CycleTimer", None):
+        if timer := lerobot_versions.timer():
             self._body.enter_context(Attached([Hook(timer, "log_run_summary", "")], self._reporting))
 
     def end(self) -> None:
@@ -286,9 +285,8 @@ class Watching:
 
 
 def sleeps(modules: Iterable[Any]) -> list[Hook]:
-    """Hooks on the sleep at a tick's end: in LeRobot's timer where it has one (after 0.6.1), else in ``modules``."""
-    timer = sys.modules.get(TIMER)
-    return [Hook(one, "precise_sleep", SLEEP) for one in (*modules, timer) if hasattr(one, "precise_sleep")]
+    """Hooks on the sleep at a tick's end, in ``modules`` or in LeRobot's timer."""
+    return [Hook(one, "precise_sleep", SLEEP) for one in lerobot_versions.sleeping(modules)]
 
 
 def standing_in(module: ModuleType, **changed: Any) -> ModuleType:

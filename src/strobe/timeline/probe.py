@@ -13,6 +13,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from importlib import metadata
 from typing import Any, Self
 
 from torch import nn
@@ -93,9 +94,10 @@ class Probe:
         except (AttributeError, ImportError) as error:
             if self.optional:
                 return []
+            owner = type(root).__module__.split(".")[0]
             raise ProbeError(
-                f"probe '{self.name}' does not fit {type(root).__module__.split('.')[0]}'s {type(root).__name__} as "
-                f"installed: {error}"
+                f"probe '{self.name}' does not fit {owner}'s {type(root).__name__} as installed"
+                f"{_version_of(owner)}: {error}"
             ) from None
 
     def _function_hook(self) -> Hook:
@@ -106,6 +108,13 @@ class Probe:
             owner = getattr(owner, parent)
         getattr(owner, attribute)
         return Hook(owner, attribute, self.name, self.when, self.argument, self.optional)
+
+
+def _version_of(package: str) -> str:
+    try:
+        return f" ({metadata.version(package)})"
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 @dataclass(frozen=True)

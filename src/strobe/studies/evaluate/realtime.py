@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from lerobot.rollout.inference import rtc as lerobot_rtc
+from lerobot.rollout.inference.rtc import supports_rtc_inference
 
 from strobe.errors import UserError
 from strobe.results.timing import EpisodeTiming
@@ -30,7 +30,7 @@ from strobe.studies.replay.settings import Beat, Brain, Setting
 from strobe.studies.replay.settings import Played as Loop
 from strobe.subjects import environments, libero
 from strobe.subjects.acted_world import TICKET, ActedWorld
-from strobe.subjects.families.registry import types_with
+from strobe.subjects.lerobot_versions import guided
 from strobe.subjects.outcomes import outcomes_told
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.seldom_rendered import SeldomRendered
@@ -45,12 +45,10 @@ POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread
 
 def require_engine(policy: Any, engine: str) -> None:
     """Raises UserError where LeRobot cannot guide ``policy`` by Real-Time Chunking, and that is asked for."""
-    supports = getattr(lerobot_rtc, "supports_rtc_inference", lambda policy: hasattr(policy, "init_rtc_processor"))
-    if engine == "rtc" and not supports(policy):
-        known = ", ".join(types_with(lambda family: family.rtc))
+    if engine == "rtc" and not supports_rtc_inference(policy):
         raise UserError(
             f"--inference.type=rtc: LeRobot's Real-Time Chunking cannot guide the policy type '{policy.config.type}'; "
-            f"it guides {known} and others that declare it"
+            f"it guides {', '.join(guided())}"
         )
 
 

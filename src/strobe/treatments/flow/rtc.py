@@ -8,13 +8,14 @@ same as one without RTC.)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any
 
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects.families.registry import types_with
+from strobe.subjects.lerobot_versions import guided
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import FOR_INFERENCE, Effect, Treatment, Undo, policy_of
@@ -100,16 +101,17 @@ class WithoutRealTimeChunking(Treatment):
 
 
 def supports(subject: Subject) -> bool:
-    """Whether the policy says that it can be guided (pi0, pi0.5, SmolVLA, and plug-ins that say so)."""
+    """Whether the policy says that it can be guided."""
     return bool(getattr(subject.module, "supports_rtc", lambda: False)())
 
 
 def require(subject: Subject) -> None:
     """Raises UserError if the policy has no RTC."""
     if not supports(subject):
+        known = f"LeRobot {version('lerobot')} guides {', '.join(guided())}"
         raise UserError(
-            f"policy type '{subject.info.kind}' has no Real-Time Chunking: only flow policies do "
-            f"({', '.join(types_with(lambda family: family.rtc))}); compare something else with --compile or --variant"
+            f"policy type '{subject.info.kind}' has no Real-Time Chunking ({known}); "
+            "compare something else with --compile or --variant"
         )
 
 
