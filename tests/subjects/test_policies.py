@@ -1,6 +1,7 @@
 """Policies load at tiny size from a type and from a checkpoint, and run on their inputs."""
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -121,8 +122,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 def spoil(checkpoint, tmp_path: Path, change) -> tuple[Path, inputs.Inputs]:
     folder, made = checkpoint
-    for file in folder.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     change(tmp_path)
     return tmp_path, made
 
@@ -169,11 +169,24 @@ def test_a_broken_checkpoint_is_named(checkpoint, tmp_path: Path, change, messag
     assert "\n" not in str(caught.value)
 
 
+def without_its_tokenizer(checkpoint: Path) -> None:
+    """Take away what LeRobot after 0.6.1 saves beside the weights, so that the tokenizer must come from the Hub."""
+    shutil.rmtree(checkpoint / "tokenizer", ignore_errors=True)
+    file = checkpoint / "policy_preprocessor.json"
+    content = json.loads(file.read_text())
+    for step in content["steps"]:
+        if step["registry_name"] == "tokenizer_processor":
+            step.pop("artifacts", None)
+            step["config"]["tokenizer_name"] = "google/paligemma-3b-pt-224"
+    file.write_text(json.dumps(content))
+
+
 def test_real_weights_do_not_get_a_stand_in_tokenizer(tmp_path: Path) -> None:
     from strobe.subjects.standins import stand_ins
 
     _, made, loaded = build("pi05")
     save(loaded, tmp_path)
+    without_its_tokenizer(tmp_path)
     config = policies.config_from_path(tmp_path, ["--device=cpu"])
     wanted = pytest.raises(UserError, match="the tokenizer 'google/paligemma")
     with wanted as caught, stand_ins("pi05", random_weights=False), policies.in_a_line("pi05"):
@@ -206,6 +219,7 @@ def changed(made: inputs.Inputs, **features: PolicyFeature | None) -> inputs.Inp
 def test_inputs_that_do_not_match_are_named(tmp_path: Path, features, message: str) -> None:
     _, made, loaded = build("act")
     save(loaded, tmp_path)
+    without_its_tokenizer(tmp_path)
     config = policies.config_from_path(tmp_path, ["--device=cpu"])
     with pytest.raises(UserError, match=message):
         policies.load(config, changed(made, **features), size="tiny")
@@ -214,6 +228,7 @@ def test_inputs_that_do_not_match_are_named(tmp_path: Path, features, message: s
 def test_rename_maps_the_inputs_names(tmp_path: Path) -> None:
     _, made, loaded = build("act")
     save(loaded, tmp_path)
+    without_its_tokenizer(tmp_path)
     config = policies.config_from_path(tmp_path, ["--device=cpu"])
     top = changed(
         made,
