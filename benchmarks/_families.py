@@ -1,0 +1,142 @@
+"""What the table of families asks of one type of policy; each question in a process of its own."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass, field
+
+import torch
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+
+from strobe.errors import UserError
+from strobe.measure.accounting import Accounting
+from strobe.measure.components import components, iterations
+from strobe.studies.doctor import one_treatment
+from strobe.studies.doctor.one_treatment import GUIDANCE, Attempt
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import ITERATION, Phase
+from strobe.timeline import Timeline
+from strobe.timeline.probe import Attached
+from strobe.treatments import catalogue
+from strobe.treatments.flow.rtc import RealTimeChunking, supports
+from strobe.treatments.treatment import Spec
+
+CHUNKS = 5
+GRAPHS = ("loop", "chunk", "prefix")  # the longest stretch first
+
+
+@dataclass
+class Parts:
+    """The parts of one phase.
+
+    Args:
+        names: of the first level.
+        other: share of the policy's time that is in none of them, and ``unseen`` of its FLOP.
+        ms: median of a call.
+    """
+
+    names: list[str]
+    other: float
+    unseen: float
+    ms: float
+
+
+@dataclass
+class Looked:
+    """A type at one size. ``untrained`` says why there is no training phase."""
+
+    inference: Parts
+    training: Parts | None
+    untrained: str
+    gib: float
+    parameters: int
+    stand_ins: int
+    rtc: bool
+    exact: list[Spec] = field(default_factory=list)
+
+
+def look(kind: str, size: str, image: tuple[int, int] | None = None) -> Looked:
+    """Return what one type shows; a full size is not trained, which would take four times its memory."""
+    torch.set_num_threads(2)
+    subject = load_subject(policy_type=kind, size="tiny" if size == "tiny" else "full", image_size=image)
+    untrained = subject.family.untrained or ("" if size == "tiny" else "not tried at full size")
+    info = subject.info
+    return Looked(
+        parts(subject, "inference", CHUNKS if size == "tiny" else 2),
+        None if untrained else parts(subject, "training forward", CHUNKS),
+        untrained,
+        info.weight_bytes / 2**30,
+        info.parameters,
+        len(info.stand_ins),
+        supports(subject),
+        exact(subject) if size == "tiny" else [],
+    )
+
+
+def parts(subject: PolicySubject, phase: Phase, calls: int) -> Parts:
+    """Return the parts of ``phase``: their names, and the share of time and of FLOP that is in none of them."""
+    call, whole = subject.call(phase, 2), (ITERATION, "policy" if phase == "inference" else "forward")
+    call(0)
+    took = []
+    with Attached(subject.hooks(phase, 1)), Timeline() as timeline:
+        for index in range(calls):
+            start = time.perf_counter()
+            call(index)
+            took.append(time.perf_counter() - start)
+    found = components(iterations(timeline.sections(), ITERATION))
+    mine = [one for one in found if tuple(one.path[:1]) == whole[1:]]
+    share = next(one.share for one in mine if len(one.path) == 1)
+    other = sum(one.share for one in mine if len(one.path) == 2 and one.other)
+    names = list(dict.fromkeys(one.path[-1] for one in mine if len(one.path) > 1 and not one.other))
+    accounting = Accounting()
+    with Attached(subject.hooks(phase, 1)):
+        accounting.run(lambda: call(0))
+    inside = sum(a.gflop for path, a in accounting.accounts.items() if len(path) == 3 and path[:2] == whole)
+    total = accounting.accounts[whole].gflop
+    return Parts(names, other / share, 1 - inside / total if total else 0.0, 1e3 * statistics.median(took))
+
+
+def exact(subject: PolicySubject) -> list[Spec]:
+    """Return the exact treatments that Strobe would try on this policy."""
+    found: list[Spec] = []
+    for entry in catalogue.entries():
+        if entry.effect == "exact" and entry.key != "graph" and not entry.key.endswith("."):
+            found += [spec for spec in entry.candidates(subject) if len(spec) == 1]
+    return found
+
+
+def treated(kind: str, spec: Spec) -> str:
+    """Return '' where a policy acts the same under an exact treatment, else what differs; '-' where it does not apply."""
+    try:
+        return one_treatment.tried(Attempt(kind, (spec,)), "cpu").broken
+    except UserError:
+        return "-"
+
+
+def guided(kind: str) -> str:
+    """Return how far Real-Time Chunking works: 'guided', and whether its guidance has a closed form here."""
+    subject = load_subject(policy_type=kind, size="tiny", image_size=one_treatment.IMAGE)
+    plain = subject.chunk(0)
+    undo = RealTimeChunking(RTCConfig(execution_horizon=4), inference_delay=2).apply(subject)
+    chunk = subject.chunk(0)
+    undo()
+    if torch.equal(plain, chunk) or not bool(chunk.isfinite().all()):
+        return "changes nothing" if torch.equal(plain, chunk) else "not finite"
+    try:
+        found = one_treatment.tried(Attempt(kind, (GUIDANCE,), rtc=True), "cpu")
+    except UserError:
+        return "guided"
+    return found.broken or "guided, closed form"
+
+
+def captured(kind: str) -> str:
+    """Return the longest stretch that a graph holds on the emulated device, with the number of graphs; '-' for none."""
+    for what in GRAPHS:
+        try:
+            found = one_treatment.tried(Attempt(kind, ({"graph": what},), played=True), "cpu")
+        except UserError:
+            continue
+        return found.broken or f"{what} ({found.captured})"
+    return "-"
