@@ -108,7 +108,7 @@ def exact(subject: PolicySubject) -> list[Spec]:
 
 
 def treated(kind: str, spec: Spec) -> str:
-    """Return '' where a policy acts the same under an exact treatment, else what differs; '-' where it does not apply."""
+    """Return '' where a policy acts the same under an exact treatment, else what differs; '-' where it is refused."""
     try:
         return one_treatment.tried(Attempt(kind, (spec,)), "cpu").broken
     except UserError:

@@ -27,8 +27,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from _families import Looked, captured, guided, look, treated
 from _shared import finish
-from rich.console import Console
-from rich.table import Table
 
 from strobe.errors import UserError
 from strobe.studies.doctor import apart
