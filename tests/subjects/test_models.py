@@ -127,7 +127,7 @@ def test_preprocessing_is_the_one_of_transformers(subject):
 
     frames = subject.clips.batch(0, 1)
     expected = VJEPA2VideoProcessor(crop_size=96)(list(frames), return_tensors="pt")["pixel_values_videos"]
-    assert torch.equal(subject._pixels(frames), expected)
+    assert torch.equal(subject._pixels(frames)["pixel_values_videos"], expected)
 
 
 @pytest.mark.parametrize("kind", ["vit", "dinov2", "videomae", "timesformer", "siglip_vision_model"])
@@ -224,7 +224,7 @@ def test_clips_of_a_dataset_stay_in_an_episode(recording):
 WRONG = {
     "type": ({"kind": "vjepa"}, "did you mean 'vjepa2'"),
     "text model": ({"kind": "bert"}, "images or video"),
-    "two towers": ({"kind": "clip"}, "images or video"),
+    "words alone": ({"kind": "bert"}, "images or video"),
     "size": ({"kind": "vjepa2", "size": "lage"}, "did you mean 'large'"),
     "size of another": ({"kind": "vit", "size": "huge"}, "full"),
     "no tiny one": ({"kind": "swin", "size": "tiny"}, "not available"),

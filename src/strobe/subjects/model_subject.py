@@ -25,7 +25,8 @@ from strobe.timeline.sections import section
 # A ViT-L's features are 8 MB a clip, and every iteration's are kept to compare variants by.
 TOKENS_KEPT = 128
 
-Prepare = Callable[[Tensor], Tensor]
+Pixels = Tensor | dict[str, Tensor]
+Prepare = Callable[[Tensor], Pixels]
 
 
 @dataclass
@@ -114,24 +115,29 @@ class ModelSubject:
     def _predictor(self) -> str:
         return self.family.backbone.predictor if self.family.backbone is not None else ""
 
-    def _pixels(self, frames: Tensor) -> Tensor:
+    def _pixels(self, frames: Tensor) -> dict[str, Tensor]:
         dtype = next(self.module.parameters()).dtype
-        return self._prepare(frames).to(self.device, dtype)
+        found = self._prepare(frames)
+        if isinstance(found, Tensor):
+            found = {str(self.module.main_input_name): found if self.model.video else found.flatten(0, 1)}
+        return {name: one.to(self.device, dtype if one.is_floating_point() else None) for name, one in found.items()}
 
-    def _features(self, pixels: Tensor) -> Tensor:
+    def _features(self, pixels: dict[str, Tensor]) -> Tensor:
         options: dict[str, Any] = {self._predictor: not self.predictor} if self._predictor else {}
-        if not self.model.video:
-            pixels = pixels.flatten(0, 1)
         try:
-            output = self.module(**{str(self.module.main_input_name): pixels}, **options)
+            output = self.module(**pixels, **options)
         except (TypeError, ValueError) as error:
             raise UserError(f"'{self.info.kind}' does not run on clips alone: {str(error).splitlines()[0]}") from error
         if getattr(output, "predictor_output", None) is not None:
             return output.predictor_output.last_hidden_state
-        features = getattr(output, "last_hidden_state", None)
+        # A tower's own answer is what its merger makes of the last block's.
+        merged = self.family.backbone is not None and self.family.backbone.tower is not None
+        features = getattr(output, "pooler_output" if merged else "last_hidden_state", None)
         return output[0] if features is None else features
 
     def _kept(self, features: Tensor, batch_size: int) -> Tensor:
+        if features.ndim == 2:  # the tokens of all images in a row
+            features = features.unflatten(0, (batch_size, -1))
         if features.ndim == 4:  # the places of a feature map count as tokens
             features = features.flatten(2).transpose(1, 2)
         if features.ndim == 3:

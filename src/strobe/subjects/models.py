@@ -26,6 +26,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 FLAGS = ("path", "type", "size", "img_size", "num_frames", "dtype", "predictor")
 
 _TINY = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 128}
+_TINY_STAGES = {"hidden_sizes": [16, 32, 64, 128], "depths": [1, 1, 2, 1]}  # of a convolutional net
 
 # What configs call the side of the image and the number of frames.
 _SIDE = ("image_size", "crop_size")
@@ -163,7 +164,7 @@ def _read(folder: Path, path: str) -> Any:
 
     try:
         with quiet():
-            return AutoConfig.from_pretrained(folder)
+            return _tower(AutoConfig.from_pretrained(folder))
     except (ValueError, OSError, KeyError) as error:
         raise UserError(
             f"{path} is no model of transformers: its config.json names no model_type that it knows; a policy of "
@@ -176,18 +177,26 @@ def _made(kind: str, size: str | None) -> Any:
 
     if kind not in CONFIG_MAPPING:
         raise UserError(f"no model type '{kind}': {nearest(kind, known_kinds())}")
-    known = _backbone(kind)
+    known, whole = _backbone(kind), CONFIG_MAPPING[kind]
     sizes = list(known.sizes) if known is not None else ["full", "tiny"]
     if size is not None and size not in sizes:
         raise UserError(f"--model.size={size}: {nearest(size, sizes)}")
     if known is not None:
-        return CONFIG_MAPPING[kind](**known.sizes[size or known.usual])
-    config = CONFIG_MAPPING[kind]()
+        chosen = known.sizes[size or known.usual]
+        return _tower(whole(**({"vision_config": chosen} if known.tower is not None else chosen)))
+    config = _tower(whole())
     return _shrunken(config) if size == "tiny" else config
+
+
+def _tower(config: Any) -> Any:
+    """The config of the vision tower, of a model that has more than one."""
+    return getattr(config, "vision_config", config)
 
 
 def _shrunken(config: Any) -> Any:
     known = {item.name for item in dataclasses.fields(type(config))}
+    if _TINY_STAGES.keys() <= known:
+        return type(config)(**_TINY_STAGES)
     if not _TINY.keys() - {"intermediate_size"} <= known:
         raise UserError(
             f"--model.size=tiny is not available for '{config.model_type}': set its own fields, as in "
@@ -204,6 +213,8 @@ def _check_kind(config: Any) -> None:
     from transformers import MODEL_MAPPING
 
     kind = config.model_type
+    if (known := _backbone(kind)) is not None and known.tower is not None:
+        return
     try:
         found: Any = MODEL_MAPPING[type(config)]
     except KeyError:
@@ -217,7 +228,7 @@ def _check_shape(config: Any, img_size: int | None, num_frames: int | None) -> N
     for name, value in (("img_size", img_size), ("num_frames", num_frames)):
         if value is not None and value < 1:
             raise UserError(f"--model.{name}={value}: must be at least 1")
-    side, patch = _side(config), getattr(config, "patch_size", None)
+    side, patch = _side(config) or img_size, getattr(config, "patch_size", None)
     tubelet = getattr(config, "tubelet_size", None)
     if isinstance(tubelet, list | tuple):
         tubelet, patch = tubelet[0], tubelet[-1]
@@ -240,6 +251,8 @@ def _random(config: Any, dtype: torch.dtype, device: str, seed: int, notes: list
     from transformers import AutoModel
 
     def make() -> nn.Module:
+        if (known := _backbone(config.model_type)) is not None and known.tower is not None:
+            return known.tower(config.model_type)._from_config(config, dtype=dtype)
         return AutoModel.from_config(config, dtype=dtype)
 
     try:
@@ -254,9 +267,13 @@ def _random(config: Any, dtype: torch.dtype, device: str, seed: int, notes: list
 def _weights(folder: Path, config: Any, dtype: str | None, notes: list[str]) -> nn.Module:
     from transformers import AutoModel
 
+    known, options = _backbone(config.model_type), {}
+    choice: Any = AutoModel
+    if known is not None and known.tower is not None:
+        choice, options = known.tower(config.model_type), {"key_mapping": {known.weights: ""}}
     try:
-        module, loading = AutoModel.from_pretrained(
-            folder, config=config, dtype=DTYPES[dtype] if dtype else "auto", output_loading_info=True
+        module, loading = choice.from_pretrained(
+            folder, config=config, dtype=DTYPES[dtype] if dtype else "auto", output_loading_info=True, **options
         )
     except Exception as error:  # shapes, unreadable files: of many types, all of them about this folder
         raise UserError(f"the weights in {checkpoints.source(folder)} cannot be read: {_last_line(error)}") from error

@@ -126,7 +126,10 @@ class Backbone:
         usual: the size that is taken where none is named.
         frames: frames of a clip where none are named; None for the config's own.
         predictor: the option that leaves the predictor out when it is true; '' for a backbone without one.
-        preprocessing: the model → its own preprocessing (frames → pixels) and the probes on its steps.
+        preprocessing: the model → its own preprocessing and the probes on its steps. It makes of frames the pixels,
+            or, for a model that is told more than them, all arguments of the model by name.
+        tower: the type → the class of the vision tower, where transformers has no ``AutoModel`` for it.
+        weights: pattern of the prefix that the tower's weights have in a checkpoint of the whole model.
         resized: module, side in pixels, side of a patch → (owner, attribute, value) for each thing that holds the
             image's size; None where the size is built in.
     """
@@ -136,6 +139,8 @@ class Backbone:
     frames: int | None = None
     predictor: str = ""
     preprocessing: Callable[[Any], tuple[Callable[[Any], Any], list[Hook]]] | None = None
+    tower: Callable[[str], Any] | None = None
+    weights: str = ""
     resized: Callable[[Any, int, int], list[tuple[Any, str, Any]]] | None = None
 
 

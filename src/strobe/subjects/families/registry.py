@@ -24,9 +24,8 @@ def _own() -> Iterator[Family]:
     """Yield the records of this folder: whatever its files call ``FAMILY``."""
     for found in iter_modules(families.__path__):
         if found.name != "registry":
-            family = getattr(import_module(f"{families.__name__}.{found.name}"), "FAMILY", None)
-            if family is not None:
-                yield family
+            family = getattr(import_module(f"{families.__name__}.{found.name}"), "FAMILY", ())
+            yield from family if isinstance(family, tuple) else (family,)
 
 
 _registry: dict[str, Family] = {kind: family for family in _own() for kind in family.types}
