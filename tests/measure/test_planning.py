@@ -75,6 +75,7 @@ def test_policies_that_do_the_same_are_seldom_called_different():
 
 def test_it_is_said_beforehand_when_the_pairs_cannot_decide():
     few = foresight(16, 0.2)
+    assert foresight(1, 0.2).startswith("1 pair cannot exclude")
     assert few.startswith("16 pairs cannot exclude a loss of 20 points, even if every pair ends alike: that takes 23.")
     assert "Separating 20 points near 80 % takes about " in few
     assert foresight(50, 0.2).startswith("50 pairs exclude a loss of 20 points if nearly all pairs end alike")

@@ -137,10 +137,11 @@ def foresight(planned: int, margin: float, rate: float = 0.8, level: float = 0.9
     if not 0 <= rate <= 1:
         raise ValueError(f"a success rate lies between 0 and 1, not at {rate:g}")
     enough, points = fewest_pairs(margin, level), f"{100 * margin:.3g} points"
+    pairs = "1 pair" if planned == 1 else f"{planned} pairs"
     if planned < enough:
-        said = f"{planned} pairs cannot exclude a loss of {points}, even if every pair ends alike: that takes {enough}."
+        said = f"{pairs} cannot exclude a loss of {points}, even if every pair ends alike: that takes {enough}."
     else:
-        said = f"{planned} pairs exclude a loss of {points} if nearly all pairs end alike ({enough} or more)."
+        said = f"{pairs} exclude a loss of {points} if nearly all pairs end alike ({enough} or more)."
     if rate < margin:  # nothing to separate: no variant can lose that much
         return said
     other = rate - margin
