@@ -1,4 +1,4 @@
-"""Families whose chunk comes out of queues or single actions: TD-MPC, VQ-BeT, the Gaussian actor."""
+"""Families whose chunk comes out of queues or single actions: TD-MPC, VQ-BeT, multi-task DiT, the Gaussian actor."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from support.family_checks import parts_of, require_parts, require_the_same_acti
 from strobe.errors import UserError
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments.catalogue import make
 
 # type → parts of inference, parts of training, shape of a chunk
 KINDS: dict[str, tuple[set[str], set[str], tuple[int, int, int]]] = {
@@ -23,6 +24,11 @@ KINDS: dict[str, tuple[set[str], set[str], tuple[int, int, int]]] = {
         {"image encoder", "image projection", "state projection", "GPT", "action head"},
         {"VQ-VAE"},
         (1, 5, 6),
+    ),
+    "multi_task_dit": (
+        {"vision encoder", "text encoder", "denoise step", "scheduler step"},
+        {"vision encoder", "text encoder", "denoise step"},
+        (1, 24, 6),
     ),
     "gaussian_actor": ({"image encoder", "encoder", "network", "mean head", "deviation head"}, set(), (1, 1, 6)),
 }
@@ -94,3 +100,27 @@ def test_the_value_of_a_plan_depends_on_its_weights() -> None:
         for head in policy.model._Qs:
             head[-1].weight.neg_()
     assert not torch.equal(made.chunk(0), before)
+
+
+def test_each_objective_of_the_dit_has_its_own_number_of_steps() -> None:
+    made = load_subject(policy_type="multi_task_dit", size="tiny", overrides=["--device=cpu"])
+    flow = ["--device=cpu", "--objective=flow_matching", "--use_separate_rgb_encoder_per_camera=true"]
+    flowing = load_subject(policy_type="multi_task_dit", size="tiny", overrides=flow)
+    for subject, name, built in ((made, "num_inference_steps", 10), (flowing, "num_integration_steps", 100)):
+        assert subject.facts("inference", 1)["denoising steps"] == built
+        undo = make({f"policy.{name}": 3}).apply(subject)
+        assert parts_of(subject, "inference").count("denoise step") == 3
+        undo()
+    assert {"vision encoder 0", "vision encoder 1"} <= set(parts_of(flowing, "inference"))
+    require_parts(flowing, "inference", {"text encoder"})
+
+
+def test_the_dit_reads_its_prompt_and_uses_its_blocks() -> None:
+    made = load_subject(policy_type="multi_task_dit", size="tiny", overrides=["--device=cpu"])
+    policy: Any = made.policy
+    observation = made.observation(0)
+    first, other = made.act(observation, 0), made.act(observation | {"task": "pick up the red cube"}, 0)
+    assert not torch.equal(first, other)
+    with torch.no_grad():
+        policy.noise_predictor.transformer_blocks[1].mlp[0].weight.neg_()
+    assert not torch.equal(made.act(observation, 0), first)

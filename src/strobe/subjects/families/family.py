@@ -155,6 +155,7 @@ class Family:
         seeing: part → path of its module, for the parts that process images; the costliest first.
         working: a step of a module's path → the parts in which that module works, where parts are methods.
         steps: the field of the config that holds the number of denoising steps, read on every call; '' for none.
+        objectives: the config's ``objective`` → such a field, where each objective has its own.
         every_step: the field that holds the number where ``steps`` is None.
         live: further fields of the config that are read on every call, and ``live_in_training`` those that only the
             training phases read.
@@ -196,6 +197,7 @@ class Family:
     seeing: Mapping[str, str] = field(default_factory=dict)
     working: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     steps: str = ""
+    objectives: Mapping[str, str] = field(default_factory=dict)
     every_step: str = ""
     live: tuple[str, ...] = ()
     live_in_training: tuple[str, ...] = ()
@@ -220,6 +222,10 @@ class Family:
     rtc: bool = False
     mps_known: bool = False
     backbone: Backbone | None = None
+
+    def steps_of(self, config: Any) -> str:
+        """Return the field of ``config`` that holds the number of denoising steps; '' for none."""
+        return self.objectives.get(getattr(config, "objective", ""), self.steps)
 
     def hooks(self, module: Any, *, training: bool, depth: int = 1) -> list[Hook]:
         """Where to attach, down to ``depth`` levels.
