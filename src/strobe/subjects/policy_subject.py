@@ -169,6 +169,7 @@ class PolicySubject:
             facts["delays"] = getattr(config, "rtc_max_delay", 0) + 1
         if phase == "inference":
             facts["denoising steps"] = steps_of(config)
+            facts["tokens at most"] = getattr(config, "max_decoding_steps", None)
             facts["executed actions"] = getattr(config, "n_action_steps", None)
         return facts
 
