@@ -118,6 +118,21 @@ class Flow:
 
 
 @dataclass(frozen=True)
+class LastBlock:
+    """The last block of a transformer that every denoising step runs over more rows than it reads in the end.
+
+    Args:
+        blocks: path of the transformer's list of blocks.
+        rows: the policy's config → how many rows are read, from the first one on.
+        narrowed: block, its input (B, L, width), rows → its output for these rows alone, (B, rows, width).
+    """
+
+    blocks: str
+    rows: Callable[[Any], int]
+    narrowed: Callable[[Any, Any, int], Any]
+
+
+@dataclass(frozen=True)
 class Backbone:
     """Facts about a backbone of transformers, for `subjects.models` and `ModelSubject`.
 
@@ -160,6 +175,7 @@ class Family:
         live: further fields of the config that are read on every call, and ``live_in_training`` those that only the
             training phases read.
         flow: how it samples, for a flow policy with a prefix cache.
+        last_block: the last block of its denoising transformer, where a step reads only some of the rows.
         whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
         eager: steps of the paths of modules whose attention LeRobot makes eager on every call.
@@ -202,6 +218,7 @@ class Family:
     live: tuple[str, ...] = ()
     live_in_training: tuple[str, ...] = ()
     flow: Flow | None = None
+    last_block: LastBlock | None = None
     whole: Method | None = None
     embedding: tuple[str, str, str] | None = None
     eager: frozenset[str] = frozenset()
