@@ -118,6 +118,21 @@ class Flow:
 
 
 @dataclass(frozen=True)
+class Conditioning:
+    """Linear layers whose input ends with features of the observation, which are the same in all steps of a chunk.
+
+    Args:
+        sampling: the method that is called once a chunk, with these features.
+        features: that call's own arguments → the features, (B, width), as the layers' input ends with them.
+        layers: policy → the layers; their input is (B, the step's own features + width).
+    """
+
+    sampling: Method
+    features: Callable[..., Any]
+    layers: Callable[[Any], Sequence[Any]]
+
+
+@dataclass(frozen=True)
 class LastBlock:
     """The last block of a transformer that every denoising step runs over more rows than it reads in the end.
 
@@ -175,6 +190,7 @@ class Family:
         live: further fields of the config that are read on every call, and ``live_in_training`` those that only the
             training phases read.
         flow: how it samples, for a flow policy with a prefix cache.
+        conditioning: what its denoising steps make of the observation, where each makes it anew.
         last_block: the last block of its denoising transformer, where a step reads only some of the rows.
         whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
@@ -218,6 +234,7 @@ class Family:
     live: tuple[str, ...] = ()
     live_in_training: tuple[str, ...] = ()
     flow: Flow | None = None
+    conditioning: Conditioning | None = None
     last_block: LastBlock | None = None
     whole: Method | None = None
     embedding: tuple[str, str, str] | None = None

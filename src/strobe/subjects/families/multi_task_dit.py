@@ -12,9 +12,11 @@ from typing import Any
 from unittest import mock
 
 from lerobot.policies.pretrained import PreTrainedPolicy
+from torch import Tensor
+from torch.nn.functional import silu
 
 from strobe.subjects.families import queues
-from strobe.subjects.families.family import Family, HubNeed, Tiny, blocks
+from strobe.subjects.families.family import Conditioning, Family, HubNeed, Tiny, blocks
 from strobe.subjects.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
 
@@ -75,6 +77,16 @@ def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
     return [Probe.method("objective.noise_scheduler", "step", "scheduler step")]
 
 
+def observed(_: Any, __: int, conditioning_vec: Tensor) -> Tensor:
+    """Return what the modulation of each block sees of the observation: the timestep's features come before it."""
+    return silu(conditioning_vec)
+
+
+def modulations(policy: Any) -> list[Any]:
+    """Return the layer of each block that makes its shifts, scales and gates."""
+    return [block.adaLN_modulation[-1] for block in policy.noise_predictor.transformer_blocks]
+
+
 def _vision(tiny: bool) -> Any:
     """Return CLIP-B/16's vision encoder with random weights, or a tiny one."""
     from transformers import CLIPVisionConfig, CLIPVisionModel
@@ -119,6 +131,7 @@ FAMILY = Family(
     steps="num_inference_steps",
     objectives={"flow_matching": "num_integration_steps"},
     every_step="num_train_timesteps",
+    conditioning=Conditioning(("objective", "conditional_sample"), observed, modulations),
     tiny=Tiny(
         {
             "image_crop_shape": (TINY_IMAGE, TINY_IMAGE),
