@@ -63,7 +63,7 @@ def test_lerobot_decodes_what_was_encoded(seed: int, tiny: bool) -> None:
 
     tokens = fast_tokens(tiny)
     actions = np.random.default_rng(seed).uniform(-1.5, 1.5, (1, 50, 6))
-    encoded = tokens(actions)
+    encoded: Any = tokens(actions)
     assert 0 <= min(encoded[0]) <= max(encoded[0]) < tokens.vocab_size
     assert len(encoded[0]) < actions.size  # some are joined
     policy: Any = type("Policy", (), {"action_tokenizer": tokens})()

@@ -36,6 +36,12 @@ VOCABULARY = Vocabulary(
     ends=True,
 )
 TINY_IMAGE = 32
+_SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
 
 
 def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
@@ -91,18 +97,18 @@ def _vision(tiny: bool) -> Any:
     """Return CLIP-B/16's vision encoder with random weights, or a tiny one."""
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
-    small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return CLIPVisionModel(CLIPVisionConfig(patch_size=16, **(small | {"image_size": TINY_IMAGE} if tiny else {})))
+    small: dict[str, Any] = _SMALL | {"image_size": TINY_IMAGE} if tiny else {}
+    return CLIPVisionModel(CLIPVisionConfig(patch_size=16, **small))
 
 
 def _text(tiny: bool) -> Any:
     """Return CLIP-B/16's text encoder with random weights, or a tiny one. It reads at the token that ends the text."""
     from transformers import CLIPTextConfig, CLIPTextModel
 
-    special = tokenizer(VOCABULARY, tiny)
-    ids = {"bos_token_id": special.bos_token_id, "eos_token_id": special.eos_token_id, "pad_token_id": 1}
-    small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return CLIPTextModel(CLIPTextConfig(**ids, **(small | {"vocab_size": TINY_VOCABULARY} if tiny else {})))
+    words = tokenizer(VOCABULARY, tiny)
+    special: dict[str, Any] = {name: getattr(words, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    small: dict[str, Any] = _SMALL | {"vocab_size": TINY_VOCABULARY} if tiny else {}
+    return CLIPTextModel(CLIPTextConfig(**special, **small))
 
 
 @contextlib.contextmanager
