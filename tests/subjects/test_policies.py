@@ -9,6 +9,7 @@ from lerobot.configs import FeatureType, PolicyFeature
 
 from strobe.errors import UserError
 from strobe.subjects import inputs, policies
+from strobe.subjects.families import registry
 
 from .conftest import KINDS, build
 
@@ -98,13 +99,18 @@ def test_any_other_registered_policy_loads(tmp_path: Path) -> None:
         (lambda: policies.config_from_type("act", ["--device=gpu"]), "no device 'gpu'"),
         (lambda: policies.config_from_path("/nowhere/at/all"), "no folder /nowhere/at/all"),
         (lambda: policies.config_from_path("some/policy"), "Hub cannot be reached"),
-        (lambda: build("vqbet"), "not available for 'vqbet'"),
     ],
 )
 def test_a_mistake_is_one_clear_line(call, message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_a_type_without_a_tiny_size_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(registry._registry, "vqbet")  # as a type that has no record
+    with pytest.raises(UserError, match="policy.size=tiny is not available for 'vqbet', only for act, "):
+        build("vqbet")
 
 
 @pytest.fixture(scope="module", params=["act", "pi05"])

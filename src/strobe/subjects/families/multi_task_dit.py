@@ -97,8 +97,8 @@ def _vision(tiny: bool) -> Any:
     """Return CLIP-B/16's vision encoder with random weights, or a tiny one."""
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
-    small: dict[str, Any] = _SMALL | {"image_size": TINY_IMAGE} if tiny else {}
-    return CLIPVisionModel(CLIPVisionConfig(patch_size=16, **small))
+    sizes: dict[str, Any] = {"patch_size": 16, **(_SMALL | {"image_size": TINY_IMAGE} if tiny else {})}
+    return CLIPVisionModel(CLIPVisionConfig(**sizes))
 
 
 def _text(tiny: bool) -> Any:
