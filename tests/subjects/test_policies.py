@@ -14,6 +14,7 @@ from lerobot.policies.act.configuration_act import ACTConfig
 
 from strobe.errors import UserError
 from strobe.subjects import inputs, policies, tiny
+from strobe.subjects.families import registry
 
 from .conftest import KINDS, build
 
@@ -110,6 +111,12 @@ def test_a_mistake_is_one_clear_line(call, message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_a_type_without_a_tiny_size_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(registry._registry, "vqbet")  # as a type that has no record
+    with pytest.raises(UserError, match="policy.size=tiny is not available for 'vqbet', only for act, "):
+        build("vqbet")
 
 
 @pytest.fixture(scope="module", params=["act", "pi05"])

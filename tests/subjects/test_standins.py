@@ -5,21 +5,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strobe.errors import UserError
-from strobe.subjects.families import pi, smolvla
+from strobe.subjects.families import multi_task_dit, pi, smolvla
 from strobe.subjects.families.pi import PALIGEMMA
 from strobe.subjects.standins import stand_ins
 from strobe.subjects.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
 
-BOTH = [pi.VOCABULARY, smolvla.VOCABULARY]
+KNOWN = [pi.VOCABULARY, smolvla.VOCABULARY, multi_task_dit.VOCABULARY]
 
 
-@pytest.mark.parametrize(("known", "size"), zip(BOTH, (257152, 49280), strict=True))
+@pytest.mark.parametrize(("known", "size"), zip(KNOWN, (257152, 49280, 49408), strict=True))
 def test_the_vocabulary_is_as_large_as_the_real_one(known: Vocabulary, size: int) -> None:
     assert len(tokenizer(known)) == size
     assert len(tokenizer(known, tiny=True)) == TINY_VOCABULARY
 
 
-@given(text=st.text(max_size=60), length=st.integers(4, 24), known=st.sampled_from(BOTH))
+@given(text=st.text(max_size=60), length=st.integers(4, 24), known=st.sampled_from(KNOWN))
 @settings(max_examples=50, deadline=None)
 def test_ids_are_in_the_vocabulary_cut_and_padded(text: str, length: int, known: Vocabulary) -> None:
     stand_in = tokenizer(known, tiny=True)

@@ -27,6 +27,8 @@ from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Hook
 from strobe.timeline.sections import section
 
+_LENGTHS = ("chunk_size", "horizon", "action_chunk_size")  # what configs call the length of a chunk
+
 
 @dataclass
 class PolicySubject:
@@ -158,7 +160,7 @@ class PolicySubject:
         config: Any = self.policy.config
         facts: Facts = {
             "batch size": 1 if phase == "inference" else batch_size,
-            "chunk size": getattr(config, "chunk_size", None) or getattr(config, "horizon", None),
+            "chunk size": next((found for name in _LENGTHS if (found := getattr(config, name, None))), None),
             "tensors requiring grad": sum(1 for parameter in self.policy.parameters() if parameter.requires_grad),
         }
         if phase != "inference" and getattr(config, "use_rtc", False):  # training-time RTC
@@ -167,6 +169,7 @@ class PolicySubject:
             facts["delays"] = getattr(config, "rtc_max_delay", 0) + 1
         if phase == "inference":
             facts["denoising steps"] = steps_of(config)
+            facts["tokens at most"] = getattr(config, "max_decoding_steps", None)
             facts["executed actions"] = getattr(config, "n_action_steps", None)
         return facts
 

@@ -27,12 +27,13 @@ class Vocabulary:
     Args:
         size: tokens in its vocabulary.
         special: the names of special tokens (``pad_token`` …) with their texts.
-        begins: whether every text begins with the ``bos_token``.
+        begins: whether every text begins with the ``bos_token``, and ``ends``, whether it ends with the ``eos_token``.
     """
 
     size: int
     special: tuple[tuple[str, str], ...]
     begins: bool = False
+    ends: bool = False
 
 
 @cache
@@ -46,7 +47,7 @@ def tokenizer(vocabulary: Vocabulary, tiny: bool = False) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     size, special = TINY_VOCABULARY if tiny else vocabulary.size, dict(vocabulary.special)
-    reserved = [*special.values(), *_IMAGE_TOKENS]
+    reserved = list(dict.fromkeys([*special.values(), *_IMAGE_TOKENS]))
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -60,9 +61,12 @@ def tokenizer(vocabulary: Vocabulary, tiny: bool = False) -> Any:
     ids = learned["vocab"] | {f"<unused{i}>": i for i in range(len(learned["vocab"]), size)}
     bpe.model = models.BPE(vocab=ids, merges=[tuple(pair) for pair in learned["merges"]])
     bpe.decoder = decoders.ByteLevel()
-    if vocabulary.begins:
-        bos = special["bos_token"]
-        bpe.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, ids[bos])])
+    before = [special["bos_token"]] if vocabulary.begins else []
+    after = [special["eos_token"]] if vocabulary.ends else []
+    if around := [*before, *after]:
+        bpe.post_processor = processors.TemplateProcessing(
+            single=[*before, "$A", *after], special_tokens=[(text, ids[text]) for text in around]
+        )
     fast = PreTrainedTokenizerFast(tokenizer_object=bpe, **special)
     fast.fake_image_token_id = ids["<fake_token_around_image>"]
     fast.global_image_token_id = ids["<global-img>"]

@@ -19,7 +19,7 @@ from strobe.treatments import inputs, settings
 from strobe.treatments.engines import compile, engine
 from strobe.treatments.flow import cameras, closed_form, masks, padding, prefix_cache, prefix_tail, timesteps
 from strobe.treatments.graphs import graph as cuda_graph
-from strobe.treatments.layers import attention, projections
+from strobe.treatments.layers import attention, conditioning, last_block, projections
 from strobe.treatments.numbers import channels_last, mixed_precision, precision, quantise, tf32
 from strobe.treatments.training import accumulate, optimizer_form
 from strobe.treatments.treatment import Entry, Spec, Treatment
@@ -38,6 +38,8 @@ ENTRIES: tuple[Entry, ...] = (
     timesteps.ENTRY,
     masks.ENTRY,
     closed_form.ENTRY,
+    conditioning.ENTRY,
+    last_block.ENTRY,
     projections.ENTRY,
     attention.ENTRY,
     mixed_precision.ENTRY,

@@ -107,7 +107,7 @@ def _live(config: Any) -> tuple[str, ...]:
 def _phases(name: str) -> frozenset[Phase]:
     """The phases that read the setting ``name``, whichever family has it."""
     families = known_families()
-    if name == "n_action_steps" or any(name == family.steps for family in families):
+    if name == "n_action_steps" or any(name in (family.steps, *family.objectives.values()) for family in families):
         return FOR_INFERENCE
     return FOR_TRAINING if any(name in family.live_in_training for family in families) else ANY_PHASE
 

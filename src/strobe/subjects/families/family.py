@@ -118,6 +118,36 @@ class Flow:
 
 
 @dataclass(frozen=True)
+class Conditioning:
+    """Linear layers whose input ends with features of the observation, which are the same in all steps of a chunk.
+
+    Args:
+        sampling: the method that is called once a chunk, with these features.
+        features: that call's own arguments → the features, (B, width), as the layers' input ends with them.
+        layers: policy → the layers; their input is (B, the step's own features + width).
+    """
+
+    sampling: Method
+    features: Callable[..., Any]
+    layers: Callable[[Any], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class LastBlock:
+    """The last block of a transformer that every denoising step runs over more rows than it reads in the end.
+
+    Args:
+        blocks: path of the transformer's list of blocks.
+        rows: the policy's config → how many rows are read, from the first one on.
+        narrowed: block, its input (B, L, width), rows → its output for these rows alone, (B, rows, width).
+    """
+
+    blocks: str
+    rows: Callable[[Any], int]
+    narrowed: Callable[[Any, Any, int], Any]
+
+
+@dataclass(frozen=True)
 class Backbone:
     """Facts about a backbone of transformers, for `subjects.models` and `ModelSubject`.
 
@@ -160,10 +190,13 @@ class Family:
         seeing: part → path of its module, for the parts that process images; the costliest first.
         working: a step of a module's path → the parts in which that module works, where parts are methods.
         steps: the field of the config that holds the number of denoising steps, read on every call; '' for none.
+        objectives: the config's ``objective`` → such a field, where each objective has its own.
         every_step: the field that holds the number where ``steps`` is None.
         live: further fields of the config that are read on every call, and ``live_in_training`` those that only the
             training phases read.
         flow: how it samples, for a flow policy with a prefix cache.
+        conditioning: what its denoising steps make of the observation, where each makes it anew.
+        last_block: the last block of its denoising transformer, where a step reads only some of the rows.
         whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
         eager: steps of the paths of modules whose attention LeRobot makes eager on every call.
@@ -201,10 +234,13 @@ class Family:
     seeing: Mapping[str, str] = field(default_factory=dict)
     working: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     steps: str = ""
+    objectives: Mapping[str, str] = field(default_factory=dict)
     every_step: str = ""
     live: tuple[str, ...] = ()
     live_in_training: tuple[str, ...] = ()
     flow: Flow | None = None
+    conditioning: Conditioning | None = None
+    last_block: LastBlock | None = None
     whole: Method | None = None
     embedding: tuple[str, str, str] | None = None
     eager: frozenset[str] = frozenset()
@@ -225,6 +261,10 @@ class Family:
     rtc: bool = False
     mps_known: bool = False
     backbone: Backbone | None = None
+
+    def steps_of(self, config: Any) -> str:
+        """Return the field of ``config`` that holds the number of denoising steps; '' for none."""
+        return self.objectives.get(getattr(config, "objective", ""), self.steps)
 
     def hooks(self, module: Any, *, training: bool, depth: int = 1) -> list[Hook]:
         """Where to attach, down to ``depth`` levels.

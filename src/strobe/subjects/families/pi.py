@@ -77,7 +77,7 @@ def backbones(config: Any, tiny: bool) -> Iterator[None]:
     with (
         mock.patch.object(modeling, "get_gemma_config", _tiny_gemma(modeling.GemmaConfig)),
         mock.patch.object(modeling, "CONFIG_MAPPING", _TinyMapping(modeling.CONFIG_MAPPING)),
-        _tiny_paligemma(modeling),
+        _tiny_paligemma(modeling, config.image_resolution[0]),
     ):
         yield
 
@@ -109,7 +109,7 @@ class _TinyMapping:
 
 
 @contextlib.contextmanager
-def _tiny_paligemma(modeling: Any) -> Iterator[None]:
+def _tiny_paligemma(modeling: Any, side: int) -> Iterator[None]:
     real = modeling.PaliGemmaForConditionalGenerationWithPiGemma
 
     def make(config: Any) -> Any:
@@ -122,6 +122,7 @@ def _tiny_paligemma(modeling: Any) -> Iterator[None]:
         vision.intermediate_size = 64
         vision.num_hidden_layers = 2
         vision.num_attention_heads = 2
+        vision.image_size = side  # pi0-FAST leaves it at 224, whatever its images' resolution
         vision.projection_dim = config.text_config.hidden_size
         return real(config=config)
 

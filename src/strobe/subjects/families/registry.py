@@ -108,7 +108,7 @@ def steps_field(config: Any) -> str:
 
     A type without a record is taken to name it as one of the known families does.
     """
-    return _named(config, lambda family: family.steps)
+    return _named(config, lambda family: family.steps_of(config))
 
 
 def steps_of(config: Any) -> int | None:
