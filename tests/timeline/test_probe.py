@@ -84,9 +84,9 @@ def test_functions_classes_and_callbacks():
     sqrt = math.sqrt
     with Timeline() as timeline, attach(probes, None):
         assert math.sqrt(9) == 3
-        assert Integrator().run(-2, denoise=abs) == 4
+        assert Integrator().run(-2, denoise=abs) == Integrator().run(-2, abs) == 4
         assert (Integrator.fixed(7), Integrator().fixed(8), Integrator.made(-1)) == (7, 8, 2)
-    assert names(timeline) == ["root", "run", "base", "base", "fixed", "fixed", "made", "run", "base", "base"]
+    assert names(timeline) == ["root", *["run", "base", "base"] * 2, "fixed", "fixed", "made", "run", "base", "base"]
     assert math.sqrt is sqrt
     assert all(vars(Integrator)[name] is own for name, own in before.items())
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -189,12 +190,18 @@ def _closure(inner: Callable[..., Any], hook: Hook, takes_self: bool) -> Callabl
     name, when, argument = hook.name, hook.when, hook.argument
 
     if argument is not None:
+        names = list(inspect.signature(inner).parameters)
+        place = names.index(argument) if argument in names else len(names)
 
         @functools.wraps(inner)
         def call(*args: Any, **kwargs: Any) -> Any:
-            callback = kwargs.get(argument)
+            callback = kwargs.get(argument, args[place] if place < len(args) else None)
             if callback is not None:
-                kwargs[argument] = _closure(callback, replace(hook, argument=None), False)
+                probed = _closure(callback, replace(hook, argument=None), False)
+                if argument in kwargs:
+                    kwargs[argument] = probed
+                else:
+                    args = (*args[:place], probed, *args[place + 1 :])
             return inner(*args, **kwargs)
 
     elif when is not None:

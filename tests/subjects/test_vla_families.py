@@ -1,0 +1,42 @@
+"""Records of the policies around a vision-language model that no other record shares: parts, stand-ins, chunks."""
+
+from __future__ import annotations
+
+import pytest
+from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
+
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+
+# policy type → parts that inference and the training forward pass must show at the default depth
+PARTS = {
+    "eo1": (
+        {"prefix embedding", "vision tower", "prefix KV cache", "denoise step", "action expert", "action head"},
+        {"prefix embedding", "suffix embedding", "vision tower", "joint transformer", "action head"},
+    ),
+}
+STEPS = {"eo1": 10}
+
+
+@pytest.fixture(scope="module", params=PARTS)
+def subject(request: pytest.FixtureRequest) -> PolicySubject:
+    return load_subject(policy_type=request.param, size="tiny")
+
+
+def test_parts_hold_all_of_the_work(subject: PolicySubject) -> None:
+    inference, training = PARTS[subject.policy.config.type]
+    require_parts(subject, "inference", inference)
+    require_parts(subject, "training forward", training)
+
+
+def test_probes_change_no_action(subject: PolicySubject) -> None:
+    require_the_same_actions_under_probes(subject)
+
+
+def test_each_denoising_step_is_seen(subject: PolicySubject) -> None:
+    steps = STEPS[subject.policy.config.type]
+    assert (
+        parts_of(subject, "inference").count("denoise step")
+        == steps
+        == subject.facts("inference", 1)["denoising steps"]
+    )
