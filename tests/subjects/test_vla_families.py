@@ -14,8 +14,12 @@ PARTS = {
         {"prefix embedding", "vision tower", "prefix KV cache", "denoise step", "action expert", "action head"},
         {"prefix embedding", "suffix embedding", "vision tower", "joint transformer", "action head"},
     ),
+    "evo1": (
+        {"vision tower", "language model", "denoise step", "cross-attention blocks", "action head"},
+        {"vision tower", "language model", "action encoder", "cross-attention blocks", "action head"},
+    ),
 }
-STEPS = {"eo1": 10}
+STEPS = {"eo1": 10, "evo1": 32}
 
 
 @pytest.fixture(scope="module", params=PARTS)

@@ -137,3 +137,27 @@ def test_a_probe_inside_a_compiled_region_is_named_not_lost():
         compiled(torch.ones(1, 4))
     assert names(timeline) == ["whole"]
     assert {"compiled layer 0", "compiled layer 1", "compiled layer 2"} <= set(timeline.unseen)
+
+
+def test_a_stretch_lasts_from_one_callable_to_the_end_of_another():
+    class Loop:
+        def first(self, x):
+            return x + 1
+
+        def last(self, x, fails=False):
+            if fails:
+                raise ArithmeticError
+            return 2 * x
+
+        def run(self):
+            return self.last(self.first(1)) + self.last(self.first(2))
+
+    loop, before = Loop(), set(vars(Loop()))
+    probes = [Probe.method("", "last", "inside"), Probe("step", "", "first", until=("", "last"))]
+    with Timeline() as timeline, attach(probes, loop):
+        assert loop.run() == 10
+        with pytest.raises(ArithmeticError):
+            loop.last(loop.first(1), fails=True)
+    assert names(timeline) == ["step", "inside"] * 3
+    assert [section.path for section in timeline.sections()][1] == ("step", "inside")
+    assert set(vars(loop)) == before

@@ -131,18 +131,21 @@ def _place(token: str, tiny: bool) -> int:
 
 
 def _tokenizer(tiny: bool) -> Any:
-    """Return a stand-in tokenizer of our own with `SPECIAL` at their places; whoever is given it may add to it."""
+    return placed(VOCABULARY, {token: _place(token, tiny) for token in SPECIAL}, tiny)
+
+
+def placed(vocabulary: Vocabulary, ids: dict[str, int], tiny: bool) -> Any:
+    """Return a stand-in tokenizer with the special tokens of ``ids`` at their places; whoever gets it may add to it."""
     from tokenizers import AddedToken, Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-    made = json.loads(tokenizer(VOCABULARY, tiny).backend_tokenizer.to_str())
-    ids = made["model"]["vocab"]
-    for token in SPECIAL:
-        wanted = _place(token, tiny)
-        holder = next(other for other, number in ids.items() if number == wanted)
-        ids[holder], ids[token] = ids[token], wanted
+    made = json.loads(tokenizer(vocabulary, tiny).backend_tokenizer.to_str())
+    numbers = made["model"]["vocab"]
+    for token, wanted in ids.items():
+        holder = next(other for other, number in numbers.items() if number == wanted)
+        numbers[holder], numbers[token] = numbers[token], wanted
     made["added_tokens"] = []
     backend = Tokenizer.from_str(json.dumps(made))
-    backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIAL])
-    named = {name: token for name, token in VOCABULARY.special if name.endswith("_token")}
+    backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in ids])
+    named = {name: token for name, token in vocabulary.special if name.endswith("_token")}
     return PreTrainedTokenizerFast(tokenizer_object=backend, **named)
