@@ -18,8 +18,12 @@ PARTS = {
         {"vision tower", "language model", "denoise step", "cross-attention blocks", "action head"},
         {"vision tower", "language model", "action encoder", "cross-attention blocks", "action head"},
     ),
+    "molmoact2": (
+        {"vision backbone", "prefix KV cache", "context keys and values", "timesteps", "denoise step"},
+        {"vision backbone", "language model", "context keys and values", "action expert", "action head"},
+    ),
 }
-STEPS = {"eo1": 10, "evo1": 32}
+STEPS = {"eo1": 10, "evo1": 32, "molmoact2": 10}
 
 
 @pytest.fixture(scope="module", params=PARTS)

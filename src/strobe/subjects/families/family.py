@@ -168,7 +168,7 @@ class Family:
         flags: settings of the config, as on LeRobot's command line (``--name=value``), that a policy with random
             weights needs where the user gives none.
         building: config and whether the policy is tiny → a context in which a policy with random weights and its
-            processors are made.
+            processors are made; it may give notes of what it stands in for, as `SubjectInfo.stand_ins` has them.
         settle: policy, preprocessor → None: loads what LeRobot would load at the first chunk, while ``building`` and
             the stand-ins are there.
         arm: the synthetic robot it is fed from.
@@ -207,7 +207,7 @@ class Family:
     tiny: Tiny | None = None
     hub: tuple[HubNeed, ...] = ()
     flags: tuple[str, ...] = ()
-    building: Callable[[Any, bool], AbstractContextManager[Any]] | None = None
+    building: Callable[[Any, bool], AbstractContextManager[Sequence[str] | None]] | None = None
     settle: Callable[[Any, Any], None] | None = None
     arm: Arm = Arm()
     chunk: Callable[[Any, dict[str, Any], Mapping[str, Any]], Any] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from strobe.subjects.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
@@ -105,7 +106,7 @@ _NAMED = {
 }
 
 
-def processor(tiny: bool = False, *, pil: bool = False, adds: tuple[str, ...] = ()) -> Any:
+def processor(tiny: bool = False, *, pil: bool = False, adds: Sequence[str] = ()) -> Any:
     """Return a processor like that of Qwen2.5-VL.
 
     Args:
@@ -119,10 +120,7 @@ def processor(tiny: bool = False, *, pil: bool = False, adds: tuple[str, ...] = 
     size = {"shortest_edge": 56 * 56, "longest_edge": 12845056}
     images = (Qwen2VLImageProcessorPil if pil else Qwen2VLImageProcessor)(size=size)
     videos = Qwen2VLVideoProcessor(size=dict(size))
-    words = _tokenizer(tiny)
-    if adds:
-        words.add_tokens(list(adds), special_tokens=True)
-    return Qwen2_5_VLProcessor(images, words, videos, chat_template=_TEMPLATE)
+    return Qwen2_5_VLProcessor(images, words(tiny, adds), videos, chat_template=_TEMPLATE)
 
 
 def _place(token: str, tiny: bool) -> int:
@@ -130,8 +128,11 @@ def _place(token: str, tiny: bool) -> int:
     return (TINY_VOCABULARY - len(SPECIAL) if tiny else _FIRST) + SPECIAL.index(token)
 
 
-def _tokenizer(tiny: bool) -> Any:
-    return placed(VOCABULARY, {token: _place(token, tiny) for token in SPECIAL}, tiny)
+def words(tiny: bool, adds: Sequence[str] = ()) -> Any:
+    """Return a stand-in for the tokenizer of Qwen2.5, with the tokens that a model ``adds`` behind its vocabulary."""
+    made = placed(VOCABULARY, {token: _place(token, tiny) for token in SPECIAL}, tiny)
+    made.add_tokens(list(adds), special_tokens=True)
+    return made
 
 
 def placed(vocabulary: Vocabulary, ids: dict[str, int], tiny: bool) -> Any:
