@@ -17,7 +17,16 @@ import yaml
 from strobe.errors import UserError, nearest
 from strobe.treatments import inputs, settings
 from strobe.treatments.engines import compile, engine
-from strobe.treatments.flow import cameras, closed_form, masks, padding, prefix_cache, prefix_tail, timesteps
+from strobe.treatments.flow import (
+    cameras,
+    closed_form,
+    masks,
+    padding,
+    prefix_cache,
+    prefix_tail,
+    prompt_once,
+    timesteps,
+)
 from strobe.treatments.graphs import graph as cuda_graph
 from strobe.treatments.layers import attention, projections
 from strobe.treatments.numbers import channels_last, mixed_precision, precision, quantise, tf32
@@ -35,6 +44,7 @@ ENTRIES: tuple[Entry, ...] = (
     cameras.ENTRY,
     prefix_tail.ENTRY,
     prefix_cache.ENTRY,
+    prompt_once.ENTRY,
     timesteps.ENTRY,
     masks.ENTRY,
     closed_form.ENTRY,

@@ -118,6 +118,24 @@ class Flow:
 
 
 @dataclass(frozen=True)
+class Rerun:
+    """How a flow policy without a cache samples: every step runs the language model over prompt and actions together.
+
+    The model is called as a module, with ``inputs_embeds`` (B, L, width), ``attention_mask`` (B, L), ``position_ids``
+    (..., B, L) and its ``types``, and gives ``last_hidden_state`` (B, L, width). It knows ``past_key_values``.
+
+    Args:
+        language: path of the language model.
+        chunk: the policy's method that is given a chunk's batch.
+        types: the argument that marks the tokens of actions, (B, L); one tensor in all steps of a chunk.
+    """
+
+    language: str
+    chunk: str
+    types: str
+
+
+@dataclass(frozen=True)
 class Backbone:
     """Facts about a backbone of transformers, for `subjects.models` and `ModelSubject`.
 
@@ -153,12 +171,14 @@ class Family:
         compiled: what ``--compile`` compiles.
         costly: paths of the modules that take its time, the usually costliest first.
         seeing: part → path of its module, for the parts that process images; the costliest first.
-        working: a step of a module's path → the parts in which that module works, where parts are methods.
+        working: a step of a module's path, or a path of several steps that it begins with → the parts in which that
+            module works, where parts are methods.
         steps: the field of the config that holds the number of denoising steps, read on every call; '' for none.
         every_step: the field that holds the number where ``steps`` is None.
         live: further fields of the config that are read on every call, and ``live_in_training`` those that only the
             training phases read.
         flow: how it samples, for a flow policy with a prefix cache.
+        rerun: how it samples, for a flow policy without one.
         whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
         eager: steps of the paths of modules whose attention LeRobot makes eager on every call.
@@ -200,6 +220,7 @@ class Family:
     live: tuple[str, ...] = ()
     live_in_training: tuple[str, ...] = ()
     flow: Flow | None = None
+    rerun: Rerun | None = None
     whole: Method | None = None
     embedding: tuple[str, str, str] | None = None
     eager: frozenset[str] = frozenset()
