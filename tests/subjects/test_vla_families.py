@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
 
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Facts, Subject
+from strobe.treatments.treatment import Treatment, Undo, Variant
 
 # policy type → parts that inference and the training forward pass must show at the default depth
 PARTS = {
@@ -50,3 +53,38 @@ def test_each_denoising_step_is_seen(subject: PolicySubject) -> None:
     assert parts_of(subject, "inference").count("denoise step") == steps
     if subject.family.steps:
         assert subject.facts("inference", 1)["denoising steps"] == steps
+
+
+class Doubled(Treatment):
+    """Twice the shift, scale and gate of the action expert's first block."""
+
+    effect = "lossy"
+
+    def facts(self) -> Facts:
+        return {}
+
+    def apply(self, subject: Subject) -> Undo:
+        weight = subject.module.get_parameter("model.model.action_expert.blocks.0.modulation.linear.weight")
+        weight.data *= 2
+
+        def undo() -> None:
+            weight.data /= 2
+
+        return undo
+
+
+def test_what_a_policy_keeps_from_call_to_call_is_each_variants_own() -> None:
+    owner = load_subject(policy_type="molmoact2", size="tiny")
+    variant = Variant("doubled", (Doubled(),))
+    plain, kept = owner.chunk(0), owner.policy.model.model.action_expert._modulation_cache_value
+    for _ in range(2):
+        undo = variant.apply(owner)
+        treated = owner.chunk(0)
+        undo()
+        assert not torch.equal(plain, treated)
+        assert owner.policy.model.model.action_expert._modulation_cache_value is kept
+        assert torch.equal(owner.chunk(0), plain)
+
+
+def test_the_checks_change_what_it_is_told(subject: PolicySubject) -> None:
+    assert len({str(observation["task"]) for observation in subject.checks(8).observations}) > 1

@@ -108,4 +108,5 @@ FAMILY = Family(
             partial(qwen.processor, pil=True),
         ),
     ),
+    reads_words=True,
 )

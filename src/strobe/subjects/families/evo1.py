@@ -188,4 +188,5 @@ FAMILY = Family(
     arm=Arm(most=3),
     image_size="image_resolution",
     rtc=True,
+    reads_words=True,
 )

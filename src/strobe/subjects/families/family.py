@@ -195,7 +195,10 @@ class Family:
         chunk: policy, preprocessed batch, options of ``predict_action_chunk`` → one chunk, (B, chunk, action dim),
             where that method alone does not give one.
         outside: policy → modules that it holds but does not register: they are counted, and put in eval mode.
+        memos: policy → owner and attribute of each value that it keeps from one call to the next and made with its
+            weights; None stands for nothing kept.
         untrained: why the policy has no training forward pass; '' where it has one.
+        reads_words: whether it makes tokens of the task itself, where no step of its preprocessor is a tokenizer.
         fills_cameras: whether it stands an empty image in for a camera that is not there, so that one camera is enough.
         any_image_size: whether its images go through a convolutional net alone, which takes any size.
         image_size: the field of the config with the size, (height, width), that its vision tower is built for.
@@ -233,7 +236,9 @@ class Family:
     arm: Arm = Arm()
     chunk: Callable[[Any, dict[str, Any], Mapping[str, Any]], Any] | None = None
     outside: Callable[[Any], Sequence[Any]] = nothing
+    memos: Callable[[Any], Sequence[tuple[Any, str]]] = nothing
     untrained: str = ""
+    reads_words: bool = False
     fills_cameras: bool = False
     any_image_size: bool = False
     image_size: str = ""

@@ -22,6 +22,7 @@ from strobe.timeline.probe import Probe
 
 BACKBONE = "model.model"
 VISION, LANGUAGE, EXPERT = (f"{BACKBONE}.{name}" for name in ("vision_backbone", "transformer", "action_expert"))
+_GRAPHS = "lerobot.policies.molmoact2.molmoact2_hf_model.inference:ActionCudaGraphManager"
 
 _STATES = 256  # values of a joint that have a token each
 # Of LeRobot's processor_molmoact2.py and molmoact2_hf_model/processing_molmoact2.py.
@@ -115,7 +116,7 @@ def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.module(f"{LANGUAGE}.blocks.*.mlp", "MLP", level=3),
         Probe.method(EXPERT, "prepare_context", "context keys and values"),
         Probe.method(EXPERT, "get_or_prepare_modulation_cache", "timesteps"),
-        Probe.method(f"{BACKBONE}.action_cuda_graph_manager", "run_action_flow", "denoising", optional=True),
+        Probe.function(f"{_GRAPHS}.run_action_flow", "denoising", optional=True),
         Probe.method(EXPERT, "forward_with_context", flow_parts.STEP),
         blocks(f"{EXPERT}.blocks", "block"),
         Probe.module(f"{EXPERT}.blocks.*.self_attn", "self-attention", level=3),
@@ -148,6 +149,7 @@ def backbone_config(tiny: bool = False) -> Any:
         vit_config=vit,
         adapter_config=adapter,
         action_expert_config=expert,
+        initializer_range=0.2 if tiny else 0.02,  # a narrow expert's gates would be so small that it changed nothing
         state_token_start_id=words.convert_tokens_to_ids("<state_0>"),
         num_state_tokens=_STATES,
         eos_token_id=words.eos_token_id,
@@ -172,6 +174,15 @@ def processor(tiny: bool = False) -> Any:
 
 def _words(tiny: bool) -> Any:
     return qwen.words(tiny, _TOKENS)
+
+
+def memos(policy: Any) -> Sequence[tuple[Any, str]]:
+    """Return where the expert keeps what the timesteps modulate, and on CUDA the captured loop."""
+    backbone = policy._backbone()
+    expert = backbone.action_expert
+    kept = [(expert, name) for name in ("_modulation_cache_key", "_modulation_cache_value") if expert is not None]
+    graphs = backbone.action_cuda_graph_manager
+    return [*kept, (graphs, "action_flow_graph")] if graphs is not None else kept
 
 
 @contextlib.contextmanager
@@ -225,5 +236,7 @@ FAMILY = Family(
     flags=("--action_mode=continuous", "--inference_action_mode=continuous", "--num_inference_steps=10"),
     tiny=Tiny({}),
     building=checkpoint,
+    memos=memos,
     rtc=True,
+    reads_words=True,
 )

@@ -126,4 +126,5 @@ FAMILY = Family(
     rerun=Rerun(LANGUAGE, "predict_action_chunk", "moe_token_types"),
     tiny=Tiny({}),
     building=backbone,
+    reads_words=True,
 )
