@@ -26,6 +26,7 @@ from strobe.treatments.flow import (
     prefix_tail,
     prompt_once,
     timesteps,
+    views,
 )
 from strobe.treatments.graphs import graph as cuda_graph
 from strobe.treatments.layers import attention, projections
@@ -42,6 +43,7 @@ ENTRIES: tuple[Entry, ...] = (
     channels_last.ENTRY,
     padding.ENTRY,
     cameras.ENTRY,
+    views.ENTRY,
     prefix_tail.ENTRY,
     prefix_cache.ENTRY,
     prompt_once.ENTRY,

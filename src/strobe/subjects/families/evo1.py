@@ -16,7 +16,7 @@ from unittest import mock
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.subjects.families import flow_parts, qwen, rtc_parts
-from strobe.subjects.families.family import Arm, Family, HubNeed, Tiny, blocks
+from strobe.subjects.families.family import Arm, Family, HubNeed, Tiny, Views, blocks
 from strobe.subjects.vocabulary import TINY_VOCABULARY, Vocabulary
 from strobe.timeline.probe import Probe
 
@@ -171,6 +171,7 @@ FAMILY = Family(
         "action_head": (flow_parts.STEP,),
     },
     steps="num_inference_timesteps",
+    views=Views(EMBEDDER, "max_views"),
     unread_weights=True,
     tiny=Tiny(
         {

@@ -136,6 +136,22 @@ class Rerun:
 
 
 @dataclass(frozen=True)
+class Views:
+    """A vision-language model that is given a fixed number of views, some of which may be empty and masked.
+
+    It is called as a module, with ``input_ids`` (B, L), ``attention_mask`` (B, L) and ``pixel_values`` (B * views,
+    ...); the last of its ``hidden_states``, (B, L, width), is read where the mask is true.
+
+    Args:
+        model: path of the model, whose config has ``image_token_id`` and ``image_seq_length``, the tokens of a view.
+        most: field of the policy's config with the number of views.
+    """
+
+    model: str
+    most: str
+
+
+@dataclass(frozen=True)
 class Backbone:
     """Facts about a backbone of transformers, for `subjects.models` and `ModelSubject`.
 
@@ -179,6 +195,7 @@ class Family:
             training phases read.
         flow: how it samples, for a flow policy with a prefix cache.
         rerun: how it samples, for a flow policy without one.
+        views: what sees its cameras, where that is always given the same number of views.
         whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
         eager: steps of the paths of modules whose attention LeRobot makes eager on every call.
@@ -224,6 +241,7 @@ class Family:
     live_in_training: tuple[str, ...] = ()
     flow: Flow | None = None
     rerun: Rerun | None = None
+    views: Views | None = None
     whole: Method | None = None
     embedding: tuple[str, str, str] | None = None
     eager: frozenset[str] = frozenset()
