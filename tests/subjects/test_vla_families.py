@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
@@ -76,13 +78,14 @@ class Doubled(Treatment):
 def test_what_a_policy_keeps_from_call_to_call_is_each_variants_own() -> None:
     owner = load_subject(policy_type="molmoact2", size="tiny")
     variant = Variant("doubled", (Doubled(),))
-    plain, kept = owner.chunk(0), owner.policy.model.model.action_expert._modulation_cache_value
+    expert: Any = owner.policy.get_submodule("model.model.action_expert")
+    plain, kept = owner.chunk(0), expert._modulation_cache_value
     for _ in range(2):
         undo = variant.apply(owner)
         treated = owner.chunk(0)
         undo()
         assert not torch.equal(plain, treated)
-        assert owner.policy.model.model.action_expert._modulation_cache_value is kept
+        assert expert._modulation_cache_value is kept
         assert torch.equal(owner.chunk(0), plain)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -23,17 +25,19 @@ def load(cameras: int = 2, *overrides: str) -> PolicySubject:
 def wide() -> PolicySubject:
     """A policy that computes in float64, as far as it lets us: the fused tokens go through float32."""
     subject = load()
-    subject.policy.double()
-    subject.policy.model.embedder.model_dtype = torch.float64
+    policy: Any = subject.policy
+    policy.double()
+    policy.model.embedder.model_dtype = torch.float64
     return subject
 
 
 def chunk(subject: PolicySubject, tasks: list[str]) -> Tensor:
     """Return a normalised chunk for each of ``tasks``, all of one batch."""
     seen = subject.loaded.preprocessor(subject.observation(0))
-    batch = {k: torch.cat([v] * len(tasks)) for k, v in seen.items() if isinstance(v, Tensor)}
+    batch: dict[str, Any] = {k: torch.cat([v] * len(tasks)) for k, v in seen.items() if isinstance(v, Tensor)}
     torch.manual_seed(0)
-    return subject.policy.predict_action_chunk({**batch, "task": tasks})
+    batch["task"] = tasks
+    return subject.policy.predict_action_chunk(batch)
 
 
 @pytest.mark.parametrize("tasks", [["push it"], ["push it", "push it far away, and then come back"]])

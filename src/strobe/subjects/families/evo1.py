@@ -126,12 +126,13 @@ def backbone_config(tiny: bool = False) -> Any:
         text |= _TINY_TEXT
         vision |= _TINY_VISION
     text |= {"bos_token_id": ids["<|endoftext|>"], "eos_token_id": ids["<|im_end|>"]}
-    return InternVLConfig(
-        text_config=copy.deepcopy(text),
-        vision_config=vision,
-        image_token_id=ids["<IMG_CONTEXT>"],
-        image_seq_length=(vision["image_size"] // vision["patch_size"] // 2) ** 2,
-    )
+    values: dict[str, Any] = {
+        "text_config": copy.deepcopy(text),
+        "vision_config": vision,
+        "image_token_id": ids["<IMG_CONTEXT>"],
+        "image_seq_length": (vision["image_size"] // vision["patch_size"] // 2) ** 2,
+    }
+    return InternVLConfig(**values)
 
 
 def _ids(tiny: bool) -> dict[str, int]:

@@ -142,7 +142,7 @@ def backbone_config(tiny: bool = False) -> Any:
 
     words = _words(tiny)
     ids = {name: words.convert_tokens_to_ids(token) for name, token in {**_IMAGE, **_ROBOT}.items()}
-    parts = ((_TEXT, _TINY_TEXT), (_VIT, _TINY_VIT), (_ADAPTER, _TINY_ADAPTER), (_EXPERT, _TINY_EXPERT))
+    parts: Any = ((_TEXT, _TINY_TEXT), (_VIT, _TINY_VIT), (_ADAPTER, _TINY_ADAPTER), (_EXPERT, _TINY_EXPERT))
     text, vit, adapter, expert = ({**full, **(small if tiny else {})} for full, small in parts)
     return MolmoAct2Config(
         text_config=text,

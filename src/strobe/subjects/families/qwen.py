@@ -113,9 +113,10 @@ def processor(tiny: bool = False, *, pil: bool = False, adds: Sequence[str] = ()
         pil: whether images go through PIL, not torchvision.
         adds: special tokens that a model adds behind the vocabulary.
     """
-    from transformers import Qwen2_5_VLProcessor, Qwen2VLVideoProcessor
+    from transformers import Qwen2_5_VLProcessor
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
     from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+    from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
 
     size = {"shortest_edge": 56 * 56, "longest_edge": 12845056}
     images = (Qwen2VLImageProcessorPil if pil else Qwen2VLImageProcessor)(size=size)

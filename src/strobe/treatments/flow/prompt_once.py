@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.subjects.families.family import Rerun
@@ -59,7 +59,8 @@ class PromptOnce(Treatment):
 
     def apply(self, subject: Subject) -> Undo:
         rerun = rerun_of(subject)
-        patches, language = Patches(), subject.module.get_submodule(rerun.language)
+        language: Any = subject.module.get_submodule(rerun.language)
+        patches = Patches()
 
         def beginning(chunk: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -92,7 +93,7 @@ class PromptOnce(Treatment):
         self._prompt = None
         self._cache.forget()
 
-    def _step(self, language: nn.Module, rerun: Rerun, given: Mapping[str, Any]) -> Any:
+    def _step(self, language: Any, rerun: Rerun, given: Mapping[str, Any]) -> Any:
         types = given[rerun.types]
         if self._prompt is None or self._prompt.types is not types:
             self._forget()
@@ -104,14 +105,15 @@ class PromptOnce(Treatment):
         if not self._tried:
             _try(language, given, begin)
             self._tried = True
-        if prompt.hidden is None:
+        hidden = prompt.hidden
+        if hidden is None:
             with section(PREFIX):
                 filled = language._call_impl(**_cut(given, rerun, slice(begin), prompt=True), use_cache=True)
-            prompt.hidden = filled.last_hidden_state
+            hidden = prompt.hidden = filled.last_hidden_state
             self._cache.lay(filled.past_key_values)
         actions = _cut(given, rerun, slice(begin, None))
         outputs = language._call_impl(**actions, past_key_values=self._cache, use_cache=True)
-        outputs.last_hidden_state = torch.cat([prompt.hidden, outputs.last_hidden_state], dim=1)
+        outputs.last_hidden_state = torch.cat([hidden, outputs.last_hidden_state], dim=1)
         return outputs
 
 
@@ -135,7 +137,7 @@ def _cut(given: Mapping[str, Any], rerun: Rerun, where: slice, prompt: bool = Fa
     return cut
 
 
-def _try(language: nn.Module, given: Mapping[str, Any], begin: int) -> None:
+def _try(language: Any, given: Mapping[str, Any], begin: int) -> None:
     """Raise UserError unless other actions leave all bits of the prompt's hidden states as they are."""
     embedded = given["inputs_embeds"]
     others = torch.cat([embedded[:, :begin], -embedded[:, begin:].flip(-1)], dim=1)
