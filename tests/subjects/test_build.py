@@ -2,6 +2,7 @@
 
 import random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -37,7 +38,8 @@ def ties(module: nn.Module) -> set[frozenset[str]]:
 
 @pytest.mark.parametrize(
     ("kind", "overrides"),
-    [(kind, ()) for kind in KINDS] + [("pi05", ("--dtype=bfloat16", "--train_expert_only=true"))],
+    [(kind, ()) for kind in (*KINDS, "eo1", "evo1", "molmoact2", "wall_x")]
+    + [("pi05", ("--dtype=bfloat16", "--train_expert_only=true"))],
 )
 def test_it_is_what_the_constructor_makes(kind: str, overrides: tuple[str, ...]) -> None:
     theirs, ours = both(kind, 256, *overrides)
@@ -124,6 +126,16 @@ class Orthogonal(nn.Module):
         super().__init__()
         self.layer = nn.Linear(64, 64)
         nn.init.orthogonal_(self.layer.weight)
+
+
+def test_where_a_weight_is_that_is_put_off_is_where_others_are() -> None:
+    def make() -> nn.Module:
+        first, second = nn.Linear(64, 64), nn.Linear(8, 8)
+        return nn.ModuleList([first, second.to(device=first.weight.device, dtype=torch.bfloat16)])
+
+    found: Any = build_fast(make, seed=0, above=1024)
+    assert found[1].weight.dtype == torch.bfloat16
+    assert 0 < float(found[1].weight.std()) < 1
 
 
 def test_values_that_the_constructor_needs_are_there_when_it_needs_them() -> None:

@@ -38,4 +38,5 @@ def require_the_same_actions_under_probes(subject: PolicySubject) -> None:
     assert bare.ndim == 3
     assert torch.equal(bare, probed)
     assert bool(bare.isfinite().all())
-    assert not torch.equal(bare, subject.chunk(2)), "the policy looks at nothing"
+    other = subject.act(subject.observation(2), subject.seed + 1)  # with the same noise
+    assert not torch.equal(bare, other), "the policy looks at nothing"

@@ -84,9 +84,9 @@ def test_functions_classes_and_callbacks():
     sqrt = math.sqrt
     with Timeline() as timeline, attach(probes, None):
         assert math.sqrt(9) == 3
-        assert Integrator().run(-2, denoise=abs) == 4
+        assert Integrator().run(-2, denoise=abs) == Integrator().run(-2, abs) == 4
         assert (Integrator.fixed(7), Integrator().fixed(8), Integrator.made(-1)) == (7, 8, 2)
-    assert names(timeline) == ["root", "run", "base", "base", "fixed", "fixed", "made", "run", "base", "base"]
+    assert names(timeline) == ["root", *["run", "base", "base"] * 2, "fixed", "fixed", "made", "run", "base", "base"]
     assert math.sqrt is sqrt
     assert all(vars(Integrator)[name] is own for name, own in before.items())
 
@@ -137,3 +137,27 @@ def test_a_probe_inside_a_compiled_region_is_named_not_lost():
         compiled(torch.ones(1, 4))
     assert names(timeline) == ["whole"]
     assert {"compiled layer 0", "compiled layer 1", "compiled layer 2"} <= set(timeline.unseen)
+
+
+def test_a_stretch_lasts_from_one_callable_to_the_end_of_another():
+    class Loop:
+        def first(self, x):
+            return x + 1
+
+        def last(self, x, fails=False):
+            if fails:
+                raise ArithmeticError
+            return 2 * x
+
+        def run(self):
+            return self.last(self.first(1)) + self.last(self.first(2))
+
+    loop, before = Loop(), set(vars(Loop()))
+    probes = [Probe.method("", "last", "inside"), Probe("step", "", "first", until=("", "last"))]
+    with Timeline() as timeline, attach(probes, loop):
+        assert loop.run() == 10
+        with pytest.raises(ArithmeticError):
+            loop.last(loop.first(1), fails=True)
+    assert names(timeline) == ["step", "inside"] * 3
+    assert [section.path for section in timeline.sections()][1] == ("step", "inside")
+    assert set(vars(loop)) == before

@@ -96,6 +96,9 @@ class _PutOff(TorchDispatchMode):
         if func is _aten.scalar_tensor.default:
             # `weight[3] = 0.0` makes its scalar where the weight is, and there the value would be lost.
             kwargs["device"] = None
+        if func is _aten._to_copy.default and torch.device(kwargs.get("device") or "cpu").type == "meta":
+            # "Where that weight is", asked of one that is put off: what has values keeps them.
+            kwargs["device"] = None
         known = [tensor for tensor in _tensors_in((args, kwargs)) if self.knows(tensor)]
         if not known or func.is_view:
             return func(*args, **kwargs)

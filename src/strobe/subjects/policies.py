@@ -159,7 +159,7 @@ def load(
         quiet() as warned,
         stand_ins(kind, random_weights=random, tiny=tiny) as stood_in,
         in_a_line(kind),
-        building(config, tiny) if random or tiny else contextlib.nullcontext(),
+        building(config, tiny) if random or tiny else contextlib.nullcontext() as made_up,
     ):
         policy = _construct(config, inputs, seed, notes)
         preprocessor, postprocessor = _processors(config, inputs)
@@ -177,7 +177,7 @@ def load(
         source="random weights" if random else checkpoints.source(Path(str(config.pretrained_path))),
         size=size,
         inputs=inputs.description,
-        stand_ins=_grouped(stood_in),
+        stand_ins=_grouped([*stood_in, *(made_up or ())]),
         **known(config),
         **count(policy, *outside),
     )

@@ -40,7 +40,7 @@ class Backward:
 
     def attach(self, hooks: Sequence[Hook]) -> Attached:
         """Watch the callables of ``hooks``, each under its name, until the result is detached."""
-        return Attached([hook for hook in hooks if hook.argument is None], self._around)
+        return Attached([hook for hook in hooks if not (hook.argument or hook.begins or hook.ends)], self._around)
 
     def sections(self, start: Mark, end: Mark) -> None:
         """Record what was seen of the pass between ``start`` and ``end``, and begin anew."""

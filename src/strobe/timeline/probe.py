@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any, Self
 
+import torch
 from torch import nn
 
 from strobe.errors import UserError
@@ -45,6 +48,8 @@ class Probe:
         optional: nothing happens where the path does not exist, which otherwise is an error; and there is no note
             when it never fires.
         level: 1 for the parts shown by default, 2 for their blocks, 3 for the inside of blocks.
+        until: path of the object, and name of its callable, with whose end the section ends, where that is another
+            one: for a part that is a stretch of a loop's body.
     """
 
     name: str
@@ -54,6 +59,7 @@ class Probe:
     argument: str | None = None
     optional: bool = False
     level: int = 1
+    until: tuple[str, str] | None = None
 
     @classmethod
     def module(cls, path: str, name: str, **options: Any) -> Self:
@@ -86,6 +92,11 @@ class Probe:
                 Hook(owner, self.attribute, self.name.format(*stars), self.when, self.argument, self.optional)
                 for owner, stars in _walk(root, self.path)
             ]
+            if self.until is not None:
+                path, last = self.until
+                ((begin,), ((owner, _),)) = found, _walk(root, path)
+                stretch = Stretch(self.name)
+                found = [replace(begin, begins=stretch), Hook(owner, last, self.name, ends=stretch)]
             for hook in found:
                 getattr(hook.owner, hook.attribute)
             if not found:
@@ -117,9 +128,29 @@ def _version_of(package: str) -> str:
         return ""
 
 
+class Stretch:
+    """A section that one callable begins and another one ends."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._open: AbstractContextManager[Any] | None = None
+
+    def begin(self) -> None:
+        """Open the section; one that an exception left open ends here."""
+        self.end()
+        self._open = section(self.name)
+        self._open.__enter__()
+
+    def end(self) -> None:
+        """Close the section, if it is open."""
+        if self._open is not None:
+            opened, self._open = self._open, None
+            opened.__exit__(None, None, None)
+
+
 @dataclass(frozen=True)
 class Hook:
-    """One callable to wrap: ``owner.attribute``."""
+    """One callable to wrap: ``owner.attribute``. It may begin or end a stretch instead of being a section itself."""
 
     owner: Any
     attribute: str
@@ -127,6 +158,8 @@ class Hook:
     when: Callable[..., bool] | None = None
     argument: str | None = None
     optional: bool = False
+    begins: Stretch | None = None
+    ends: Stretch | None = None
 
 
 def hooks_of(probes: Iterable[Probe], root: object) -> list[Hook]:
@@ -195,16 +228,37 @@ def attach(probes: Iterable[Probe | Hook], root: object) -> Attached:
 
 
 def _closure(inner: Callable[..., Any], hook: Hook, takes_self: bool) -> Callable[..., Any]:
-    name, when, argument = hook.name, hook.when, hook.argument
+    name, when, argument, begins, ends = hook.name, hook.when, hook.argument, hook.begins, hook.ends
 
     if argument is not None:
+        names = list(inspect.signature(inner).parameters)
+        place = names.index(argument) if argument in names else len(names)
 
         @functools.wraps(inner)
         def call(*args: Any, **kwargs: Any) -> Any:
-            callback = kwargs.get(argument)
+            callback = kwargs.get(argument, args[place] if place < len(args) else None)
             if callback is not None:
-                kwargs[argument] = _closure(callback, replace(hook, argument=None), False)
+                probed = _closure(callback, replace(hook, argument=None), False)
+                if argument in kwargs:
+                    kwargs[argument] = probed
+                else:
+                    args = (*args[:place], probed, *args[place + 1 :])
             return inner(*args, **kwargs)
+
+    elif begins is not None or ends is not None:
+
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                with section(name):
+                    return inner(*args, **kwargs)
+            if begins is not None:
+                begins.begin()
+            try:
+                return inner(*args, **kwargs)
+            finally:
+                if ends is not None:
+                    ends.end()
 
     elif when is not None:
 

@@ -17,7 +17,17 @@ import yaml
 from strobe.errors import UserError, nearest
 from strobe.treatments import inputs, settings
 from strobe.treatments.engines import compile, engine
-from strobe.treatments.flow import cameras, closed_form, masks, padding, prefix_cache, prefix_tail, timesteps
+from strobe.treatments.flow import (
+    cameras,
+    closed_form,
+    masks,
+    padding,
+    prefix_cache,
+    prefix_tail,
+    prompt_once,
+    timesteps,
+    views,
+)
 from strobe.treatments.graphs import graph as cuda_graph
 from strobe.treatments.layers import attention, conditioning, last_block, projections
 from strobe.treatments.numbers import channels_last, mixed_precision, precision, quantise, tf32
@@ -33,8 +43,10 @@ ENTRIES: tuple[Entry, ...] = (
     channels_last.ENTRY,
     padding.ENTRY,
     cameras.ENTRY,
+    views.ENTRY,
     prefix_tail.ENTRY,
     prefix_cache.ENTRY,
+    prompt_once.ENTRY,
     timesteps.ENTRY,
     masks.ENTRY,
     closed_form.ENTRY,

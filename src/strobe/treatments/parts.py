@@ -57,6 +57,9 @@ def _around(subject: Subject, path: str) -> Iterator[str]:
     if family.working:
         for step in path.split("."):
             yield from family.working.get(step, ())
+        for begin, parts in family.working.items():
+            if "." in begin and f"{path}.".startswith(f"{begin}."):
+                yield from parts
         return
     for probe in family.probes(subject.module) if family.probes is not None else ():
         if probe.level == 1 and probe.attribute == "forward" and (stars := _match(probe.path, path)) is not None:

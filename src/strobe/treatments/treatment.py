@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -141,17 +141,35 @@ class Variant:
 
     name: str
     treatments: tuple[Treatment, ...] = ()
+    _memos: dict[tuple[int, str], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def apply(self, subject: Subject) -> Undo:
-        """Apply all treatments; the result undoes them, last first."""
+        """Apply all treatments; the result undoes them, last first.
+
+        What the policy keeps from one call to the next was made without them: each variant has such values of its own.
+        """
         stack = ExitStack()
         try:
+            if self.treatments:
+                stack.callback(self._apart(subject))
             for treatment in self.treatments:
                 stack.callback(treatment.apply(subject))
         except BaseException:
             stack.close()
             raise
         return stack.close
+
+    def _apart(self, subject: Subject) -> Undo:
+        own = [(owner, name, getattr(owner, name)) for owner, name in subject.family.memos(subject.module)]
+        for owner, name, _ in own:
+            setattr(owner, name, self._memos.get((id(owner), name)))
+
+        def undo() -> None:
+            for owner, name, value in own:
+                self._memos[id(owner), name] = getattr(owner, name)
+                setattr(owner, name, value)
+
+        return undo
 
     def facts(self) -> Facts:
         """Return all treatments' facts. Those on different parts are joined in a text; on one part the last counts."""

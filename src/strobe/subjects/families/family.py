@@ -148,6 +148,40 @@ class LastBlock:
 
 
 @dataclass(frozen=True)
+class Rerun:
+    """How a flow policy without a cache samples: every step runs the language model over prompt and actions together.
+
+    The model is called as a module, with ``inputs_embeds`` (B, L, width), ``attention_mask`` (B, L), ``position_ids``
+    (..., B, L) and its ``types``, and gives ``last_hidden_state`` (B, L, width). It knows ``past_key_values``.
+
+    Args:
+        language: path of the language model.
+        chunk: the policy's method that is given a chunk's batch.
+        types: the argument that marks the tokens of actions, (B, L); one tensor in all steps of a chunk.
+    """
+
+    language: str
+    chunk: str
+    types: str
+
+
+@dataclass(frozen=True)
+class Views:
+    """A vision-language model that is given a fixed number of views, some of which may be empty and masked.
+
+    It is called as a module, with ``input_ids`` (B, L), ``attention_mask`` (B, L) and ``pixel_values`` (B * views,
+    ...); the last of its ``hidden_states``, (B, L, width), is read where the mask is true.
+
+    Args:
+        model: path of the model, whose config has ``image_token_id`` and ``image_seq_length``, the tokens of a view.
+        most: field of the policy's config with the number of views.
+    """
+
+    model: str
+    most: str
+
+
+@dataclass(frozen=True)
 class Backbone:
     """Facts about a backbone of transformers, for `subjects.models` and `ModelSubject`.
 
@@ -188,7 +222,8 @@ class Family:
         compiled: what ``--compile`` compiles.
         costly: paths of the modules that take its time, the usually costliest first.
         seeing: part → path of its module, for the parts that process images; the costliest first.
-        working: a step of a module's path → the parts in which that module works, where parts are methods.
+        working: a step of a module's path, or a path of several steps that it begins with → the parts in which that
+            module works, where parts are methods.
         steps: the field of the config that holds the number of denoising steps, read on every call; '' for none.
         objectives: the config's ``objective`` → such a field, where each objective has its own.
         every_step: the field that holds the number where ``steps`` is None.
@@ -197,6 +232,8 @@ class Family:
         flow: how it samples, for a flow policy with a prefix cache.
         conditioning: what its denoising steps make of the observation, where each makes it anew.
         last_block: the last block of its denoising transformer, where a step reads only some of the rows.
+        rerun: how it samples, for a flow policy without one.
+        views: what sees its cameras, where that is always given the same number of views.
         whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
         eager: steps of the paths of modules whose attention LeRobot makes eager on every call.
@@ -206,14 +243,17 @@ class Family:
         flags: settings of the config, as on LeRobot's command line (``--name=value``), that a policy with random
             weights needs where the user gives none.
         building: config and whether the policy is tiny → a context in which a policy with random weights and its
-            processors are made.
+            processors are made; it may give notes of what it stands in for, as `SubjectInfo.stand_ins` has them.
         settle: policy, preprocessor → None: loads what LeRobot would load at the first chunk, while ``building`` and
             the stand-ins are there.
         arm: the synthetic robot it is fed from.
         chunk: policy, preprocessed batch, options of ``predict_action_chunk`` → one chunk, (B, chunk, action dim),
             where that method alone does not give one.
         outside: policy → modules that it holds but does not register: they are counted, and put in eval mode.
+        memos: policy → owner and attribute of each value that it keeps from one call to the next and made with its
+            weights; None stands for nothing kept.
         untrained: why the policy has no training forward pass; '' where it has one.
+        reads_words: whether it makes tokens of the task itself, where no step of its preprocessor is a tokenizer.
         fills_cameras: whether it stands an empty image in for a camera that is not there, so that one camera is enough.
         any_image_size: whether its images go through a convolutional net alone, which takes any size.
         image_size: the field of the config with the size, (height, width), that its vision tower is built for.
@@ -241,6 +281,8 @@ class Family:
     flow: Flow | None = None
     conditioning: Conditioning | None = None
     last_block: LastBlock | None = None
+    rerun: Rerun | None = None
+    views: Views | None = None
     whole: Method | None = None
     embedding: tuple[str, str, str] | None = None
     eager: frozenset[str] = frozenset()
@@ -248,12 +290,14 @@ class Family:
     tiny: Tiny | None = None
     hub: tuple[HubNeed, ...] = ()
     flags: tuple[str, ...] = ()
-    building: Callable[[Any, bool], AbstractContextManager[Any]] | None = None
+    building: Callable[[Any, bool], AbstractContextManager[Sequence[str] | None]] | None = None
     settle: Callable[[Any, Any], None] | None = None
     arm: Arm = Arm()
     chunk: Callable[[Any, dict[str, Any], Mapping[str, Any]], Any] | None = None
     outside: Callable[[Any], Sequence[Any]] = nothing
+    memos: Callable[[Any], Sequence[tuple[Any, str]]] = nothing
     untrained: str = ""
+    reads_words: bool = False
     fills_cameras: bool = False
     any_image_size: bool = False
     image_size: str = ""

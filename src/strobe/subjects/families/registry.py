@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
@@ -83,8 +83,8 @@ def hub_needs() -> list[HubNeed]:
     return [need for family in known_families() for need in family.hub]
 
 
-def building(config: Any, tiny: bool) -> AbstractContextManager[Any]:
-    """Return the context in which the policy of ``config`` is made with random weights."""
+def building(config: Any, tiny: bool) -> AbstractContextManager[Sequence[str] | None]:
+    """Return the context in which the policy of ``config`` is made with random weights; it may give notes."""
     family = registered(config.type)
     if family is None or family.building is None:
         return nullcontext()

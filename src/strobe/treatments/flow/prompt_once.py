@@ -1,0 +1,173 @@
+"""The prompt through the language model once a chunk, where LeRobot runs it again in every denoising step.
+
+WALL-OSS has no cache: each step is a pass over prompt and actions together. But the prompt attends to nothing behind
+it, and the actions are the end of the sequence: what the language model makes of the prompt is the same in all steps.
+Here a first pass keeps the prompt's keys and values, and each step is a pass over the actions alone. Whether the prompt
+really sees no action is tried on the first step of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.subjects.families.family import Rerun
+from strobe.subjects.families.registry import types_with
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Subject
+from strobe.timeline import section
+from strobe.treatments.flow.places import deriving, only
+from strobe.treatments.flow.prefix_cache import PrefixCache
+from strobe.treatments.parts import PREFIX, STEP
+from strobe.treatments.patch import Patches
+from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+
+
+@dataclass
+class _Prompt:
+    """Of one chunk: which tokens are actions, (B, L), where they begin, and what was made of those before.
+
+    ``begin`` is None where the actions are not the end of all sequences: then nothing can be kept.
+    """
+
+    types: Tensor
+    begin: int | None
+    hidden: Tensor | None = None
+
+
+@dataclass
+class PromptOnce(Treatment):
+    """The prompt's keys and values, and its hidden states (B, prompt, width), are made in the first step of a chunk.
+
+    Raises UserError in that step where the prompt looks at actions.
+    """
+
+    effect: Effect = "exact"
+    _cache: PrefixCache = field(default_factory=PrefixCache, init=False, repr=False)
+    _prompt: _Prompt | None = field(default=None, init=False, repr=False)
+    _tried: bool = field(default=False, init=False, repr=False)
+    key = "prompt"
+    phases = FOR_INFERENCE
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"prompt": "once"}
+
+    def apply(self, subject: Subject) -> Undo:
+        rerun = rerun_of(subject)
+        language: Any = subject.module.get_submodule(rerun.language)
+        patches = Patches()
+
+        def beginning(chunk: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                self._forget()
+                try:
+                    return chunk(*args, **kwargs)
+                finally:
+                    self._forget()
+
+            return call
+
+        def call(*args: Any, **given: Any) -> Any:
+            embedded, types = given.get("inputs_embeds"), given.get(rerun.types)
+            known = embedded is not None and types is not None and given.get("past_key_values") is None
+            if args or not known or deriving():
+                return language._call_impl(*args, **given)
+            return self._step(language, rerun, given)
+
+        patches.wrap(subject.module, rerun.chunk, beginning)
+        # A module that is called looks here first. Its ``forward`` stays free for probes and for torch.compile.
+        patches.put(language, "_compiled_call_impl", call)
+
+        def undo() -> None:
+            patches.undo()
+            self._forget()
+
+        return undo
+
+    def _forget(self) -> None:
+        self._prompt = None
+        self._cache.forget()
+
+    def _step(self, language: Any, rerun: Rerun, given: Mapping[str, Any]) -> Any:
+        types = given[rerun.types]
+        if self._prompt is None or self._prompt.types is not types:
+            self._forget()
+            self._prompt = _Prompt(types, _begin(types))
+        prompt = self._prompt
+        begin = prompt.begin
+        if begin is None:
+            return language._call_impl(**given)
+        if not self._tried:
+            _try(language, given, begin)
+            self._tried = True
+        hidden = prompt.hidden
+        if hidden is None:
+            with section(PREFIX):
+                filled = language._call_impl(**_cut(given, rerun, slice(begin), prompt=True), use_cache=True)
+            hidden = prompt.hidden = filled.last_hidden_state
+            self._cache.lay(filled.past_key_values)
+        actions = _cut(given, rerun, slice(begin, None))
+        outputs = language._call_impl(**actions, past_key_values=self._cache, use_cache=True)
+        outputs.last_hidden_state = torch.cat([hidden, outputs.last_hidden_state], dim=1)
+        return outputs
+
+
+def _begin(types: Tensor) -> int | None:
+    """Return where the actions begin, if they are the end of all sequences and there is something before them."""
+    actions = types.bool().cpu()
+    begin = int((~actions[0]).sum())
+    whole = bool(actions[:, begin:].all()) and not bool(actions[:, :begin].any())
+    return begin if whole and 0 < begin < actions.shape[1] else None
+
+
+def _cut(given: Mapping[str, Any], rerun: Rerun, where: slice, prompt: bool = False) -> dict[str, Any]:
+    """Return the arguments of a pass over a part of the sequence; a mask is of what lies before it, too."""
+    cut = {key: value for key, value in given.items() if key not in ("past_key_values", "use_cache")}
+    cut["inputs_embeds"] = given["inputs_embeds"][:, where]
+    cut[rerun.types] = given[rerun.types][:, where]
+    if given.get("position_ids") is not None:
+        cut["position_ids"] = given["position_ids"][..., where]
+    if prompt and given.get("attention_mask") is not None:
+        cut["attention_mask"] = given["attention_mask"][:, where]
+    return cut
+
+
+def _try(language: Any, given: Mapping[str, Any], begin: int) -> None:
+    """Raise UserError unless other actions leave all bits of the prompt's hidden states as they are."""
+    embedded = given["inputs_embeds"]
+    others = torch.cat([embedded[:, :begin], -embedded[:, begin:].flip(-1)], dim=1)
+    mine, theirs = (
+        language._call_impl(**{**given, "inputs_embeds": tokens}).last_hidden_state for tokens in (embedded, others)
+    )
+    if not torch.equal(mine[:, :begin], theirs[:, :begin]):
+        raise UserError(
+            "the prompt looks at the actions behind it, or they at nothing: it cannot be kept for all steps"
+        )
+
+
+def rerun_of(subject: Subject) -> Rerun:
+    """Return how ``subject`` runs its language model again. Raises UserError if it does not."""
+    rerun = subject.family.rerun if isinstance(subject, PolicySubject) else None
+    if rerun is None:
+        raise UserError(f"{subject.info.name}: this is for {', '.join(types_with(lambda family: family.rerun))}")
+    return rerun
+
+
+def _candidates(subject: Subject) -> list[Spec]:
+    return [{"prompt": "once"}] if isinstance(subject, PolicySubject) and subject.family.rerun is not None else []
+
+
+ENTRY = Entry(
+    "prompt",
+    "once: the prompt goes through the language model once a chunk, not in every denoising step",
+    "exact",
+    STRUCTURE,
+    only("prompt", "once", PromptOnce),
+    candidates=_candidates,
+    parts=lambda _, __: (STEP,),
+)

@@ -1,0 +1,99 @@
+"""The prompt once a chunk, against the untouched policy: the same actions, for a fraction of the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from lerobot.policies.wall_x import modeling_wall_x
+from lerobot.policies.wall_x.qwen_model import qwen2_5_vl_moe
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.measure.accounting import Accounting
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.timeline.probe import Attached
+from strobe.treatments.flow.prompt_once import PromptOnce
+
+
+class _Wide(ModuleType):
+    """torch, for a module that says bfloat16 and float32: it gets float64."""
+
+    bfloat16 = float32 = torch.float64
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+@pytest.fixture(scope="module")
+def subject() -> PolicySubject:
+    return load_subject(policy_type="wall_x", size="tiny", overrides=["--device=cpu"])
+
+
+@pytest.fixture
+def wide() -> Iterator[PolicySubject]:
+    found = load_subject(policy_type="wall_x", size="tiny", overrides=["--device=cpu"])
+    found.policy.double()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(modeling_wall_x, "torch", _Wide("torch"))
+        yield found
+
+
+def chunks(subject: PolicySubject, tasks: list[str] | None = None) -> list[Tensor]:
+    """Return normalised chunks of two observations; of one batch of both with ``tasks``."""
+    seen = [subject.loaded.preprocessor(subject.observation(index)) for index in (0, 1)]
+    batches = [{**one, "task": one["task"]} for one in seen]
+    if tasks is not None:
+        both = {k: torch.cat([one[k] for one in seen]) for k, v in seen[0].items() if isinstance(v, Tensor)}
+        batches = [{**both, "task": tasks}]
+    subject.policy.eval()
+    torch.manual_seed(0)
+    return [subject.policy.predict_action_chunk(batch) for batch in batches]
+
+
+@pytest.mark.parametrize("tasks", [None, ["push it", "push it"], ["push it", "push it far away, and then come back"]])
+def test_actions_are_the_same(wide: PolicySubject, tasks: list[str] | None) -> None:
+    before = chunks(wide, tasks)
+    undo = PromptOnce().apply(wide)
+    after = chunks(wide, tasks)
+    undo()
+    for one, other in zip(before, after, strict=True):
+        assert one.dtype == torch.float64
+        torch.testing.assert_close(other, one, rtol=0, atol=1e-5)  # norms and softmax go through float32
+
+
+def test_the_language_model_does_a_quarter_of_its_work(subject: PolicySubject) -> None:
+    def gflop() -> float:
+        accounting = Accounting()
+        with Attached(subject.hooks("inference", 1)):
+            accounting.run(lambda: subject.chunk(0))
+        return sum(a.gflop for path, a in accounting.accounts.items() if path[-1] == "language model")
+
+    treatment = PromptOnce()
+    treatment.apply(subject)()
+    before = gflop()
+    undo = treatment.apply(subject)
+    subject.chunk(1)  # the first of all tries whether it is exact
+    after = gflop()
+    undo()
+    assert 0 < after < before / 4
+    assert gflop() == before
+
+
+def test_a_prompt_that_looks_at_the_actions_is_refused(subject: PolicySubject, monkeypatch) -> None:
+    monkeypatch.setattr(qwen2_5_vl_moe, "create_causal_mask", lambda **_: None)
+    undo = PromptOnce().apply(subject)
+    try:
+        with pytest.raises(UserError, match="the prompt looks at the actions"):
+            subject.chunk(0)
+    finally:
+        undo()
+
+
+def test_it_is_for_policies_that_run_the_prompt_again() -> None:
+    with pytest.raises(UserError, match=r"^act: this is for wall_x$"):
+        PromptOnce().apply(load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"]))

@@ -1,0 +1,75 @@
+"""Views without a camera, left out, against the untouched policy: the same actions, for less work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.measure.accounting import Accounting
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.timeline.probe import Attached
+from strobe.treatments import catalogue
+from strobe.treatments.flow.views import PresentViews
+
+
+def load(cameras: int = 2, *overrides: str) -> PolicySubject:
+    return load_subject(policy_type="evo1", size="tiny", cameras=cameras, overrides=["--device=cpu", *overrides])
+
+
+@pytest.fixture
+def wide() -> PolicySubject:
+    """A policy that computes in float64, as far as it lets us: the fused tokens go through float32."""
+    subject = load()
+    policy: Any = subject.policy
+    policy.double()
+    policy.model.embedder.model_dtype = torch.float64
+    return subject
+
+
+def chunk(subject: PolicySubject, tasks: list[str]) -> Tensor:
+    """Return a normalised chunk for each of ``tasks``, all of one batch."""
+    seen = subject.loaded.preprocessor(subject.observation(0))
+    batch: dict[str, Any] = {k: torch.cat([v] * len(tasks)) for k, v in seen.items() if isinstance(v, Tensor)}
+    torch.manual_seed(0)
+    batch["task"] = tasks
+    return subject.policy.predict_action_chunk(batch)
+
+
+@pytest.mark.parametrize("tasks", [["push it"], ["push it", "push it far away, and then come back"]])
+def test_actions_are_the_same(wide: PolicySubject, tasks: list[str]) -> None:
+    before = chunk(wide, tasks)
+    undo = PresentViews().apply(wide)
+    after = chunk(wide, tasks)
+    undo()
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-5)
+
+
+def test_the_third_view_of_two_cameras_costs_nothing() -> None:
+    subject = load()
+
+    def gflop(part: str) -> float:
+        accounting = Accounting()
+        with Attached(subject.hooks("inference", 1)):
+            accounting.run(lambda: subject.chunk(0))
+        return sum(account.gflop for path, account in accounting.accounts.items() if path[-1] == part)
+
+    before = {part: gflop(part) for part in ("vision tower", "language model")}
+    undo = PresentViews().apply(subject)
+    assert gflop("vision tower") == pytest.approx(2 / 3 * before["vision tower"])
+    assert gflop("language model") < before["language model"]
+    undo()
+    assert gflop("vision tower") == before["vision tower"]
+
+
+def test_it_is_offered_where_a_view_is_empty() -> None:
+    entry = catalogue.entry_of("views")
+    assert list(entry.candidates(load())) == [{"views": "present"}]
+    assert entry.parts(load(), {"views": "present"}) == ("vision tower", "language model")
+    assert list(entry.candidates(load(3))) == []
+    with pytest.raises(UserError, match=r"^act: this is for evo1$"):
+        PresentViews().apply(load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"]))
