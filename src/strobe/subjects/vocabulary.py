@@ -28,11 +28,13 @@ class Vocabulary:
         size: tokens in its vocabulary.
         special: the names of special tokens (``pad_token`` …) with their texts.
         begins: whether every text begins with the ``bos_token``.
+        more: further texts that are one token each, such as those around images, with the ids that configs give them.
     """
 
     size: int
     special: tuple[tuple[str, str], ...]
     begins: bool = False
+    more: tuple[tuple[str, int], ...] = ()
 
 
 @cache
@@ -46,7 +48,7 @@ def tokenizer(vocabulary: Vocabulary, tiny: bool = False) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     size, special = TINY_VOCABULARY if tiny else vocabulary.size, dict(vocabulary.special)
-    reserved = [*special.values(), *_IMAGE_TOKENS]
+    reserved = [*special.values(), *(text for text, _ in vocabulary.more), *_IMAGE_TOKENS]
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -58,8 +60,13 @@ def tokenizer(vocabulary: Vocabulary, tiny: bool = False) -> Any:
     bpe.train_from_iterator(_PHRASES, trainer)
     learned = json.loads(bpe.to_str())["model"]
     ids = learned["vocab"] | {f"<unused{i}>": i for i in range(len(learned["vocab"]), size)}
-    bpe.model = models.BPE(vocab=ids, merges=[tuple(pair) for pair in learned["merges"]])
-    bpe.decoder = decoders.ByteLevel()
+    if not tiny:
+        for text, wanted in vocabulary.more:
+            ids[text], ids[f"<unused{wanted}>"] = wanted, ids[text]
+    split = bpe.pre_tokenizer
+    bpe = Tokenizer(models.BPE(vocab=ids, merges=[tuple(pair) for pair in learned["merges"]]))
+    bpe.pre_tokenizer, bpe.decoder = split, decoders.ByteLevel()
+    bpe.add_special_tokens(reserved)
     if vocabulary.begins:
         bos = special["bos_token"]
         bpe.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, ids[bos])])
