@@ -17,7 +17,17 @@ import yaml
 from strobe.errors import UserError, nearest
 from strobe.treatments import inputs, settings
 from strobe.treatments.engines import compile, engine
-from strobe.treatments.flow import cameras, closed_form, masks, padding, prefix_cache, prefix_tail, timesteps
+from strobe.treatments.flow import (
+    cameras,
+    closed_form,
+    context_keys,
+    language_head,
+    masks,
+    padding,
+    prefix_cache,
+    prefix_tail,
+    timesteps,
+)
 from strobe.treatments.graphs import graph as cuda_graph
 from strobe.treatments.layers import attention, projections
 from strobe.treatments.numbers import channels_last, mixed_precision, precision, quantise, tf32
@@ -37,6 +47,8 @@ ENTRIES: tuple[Entry, ...] = (
     prefix_cache.ENTRY,
     timesteps.ENTRY,
     masks.ENTRY,
+    language_head.ENTRY,
+    context_keys.ENTRY,
     closed_form.ENTRY,
     projections.ENTRY,
     attention.ENTRY,

@@ -159,6 +159,10 @@ class Family:
         live: further fields of the config that are read on every call, and ``live_in_training`` those that only the
             training phases read.
         flow: how it samples, for a flow policy with a prefix cache.
+        unread_head: path of the language head that runs, though nobody reads what it says; '' for none.
+        context: policy → the modules of its denoising steps that are given the context alone, which is the same in all
+            steps of a chunk: projections to keys and values, what follows them, what makes the context of one tensor;
+            a torch.nn.MultiheadAttention, whose query is not the context, as a whole.
         whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
         eager: steps of the paths of modules whose attention LeRobot makes eager on every call.
@@ -200,6 +204,8 @@ class Family:
     live: tuple[str, ...] = ()
     live_in_training: tuple[str, ...] = ()
     flow: Flow | None = None
+    unread_head: str = ""
+    context: Callable[[Any], Sequence[Any]] = nothing
     whole: Method | None = None
     embedding: tuple[str, str, str] | None = None
     eager: frozenset[str] = frozenset()

@@ -71,7 +71,7 @@ def backbones(config: Any, tiny: bool) -> Iterator[None]:
         stack.enter_context(mock.patch.object(modeling, "GR00TN17", _Random(inside, config, tiny)))
         if tiny:
             asked = "_cosmos_reason2_qwen3_vl_config"
-            stack.enter_context(mock.patch.object(inside, asked, lambda: qwen3.config(tiny=True)))
+            stack.enter_context(mock.patch.object(inside, asked, return_value=qwen3.config(tiny=True)))
         yield
 
 
@@ -102,6 +102,13 @@ def settle(_: Any, preprocessor: Any) -> None:
         getattr(step, "proc", None)
 
 
+def context(policy: Any) -> list[Any]:
+    """Return what projects the backbone's tokens to keys and values, in every other block."""
+    step = policy._groot_model.action_head.model
+    apart = 2 if step.config.interleave_self_attention else 1  # blocks of odd number attend to themselves
+    return [one for block in step.transformer_blocks[::apart] for one in (block.attn1.to_k, block.attn1.to_v)]
+
+
 _ASKING = "lerobot.policies.groot.processor_groot"
 
 FAMILY = Family(
@@ -121,5 +128,7 @@ FAMILY = Family(
     flags=("--num_inference_timesteps=4",),  # the config leaves it to the checkpoint, where it is 4
     building=backbones,
     settle=settle,
+    unread_head=f"{QWEN}.lm_head",
+    context=context,
     rtc=True,
 )

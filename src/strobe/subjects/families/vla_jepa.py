@@ -65,7 +65,7 @@ def jepa_config(tiny: bool = False) -> Any:
     """Return the config of V-JEPA 2 ViT-L, 64 frames of 256 × 256, or one of the same architecture shrunk."""
     from transformers import VJEPA2Config
 
-    sizes = {"crop_size": 256, "frames_per_clip": 64}
+    sizes: dict[str, Any] = {"crop_size": 256, "frames_per_clip": 64}
     sizes |= {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
     if tiny:
         sizes = {"crop_size": 64, "frames_per_clip": 8, "hidden_size": 32, "num_hidden_layers": 2}
@@ -113,6 +113,12 @@ def backbones(config: Any, tiny: bool) -> Iterator[None]:
         yield
 
 
+def context(policy: Any) -> list[nn.Module]:
+    """Return what projects the hidden states of the action's tokens to keys and values, in every other block."""
+    blocks = policy.model.action_model.model.transformer_blocks
+    return [one for block in blocks if block.is_cross_attention for one in (block.attn1.to_k, block.attn1.to_v)]
+
+
 _HERE, _FOLDER = __name__, "lerobot.policies.vla_jepa"
 
 FAMILY = Family(
@@ -132,7 +138,7 @@ FAMILY = Family(
             "predictor_depth": 1,
             "predictor_num_heads": 2,
         }
-    ),  # fmt: skip
+    ),
     hub=(
         HubNeed(QWEN3, "config", _HERE, "AutoConfig", qwen3.config),
         HubNeed(VJEPA2, "config", _HERE, "AutoConfig", jepa_config),
@@ -140,4 +146,6 @@ FAMILY = Family(
         HubNeed(VJEPA2, "video processor", f"{_FOLDER}.modeling_vla_jepa", "AutoVideoProcessor", jepa_videos),
     ),
     building=backbones,
+    unread_head=f"{QWEN}.lm_head",
+    context=context,
 )
