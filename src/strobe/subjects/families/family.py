@@ -51,6 +51,7 @@ class Arm:
         most: how many of them there may be; None for any number.
         image: height and width of its images, and ``tiny_image`` those of a tiny policy; None for the usual ones.
         state, action: their numbers of values.
+        instead: whether its cameras take the place of those that the config makes up where none are given.
     """
 
     cameras: tuple[str, ...] = ()
@@ -59,6 +60,7 @@ class Arm:
     tiny_image: tuple[int, int] | None = None
     state: int = 6
     action: int = 6
+    instead: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,11 +176,12 @@ class Family:
         building: config and whether the policy is tiny → a context in which a policy with random weights and its
             processors are made.
         settle: policy, preprocessor → None: loads what LeRobot would load at the first chunk, while ``building`` and
-            the stand-ins are there.
+            the stand-ins are there. It is called once where the policy is made, without a preprocessor, then with one.
         arm: the synthetic robot it is fed from.
         chunk: policy, preprocessed batch, options of ``predict_action_chunk`` → one chunk, (B, chunk, action dim),
             where that method alone does not give one.
-        outside: policy → modules that it holds but does not register: they are counted, and put in eval mode.
+        outside: policy → modules that it holds but does not register: they are filled with weights and counted as its
+            own are, and put in eval mode.
         untrained: why the policy has no training forward pass; '' where it has one.
         fills_cameras: whether it stands an empty image in for a camera that is not there, so that one camera is enough.
         any_image_size: whether its images go through a convolutional net alone, which takes any size.

@@ -98,7 +98,7 @@ class _Random:
 
 def settle(_: Any, preprocessor: Any) -> None:
     """Make the processor of images and words, which LeRobot makes at the first observation."""
-    for step in preprocessor.steps:
+    for step in () if preprocessor is None else preprocessor.steps:
         getattr(step, "proc", None)
 
 
