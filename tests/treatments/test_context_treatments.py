@@ -23,13 +23,15 @@ from strobe.treatments.treatment import Spec, Treatment, Variant
 
 HEAD: Spec = {"lm_head": "skipped"}
 KEYS: Spec = {"context_keys": "once"}
-KINDS = {"groot": [HEAD, KEYS], "vla_jepa": [HEAD, KEYS]}
+HALF: Spec = {"unread_half": "skipped"}
+KINDS = {"groot": [HEAD, KEYS], "vla_jepa": [HEAD, KEYS], "fastwam": [KEYS], "lingbot_va": [KEYS, HALF]}
 EACH = [pytest.param(kind, spec, id=f"{kind}-{next(iter(spec))}") for kind, specs in KINDS.items() for spec in specs]
 
 
 @cache
 def tiny(kind: str) -> PolicySubject:
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"])
+    few = ["--num_inference_steps=2", "--action_num_inference_steps=3"] if kind == "lingbot_va" else []
+    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *few])
 
 
 def treated(owner: PolicySubject, *treatments: Treatment) -> list[Tensor]:
@@ -71,7 +73,7 @@ def test_each_keeps_all_bits_does_less_and_leaves_nothing_behind(kind, spec):
 @pytest.mark.parametrize("kind", KINDS)
 def test_together_with_another_number_of_steps_too(kind):
     owner = tiny(kind)
-    steps = catalogue.make({f"policy.{owner.family.steps}": 3})
+    steps = catalogue.make({f"policy.{owner.family.steps}": 2})
     assert all(map(torch.equal, treated(owner, steps, *catalogue.compose(KINDS[kind])), treated(owner, steps)))
 
 
@@ -136,14 +138,51 @@ def test_a_context_that_is_written_over_is_projected_again(monkeypatch):
     assert all(map(torch.equal, treated(owner, catalogue.make(KEYS)), treated(owner)))
 
 
-@pytest.mark.parametrize("spec", [HEAD, KEYS], ids=["lm_head", "context_keys"])
-def test_other_policies_are_refused_in_a_line_and_other_values_too(spec):
+@pytest.mark.parametrize(("spec", "kind"), [(HEAD, "groot, vla_jepa"), (KEYS, "fastwam"), (HALF, "lingbot_va")])
+def test_other_policies_are_refused_in_a_line_and_other_values_too(spec, kind):
     act = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
-    with pytest.raises(UserError, match=r"this is for .*groot.*vla_jepa"):
+    with pytest.raises(UserError, match=rf"this is for .*{kind}"):
         catalogue.make(spec).apply(act)
     assert not catalogue.entry_of(next(iter(spec))).candidates(act)
     with pytest.raises(UserError, match="is the only value"):
         catalogue.make({next(iter(spec)): "sometimes"})
+
+
+def test_an_episode_of_lingbot_va_goes_on_as_without_them():
+    """Its cache, written by one chunk and read by the next, holds both halves as ever."""
+    owner: Any = tiny("lingbot_va")
+
+    def episode() -> Tensor:
+        owner.policy.reset()
+        torch.manual_seed(0)
+        seen = [owner.loaded.preprocessor(owner.observation(index)) for index in (0, 1)]
+        return torch.stack([owner.policy.select_action(seen[tick % 2]) for tick in range(12 + 16 + 1)])
+
+    wanted = episode()
+    undo = Variant("it", catalogue.compose(KINDS["lingbot_va"])).apply(owner)
+    try:
+        assert torch.equal(episode(), wanted)
+    finally:
+        undo()
+
+
+@pytest.mark.parametrize("settings", [{"policy.action_guidance_scale": 2.0}, {"policy.guidance_scale": 1.0}])
+def test_a_half_that_is_read_or_not_there_is_left_alone(settings):
+    owner, setting = tiny("lingbot_va"), catalogue.make(settings)
+    plain, wanted = treated(owner), treated(owner, setting)
+    assert not torch.equal(plain[0], wanted[0])
+    undo = setting.apply(owner)
+    try:
+        assert not catalogue.entry_of("unread_half").candidates(owner)
+        with pytest.raises(UserError, match="no half of a pass goes unread"):
+            catalogue.make(HALF).apply(owner)
+    finally:
+        undo()
+    undo = catalogue.make(HALF).apply(owner)  # and where the setting comes later
+    try:
+        assert all(map(torch.equal, treated(owner, setting), wanted))
+    finally:
+        undo()
 
 
 @pytest.mark.parametrize("needs_weights", [True, False])

@@ -27,6 +27,7 @@ from strobe.treatments.flow import (
     prefix_cache,
     prefix_tail,
     timesteps,
+    unread_half,
 )
 from strobe.treatments.graphs import graph as cuda_graph
 from strobe.treatments.layers import attention, projections
@@ -49,6 +50,7 @@ ENTRIES: tuple[Entry, ...] = (
     masks.ENTRY,
     language_head.ENTRY,
     context_keys.ENTRY,
+    unread_half.ENTRY,
     closed_form.ENTRY,
     projections.ENTRY,
     attention.ENTRY,

@@ -20,7 +20,7 @@ from strobe.subjects.families.family import Family, nothing
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.treatments.flow.places import deriving, only, require_record
-from strobe.treatments.graphs.host_work import Kept
+from strobe.treatments.graphs.host_work import Kept, in_region
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo, policy_of
@@ -37,12 +37,17 @@ class _Seen:
     made: Any
 
     def holds(self, context: Tensor) -> bool:
-        return self.context is context and self.version == _version(context)
+        """Whether it is this tensor, unchanged, or a copy of it, as LingBot-VA makes one for each pass."""
+        if self.context is context:
+            return self.version == _version(context)
+        if self.version != _version(self.context) or in_region() or torch.compiler.is_compiling():
+            return False
+        return self.context.dtype == context.dtype and torch.equal(self.context, context)
 
 
 @dataclass
 class ContextOnce(Treatment):
-    """What a module made of a context serves for all steps of the chunk that give it the same tensor, unchanged."""
+    """What a module made of a context serves for all steps of the chunk that give it the same one."""
 
     effect: Effect = "exact"
     _kept: Kept[int, list[_Seen]] = field(default_factory=Kept, init=False, repr=False)
