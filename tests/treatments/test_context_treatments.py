@@ -77,6 +77,16 @@ def test_together_with_another_number_of_steps_too(kind):
     assert all(map(torch.equal, treated(owner, steps, *catalogue.compose(KINDS[kind])), treated(owner, steps)))
 
 
+def test_nothing_of_a_context_is_kept_from_one_chunk_to_the_next():
+    owner, treatment = tiny("vla_jepa"), context_keys.ContextOnce()
+    undo = treatment.apply(owner)
+    try:
+        owner.chunk(0)
+        assert not treatment._kept
+    finally:
+        undo()
+
+
 def test_gr00t_is_guided_as_without_them():
     owner = tiny("groot")
     rtc = RealTimeChunking(RTCConfig(enabled=True, execution_horizon=10), 4)

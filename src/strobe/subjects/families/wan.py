@@ -52,4 +52,5 @@ def text_encoder(tiny: bool, dtype: Any) -> Any:
     full = {"d_model": WIDTH, "d_ff": 10240, "num_layers": 24, "num_heads": 64, "d_kv": 64, "vocab_size": 256384}
     sizes = {"d_model": TINY_WIDTH, "d_ff": 64, "num_layers": 2, "num_heads": 2, "d_kv": 16}
     sizes = {**sizes, "vocab_size": TINY_VOCABULARY} if tiny else full
-    return UMT5EncoderModel(UMT5Config(**sizes, feed_forward_proj="gated-gelu")).to(dtype)  # pyright: ignore[reportArgumentType]
+    gated: Any = {"feed_forward_proj": "gated-gelu"}
+    return UMT5EncoderModel(UMT5Config(**sizes, **gated)).to(dtype)  # pyright: ignore[reportArgumentType]

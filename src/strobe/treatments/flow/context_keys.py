@@ -81,19 +81,18 @@ class ContextOnce(Treatment):
 
             return wrapped
 
-        def beginning(chunk: Any) -> Any:
+        def forgetting(chunk: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
-                kept.clear()  # a graph may write another context into the same tensor
                 try:
                     return chunk(*args, **kwargs)
                 finally:
-                    kept.clear()
+                    kept.clear()  # a graph may write the next context into the same tensor
 
             return call
 
         for index, module in enumerate(modules):
             patches.wrap(module, "forward", around(index, module))
-        patches.wrap(policy, "predict_action_chunk", beginning)
+        patches.wrap(policy, "predict_action_chunk", forgetting)
 
         def undo() -> None:
             patches.undo()
