@@ -101,3 +101,12 @@ def test_the_tokens_of_images_have_their_own_ids_at_full_size():
     words = qwen3.words().get_vocab()
     assert (words["<|image_pad|>"], words["<|vision_start|>"], len(words)) == (151655, 151652, 151669)
     assert len(set(words.values())) == len(words)
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_the_words_of_a_task_count_and_are_varied_where_actions_are_compared(kind):
+    owner = tiny(kind)
+    seen = owner.observation(0)
+    said = [owner.act(seen | {"task": task}, seed=0) for task in (seen["task"], "wave")]
+    assert not torch.equal(*said)
+    assert len({str(observation["task"]) for observation in owner.checks(4).observations}) > 1

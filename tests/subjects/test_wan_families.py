@@ -118,3 +118,12 @@ def test_cameras_that_a_config_makes_up_give_way_to_the_arms():
     assert config.pretrained_path is None, "not the Hub's checkpoint"
     seen = [key for key in inputs.synthetic(config, tiny=True).features if "images" in key]
     assert seen == ["observation.images.front", "observation.images.wrist"]
+
+
+@pytest.mark.parametrize("kind", INSIDE)
+def test_the_words_of_a_task_count_and_are_varied_where_actions_are_compared(kind):
+    owner = tiny(kind)
+    seen = owner.observation(0)
+    said = [owner.act(seen | {"task": task}, seed=0) for task in (seen["task"], "wave")]
+    assert not torch.equal(*said)
+    assert len({str(observation["task"]) for observation in owner.checks(4).observations}) > 1

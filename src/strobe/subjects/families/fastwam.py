@@ -120,5 +120,6 @@ FAMILY = Family(
     flags=("--base_model_id=null",),  # else its config points at a checkpoint on the Hub
     building=frozen,
     arm=Arm(image=(224, 224), tiny_image=(64, 64), state=8, action=7, instead=True),
+    reads_words=True,
     outside=outside,
 )

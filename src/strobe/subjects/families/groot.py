@@ -130,5 +130,6 @@ FAMILY = Family(
     settle=settle,
     unread_head=f"{QWEN}.lm_head",
     context=context,
+    reads_words=True,
     rtc=True,
 )

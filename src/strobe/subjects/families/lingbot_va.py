@@ -156,5 +156,6 @@ FAMILY = Family(
         action=7,
     ),
     chunk=chunk,
+    reads_words=True,
     outside=outside,
 )

@@ -146,6 +146,7 @@ FAMILY = Family(
         HubNeed(VJEPA2, "video processor", f"{_FOLDER}.modeling_vla_jepa", "AutoVideoProcessor", jepa_videos),
     ),
     building=backbones,
+    reads_words=True,
     unread_head=f"{QWEN}.lm_head",
     context=context,
 )
