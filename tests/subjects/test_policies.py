@@ -276,7 +276,7 @@ def test_only_a_tiny_policy_is_built_around_a_tiny_backbone(monkeypatch, kind, s
     class Enough(BaseException):
         """Passes where errors become lines."""
 
-    def build(*_):
+    def build(*_, **__):
         seen.append(modeling.get_gemma_config("gemma_2b").width)
         raise Enough
 

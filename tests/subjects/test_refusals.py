@@ -6,12 +6,14 @@ import types
 from typing import Any
 
 import pytest
+import torch
 
 from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.subjects import policies
 from strobe.subjects.families import registry
 from strobe.subjects.refusals import in_a_line, of_others, refused
+from strobe.timeline.probe import Attached, Hook
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +107,15 @@ def test_a_policys_own_code_that_fails_while_it_runs_is_a_line(
     monkeypatch.setenv("STROBE_TRACEBACK", "1")
     with pytest.raises(type(raised)):
         main(told)
+
+
+def test_a_probe_between_a_policys_calls_does_not_make_its_fault_ours() -> None:
+    module: Any = types.ModuleType("lerobot_policy_made_up")
+    exec("def forward(layer):\n    return layer(2)\n", vars(module))
+    layer = torch.nn.Linear(1, 1)
+    with Attached([Hook(layer, "forward", "layer")]), pytest.raises(TypeError) as caught:
+        module.forward(layer)
+    assert "failed in lerobot_policy_made_up, line 2: TypeError" in of_others(caught.value)
 
 
 def test_what_is_wrong_in_strobe_is_not_a_policys() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,7 +193,12 @@ class _PutOff(TorchDispatchMode):
 
 
 def build_fast(
-    make: Callable[[], nn.Module], device: str | torch.device = "cpu", seed: int = 0, *, above: int = 1 << 18
+    make: Callable[[], nn.Module],
+    device: str | torch.device = "cpu",
+    seed: int = 0,
+    *,
+    above: int = 1 << 18,
+    outside: Callable[[Any], Sequence[nn.Module]] = lambda _: (),
 ) -> nn.Module:
     """Call ``make`` with the initialisation of its large tensors put off, then fill them in fast.
 
@@ -207,7 +212,7 @@ def build_fast(
     Memory peaks at the weights plus one block per distribution.
 
     ``make`` may also read a checkpoint into the module: what it copies into a weight is what the weight
-    holds.
+    holds. ``outside``: the module → others that it holds but does not register, which ``make`` has made too.
 
     Raises CannotBuildFast if a tensor is left without values, and UserError where there is too little memory for them.
     """
@@ -218,22 +223,23 @@ def build_fast(
         with putting_off, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*which is a no-op")
             module = make()
-        _require_memory(module, putting_off, device)
-        for owner in module.modules():
+        owners = [owner for root in (module, *outside(module)) for owner in root.modules()]
+        _require_memory(type(module).__name__, owners, putting_off, device)
+        for owner in owners:
             for tensor in _tensors(owner):
                 if putting_off.knows(tensor):
                     _become(tensor, putting_off.value(tensor))
-    left = sum(tensor.is_meta for owner in module.modules() for tensor in _tensors(owner))
+    left = sum(tensor.is_meta for owner in owners for tensor in _tensors(owner))
     if left:
         raise CannotBuildFast(f"{left} tensors of {type(module).__name__} were left without values")
     return module.to(device)
 
 
-def _require_memory(module: nn.Module, putting_off: _PutOff, device: torch.device) -> None:
+def _require_memory(name: str, owners: Sequence[nn.Module], putting_off: _PutOff, device: torch.device) -> None:
     """Raise UserError where the weights that are still to be filled in do not fit in memory."""
     put_off = {
         _storage(tensor): _length(tensor) * tensor.element_size()
-        for owner in module.modules()
+        for owner in owners
         for tensor in _tensors(owner)
         if tensor.is_meta and _storage(tensor) in putting_off.tapes
     }
@@ -242,7 +248,7 @@ def _require_memory(module: nn.Module, putting_off: _PutOff, device: torch.devic
     if free is not None and (needed := sum(put_off.values())) > free:
         where = "this machine" if memory is None else str(device)
         raise UserError(
-            f"{type(module).__name__}: its weights take {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free "
+            f"{name}: its weights take {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free "
             f"on {where}; --policy.size=tiny is the same architecture"
         )
 

@@ -273,10 +273,14 @@ def synthetic(
     are smooth noise. Raises UserError where a policy that has features is to get other cameras, or more than it takes.
     """
     family = registered(config.type)
-    arm = synthesis.features_of(Arm() if family is None else family.arm, tiny, image_size, cameras)
-    if config.input_features and (image_size or cameras):
+    wanted = Arm() if family is None else family.arm
+    arm, own = synthesis.features_of(wanted, tiny, image_size, cameras), dict(config.input_features or {})
+    if wanted.instead and config.pretrained_path is None:
+        seen = {key: feature for key, feature in arm.items() if feature.type is FeatureType.VISUAL}
+        own = seen | {key: feature for key, feature in own.items() if feature.type is not FeatureType.VISUAL}
+    elif own and (image_size or cameras):
         raise UserError("--image_size and --cameras are for policies without cameras of their own: this one has some")
-    features = dict(config.input_features or {}) or arm
+    features = own or arm
     features |= config.output_features or {}
     for key in (OBS_STATE, ACTION):
         features.setdefault(key, arm[key])

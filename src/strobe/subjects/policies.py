@@ -27,6 +27,7 @@ from strobe.errors import UserError, nearest
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import checkpoints
 from strobe.subjects.build import CannotBuildFast, build_fast
+from strobe.subjects.families.family import nothing
 from strobe.subjects.families.registry import building, registered
 from strobe.subjects.inputs import Inputs
 from strobe.subjects.lerobot_versions import untried
@@ -207,11 +208,17 @@ def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
 
 def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[str]) -> PreTrainedPolicy:
     choice: Any = get_policy_class(config.type)
-    folder = config.pretrained_path
+    folder, family = config.pretrained_path, registered(config.type)
     make: Callable[[], Any]
     if folder is None:
         given = _taken(choice, {"dataset_stats": inputs.stats, "dataset_meta": inputs.meta})
-        make = lambda: choice(config=config, **given)  # noqa: E731
+
+        def make() -> Any:
+            policy = choice(config=config, **given)
+            if family is not None and family.settle is not None:
+                family.settle(policy, None)  # its weights too must be known to fit before they are made
+            return policy
+
     elif config.use_peft:
         raise UserError(f"{folder} is a PEFT adapter; merge it into its base policy and give that folder")
     else:
@@ -221,7 +228,8 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
                 return choice.from_pretrained(folder, config=config)
 
     try:
-        return build_fast(make, config.device or "cpu", seed)  # pyright: ignore[reportReturnType]
+        outside = nothing if family is None else family.outside
+        return build_fast(make, config.device or "cpu", seed, outside=outside)  # pyright: ignore[reportReturnType]
     except CannotBuildFast as error:
         notes.append(f"built the usual, slower way: {error}")
         with put_back(torch.device(config.device or "cpu")):

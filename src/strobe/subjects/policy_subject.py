@@ -100,9 +100,8 @@ class PolicySubject:
 
     def checks(self, count: int = COUNT) -> Checks:
         """Observations to compare this policy's actions on: they differ in all that it looks at."""
-        words = self.family.reads_words or any(
-            "tokenizer" in type(step).__name__.lower() for step in self.loaded.preprocessor.steps
-        )
+        steps = self.loaded.preprocessor.steps
+        words = self.family.reads_words or any("tokenizer" in type(step).__name__.lower() for step in steps)
         return varied(self.inputs.checks(count), reads_words=words, may_miss=self.family.fills_cameras)
 
     @property

@@ -39,7 +39,7 @@ def quiet() -> Iterator[list[str]]:
     What is written to the terminal directly still shows, such as our own progress and the Hub's downloads.
     """
     root = logging.getLogger()
-    libraries = [logging.getLogger(name) for name in ("transformers", "datasets", "huggingface_hub")]
+    libraries = [logging.getLogger(name) for name in ("transformers", "diffusers", "datasets", "huggingface_hub")]
     collector = _Collector()
     kept = [(logger, logger.handlers[:], logger.propagate) for logger in (root, *libraries)]
     root.handlers = [collector]

@@ -27,6 +27,7 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory"
               "status_alloc_failed", "device_allocation_failed")  # fmt: skip
 _TOO_LONG = 200  # characters of a cause
 _POLICIES = re.compile(r"^(lerobot\.policies\.|lerobot_policy_)")  # names of modules that policies live in
+_PROBE = "strobe.timeline.probe"  # stands between a policy's own calls
 WHOLE = "STROBE_TRACEBACK=1 shows all of it"
 
 
@@ -160,9 +161,12 @@ def _asked_for(error: BaseException) -> Iterator[str]:
 
 def _in_a_policy(error: BaseException) -> str:
     """The innermost line of a policy's code that ``error`` came through; '' where the error is Strobe's own."""
-    place = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
+    place, frames = "", list(traceback.walk_tb(error.__traceback__))
+    last = frames[-1][0] if frames else None
+    for frame, line in frames:
         name = str(frame.f_globals.get("__name__", ""))
+        if name == _PROBE and frame is not last:
+            continue
         if name.startswith("strobe."):
             place = ""  # called back from there
         elif _POLICIES.match(name):

@@ -28,12 +28,14 @@ class Vocabulary:
         size: tokens in its vocabulary.
         special: the names of special tokens (``pad_token`` …) with their texts.
         begins: whether every text begins with the ``bos_token``, and ``ends``, whether it ends with the ``eos_token``.
+        more: further texts that are one token each, such as those around images, with the ids that configs give them.
     """
 
     size: int
     special: tuple[tuple[str, str], ...]
     begins: bool = False
     ends: bool = False
+    more: tuple[tuple[str, int], ...] = ()
 
 
 @cache
@@ -47,7 +49,8 @@ def tokenizer(vocabulary: Vocabulary, tiny: bool = False) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     size, special = TINY_VOCABULARY if tiny else vocabulary.size, dict(vocabulary.special)
-    reserved = list(dict.fromkeys([*special.values(), *_IMAGE_TOKENS]))
+    more = [text for text, _ in vocabulary.more]
+    reserved = list(dict.fromkeys([*special.values(), *more, *_IMAGE_TOKENS]))
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -59,8 +62,13 @@ def tokenizer(vocabulary: Vocabulary, tiny: bool = False) -> Any:
     bpe.train_from_iterator(_PHRASES, trainer)
     learned = json.loads(bpe.to_str())["model"]
     ids = learned["vocab"] | {f"<unused{i}>": i for i in range(len(learned["vocab"]), size)}
-    bpe.model = models.BPE(vocab=ids, merges=[tuple(pair) for pair in learned["merges"]])
-    bpe.decoder = decoders.ByteLevel()
+    if not tiny:
+        for text, wanted in vocabulary.more:
+            ids[text], ids[f"<unused{wanted}>"] = wanted, ids[text]
+    split = bpe.pre_tokenizer
+    bpe = Tokenizer(models.BPE(vocab=ids, merges=[tuple(pair) for pair in learned["merges"]]))
+    bpe.pre_tokenizer, bpe.decoder = split, decoders.ByteLevel()
+    bpe.add_special_tokens(reserved)
     before = [special["bos_token"]] if vocabulary.begins else []
     after = [special["eos_token"]] if vocabulary.ends else []
     if around := [*before, *after]:

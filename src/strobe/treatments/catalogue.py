@@ -20,12 +20,15 @@ from strobe.treatments.engines import compile, engine
 from strobe.treatments.flow import (
     cameras,
     closed_form,
+    context_keys,
+    language_head,
     masks,
     padding,
     prefix_cache,
     prefix_tail,
     prompt_once,
     timesteps,
+    unread_half,
     views,
 )
 from strobe.treatments.graphs import graph as cuda_graph
@@ -49,6 +52,9 @@ ENTRIES: tuple[Entry, ...] = (
     prompt_once.ENTRY,
     timesteps.ENTRY,
     masks.ENTRY,
+    language_head.ENTRY,
+    context_keys.ENTRY,
+    unread_half.ENTRY,
     closed_form.ENTRY,
     conditioning.ENTRY,
     last_block.ENTRY,

@@ -51,6 +51,7 @@ class Arm:
         most: how many of them there may be; None for any number.
         image: height and width of its images, and ``tiny_image`` those of a tiny policy; None for the usual ones.
         state, action: their numbers of values.
+        instead: whether its cameras take the place of those that the config makes up where none are given.
     """
 
     cameras: tuple[str, ...] = ()
@@ -59,6 +60,7 @@ class Arm:
     tiny_image: tuple[int, int] | None = None
     state: int = 6
     action: int = 6
+    instead: bool = False
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,12 @@ class Family:
         last_block: the last block of its denoising transformer, where a step reads only some of the rows.
         rerun: how it samples, for a flow policy without one.
         views: what sees its cameras, where that is always given the same number of views.
+        unread_head: path of the language head that runs, though nobody reads what it says; '' for none.
+        context: policy → the modules of its denoising steps that are given the context alone, which is the same in all
+            steps of a chunk: projections to keys and values, what follows them, what makes the context of one tensor;
+            a torch.nn.MultiheadAttention, whose query is not the context, as a whole.
+        unread_half: policy → (owner, method, around it) for the passes that compute, beside what is read, a half for a
+            guidance that is off: ``around`` leaves that half out. None where the half is read, or not there.
         whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
         eager: steps of the paths of modules whose attention LeRobot makes eager on every call.
@@ -245,15 +253,16 @@ class Family:
         building: config and whether the policy is tiny → a context in which a policy with random weights and its
             processors are made; it may give notes of what it stands in for, as `SubjectInfo.stand_ins` has them.
         settle: policy, preprocessor → None: loads what LeRobot would load at the first chunk, while ``building`` and
-            the stand-ins are there.
+            the stand-ins are there. It is called once where the policy is made, without a preprocessor, then with one.
         arm: the synthetic robot it is fed from.
         chunk: policy, preprocessed batch, options of ``predict_action_chunk`` → one chunk, (B, chunk, action dim),
             where that method alone does not give one.
-        outside: policy → modules that it holds but does not register: they are counted, and put in eval mode.
+        outside: policy → modules that it holds but does not register: they are filled with weights and counted as its
+            own are, and put in eval mode.
         memos: policy → owner and attribute of each value that it keeps from one call to the next and made with its
             weights; None stands for nothing kept.
         untrained: why the policy has no training forward pass; '' where it has one.
-        reads_words: whether it makes tokens of the task itself, where no step of its preprocessor is a tokenizer.
+        reads_words: whether it makes tokens of the task itself, or in a step of its preprocessor that is no tokenizer.
         fills_cameras: whether it stands an empty image in for a camera that is not there, so that one camera is enough.
         any_image_size: whether its images go through a convolutional net alone, which takes any size.
         image_size: the field of the config with the size, (height, width), that its vision tower is built for.
@@ -283,6 +292,9 @@ class Family:
     last_block: LastBlock | None = None
     rerun: Rerun | None = None
     views: Views | None = None
+    unread_head: str = ""
+    context: Callable[[Any], Sequence[Any]] = nothing
+    unread_half: Callable[[Any], Sequence[tuple[Any, str, Callable[[Any], Any]]]] = nothing
     whole: Method | None = None
     embedding: tuple[str, str, str] | None = None
     eager: frozenset[str] = frozenset()

@@ -63,6 +63,12 @@ def offered(*specs: Spec) -> Callable[[Subject], list[Spec]]:
     return lambda subject: list(specs) if is_flow(subject) else []
 
 
+def require_record(subject: Subject, has: Callable[[families.Family], Any]) -> None:
+    """Raise UserError, with the types that it is for, unless the record of ``subject``'s family ``has`` something."""
+    if not (isinstance(subject, PolicySubject) and has(subject.family)):
+        raise UserError(f"{subject.info.name}: this is for {', '.join(types_with(has))}")
+
+
 def one_value(spec: Spec, key: str, value: str) -> None:
     """Raises UserError unless ``spec`` gives ``key`` the one value that it has."""
     if spec[key] != value:

@@ -50,9 +50,8 @@ class RealTimeChunking(Treatment):
         policy: Any = owner.policy
         if self._left_over is None:
             self._left_over = self._previous_chunk(owner)
-        before, options = policy.config.rtc_config, owner.chunk_options
-        policy.config.rtc_config = self.config
-        policy.init_rtc_processor()
+        before, options = configured(policy), owner.chunk_options
+        switch(policy, self.config)
         owner.chunk_options = {
             **options,
             "inference_delay": self.inference_delay,
@@ -67,7 +66,7 @@ class RealTimeChunking(Treatment):
 
     def _previous_chunk(self, subject: PolicySubject) -> Tensor:
         # rollout/inference/rtc.py: left over = the chunk from the actions executed so far, cut to the horizon.
-        before = subject.policy.config.rtc_config  # type: ignore[attr-defined]
+        before = configured(subject.policy)
         switch(subject.policy, None)
         chunk = subject.model_chunk(_PREVIOUS_SEED)[0]
         switch(subject.policy, before)
@@ -93,7 +92,7 @@ class WithoutRealTimeChunking(Treatment):
 
     def apply(self, subject: Subject) -> Undo:
         policy: Any = policy_of(subject).policy
-        before = getattr(policy.config, "rtc_config", None)
+        before = configured(policy)
         if before is None:
             return lambda: None
         switch(policy, None)
@@ -115,9 +114,23 @@ def require(subject: Subject) -> None:
         )
 
 
+def configured(policy: Any) -> RTCConfig | None:
+    """Return the RTC config that the policy has; None where it has none."""
+    return getattr(policy.config, "rtc_config", None)
+
+
 def switch(policy: Any, config: RTCConfig | None) -> None:
-    """Give the policy another RTC config; LeRobot's own method makes the processor, but leaves the old one at None."""
-    policy.config.rtc_config = config
-    policy.init_rtc_processor()
+    """Give the policy another RTC config; LeRobot's own method makes the processor, but leaves the old one at None.
+
+    A policy that guides itself, such as GR00T, has no such method, and its config no such field: lerobot-rollout puts
+    it there.
+    """
+    makes = hasattr(policy, "init_rtc_processor")
+    if config is None and not makes and not hasattr(type(policy.config), "rtc_config"):
+        vars(policy.config).pop("rtc_config", None)
+    else:
+        policy.config.rtc_config = config
+    if makes:
+        policy.init_rtc_processor()
     if config is None and getattr(policy, "model", None) is not None:
         policy.model.rtc_processor = None

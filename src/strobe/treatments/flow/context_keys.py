@@ -1,0 +1,167 @@
+"""Keys and values of the context once a chunk, where the denoising steps attend to it without a cache.
+
+The transformers of GR00T, VLA-JEPA and others attend to the backbone's tokens in every step, and project the same
+tokens to the same keys and values each time. Which modules see the context alone stands in the family's record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from strobe.errors import UserError
+from strobe.subjects.families.family import Family, nothing
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Subject
+from strobe.treatments.flow.places import deriving, only, require_record
+from strobe.treatments.graphs.host_work import Kept, in_region
+from strobe.treatments.parts import STEP
+from strobe.treatments.patch import Patches
+from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo, policy_of
+
+_MOST = 4  # contexts of one chunk that a module is remembered for: with guidance there are two
+
+
+@dataclass
+class _Seen:
+    """A context, as it was when it was seen, and what a module made of it."""
+
+    context: Tensor
+    version: int | None
+    made: Any
+
+    def holds(self, context: Tensor) -> bool:
+        """Whether it is this tensor, unchanged, or a copy of it, as LingBot-VA makes one for each pass."""
+        if self.context is context:
+            return self.version == _version(context)
+        if self.version != _version(self.context) or in_region() or torch.compiler.is_compiling():
+            return False
+        return self.context.dtype == context.dtype and torch.equal(self.context, context)
+
+
+@dataclass
+class ContextOnce(Treatment):
+    """What a module made of a context serves for all steps of the chunk that give it the same one."""
+
+    effect: Effect = "exact"
+    _kept: Kept[int, list[_Seen]] = field(default_factory=Kept, init=False, repr=False)
+    key = "context_keys"
+    phases = FOR_INFERENCE
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"context_keys": "once"}
+
+    def apply(self, subject: Subject) -> Undo:
+        require_record(subject, _has)
+        policy: Any = policy_of(subject).policy
+        modules = subject.family.context(policy)
+        if not modules:
+            raise UserError(f"{subject.info.name} attends to no context in its denoising steps")
+        patches, kept = Patches(), self._kept
+
+        def once(index: int, make: Callable[[Tensor], Any], context: Tensor) -> Any:
+            seen = kept.now().setdefault(index, [])
+            known = next((one for one in seen if one.holds(context)), None)
+            if known is None:
+                known = _Seen(context, _version(context), make(context))
+                seen[:] = [*seen[1 - _MOST :], known]
+            return known.made
+
+        def around(index: int, module: Any) -> Callable[[Any], Any]:
+            def wrapped(forward: Any) -> Any:
+                if isinstance(module, nn.MultiheadAttention):
+                    return _attending(module, forward, lambda make, context: once(index, make, context))
+                return lambda x: forward(x) if deriving() else once(index, forward, x)
+
+            return wrapped
+
+        def forgetting(chunk: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return chunk(*args, **kwargs)
+                finally:
+                    kept.clear()  # a graph may write the next context into the same tensor
+
+            return call
+
+        for index, module in enumerate(modules):
+            patches.wrap(module, "forward", around(index, module))
+        patches.wrap(policy, "predict_action_chunk", forgetting)
+
+        def undo() -> None:
+            patches.undo()
+            kept.clear()
+
+        return undo
+
+
+def _version(tensor: Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
+
+
+def _attending(module: nn.MultiheadAttention, forward: Any, once: Callable[..., Any]) -> Any:
+    """Return the forward pass of ``module`` with its keys and values from ``once``, in torch's own order of sums.
+
+    It stands for torch's where keys and values are one context, in eval mode; anything else goes to torch.
+    """
+    width, heads = module.embed_dim, module.num_heads
+    own = module._qkv_same_embed_dim and module.bias_k is None and not module.add_zero_attn
+
+    def call(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+        given = {"key_padding_mask", "need_weights", "average_attn_weights"}
+        plain = not args and kwargs.keys() <= given and key is value and query is not key and query.ndim == 3
+        if deriving() or module.training or not (own and plain and module.batch_first):
+            return forward(query, key, value, *args, **kwargs)
+        weight, bias = module.in_proj_weight, module.in_proj_bias
+
+        def split(projected: Tensor) -> Tensor:  # (L, B, width) → (B, heads, L, width of a head)
+            length, batch = projected.shape[:2]
+            return projected.view(length, batch * heads, width // heads).transpose(0, 1).unflatten(0, (batch, heads))
+
+        def project(context: Tensor) -> tuple[Tensor, Tensor]:
+            rows = functional.linear(context.transpose(0, 1), weight[width:], None if bias is None else bias[width:])
+            both = rows.unflatten(-1, (2, width)).unsqueeze(0).transpose(0, -2).squeeze(-2).contiguous()
+            return split(both[0]), split(both[1])
+
+        keys, values = once(project, key)
+        first = None if bias is None else bias[:width]
+        queries = split(functional.linear(query.transpose(0, 1), weight[:width], first))
+        mask, padding = None, kwargs.get("key_padding_mask")
+        if padding is not None:
+            mask = torch.zeros_like(padding, dtype=queries.dtype).masked_fill_(padding, -math.inf)[:, None, None, :]
+        if not kwargs.get("need_weights", True):
+            attended, weights = functional.scaled_dot_product_attention(queries, keys, values, mask), None
+        else:
+            scaled = queries * math.sqrt(1.0 / float(width // heads))
+            scores = scaled @ keys.transpose(-2, -1)
+            scores = functional.softmax(scores if mask is None else scores + mask, dim=-1)
+            attended = scores @ values
+            weights = scores.mean(dim=1) if kwargs.get("average_attn_weights", True) else scores
+        return module.out_proj(attended.transpose(1, 2).flatten(2)), weights
+
+    return call
+
+
+def _has(family: Family) -> bool:
+    return family.context is not nothing
+
+
+def _candidates(subject: Subject) -> list[Spec]:
+    return [{"context_keys": "once"}] if isinstance(subject, PolicySubject) and _has(subject.family) else []
+
+
+ENTRY = Entry(
+    "context_keys",
+    "once: the context's keys and values are projected once a chunk, not in every denoising step",
+    "exact",
+    STRUCTURE,
+    only("context_keys", "once", ContextOnce),
+    candidates=_candidates,
+    parts=lambda _, __: (STEP,),
+)

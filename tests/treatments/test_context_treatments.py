@@ -1,0 +1,221 @@
+"""Treatments of policies that attend to a context in every step: the same bits, less work, no trace."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from torch import Tensor, nn
+
+from strobe.errors import UserError
+from strobe.measure.accounting import Accounting
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.timeline.probe import Attached
+from strobe.treatments import catalogue
+from strobe.treatments.flow import context_keys
+from strobe.treatments.flow.rtc import RealTimeChunking
+from strobe.treatments.patch import patched
+from strobe.treatments.treatment import Spec, Treatment, Variant
+
+HEAD: Spec = {"lm_head": "skipped"}
+KEYS: Spec = {"context_keys": "once"}
+HALF: Spec = {"unread_half": "skipped"}
+KINDS = {"groot": [HEAD, KEYS], "vla_jepa": [HEAD, KEYS], "fastwam": [KEYS], "lingbot_va": [KEYS, HALF]}
+EACH = [pytest.param(kind, spec, id=f"{kind}-{next(iter(spec))}") for kind, specs in KINDS.items() for spec in specs]
+
+
+@cache
+def tiny(kind: str) -> PolicySubject:
+    few = ["--num_inference_steps=2", "--action_num_inference_steps=3"] if kind == "lingbot_va" else []
+    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *few])
+
+
+def treated(owner: PolicySubject, *treatments: Treatment) -> list[Tensor]:
+    """Chunks as the policy gave them: what comes behind cuts large actions off."""
+    undo = Variant("it", treatments).apply(owner)
+    try:
+        return [owner.model_chunk(index) for index in (0, 1, 0)]
+    finally:
+        undo()
+
+
+def trace(owner: PolicySubject) -> list[Any]:
+    """Everything that a treatment could leave behind: what replaces methods, and names."""
+    return [patched(owner.policy), [set(vars(child)) for child in owner.policy.modules()]]
+
+
+def gflop(owner: PolicySubject, *treatments: Treatment) -> float:
+    undo = Variant("it", treatments).apply(owner)
+    accounting = Accounting()
+    try:
+        with Attached(owner.hooks("inference", 1)):
+            accounting.run(lambda: owner.chunk(0))
+    finally:
+        undo()
+    return accounting.accounts[("iteration", "policy")].gflop
+
+
+@pytest.mark.parametrize(("kind", "spec"), EACH)
+def test_each_keeps_all_bits_does_less_and_leaves_nothing_behind(kind, spec):
+    owner, treatment = tiny(kind), catalogue.make(spec)
+    wanted, before = treated(owner), trace(owner)
+    assert not torch.equal(wanted[0], wanted[1])
+    assert all(map(torch.equal, treated(owner, treatment), wanted))
+    assert trace(owner) == before
+    assert all(map(torch.equal, treated(owner), wanted))
+    assert gflop(owner, treatment) < gflop(owner)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_together_with_another_number_of_steps_too(kind):
+    owner = tiny(kind)
+    steps = catalogue.make({f"policy.{owner.family.steps}": 2})
+    assert all(map(torch.equal, treated(owner, steps, *catalogue.compose(KINDS[kind])), treated(owner, steps)))
+
+
+def test_nothing_of_a_context_is_kept_from_one_chunk_to_the_next():
+    owner, treatment = tiny("vla_jepa"), context_keys.ContextOnce()
+    undo = treatment.apply(owner)
+    try:
+        owner.chunk(0)
+        assert not treatment._kept
+    finally:
+        undo()
+
+
+def test_gr00t_is_guided_as_without_them():
+    owner = tiny("groot")
+    rtc = RealTimeChunking(RTCConfig(enabled=True, execution_horizon=10), 4)
+    chunks = []
+    for specs in ([], KINDS["groot"]):
+        undo = Variant("it", (rtc, *catalogue.compose(specs))).apply(owner)
+        chunks.append(owner.chunk(0))
+        undo()
+    assert torch.equal(*chunks)
+
+
+def test_training_is_left_alone():
+    owner = tiny("groot")
+    raw = owner.inputs.batch(2)
+    before = owner.gradient(raw)
+    undo = Variant("all", catalogue.compose(KINDS["groot"])).apply(owner)
+    try:
+        assert torch.equal(owner.gradient(raw), before)
+    finally:
+        undo()
+        owner.policy.zero_grad()
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        lambda logits: logits.argmax(-1),
+        lambda logits: logits + 1,
+        lambda logits: logits[:, -1],
+        lambda logits: torch.softmax(logits, -1),
+        list,
+    ],
+)
+def test_who_reads_the_words_of_a_skipped_head_fails(reads, monkeypatch):
+    owner: Any = tiny("groot")
+    model = owner.policy._groot_model.backbone.model
+    inner = model.forward
+    monkeypatch.setitem(model.__dict__, "forward", lambda **given: _read(inner(**given), reads))
+    owner.chunk(0)
+    with pytest.raises(UserError, match="reads what its language head says"):
+        treated(owner, catalogue.make(HEAD))
+
+
+def _read(output: Any, reads: Any) -> Any:
+    reads(output.logits)
+    return output
+
+
+def test_a_context_that_is_written_over_is_projected_again(monkeypatch):
+    owner: Any = tiny("vla_jepa")
+    step = owner.policy.model.action_model.model
+    inner = step.forward
+
+    def forward(hidden_states: Tensor, encoder_hidden_states: Tensor, timestep: Tensor) -> Tensor:
+        encoder_hidden_states.mul_(0.5)  # the same tensor with other values
+        return inner(hidden_states, encoder_hidden_states, timestep)
+
+    monkeypatch.setitem(step.__dict__, "forward", forward)
+    assert all(map(torch.equal, treated(owner, catalogue.make(KEYS)), treated(owner)))
+
+
+@pytest.mark.parametrize(("spec", "kind"), [(HEAD, "groot, vla_jepa"), (KEYS, "fastwam"), (HALF, "lingbot_va")])
+def test_other_policies_are_refused_in_a_line_and_other_values_too(spec, kind):
+    act = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+    with pytest.raises(UserError, match=rf"this is for .*{kind}"):
+        catalogue.make(spec).apply(act)
+    assert not catalogue.entry_of(next(iter(spec))).candidates(act)
+    with pytest.raises(UserError, match="is the only value"):
+        catalogue.make({next(iter(spec)): "sometimes"})
+
+
+def test_an_episode_of_lingbot_va_goes_on_as_without_them():
+    """Its cache, written by one chunk and read by the next, holds both halves as ever."""
+    owner: Any = tiny("lingbot_va")
+
+    def episode() -> Tensor:
+        owner.policy.reset()
+        torch.manual_seed(0)
+        seen = [owner.loaded.preprocessor(owner.observation(index)) for index in (0, 1)]
+        return torch.stack([owner.policy.select_action(seen[tick % 2]) for tick in range(12 + 16 + 1)])
+
+    wanted = episode()
+    undo = Variant("it", catalogue.compose(KINDS["lingbot_va"])).apply(owner)
+    try:
+        assert torch.equal(episode(), wanted)
+    finally:
+        undo()
+
+
+@pytest.mark.parametrize("settings", [{"policy.action_guidance_scale": 2.0}, {"policy.guidance_scale": 1.0}])
+def test_a_half_that_is_read_or_not_there_is_left_alone(settings):
+    owner, setting = tiny("lingbot_va"), catalogue.make(settings)
+    plain, wanted = treated(owner), treated(owner, setting)
+    assert not torch.equal(plain[0], wanted[0])
+    undo = setting.apply(owner)
+    try:
+        assert not catalogue.entry_of("unread_half").candidates(owner)
+        with pytest.raises(UserError, match="no half of a pass goes unread"):
+            catalogue.make(HALF).apply(owner)
+    finally:
+        undo()
+    undo = catalogue.make(HALF).apply(owner)  # and where the setting comes later
+    try:
+        assert all(map(torch.equal, treated(owner, setting), wanted))
+    finally:
+        undo()
+
+
+@pytest.mark.parametrize("needs_weights", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_torchs_own_attention_gives_the_same_sums_with_keys_that_were_kept(needs_weights, masked):
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(48, 4, batch_first=True).double().eval()
+    query, context = torch.randn(2, 5, 48).double(), torch.randn(2, 9, 48).double()
+    given: dict[str, Any] = {"need_weights": needs_weights}
+    if masked:
+        given["key_padding_mask"] = torch.arange(9)[None, :] >= torch.tensor([[9], [6]])
+    made: list[Any] = []
+
+    def once(make: Any, kept: Tensor) -> Any:
+        made[:] = made or [make(kept)]
+        return made[0]
+
+    call = context_keys._attending(attention, attention.forward, once)
+    with torch.no_grad():
+        for _ in range(2):
+            theirs, ours = attention(query, context, context, **given), call(query, context, context, **given)
+            torch.testing.assert_close(ours[0], theirs[0], rtol=0, atol=1e-14)
+            if needs_weights:
+                torch.testing.assert_close(ours[1], theirs[1], rtol=0, atol=1e-14)
+    with torch.enable_grad():
+        assert torch.equal(call(query, context, context)[0], attention(query, context, context)[0])
