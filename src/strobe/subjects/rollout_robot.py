@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from lerobot.rollout.inference.rtc import supports_rtc_inference
 from lerobot.rollout.strategies import core
 
 from strobe.results.subject import SubjectInfo
@@ -48,7 +49,7 @@ def header_of(context: Any) -> dict[str, Any]:
         "threshold": getattr(engine, "queue_threshold", None),
         "horizon": getattr(rtc_config, "execution_horizon", None),
         "guided": bool(getattr(rtc_config, "enabled", False)),
-        "can_rtc": family is not None and family.rtc,
+        "can_rtc": supports_rtc_inference(policy),
         "joints": list(context.data.ordered_action_keys),
         "main": threading.get_ident(),
         "compiled": bool(config.use_torch_compile),

@@ -189,6 +189,5 @@ FAMILY = Family(
     building=backbone,
     arm=Arm(most=3),
     image_size="image_resolution",
-    rtc=True,
     reads_words=True,
 )

@@ -268,7 +268,6 @@ class Family:
         image_size: the field of the config with the size, (height, width), that its vision tower is built for.
         stacked: whether observations have a dimension of ticks even where it looks at one: its ``predict_action_chunk``
             takes the batch as ``select_action``'s queues stack it.
-        rtc: whether LeRobot's Real-Time Chunking can guide it.
         mps_known: whether the RTC profiling toolkit has times of it on Apple silicon.
         backbone: facts about it, for a backbone of transformers.
     """
@@ -314,7 +313,6 @@ class Family:
     any_image_size: bool = False
     image_size: str = ""
     stacked: bool = False
-    rtc: bool = False
     mps_known: bool = False
     backbone: Backbone | None = None
 

@@ -131,5 +131,4 @@ FAMILY = Family(
     unread_head=f"{QWEN}.lm_head",
     context=context,
     reads_words=True,
-    rtc=True,
 )

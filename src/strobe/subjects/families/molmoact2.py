@@ -143,7 +143,8 @@ def backbone_config(tiny: bool = False) -> Any:
     words = _words(tiny)
     ids = {name: words.convert_tokens_to_ids(token) for name, token in {**_IMAGE, **_ROBOT}.items()}
     parts: Any = ((_TEXT, _TINY_TEXT), (_VIT, _TINY_VIT), (_ADAPTER, _TINY_ADAPTER), (_EXPERT, _TINY_EXPERT))
-    text, vit, adapter, expert = ({**full, **(small if tiny else {})} for full, small in parts)
+    each: Any = ({**full, **(small if tiny else {})} for full, small in parts)
+    text, vit, adapter, expert = each
     return MolmoAct2Config(
         text_config=text,
         vit_config=vit,
@@ -237,6 +238,5 @@ FAMILY = Family(
     tiny=Tiny({}),
     building=checkpoint,
     memos=memos,
-    rtc=True,
     reads_words=True,
 )

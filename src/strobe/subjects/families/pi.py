@@ -186,6 +186,5 @@ FAMILY = Family(
     hub=(HubNeed(PALIGEMMA, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
     fills_cameras=True,
     image_size="image_resolution",
-    rtc=True,
     mps_known=True,
 )

@@ -189,5 +189,4 @@ FAMILY = Family(
     ),
     fills_cameras=True,
     image_size="resize_imgs_with_padding",
-    rtc=True,
 )
