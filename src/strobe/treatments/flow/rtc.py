@@ -100,7 +100,7 @@ class WithoutRealTimeChunking(Treatment):
 
 
 def supports(subject: Subject) -> bool:
-    """Whether the policy says that it can be guided (pi0, pi0.5, SmolVLA, and plug-ins that say so)."""
+    """Whether the policy says that it can be guided (pi0, pi0.5, SmolVLA, EVO-1, MolmoAct2, and plug-ins)."""
     return bool(getattr(subject.module, "supports_rtc", lambda: False)())
 
 
