@@ -8,6 +8,7 @@ import pytest
 import torch
 from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
 
+from strobe.subjects import policies
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Facts, Subject
@@ -91,3 +92,10 @@ def test_what_a_policy_keeps_from_call_to_call_is_each_variants_own() -> None:
 
 def test_the_checks_change_what_it_is_told(subject: PolicySubject) -> None:
     assert len({str(observation["task"]) for observation in subject.checks(8).observations}) > 1
+
+
+def test_the_config_of_eo1_needs_no_hub_and_has_the_real_sizes() -> None:
+    config: Any = policies.config_from_type("eo1", ["--device=cpu"])
+    text, vision = config.vlm_backbone_config.text_config, config.vlm_backbone_config.vision_config
+    assert (text.hidden_size, text.num_hidden_layers, text.vocab_size, text.rms_norm_eps) == (2048, 36, 151936, 1e-6)
+    assert (vision.hidden_size, vision.depth, vision.out_hidden_size) == (1280, 32, 2048)

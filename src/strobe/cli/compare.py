@@ -4,9 +4,9 @@ Runs variants of one policy in alternation (A B, B A, …) on the same observati
 against the first on the paired ratio of its samples: faster, slower, no difference that these samples can show, or
 too noisy to say. For RTC it shows what the guidance costs and where.
 
-Without --variant, a flow policy (pi0, pi05, smolvla) is compared without and with Real-Time Chunking. With --precision
-it is compared with itself in other floating-point formats: fp32, tf32 (CUDA), bf16, fp16, or auto for those that make
-sense on the device.
+Without --variant, a policy that RTC can guide (pi0, pi05, smolvla, evo1, molmoact2) is compared without and with
+Real-Time Chunking. With --precision it is compared with itself in other floating-point formats: fp32, tf32 (CUDA),
+bf16, fp16, or auto for those that make sense on the device.
 
 With --levers it is a training step, with and without what makes training faster or smaller: amp (bf16 or fp16), tf32
 (CUDA), compile, channels_last, fused (the optimizer in one kernel), foreach, forloop and accumulate=N (micro-batches).

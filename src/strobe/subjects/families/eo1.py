@@ -7,13 +7,14 @@ tokens, and crops the cache back.
 from __future__ import annotations
 
 import contextlib
-import json
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import yaml
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.subjects.families import flow_parts, qwen
@@ -83,6 +84,9 @@ def backbone(config: Any, tiny: bool) -> Iterator[None]:
         yield
 
 
+# As YAML, which LeRobot reads flags as: JSON's 1e-06 would be a text to it.
+_WRITTEN = yaml.safe_dump(qwen.config_values(), default_flow_style=True, width=sys.maxsize).strip()
+
 FAMILY = Family(
     "eo1",
     ("eo1",),
@@ -97,7 +101,7 @@ FAMILY = Family(
     tiny=Tiny(
         {"vlm_config": qwen.config_values(tiny=True), "image_min_pixels": PIXELS, "image_max_pixels": PIXELS},
     ),
-    flags=(f"--vlm_config={json.dumps(qwen.config_values())}",),  # else it is fetched while the config is made
+    flags=(f"--vlm_config={_WRITTEN}",),  # else it is fetched while the config is made
     building=backbone,
     hub=(
         HubNeed(

@@ -142,21 +142,20 @@ def backbone_config(tiny: bool = False) -> Any:
 
     words = _words(tiny)
     ids = {name: words.convert_tokens_to_ids(token) for name, token in {**_IMAGE, **_ROBOT}.items()}
-    parts: Any = ((_TEXT, _TINY_TEXT), (_VIT, _TINY_VIT), (_ADAPTER, _TINY_ADAPTER), (_EXPERT, _TINY_EXPERT))
-    each: Any = ({**full, **(small if tiny else {})} for full, small in parts)
-    text, vit, adapter, expert = each
-    return MolmoAct2Config(
-        text_config=text,
-        vit_config=vit,
-        adapter_config=adapter,
-        action_expert_config=expert,
-        initializer_range=0.2 if tiny else 0.02,  # a narrow expert's gates would be so small that it changed nothing
-        state_token_start_id=words.convert_tokens_to_ids("<state_0>"),
-        num_state_tokens=_STATES,
-        eos_token_id=words.eos_token_id,
-        pad_token_id=words.pad_token_id,
-        **ids,
-    )
+    parts = ((_TEXT, _TINY_TEXT), (_VIT, _TINY_VIT), (_ADAPTER, _TINY_ADAPTER), (_EXPERT, _TINY_EXPERT))
+    text, vit, adapter, expert = ({**full, **(small if tiny else {})} for full, small in parts)
+    values: dict[str, Any] = {
+        "text_config": text,
+        "vit_config": vit,
+        "adapter_config": adapter,
+        "action_expert_config": expert,
+        "initializer_range": 0.2 if tiny else 0.02,  # a narrow expert's gates would be so small that it changed nothing
+        "state_token_start_id": words.convert_tokens_to_ids("<state_0>"),
+        "num_state_tokens": _STATES,
+        "eos_token_id": words.eos_token_id,
+        "pad_token_id": words.pad_token_id,
+    }
+    return MolmoAct2Config(**values, **ids)
 
 
 def processor(tiny: bool = False) -> Any:

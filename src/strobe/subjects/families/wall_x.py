@@ -66,7 +66,7 @@ def backbone_config(tiny: bool = False) -> Any:
     """Return the config of the released model, or one of the same architecture shrunk."""
     from lerobot.policies.wall_x.qwen_model.configuration_qwen2_5_vl import Qwen2_5_VLConfig
 
-    values: Any = qwen.config_values(tiny) | {"agent_pos_config": {"state": _DIMS}}
+    values: dict[str, Any] = qwen.config_values(tiny) | {"agent_pos_config": {"state": _DIMS}}
     text = values["text_config"]
     width, activation = text["hidden_size"], "silu"
     widths = (text["intermediate_size"], 96 if tiny else _ACTION_EXPERT)
