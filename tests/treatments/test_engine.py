@@ -277,6 +277,13 @@ def test_parts_with_a_cache_are_refused_and_never_tried() -> None:
     assert {spec["engine.part"] for spec in entry.candidates(subject_of("act"))} >= {"model.backbone", "model.encoder"}
 
 
+def test_a_part_that_cannot_be_exported_is_a_line_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+    part = catalogue.make({"engine": "openvino", "engine.part": "model.qwen.model.model.visual"})
+    with pytest.raises(UserError, match=r"cannot be built in openvino: its shapes hang on values of its inputs"):
+        run(subject_of("vla_jepa"), part)
+    assert "def forward" not in capfd.readouterr().err, "torch's graph"
+
+
 def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     with pytest.raises(UserError, match=r"pip install 'strobe\[openvino\]'"):

@@ -11,11 +11,12 @@ a second copy of the part's weights. The inside of the part cannot be timed or c
 
 from __future__ import annotations
 
+import io
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -197,12 +198,15 @@ class PartInEngine(Treatment):
         try:
             flat = Flat(part, call, places).eval()
             inputs = tuple(as_float32(value) for value in call.tensors)
-            program = torch.export.export(flat, inputs, strict=False)
+            with redirect_stderr(io.StringIO()):  # where it fails, torch prints the graph so far
+                program = torch.export.export(flat, inputs, strict=False)
             return self._engine.build(program, inputs, self.precision, keep)
         except Exception as error:
             if isinstance(error, torch.OutOfMemoryError | UserError):
                 raise
             lines = " ".join(str(error).split())
+            if "data-dependent" in lines:
+                lines = "its shapes hang on values of its inputs, such as the grid of an image"
             raise UserError(f"'{self.part}' cannot be built in {self.engine}: {lines[-200:].rstrip('.')}") from error
         finally:
             undo()

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from strobe.errors import UserError
 from strobe.subjects.families.family import Family
+from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.treatments.flow.places import deriving, only, require_record
 from strobe.treatments.parts import parts_of
@@ -65,7 +66,7 @@ def _head(family: Family) -> str:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    return [{"lm_head": "skipped"}] if subject.family.unread_head else []
+    return [{"lm_head": "skipped"}] if isinstance(subject, PolicySubject) and subject.family.unread_head else []
 
 
 ENTRY = Entry(
