@@ -24,7 +24,7 @@ from strobe.treatments.treatment import Spec, Treatment, Variant
 HEAD: Spec = {"lm_head": "skipped"}
 KEYS: Spec = {"context_keys": "once"}
 HALF: Spec = {"unread_half": "skipped"}
-KINDS = {"groot": [HEAD, KEYS], "vla_jepa": [HEAD, KEYS], "fastwam": [KEYS], "lingbot_va": [KEYS, HALF]}
+KINDS = {"groot": [HEAD, KEYS], "vla_jepa": [HEAD, KEYS], "fastwam": [KEYS], "evo1": [KEYS], "lingbot_va": [KEYS, HALF]}
 EACH = [pytest.param(kind, spec, id=f"{kind}-{next(iter(spec))}") for kind, specs in KINDS.items() for spec in specs]
 
 

@@ -158,6 +158,12 @@ def backbone(_: Any, tiny: bool) -> Iterator[None]:
 
 _ASKING = "lerobot.policies.evo1.internvl3_embedder"
 
+
+def attentions(policy: Any) -> list[Any]:
+    """Return the attention of each block of a step, which projects the same context in every step."""
+    return [block.attn for block in policy.model.action_head.transformer_blocks]
+
+
 FAMILY = Family(
     "evo1",
     ("evo1",),
@@ -173,6 +179,7 @@ FAMILY = Family(
     },
     steps="num_inference_timesteps",
     views=Views(EMBEDDER, "max_views"),
+    context=attentions,
     unread_weights=True,
     tiny=Tiny(
         {
