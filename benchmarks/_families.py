@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
@@ -64,7 +66,7 @@ def look(kind: str, size: str, image: tuple[int, int] | None = None) -> Looked:
     untrained = subject.family.untrained or ("" if size == "tiny" else "not tried at full size")
     info = subject.info
     return Looked(
-        parts(subject, "inference", CHUNKS if size == "tiny" else 2),
+        parts(subject, "inference", CHUNKS, full=size != "tiny"),
         None if untrained else parts(subject, "training forward", CHUNKS),
         untrained,
         info.weight_bytes / 2**30,
@@ -75,13 +77,17 @@ def look(kind: str, size: str, image: tuple[int, int] | None = None) -> Looked:
     )
 
 
-def parts(subject: PolicySubject, phase: Phase, calls: int) -> Parts:
-    """Return the parts of ``phase``: their names, and the share of time and of FLOP that is in none of them."""
+def parts(subject: PolicySubject, phase: Phase, calls: int, full: bool = False) -> Parts:
+    """Return the parts of ``phase``: their names, and the share of time and of FLOP that is in none of them.
+
+    At full size it is one chunk, the first: some take minutes.
+    """
     call, whole = subject.call(phase, 2), (ITERATION, "policy" if phase == "inference" else "forward")
-    call(0)
+    if not full:
+        call(0)
     took = []
     with Attached(subject.hooks(phase, 1)), Timeline() as timeline:
-        for index in range(calls):
+        for index in range(1 if full else calls):
             start = time.perf_counter()
             call(index)
             took.append(time.perf_counter() - start)
@@ -90,12 +96,17 @@ def parts(subject: PolicySubject, phase: Phase, calls: int) -> Parts:
     share = next(one.share for one in mine if len(one.path) == 1)
     other = sum(one.share for one in mine if len(one.path) == 2 and one.other)
     names = list(dict.fromkeys(one.path[-1] for one in mine if len(one.path) > 1 and not one.other))
+    unseen = 0.0 if full else _unseen(subject, phase, call, whole)
+    return Parts(names, other / share, unseen, 1e3 * statistics.median(took))
+
+
+def _unseen(subject: PolicySubject, phase: Phase, call: Callable[[int], Any], whole: tuple[str, str]) -> float:
     accounting = Accounting()
     with Attached(subject.hooks(phase, 1)):
         accounting.run(lambda: call(0))
     inside = sum(a.gflop for path, a in accounting.accounts.items() if len(path) == 3 and path[:2] == whole)
     total = accounting.accounts[whole].gflop
-    return Parts(names, other / share, 1 - inside / total if total else 0.0, 1e3 * statistics.median(took))
+    return 1 - inside / total if total else 0.0
 
 
 def exact(subject: PolicySubject) -> list[Spec]:

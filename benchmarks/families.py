@@ -3,7 +3,7 @@
 For each type, on its tiny version: a chunk and a training forward pass with their named parts and the time and FLOP
 that is in none of them; every exact treatment that Strobe offers it, held against the untouched policy; Real-Time
 Chunking; the longest stretch of it that a CUDA graph holds, played on the CPU. At full size, with random weights: the
-memory of its weights, and a chunk where they fit. Nothing is read from the Hub.
+memory of its weights, and its first chunk where they fit. Nothing is read from the Hub.
 
     python benchmarks/families.py [--quick] [--types=act,pi05] [--markdown=docs/families.md]
 

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable
 from importlib import metadata
 
+DISTRIBUTION = "strobe-lab"  # the package's name where it is installed from; a stranger has "strobe"
+
 
 class UserError(Exception):
     """Something the user can put right. The command line prints it as one line and exits with code 2."""
@@ -37,5 +39,8 @@ def nearest(name: str, valid: Iterable[str], *, many: int = 12) -> str:
 
 def install(extra: str) -> str:
     """How to install ``extra``: it is Strobe's where Strobe has one of that name, else LeRobot's."""
-    ours = metadata.metadata("strobe").get_all("Provides-Extra") or []
-    return f"pip install '{'strobe' if extra in ours else 'lerobot'}[{extra}]'"
+    try:
+        ours = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []
+    except metadata.PackageNotFoundError:  # it runs from a folder of sources
+        ours = []
+    return f"pip install '{DISTRIBUTION if extra in ours else 'lerobot'}[{extra}]'"

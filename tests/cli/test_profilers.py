@@ -184,7 +184,7 @@ def test_wrong_input_is_one_line(name, capsys, tmp_path, monkeypatch):
 def test_a_missing_extra_is_named_before_anything_is_loaded(tool, capsys, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main([*ACT, f"--python_profile={tool}"]) == 2
-    assert capsys.readouterr().err.strip().endswith("is not installed: pip install 'strobe[profile]'")
+    assert capsys.readouterr().err.strip().endswith("is not installed: pip install 'strobe-lab[profile]'")
 
 
 def test_a_snapshot_records_one_iteration_and_stops(monkeypatch):

@@ -259,7 +259,7 @@ def test_an_extra_that_is_not_installed_comes_with_its_command() -> None:
     found = {check.name: check for check in versions.extras(["ray"])}
     assert found["extra 'ray'"].outcome == "holds"
     missing = found["extra 'smolvla'"]
-    assert (missing.outcome, missing.do) == ("missing", "pip install 'strobe[smolvla]'")
+    assert (missing.outcome, missing.do) == ("missing", "pip install 'strobe-lab[smolvla]'")
     assert "transformers" in missing.seen
 
 

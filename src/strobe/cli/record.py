@@ -5,7 +5,7 @@ The dataset is a real one (LeRobot's own writer and encoder), for trying Strobe 
   pusht      a disc pushes a block, scripted; state and action are positions. Renders without OpenGL.
   metaworld  a robot arm, driven by MetaWorld's own expert for the task with a little noise. The state is the hand's
              position and the gripper's opening, the action the hand's velocity and the gripper's effort. Needs
-             pip install 'strobe[metaworld]' and OpenGL: without a screen Debian's libosmesa6 (MUJOCO_GL=osmesa) or
+             pip install 'strobe-lab[metaworld]' and OpenGL: without a screen Debian's libosmesa6 (MUJOCO_GL=osmesa) or
              libegl1 (MUJOCO_GL=egl), of which the one that is there is taken unless MUJOCO_GL is set.
 
 Ctrl-C ends a recording early and keeps the episodes finished by then.

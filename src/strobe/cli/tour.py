@@ -110,7 +110,7 @@ def _evaluate(config: TourConfig, console: Console) -> int:
 def _rehearse(config: TourConfig, data: Path, console: Console) -> int:
     """Ten seconds of lerobot-rollout on an emulated arm, whose camera shows the dataset. Returns the exit code."""
     if sys.platform != "linux" or find_spec("scservo_sdk") is None or find_spec("lerobot_camera_strobe") is None:
-        console.print("left out: a rehearsal needs Linux, `strobe[robot]` and the package lerobot_camera_strobe")
+        console.print("left out: a rehearsal needs Linux, `strobe-lab[robot]` and the package lerobot_camera_strobe")
         return 0
     camera = "{type: opencv, index_or_path: 0, fps: 30, width: 160, height: 120}"
     theirs = ["--robot.type=so101_follower", f"--robot.cameras={{front: {camera}}}", "--policy.type=smolvla"]

@@ -13,7 +13,7 @@ from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
-from strobe.errors import UserError
+from strobe.errors import UserError, install
 
 TYPES = ("libero", "libero_plus")
 ASSETS = "STROBE_LIBERO_ASSETS"
@@ -74,7 +74,7 @@ def _package() -> Path:
     if not folders:
         raise UserError(
             "the environment 'libero' is not installed: `make libero` makes an environment of its own for it, "
-            ".venv-libero; or pip install 'strobe[libero]' (Linux)"
+            f".venv-libero; or {install('libero')} (Linux)"
         )
     return Path(folders[0]) / "libero"
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError, install, nearest
 from strobe.subjects.opengl import NO_OPENGL, choose_opengl
 from strobe.subjects.quiet import quiet
 from strobe.subjects.record import Frame, Scripted, write
@@ -151,7 +151,7 @@ def _import() -> tuple[Any, Any]:
             import mujoco
             from lerobot.envs import metaworld
     except ModuleNotFoundError as error:
-        raise UserError("MetaWorld is not installed: pip install 'strobe[metaworld]'") from error
+        raise UserError(f"MetaWorld is not installed: {install('metaworld')}") from error
     except (ImportError, AttributeError, RuntimeError) as error:  # from where MuJoCo loads its OpenGL
         raise UserError(NO_OPENGL) from error
     if getattr(mujoco, "mjNEQDATA", 11) != 11:  # numbers of a weld, which MetaWorld 3.0.0 writes as 11

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from lerobot.utils.constants import ACTION, OBS_IMAGE, OBS_STATE
 
-from strobe.errors import UserError
+from strobe.errors import UserError, install
 from strobe.subjects.quiet import quiet
 from strobe.subjects.record import Frame, Scripted, write
 
@@ -76,7 +76,7 @@ def _environment(image: int, frames: int) -> Any:
             __import__(config.package_name)
             return gym.make(config.gym_id, disable_env_checker=True, **config.gym_kwargs, **size)
     except ModuleNotFoundError as error:
-        raise UserError("PushT is not installed: pip install 'strobe[pusht]'") from error
+        raise UserError(f"PushT is not installed: {install('pusht')}") from error
 
 
 def _push(env: Any, random: np.random.Generator) -> np.ndarray:

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from strobe.errors import UserError, in_words
+from strobe.errors import UserError, in_words, install
 from strobe.measure.memory import available_bytes
 from strobe.results import store
 from strobe.sweeps.execute import LOG, ONE_DEVICE, OUTCOME, Job, Limits, Outcome, execute, write_outcome
@@ -67,7 +67,7 @@ def load_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise UserError("Ray is not installed: pip install 'strobe[ray]'") from None
+        raise UserError(f"Ray is not installed: {install('ray')}") from None
     return ray
 
 

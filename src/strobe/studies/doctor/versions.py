@@ -10,6 +10,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
+from strobe.errors import DISTRIBUTION, install
 from strobe.results.doctor import Outcome, SelfCheck
 
 # The versions that the test suite runs with (requirements/lock.txt); a test holds the two together.
@@ -60,7 +61,7 @@ def extras(installed: Iterable[str] | None = None) -> Iterator[SelfCheck]:
             not missing,
             f"not installed: {', '.join(missing)}" if missing else ", ".join(needs),
             "What needs it answers with a line that names it.",
-            f"pip install 'strobe[{extra}]'",
+            install(extra),
             bad="missing",
         )
 
@@ -115,16 +116,15 @@ def _installed(names: Iterable[str]) -> dict[str, str]:
 
 def _required() -> dict[str, Requirement]:
     """The versions that Strobe's own metadata asks for, extras included, by package."""
-    every = [Requirement(text) for text in metadata.requires("strobe") or ()]
+    every = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or ()]
     return {one.name: one for one in every if one.name in TESTED and len(one.specifier)}
 
 
 def _extras() -> dict[str, list[str]]:
     """Each extra of Strobe → the packages it names; for an extra that is LeRobot's, those that LeRobot's names."""
-    named = metadata.metadata("strobe").get_all("Provides-Extra") or []
-    return {
-        extra: sorted({*_of("strobe", extra)}) for extra in named if extra not in NO_EXTRAS and _of("strobe", extra)
-    }
+    named = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []
+    needed = {extra: sorted({*_of(DISTRIBUTION, extra)}) for extra in named if extra not in NO_EXTRAS}
+    return {extra: packages for extra, packages in needed.items() if packages}
 
 
 def _of(package: str, extra: str) -> list[str]:

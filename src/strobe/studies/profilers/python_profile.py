@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Literal, get_args
 
-from strobe.errors import UserError
+from strobe.errors import UserError, install
 from strobe.results.profiles import OperatorProfile, PythonFunction, PythonProfile
 from strobe.studies.measuring import Options
 from strobe.subjects.subject import Phase, Subject
@@ -40,7 +40,7 @@ def require_tool(tool: str) -> None:
     """Raises UserError where ``tool`` is not installed."""
     package = PACKAGES.get(tool)
     if package is not None and importlib.util.find_spec(package) is None:
-        raise UserError(f"{package} is not installed: pip install 'strobe[profile]'")
+        raise UserError(f"{package} is not installed: {install('profile')}")
 
 
 def functions_of(subject: Subject, names: Sequence[str] = ()) -> list[FunctionType]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from strobe.devices.which import computes_bf16, numbered
-from strobe.errors import UserError
+from strobe.errors import UserError, install
 
 # Floating tensors come and go as float32.
 Run = Callable[[Sequence[Tensor]], Sequence[Tensor]]
@@ -181,7 +181,7 @@ def _require(module: str, extra: str) -> None:
     try:
         importlib.import_module(module)
     except ImportError:
-        raise UserError(f"engine={extra} needs a package: pip install 'strobe[{extra}]'") from None
+        raise UserError(f"engine={extra} needs a package: {install(extra)}") from None
 
 
 ENGINES: dict[str, Callable[[], Engine]] = {"openvino": OpenVINO, "tensorrt": TensorRT}

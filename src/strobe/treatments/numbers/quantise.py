@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.devices.random_state import put_back
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError, install, nearest
 from strobe.subjects.subject import Subject
 from strobe.timeline.sections import recording
 from strobe.treatments.parts import dominant, part_of, parts_of
@@ -110,7 +110,7 @@ class Quantised(Treatment):
         try:
             importlib.import_module("torchao")
         except ImportError:
-            raise UserError(f"{self.kind} needs torchao: pip install 'strobe[quantise]'") from None
+            raise UserError(f"{self.kind} needs torchao: {install('quantise')}") from None
         if self.kind == "int8" and device.type not in ("cpu", "cuda"):
             raise UserError(f"int8 products are there on CPUs and CUDA, not on {device.type}")
         if self.kind == "fp8":
