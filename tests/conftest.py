@@ -58,6 +58,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
+def _ordinary_priority() -> None:
+    """Take back the real-time priority that the encoder SVT-AV1 gives to a process of root's that records video.
+
+    A driver that spins would keep the process that emulates its servos, which inherits it, from the cores for good.
+    """
+    if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) != os.SCHED_OTHER:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    """What the fixtures recorded is written by now."""
+    _ordinary_priority()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """What the test itself recorded is, too."""
+    _ordinary_priority()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _give_memory_back(request: pytest.FixtureRequest) -> Iterator[None]:
     """After each file let go of the models that it kept: a worker runs many, and what is freed can lie scattered."""

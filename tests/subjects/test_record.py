@@ -14,7 +14,9 @@ import pytest
 
 from strobe.errors import UserError
 from strobe.subjects import scripted_metaworld
+from strobe.subjects.priority import kept_priority
 from strobe.subjects.record import Scripted, write
+from strobe.subjects.scripted_pusht import record_pusht
 
 # Looked for without importing it: MuJoCo must not be loaded before Strobe has said how it is to render.
 renders = pytest.mark.skipif(
@@ -184,3 +186,23 @@ def test_ctrl_c_waits_until_an_episode_is_written() -> None:
     done = subprocess.run([sys.executable, "-c", PRESSED], capture_output=True, text=True)
     assert done.stdout.splitlines() == ["written", "then interrupted"], done.stderr
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="this system knows no scheduling policies")
+def test_an_encoder_that_makes_the_process_real_time_does_not_leave_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SVT-AV1 does for root, played here, because a user may not."""
+    now = [os.SCHED_OTHER, os.sched_param(0)]
+    monkeypatch.setattr(os, "sched_getscheduler", lambda _: now[0])
+    monkeypatch.setattr(os, "sched_getparam", lambda _: now[1])
+    monkeypatch.setattr(os, "sched_setscheduler", lambda _, *given: now.__setitem__(slice(None), given))
+    with kept_priority():
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))
+        assert now[0] == os.SCHED_FIFO
+    assert now[0] == os.SCHED_OTHER
+    assert now[1].sched_priority == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="this system knows no scheduling policies")
+def test_a_recording_leaves_the_process_its_priority(tmp_path: Path) -> None:
+    record_pusht(tmp_path / "set", 1, 3)
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
