@@ -143,7 +143,7 @@ def test_a_renderer_that_does_not_work_is_one_line(tmp_path: Path) -> None:
 def test_without_metaworld_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MUJOCO_GL", os.environ.get("MUJOCO_GL", "osmesa"))
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    with pytest.raises(UserError, match=r"pip install 'strobe\[metaworld\]'"):
+    with pytest.raises(UserError, match=r"pip install 'strobe-lab\[metaworld\]'"):
         scripted_metaworld.record_metaworld(tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 

@@ -286,10 +286,10 @@ def test_a_part_that_cannot_be_exported_is_a_line_and_nothing_else(capfd: pytest
 
 def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
-    with pytest.raises(UserError, match=r"pip install 'strobe\[openvino\]'"):
+    with pytest.raises(UserError, match=r"pip install 'strobe-lab\[openvino\]'"):
         run(Small(), PartInEngine("openvino", "vision"))
     monkeypatch.setitem(__import__("sys").modules, "torchao", None)
-    with pytest.raises(UserError, match=r"pip install 'strobe\[quantise\]'"):
+    with pytest.raises(UserError, match=r"pip install 'strobe-lab\[quantise\]'"):
         run(Small(), Quantised("int8"))
 
 

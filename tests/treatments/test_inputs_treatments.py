@@ -139,7 +139,7 @@ def test_pooled_features_are_those_of_all_tokens() -> None:
     subject = subject_of("vjepa2")
     subject.call("inference")(0)
     with torch.no_grad():
-        whole = subject.module(subject._pixels(subject.clips.batch(0, 1)), skip_predictor=True).last_hidden_state
+        whole = subject.module(**subject._pixels(subject.clips.batch(0, 1)), skip_predictor=True).last_hidden_state
     assert torch.allclose(subject.pooled, whole.mean(1), atol=1e-6)
 
 

@@ -14,6 +14,7 @@ import psutil
 import torch
 
 from strobe.devices.which import module_of
+from strobe.errors import DISTRIBUTION
 from strobe.results.machine import Machine
 
 _PACKAGES = ("strobe", "lerobot", "torch", "transformers", "diffusers", "numpy")
@@ -100,7 +101,7 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
+            found[package] = metadata.version(DISTRIBUTION if package == "strobe" else package)
     return found
 
 

@@ -37,11 +37,17 @@ def difference(value: float, interval: Interval) -> str:
 
 def bars(successes: Sequence[SuccessRate], colour: str) -> dict[str, Any]:
     """Return Plotly's error bars of rates in percent."""
+    shares = [(_share(one.interval.low), _share(one.rate), _share(one.interval.high)) for one in successes]
     return {
         "type": "data",
         "symmetric": False,
         "color": colour,
         "thickness": 1.5,
-        "array": [round(100 * one.interval.high - 100 * one.rate, 3) for one in successes],
-        "arrayminus": [round(100 * one.rate - 100 * one.interval.low, 3) for one in successes],
+        "array": [round(100 * (high - rate), 3) for _, rate, high in shares],
+        "arrayminus": [round(100 * (rate - low), 3) for low, rate, _ in shares],
     }
+
+
+def _share(rate: float) -> float:
+    """A rate as a plot can show it: a file that was written by hand may hold any number."""
+    return min(max(rate, 0.0), 1.0)

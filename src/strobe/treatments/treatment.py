@@ -160,7 +160,9 @@ class Variant:
         return stack.close
 
     def _apart(self, subject: Subject) -> Undo:
-        own = [(owner, name, getattr(owner, name)) for owner, name in subject.family.memos(subject.module)]
+        family = getattr(subject, "family", None)  # a program's own subject may have none
+        memos = family.memos(subject.module) if family is not None else ()
+        own = [(owner, name, getattr(owner, name)) for owner, name in memos]
         for owner, name, _ in own:
             setattr(owner, name, self._memos.get((id(owner), name)))
 
