@@ -18,6 +18,7 @@ from strobe.studies.doctor import one_treatment
 from strobe.studies.doctor.one_treatment import GUIDANCE, Attempt
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.refusals import first_line
 from strobe.subjects.subject import ITERATION, Phase
 from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached
@@ -64,10 +65,16 @@ def look(kind: str, size: str, image: tuple[int, int] | None = None) -> Looked:
     torch.set_num_threads(2)
     subject = load_subject(policy_type=kind, size="tiny" if size == "tiny" else "full", image_size=image)
     untrained = subject.family.untrained or ("" if size == "tiny" else "not tried at full size")
+    inference, training = parts(subject, "inference", CHUNKS, full=size != "tiny"), None
+    if not untrained:
+        try:
+            training = parts(subject, "training forward", CHUNKS)
+        except Exception as error:  # of the policy's own code
+            untrained = f"refused by LeRobot: {first_line(error)[:80]}"
     info = subject.info
     return Looked(
-        parts(subject, "inference", CHUNKS, full=size != "tiny"),
-        None if untrained else parts(subject, "training forward", CHUNKS),
+        inference,
+        training,
         untrained,
         info.weight_bytes / 2**30,
         info.parameters,
@@ -149,5 +156,6 @@ def captured(kind: str) -> str:
             found = one_treatment.tried(Attempt(kind, ({"graph": what},), played=True), "cpu")
         except UserError:
             continue
-        return found.broken or f"{what} ({found.captured})"
-    return "-"
+        if not found.broken:
+            return f"{what} ({found.captured})"
+    return "–"

@@ -23,6 +23,7 @@ from strobe.devices.memory import memory_of
 from strobe.devices.random_state import put_back
 from strobe.errors import UserError
 
+_FOR_WEIGHTS = 0.9  # of the free memory: a machine whose memory is full to the brim stands still
 BLOCK = 1 << 22  # elements of the random block that the weights are cut from
 
 _aten = torch.ops.aten
@@ -245,7 +246,7 @@ def _require_memory(name: str, owners: Sequence[nn.Module], putting_off: _PutOff
     }
     memory = None if device.type == "mps" else memory_of(device)  # MPS takes the machine's
     free = psutil.virtual_memory().available if memory is None else memory.free()
-    if free is not None and (needed := sum(put_off.values())) > free:
+    if free is not None and (needed := sum(put_off.values())) > _FOR_WEIGHTS * free:
         where = "this machine" if memory is None else str(device)
         raise UserError(
             f"{name}: its weights take {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free "
