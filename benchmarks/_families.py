@@ -1,4 +1,4 @@
-"""What the table of families asks of one type of policy; each question in a process of its own."""
+"""Questions that the table of families asks of one type of policy, each in a process of its own."""
 
 from __future__ import annotations
 

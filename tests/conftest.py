@@ -69,13 +69,13 @@ def _ordinary_priority() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call() -> None:
-    """What the fixtures recorded is written by now."""
+    """The fixtures have written their recordings by now."""
     _ordinary_priority()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown() -> None:
-    """What the test itself recorded is, too."""
+    """So has the test itself."""
     _ordinary_priority()
 
 

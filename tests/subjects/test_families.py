@@ -188,7 +188,7 @@ def test_a_generic_cut_names_the_methods_in_which_a_policys_own_modules_work(mon
 
 
 class Smooth(nn.Module):
-    """What Strobe asks of ACT-Smooth, which is not installed here."""
+    """The part of ACT-Smooth that Strobe calls; the plug-in is not installed here."""
 
     def __init__(self, width):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What every family's record must hold to, on a tiny policy of it."""
+"""The conditions that every family's record must hold to, on a tiny policy of it."""
 
 from __future__ import annotations
 

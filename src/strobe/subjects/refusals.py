@@ -121,7 +121,7 @@ def _installed(package: str) -> str:
 
 
 def _wanted(error: ImportError) -> str:
-    """What was asked of a module: the module itself, or a name in it."""
+    """Return the thing asked of a module: the module itself, or a name in it."""
     name = re.search(r"cannot import name '([^']+)'", str(error))
     return f"'{error.name}.{name[1]}'" if name is not None else f"'{error.name}'"
 

@@ -28,17 +28,8 @@ COSMOS = "nvidia/Cosmos-Reason2-2B"
 
 def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     """Down to attention and MLP of each block; all of it is modules."""
-    vision, language = f"{QWEN}.model.visual", f"{QWEN}.model.language_model"
     return [
-        Probe.module(vision, VISION),
-        blocks(f"{vision}.blocks", "block"),
-        Probe.module(f"{vision}.blocks.*.attn", "attention", level=3),
-        Probe.module(f"{vision}.blocks.*.mlp", "MLP", level=3),
-        Probe.module(language, "language model"),
-        blocks(f"{language}.layers", "layer"),
-        Probe.module(f"{language}.layers.*.self_attn", "attention", level=3),
-        Probe.module(f"{language}.layers.*.mlp", "MLP", level=3),
-        Probe.module(f"{QWEN}.lm_head", "language head"),
+        *qwen3.probes(QWEN),
         Probe.module(f"{HEAD}.vl_self_attention", "context self-attention"),
         blocks(f"{HEAD}.vl_self_attention.transformer_blocks", "block"),
         Probe.module(f"{HEAD}.state_encoder", "state encoder"),

@@ -10,7 +10,10 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+from strobe.subjects.families.family import blocks
+from strobe.subjects.families.flow_parts import VISION
 from strobe.subjects.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
+from strobe.timeline.probe import Probe
 
 _IMAGE, _VIDEO, _START, _END = "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"
 VOCABULARY = Vocabulary(
@@ -75,6 +78,22 @@ _TINY_VISION = {
     "out_hidden_size": 64,
 }
 _PIXELS, _TINY_PIXELS = (65536, 16777216), (1024, 4096)  # of an image, at least and at most
+
+
+def probes(qwen: str) -> list[Probe]:
+    """Return the parts of a Qwen3-VL at the path ``qwen``, down to attention and MLP of each block."""
+    vision, language = f"{qwen}.model.visual", f"{qwen}.model.language_model"
+    return [
+        Probe.module(vision, VISION),
+        blocks(f"{vision}.blocks", "block"),
+        Probe.module(f"{vision}.blocks.*.attn", "attention", level=3),
+        Probe.module(f"{vision}.blocks.*.mlp", "MLP", level=3),
+        Probe.module(language, "language model"),
+        blocks(f"{language}.layers", "layer"),
+        Probe.module(f"{language}.layers.*.self_attn", "attention", level=3),
+        Probe.module(f"{language}.layers.*.mlp", "MLP", level=3),
+        Probe.module(f"{qwen}.lm_head", "language head"),
+    ]
 
 
 def config(tiny: bool = False) -> Any:

@@ -29,18 +29,9 @@ QWEN3, VJEPA2 = "Qwen/Qwen3-VL-2B-Instruct", "facebook/vjepa2-vitl-fpc64-256"
 
 def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     """The first part is on the host: the images and words are prepared inside of the policy."""
-    vision, language = f"{QWEN}.model.visual", f"{QWEN}.model.language_model"
     return [
         Probe.method("model.qwen", "build_inputs", "image and word processor"),
-        Probe.module(vision, VISION),
-        blocks(f"{vision}.blocks", "block"),
-        Probe.module(f"{vision}.blocks.*.attn", "attention", level=3),
-        Probe.module(f"{vision}.blocks.*.mlp", "MLP", level=3),
-        Probe.module(language, "language model"),
-        blocks(f"{language}.layers", "layer"),
-        Probe.module(f"{language}.layers.*.self_attn", "attention", level=3),
-        Probe.module(f"{language}.layers.*.mlp", "MLP", level=3),
-        Probe.module(f"{QWEN}.lm_head", "language head"),
+        *qwen3.probes(QWEN),
         Probe.module(f"{HEAD}.state_encoder", "state encoder", optional=True),
         Probe.module(f"{HEAD}.action_encoder", "action encoder"),
         Probe.module(f"{HEAD}.model", STEP),

@@ -1,4 +1,4 @@
-"""What a denoising step makes of the observation alone, once a chunk.
+"""The work that a denoising step does on the observation alone, once a chunk.
 
 Multi-task DiT modulates each block by a linear layer of the timestep's features and the observation's, joined. At full
 size 4108 of its 4364 inputs are the observation's and the same in all steps: of 322 MB of weights, which a batch of
