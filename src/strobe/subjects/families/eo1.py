@@ -31,12 +31,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     """The vision tower takes all cameras at once."""
     return [
         Probe.method("model", "embed_prefix", "prefix embedding"),
-        Probe.module(VISION, flow_parts.VISION),
-        Probe.module(f"{VISION}.patch_embed", "patch embedding", level=2),
-        blocks(f"{VISION}.blocks", "block"),
-        Probe.module(f"{VISION}.blocks.*.attn", "attention", level=3),
-        Probe.module(f"{VISION}.blocks.*.mlp", "MLP", level=3),
-        Probe.module(f"{VISION}.merger", "merger", level=2),
+        *qwen.seeing(VISION),
         blocks(f"{LANGUAGE}.layers", "layer"),
         Probe.module(f"{LANGUAGE}.layers.*.self_attn", "attention", level=3),
         Probe.module(f"{LANGUAGE}.layers.*.mlp", "MLP", level=3),

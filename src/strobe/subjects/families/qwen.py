@@ -11,7 +11,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from strobe.subjects.families.family import blocks
+from strobe.subjects.families.flow_parts import VISION
 from strobe.subjects.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
+from strobe.timeline.probe import Probe
 
 NAME = "Qwen/Qwen2.5-VL-3B-Instruct"
 
@@ -86,6 +89,18 @@ _TINY_VISION: dict[str, Any] = {
     "out_hidden_size": 64,
     "fullatt_block_indexes": [1],
 }
+
+
+def seeing(tower: str) -> list[Probe]:
+    """Return the parts of Qwen2.5-VL's vision tower at the path ``tower``, down to attention and MLP of each block."""
+    return [
+        Probe.module(tower, VISION),
+        Probe.module(f"{tower}.patch_embed", "patch embedding", level=2),
+        blocks(f"{tower}.blocks", "block"),
+        Probe.module(f"{tower}.blocks.*.attn", "attention", level=3),
+        Probe.module(f"{tower}.blocks.*.mlp", "MLP", level=3),
+        Probe.module(f"{tower}.merger", "merger", level=2),
+    ]
 
 
 def config_values(tiny: bool = False) -> dict[str, Any]:

@@ -30,12 +30,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     """The policy itself makes the prompt and the pixels; the vision tower takes all cameras at once."""
     return [
         Probe.method("", "preprocess_inputs", "prompt and pixels"),
-        Probe.module(VISION, flow_parts.VISION),
-        Probe.module(f"{VISION}.patch_embed", "patch embedding", level=2),
-        blocks(f"{VISION}.blocks", "block"),
-        Probe.module(f"{VISION}.blocks.*.attn", "attention", level=3),
-        Probe.module(f"{VISION}.blocks.*.mlp", "MLP", level=3),
-        Probe.module(f"{VISION}.merger", "merger", level=2),
+        *qwen.seeing(VISION),
         Probe.method(HEAD, "proprioception_proj", "state projection"),
         Probe.module(LANGUAGE, "language model"),
         blocks(f"{LANGUAGE}.layers", "layer"),
