@@ -17,11 +17,10 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.subjects.families.family import Rerun
-from strobe.subjects.families.registry import types_with
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.flow.places import deriving, only
+from strobe.treatments.flow.places import deriving, only, require_record
 from strobe.treatments.flow.prefix_cache import PrefixCache
 from strobe.treatments.parts import PREFIX, STEP
 from strobe.treatments.patch import Patches
@@ -152,10 +151,10 @@ def _try(language: Any, given: Mapping[str, Any], begin: int) -> None:
 
 def rerun_of(subject: Subject) -> Rerun:
     """Return how ``subject`` runs its language model again. Raises UserError if it does not."""
-    rerun = subject.family.rerun if isinstance(subject, PolicySubject) else None
-    if rerun is None:
-        raise UserError(f"{subject.info.name}: this is for {', '.join(types_with(lambda family: family.rerun))}")
-    return rerun
+    require_record(subject, lambda family: family.rerun)
+    found = subject.family.rerun
+    assert found is not None
+    return found
 
 
 def _candidates(subject: Subject) -> list[Spec]:

@@ -12,12 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.errors import UserError
 from strobe.subjects.families.family import Views
-from strobe.subjects.families.registry import types_with
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import deriving, only
+from strobe.treatments.flow.places import deriving, only, require_record
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
@@ -72,10 +70,10 @@ def _absent(tokens: Tensor, mask: Tensor, image: int) -> Tensor | None:
 
 
 def _views_of(subject: Subject) -> Views:
-    views = subject.family.views if isinstance(subject, PolicySubject) else None
-    if views is None:
-        raise UserError(f"{subject.info.name}: this is for {', '.join(types_with(lambda family: family.views))}")
-    return views
+    require_record(subject, lambda family: family.views)
+    found = subject.family.views
+    assert found is not None
+    return found
 
 
 def _candidates(subject: Subject) -> list[Spec]:
