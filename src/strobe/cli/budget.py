@@ -20,13 +20,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from strobe.cli.arguments import Arguments, keep_flag, page_flag, rate
 from strobe.cli.keep import write_run
 from strobe.cli.report import page_shape, write
-from strobe.kinds import advise, document
-from strobe.report import console
+from strobe.cli.showing import show
+from strobe.kinds import advise
 from strobe.results import store
 from strobe.studies.budget import budget
 
@@ -48,8 +46,7 @@ def run(argv: Sequence[str]) -> int:
     found = budget(asked.runs, asked.target_hz, asked.control_hz)
     found.command = ["strobe", "budget", *argv]
     found.findings = advise(found)
-    screen = Console()
-    console.render(document(found), screen if screen.is_terminal else Console(width=120))
+    show(found)
     if shape is not None:
         write(asked.output, shape(found))
         print(f"\nreport: {asked.output}")

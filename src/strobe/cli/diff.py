@@ -15,13 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from strobe.cli.arguments import Arguments, keep_flag, page_flag, percent
 from strobe.cli.keep import write_run
 from strobe.cli.report import page_shape, write
-from strobe.kinds import advise, document
-from strobe.report import console
+from strobe.cli.showing import show
+from strobe.kinds import advise
 from strobe.results import store
 from strobe.studies.diff import diff, regressed
 
@@ -41,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
     difference = diff(store.load(asked.before), store.load(asked.after))
     difference.command = ["strobe", "diff", *argv]
     difference.findings = advise(difference)
-    console.render(document(difference), Console())
+    show(difference)
     if shape is not None:
         write(asked.output, shape(difference))
         print(f"\nreport: {asked.output}")

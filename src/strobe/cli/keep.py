@@ -16,12 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from strobe.advice.thresholds import Thresholds
+from strobe.cli.showing import show
 from strobe.errors import NotKeptError, in_words
-from strobe.kinds import advise, document, page
-from strobe.report import console as console_report
+from strobe.kinds import advise, page
 from strobe.results import store
 from strobe.results.answer import Answer, Result
 from strobe.results.sweep import Sweep
@@ -153,14 +151,6 @@ def keep_sweep(sweep: Sweep, root: Path) -> None:
     """Show a completed sweep and keep it in ``root``, beside its cells. Raises NotKeptError as `keep_in` does."""
     keep_in(sweep, root, "sweep", "--sweep_dir")
     print(f"cells    {root / 'cells'}")
-
-
-def show(answer: Answer) -> None:
-    """Print an answer."""
-    console = Console()
-    if not console.is_terminal:  # a file has no width, and tables read better at this one than at rich's 80
-        console = Console(width=120)
-    console_report.render(document(answer), console)
 
 
 def plain(config: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from strobe.cli.showing import quiet
 from strobe.measure.sampling import Progress as Sampled
 from strobe.sweeps.execute import Job, Outcome
 
@@ -16,7 +17,7 @@ class Live:
     """A progress line on stderr, gone when the work is done; plain lines where stderr is no terminal."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True)
+        self.console = Console(stderr=True, quiet=quiet())
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._what = ""
@@ -72,7 +73,7 @@ class CellsLive:
     """
 
     def __init__(self, cells: int | None, known: int) -> None:
-        self.console = Console(stderr=True)
+        self.console = Console(stderr=True, quiet=quiet())
         self._cells, self._known = cells, known
         self._done, self._failed = 0, 0
         self._took: list[float] = []

@@ -6,6 +6,7 @@ Commands:
 {commands}
 
 `strobe COMMAND --help` says more, with examples. Flags are spelt as LeRobot spells them.
+Answers fit on one screen: --full prints all of one, --json one line for programs, --quiet its sentences alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 
+from strobe.cli import showing
 from strobe.errors import UserError, in_words, nearest
 
 # torch.profiler's library complains about every machine without a GPU, on stderr, past Python.
@@ -99,7 +101,13 @@ def _run(arguments: list[str]) -> int:
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
         raise UserError(f"unknown command '{command}': {nearest(command, COMMANDS)}")
-    return importlib.import_module(f"strobe.cli.{command}").run(rest)
+    style, rest = showing.take(rest)
+    with showing.styled(style):
+        try:
+            return importlib.import_module(f"strobe.cli.{command}").run(rest)
+        finally:
+            if {"-h", "--help"} & set(rest):
+                print(f"\n{showing.HELP}")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from pathlib import Path
 from rich.console import Console
 
 from strobe.cli.arguments import Arguments, levels
+from strobe.cli.showing import show
 from strobe.errors import UserError, in_words
 from strobe.kinds import document, page
 from strobe.report import console, markdown
@@ -77,7 +78,7 @@ def run(argv: Sequence[str]) -> int:
         there = asked.output or folder / store.REPORT
         write(there, page(answer, asked.depth, folder))
         if shape is None:
-            console.render(document(answer, asked.depth), Console())
+            show(answer, asked.depth)
         print(f"\nreport: {there}" if shape is None else f"report: {there}")
     elif asked.output:
         text = as_markdown(answer, asked.depth) if shape == "markdown" else as_text(answer, asked.depth)
@@ -86,7 +87,7 @@ def run(argv: Sequence[str]) -> int:
     elif shape == "markdown":
         print(as_markdown(answer, asked.depth), end="")
     else:
-        console.render(document(answer, asked.depth), Console())
+        show(answer, asked.depth)
     return 0
 
 

@@ -36,12 +36,13 @@ def render(document: Document, console: Console) -> None:
             _section(section, console)
     console.print()
     for note in document.notes:
-        console.print(_hanging("· ", note, "dim"))
+        console.print(hanging("· ", note, "dim"))
     for name, text in document.facts:
         console.print(Text(f"{name}: {text}", style="dim"))
 
 
-def _hanging(mark: str, text: str, style: str) -> RichTable:
+def hanging(mark: str, text: str, style: str) -> RichTable:
+    """Return text whose lines begin behind ``mark``."""
     grid = RichTable.grid(padding=0)
     grid.add_row(Text(mark, style=style), Text(text, style=style))
     return grid
@@ -49,11 +50,11 @@ def _hanging(mark: str, text: str, style: str) -> RichTable:
 
 def _finding(finding: Finding, console: Console) -> None:
     mark, colour = MARKS[finding.level]
-    console.print(_hanging(f"{mark} ", finding.title, f"bold {colour}"))
+    console.print(hanging(f"{mark} ", finding.title, f"bold {colour}"))
     gain = f"Gain: {finding.gain}" if finding.gain else ""
     for lead, text in (("  ", finding.seen), ("  ", finding.why), ("→ ", finding.do), ("  ", gain)):
         if text:
-            console.print(Padding(_hanging(lead, text, ""), (0, 0, 0, 2)))
+            console.print(Padding(hanging(lead, text, ""), (0, 0, 0, 2)))
 
 
 def _section(section: Section, console: Console) -> None:
@@ -62,12 +63,12 @@ def _section(section: Section, console: Console) -> None:
     for text in section.text:
         console.print(Text(text, style="dim" if section.table else ""))
     if section.table is not None:
-        _table(section.table, console)
+        table(section.table, console)
 
 
-def _table(table: Table, console: Console) -> None:
+def table(whole: Table, console: Console) -> None:
     """Print a table whole. A terminal too narrow for it loses the columns on the right, and a line says so."""
-    kept = table
+    kept = whole
     while _width(kept, console) > console.width and console.is_terminal and len(kept.columns) > 3:
         kept = kept.left(len(kept.columns) - 1)
     shown = _rich(kept)
@@ -75,7 +76,7 @@ def _table(table: Table, console: Console) -> None:
         # Rich takes columns away until the rest fits, unless the table itself says how wide it is.
         shown.width = _width(kept, console)
     console.print(shown, crop=False)
-    if left_out := [column.title for column in table.columns[len(kept.columns) :]]:
+    if left_out := [column.title for column in whole.columns[len(kept.columns) :]]:
         console.print(Text(f"(no room here for: {', '.join(left_out)})", style="dim"))
 
 

@@ -1,0 +1,87 @@
+"""How answers are printed: one screen by default, everything, JSON, or sentences alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from strobe.cli.main import main
+from strobe.report.brief import shallow
+from strobe.report.document import Column, Row, Table
+from strobe.results import store
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of pi0.5 with and without Real-Time Chunking: ten tables, seven findings."""
+    shutil.copy(EXAMPLES / "pi05-compare" / "result.json", tmp_path)
+    return tmp_path
+
+
+def test_an_answer_fits_on_one_screen_and_says_what_else_there_is(run, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
+    assert main(["report", str(run)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    answer = store.load(run)
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 110
+    assert lines[2].strip() in " ".join(answer.judged()[0].verdict.sentence.split())
+    assert [line for line in lines if line.startswith("! ")] == [
+        f"! {finding.title}".ljust(len(line))
+        for finding, line in zip(answer.findings, [line for line in lines if line.startswith("! ")], strict=False)
+    ]
+    assert "COMPARISON" in lines
+    assert "VERDICT" not in lines
+    assert any(line.startswith("More: ") and "--full" in line for line in lines)
+
+
+def test_full_prints_every_table_finding_and_note(run, capsys):
+    assert main(["report", "--full", str(run)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    answer = store.load(run)
+    assert "VERDICT" in out
+    assert "PARTS SIDE BY SIDE" in out
+    assert all(finding.title in out and " ".join(finding.why.split()) in out for finding in answer.findings)
+    assert all(" ".join(note.split()) in out for note in answer.notes)
+
+
+def test_json_is_the_result_on_one_line_and_nothing_else(run, capsys):
+    assert main(["report", str(run), "--json"]) == 0
+    said = capsys.readouterr()
+    assert said.out.count("\n") == 1
+    assert json.loads(said.out) == json.loads(store.load(run).model_dump_json())
+    assert "report:" in said.err
+
+
+def test_quiet_prints_the_sentences_alone(run, capsys):
+    assert main(["report", str(run), "--quiet"]) == 0
+    out = capsys.readouterr().out
+    assert store.load(run).judged()[0].verdict.sentence in out
+    assert "COMPARISON" not in out
+    assert "Machine" not in out
+
+
+def test_two_styles_are_refused_and_lerobots_own_flags_are_left_alone(capsys):
+    assert main(["report", "x", "--json", "--full"]) == 2
+    assert "--json and --full exclude each other" in capsys.readouterr().err
+    assert main(["train", "--", "--json"]) == 2
+    assert "exclude" not in capsys.readouterr().err
+
+
+def test_help_tells_the_styles(capsys):
+    main(["diff", "--help"])
+    assert "--json   as one line of JSON" in capsys.readouterr().out
+
+
+def test_of_a_deep_tree_the_deepest_parts_go_first_and_then_the_last_rows():
+    rows = [Row([f"{depth}"], depth=depth) for depth in (0, 1, 2, 2, 1, 2)]
+    table = Table([Column("part")], rows)
+    assert [row.depth for row in shallow(table, 6).rows] == [0, 1, 2, 2, 1, 2]
+    assert [row.depth for row in shallow(table, 4).rows] == [0, 1, 1]
+    flat = Table([Column("part")], [Row([str(number)]) for number in range(9)])
+    assert [row.cells for row in shallow(flat, 3).rows] == [["0"], ["1"], ["2"]]
