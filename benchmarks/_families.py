@@ -27,6 +27,7 @@ from strobe.treatments.flow.rtc import RealTimeChunking, supports
 from strobe.treatments.treatment import Spec
 
 CHUNKS = 5
+SLOW_S = 2.0  # a first chunk that takes longer is not repeated
 GRAPHS = ("loop", "chunk", "prefix")  # the longest stretch first
 
 
@@ -87,17 +88,13 @@ def look(kind: str, size: str, image: tuple[int, int] | None = None) -> Looked:
 def parts(subject: PolicySubject, phase: Phase, calls: int, full: bool = False) -> Parts:
     """Return the parts of ``phase``: their names, and the share of time and of FLOP that is in none of them.
 
-    At full size it is one chunk, the first: some take minutes.
+    At full size some take minutes: then the first call alone is taken, else it warms up.
     """
     call, whole = subject.call(phase, 2), (ITERATION, "policy" if phase == "inference" else "forward")
-    if not full:
-        call(0)
-    took = []
-    with Attached(subject.hooks(phase, 1)), Timeline() as timeline:
-        for index in range(1 if full else calls):
-            start = time.perf_counter()
-            call(index)
-            took.append(time.perf_counter() - start)
+    with Attached(subject.hooks(phase, 1)):
+        took, timeline = _timed(call, 1)
+        if not full or took[0] < SLOW_S:
+            took, timeline = _timed(call, calls)
     found = components(iterations(timeline.sections(), ITERATION))
     mine = [one for one in found if tuple(one.path[:1]) == whole[1:]]
     share = next(one.share for one in mine if len(one.path) == 1)
@@ -105,6 +102,16 @@ def parts(subject: PolicySubject, phase: Phase, calls: int, full: bool = False) 
     names = list(dict.fromkeys(one.path[-1] for one in mine if len(one.path) > 1 and not one.other))
     unseen = 0.0 if full else _unseen(subject, phase, call, whole)
     return Parts(names, other / share, unseen, 1e3 * statistics.median(took))
+
+
+def _timed(call: Callable[[int], Any], calls: int) -> tuple[list[float], Timeline]:
+    took = []
+    with Timeline() as timeline:
+        for index in range(calls):
+            start = time.perf_counter()
+            call(index)
+            took.append(time.perf_counter() - start)
+    return took, timeline
 
 
 def _unseen(subject: PolicySubject, phase: Phase, call: Callable[[int], Any], whole: tuple[str, str]) -> float:

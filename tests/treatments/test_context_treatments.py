@@ -24,6 +24,7 @@ from strobe.treatments.treatment import Spec, Treatment, Variant
 HEAD: Spec = {"lm_head": "skipped"}
 KEYS: Spec = {"context_keys": "once"}
 HALF: Spec = {"unread_half": "skipped"}
+TABLES: Spec = {"word_tables": "apart"}
 KINDS = {"groot": [HEAD, KEYS], "vla_jepa": [HEAD, KEYS], "fastwam": [KEYS], "evo1": [KEYS], "lingbot_va": [KEYS, HALF]}
 EACH = [pytest.param(kind, spec, id=f"{kind}-{next(iter(spec))}") for kind, specs in KINDS.items() for spec in specs]
 
@@ -219,3 +220,24 @@ def test_torchs_own_attention_gives_the_same_sums_with_keys_that_were_kept(needs
                 torch.testing.assert_close(ours[1], theirs[1], rtol=0, atol=1e-14)
     with torch.enable_grad():
         assert torch.equal(call(query, context, context)[0], attention(query, context, context)[0])
+
+
+def test_two_tables_of_words_give_the_same_rows_without_being_joined(monkeypatch):
+    owner = tiny("molmoact2")
+    table = owner.policy.get_submodule(owner.family.word_tables)
+    count, further = table.embedding.shape[0], table.new_embedding.shape[0]
+    words = torch.tensor([[0, count - 1, count, count + further - 1]])
+    wanted, wanted_rows = treated(owner), table(words)
+    with torch.no_grad():
+        undo = Variant("it", [catalogue.make(TABLES)]).apply(owner)
+        joined = torch.cat
+        sizes: list[int] = []
+        monkeypatch.setattr(
+            torch, "cat", lambda tensors, *args, **kw: sizes.append(len(tensors[0])) or joined(tensors, *args, **kw)
+        )
+        try:
+            assert torch.equal(table(words), wanted_rows)
+            assert all(map(torch.equal, [owner.model_chunk(index) for index in (0, 1, 0)], wanted))
+        finally:
+            undo()
+    assert count not in sizes

@@ -30,6 +30,7 @@ from strobe.treatments.flow import (
     timesteps,
     unread_half,
     views,
+    word_table,
 )
 from strobe.treatments.graphs import graph as cuda_graph
 from strobe.treatments.layers import attention, conditioning, last_block, projections
@@ -53,6 +54,7 @@ ENTRIES: tuple[Entry, ...] = (
     timesteps.ENTRY,
     masks.ENTRY,
     language_head.ENTRY,
+    word_table.ENTRY,
     context_keys.ENTRY,
     unread_half.ENTRY,
     closed_form.ENTRY,

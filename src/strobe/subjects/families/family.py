@@ -237,6 +237,7 @@ class Family:
         rerun: how it samples, for a flow policy without one.
         views: what sees its cameras, where that is always given the same number of views.
         unread_head: path of the language head that runs, though nobody reads what it says; '' for none.
+        word_tables: path of the embedding that joins two tables of words to one on every call; '' for none.
         context: policy → the modules of its denoising steps that are given the context alone, which is the same in all
             steps of a chunk: projections to keys and values, what follows them, what makes the context of one tensor;
             a torch.nn.MultiheadAttention, whose query is not the context, as a whole.
@@ -292,6 +293,7 @@ class Family:
     rerun: Rerun | None = None
     views: Views | None = None
     unread_head: str = ""
+    word_tables: str = ""
     context: Callable[[Any], Sequence[Any]] = nothing
     unread_half: Callable[[Any], Sequence[tuple[Any, str, Callable[[Any], Any]]]] = nothing
     whole: Method | None = None

@@ -25,7 +25,8 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
     ]
     if model.actor.encoder.has_images:
         found += [
-            Probe.module("actor.encoder.image_encoder", "image encoder"),
+            Probe.method("actor.encoder", "get_cached_image_features", "image features"),
+            Probe.module("actor.encoder.image_encoder", "image encoder", level=2),
             Probe.module("actor.encoder.spatial_embeddings.*", "spatial embedding", level=2),
             Probe.module("actor.encoder.post_encoders.*", "image projection", level=2),
         ]

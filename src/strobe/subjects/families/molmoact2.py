@@ -22,6 +22,7 @@ from strobe.timeline.probe import Probe
 
 BACKBONE = "model.model"
 VISION, LANGUAGE, EXPERT = (f"{BACKBONE}.{name}" for name in ("vision_backbone", "transformer", "action_expert"))
+WORDS = f"{LANGUAGE}.wte"
 _GRAPHS = "lerobot.policies.molmoact2.molmoact2_hf_model.inference:ActionCudaGraphManager"
 
 _STATES = 256  # values of a joint that have a token each
@@ -99,6 +100,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     vit = f"{VISION}.image_vit.transformer.resblocks"
     return [
         Probe.module(VISION, "vision backbone"),
+        Probe.module(WORDS, "language embedding"),
         blocks(vit, "block"),
         Probe.module(f"{vit}.*.attention", "attention", level=3),
         Probe.module(f"{vit}.*.feed_forward", "MLP", level=3),
@@ -229,6 +231,7 @@ FAMILY = Family(
     working={
         "vision_backbone": ("vision backbone",),
         "transformer": (flow_parts.PREFIX,),
+        WORDS: ("language embedding",),
         "action_expert": (flow_parts.STEP,),
     },
     steps="num_inference_steps",
@@ -237,5 +240,6 @@ FAMILY = Family(
     tiny=Tiny({}),
     building=checkpoint,
     memos=memos,
+    word_tables=WORDS,
     reads_words=True,
 )
