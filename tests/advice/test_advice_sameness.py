@@ -57,7 +57,7 @@ def test_an_exact_treatment_that_moves_the_actions_is_a_defect():
     broken = exact(3e-4, broken="rms 0.0003 σ, and reordered sums differ by 3e-07 σ: it is not exact")
     found = rules(verified(broken, check()))["exact-treatment-broken"]
     assert found.level == "warning"
-    assert found.title == "padding=trimmed should change nothing, and changes the actions: a defect"
+    assert found.title == "Defect: padding=trimmed must not change the actions, and does"
     assert "apart by 3e-4 σ" in found.seen
     assert "Reordered sums move them by 3e-7 σ, 1.2e-6 σ at most, so it moves them 1,000 × as far." in found.seen
     assert "strobe optimize --skip=padding" in found.do
@@ -86,7 +86,7 @@ def test_a_defect_that_a_ladder_refused_is_told_with_the_way_round():
 def test_of_a_ladder_the_first_rung_that_breaks_is_to_blame():
     made = ladder(0.3, effect="exact", guard="exact", broken="it is not exact")
     found = [one for one in advise(made) if one.rule == "exact-treatment-broken"]
-    assert [one.title.split(" should")[0] for one in found] == ["cameras=batched"]
+    assert [one.title for one in found] == ["Defect: cameras=batched must not change the actions, and does"]
 
 
 def test_a_broken_guard_is_told_with_its_limit():
@@ -102,7 +102,7 @@ def test_a_broken_guard_is_told_with_its_limit():
 
 def test_flips_are_told_by_dimension_and_share():
     found = rules(variant(apart(joints(0.004, gripper=0.0312)), broken="flips 0.0312 > 0"))["decisions-flip"]
-    assert found.title == "With 'bf16' gripper decides otherwise in 3.1 % of its decisions"
+    assert found.title == "'bf16' flips 3.1 % of the decisions of gripper"
     assert found.level == "warning"
     assert rules(variant(apart(joints(0.004, gripper=0.03)), guard="flips<=0.1"))["decisions-flip"].level == "info"
 
@@ -112,7 +112,7 @@ def test_a_dimension_that_is_always_off_is_told_in_its_own_units(rms: float, off
     found = rules(variant(apart([dimension("x", rms, offset=off), dimension("y", 0.001)])))
     assert ("offset" in found) == fires
     if fires:
-        assert found["offset"].title == "With 'bf16' x is always off by −0.3"
+        assert found["offset"].title == "'bf16' shifts x by −0.3, always the same way"
         assert "−0.03 σ, of 0.04 σ RMS" in found["offset"].seen
 
 

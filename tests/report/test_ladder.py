@@ -78,7 +78,7 @@ def said(result: OptimizeResult) -> str:
 
 def test_a_reached_target_says_how_and_what_each_rung_bought():
     answers = kinds.document(climbed()).answers
-    assert answers[0].startswith("act meets 8 Hz (125 ms): ")
+    assert answers[0].startswith("act reaches 8 Hz (125 ms): ")
     assert "cosine 0.999870 to the untouched policy" in answers[0]
     assert answers[1].startswith("2 rungs: cameras=batched (1.")
     assert "precision.part=…vision_tower (1." in answers[1]
@@ -216,7 +216,7 @@ def test_episodes_that_ended_early_or_never_succeed_say_so():
 def test_findings_say_what_is_missing_and_what_the_guard_refused():
     result = climbed(target_hz=10.0)
     found = {finding.rule: finding for finding in kinds.advise(result)}
-    assert found["target-missed"].title.startswith("10 Hz are missed by ")
+    assert found["target-missed"].title.endswith(" are missing to 10 Hz (17 % of a chunk)")
     assert "compile=true" in found["target-missed"].do
     assert "int8=true (cosine 0.99710, largest error 0.3)" in found["guard-refused"].seen
     assert "backbone-dominates" not in found

@@ -51,7 +51,7 @@ def block_variance(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="block-variance",
             level="warning",
-            title=f"Like blocks take unlike times: {ms(blocks.spread)} apart",
+            title=f"Blocks that do the same work take different times: {ms(blocks.spread)} standard deviation",
             seen=f"Standard deviation over the medians of {len(blocks.names)} blocks, {ms(blocks.average)} on average "
             f"in '{measurement.name}'. Above the rest: {', '.join(over) or ranked[0][1]}. Under "
             f"{ms(thresholds.block_spread_ms)} is usual (the guide's number).",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
-from strobe.advice.view import percent
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import PairedEpisodes
 from strobe.results.finding import Finding
@@ -37,7 +36,8 @@ def little(result: OptimizeResult, thresholds: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="episodes-say-little",
             level="info",
-            title=f"{len(one.pairs)} pairs of episodes do not exclude that {percent(one.possible_drop)} are lost",
+            title=f"Too few episodes: after {len(one.pairs)} pairs success may still be "
+            f"{100 * one.possible_drop:.0f} points lower",
             seen=f"{one.sentence}.",
             why="Whether an episode succeeds is a yes or a no: few of them show only large differences.",
             do='Take more, such as --eval.n_episodes=50, and say what must be excluded: --guard "success_drop<=0.1".',

@@ -33,7 +33,7 @@ def missed(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="target-missed",
         level="warning",
-        title=f"{ladder.target_hz:g} Hz are missed by {ms(missing)} ({percent(missing / whole_ms(last))} of a chunk)",
+        title=f"{ms(missing)} are missing to {ladder.target_hz:g} Hz ({percent(missing / whole_ms(last))} of a chunk)",
         seen=seen,
         why="A robot that executes one chunk per tick waits for it; one that executes several actions of a chunk, or "
         "runs asynchronously, may have the time: `strobe budget` on this run says what that takes.",
@@ -97,7 +97,7 @@ def flat(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="rung-without-effect",
             level="info",
-            title=f"{count[:1].upper()}{count[1:]} bought nothing that the closing run can show",
+            title=f"{count[:1].upper()}{count[1:]} shows no gain in the closing run",
             seen=f"{said}.",
             why="What a try showed was small, or the machine has changed its pace since. Of treatments that were put "
             "on together, one may lose what another gains.",

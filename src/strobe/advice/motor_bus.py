@@ -41,7 +41,7 @@ def _stale(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None
     return Finding(
         rule="stale-observations",
         level="warning",
-        title="The motors' positions are those of the tick before" + (", until the run's end" if lasting else ""),
+        title="The motors' positions are one tick old" + (", until the run's end" if lasting else ""),
         seen=f"From {bus.stale_from_s:.1f} s on, {bus.stale:,} reads found answers to an earlier question in the port"
         f"{', also the last one' if lasting else ''}.",
         why="One answer came later than the driver waits. It asked again, took the late answer for the new one, and "
@@ -124,7 +124,7 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="threads-fight",
             level="warning",
-            title="Threads of this process take the interpreter from the control loop",
+            title="Other threads of this process hold up the control loop",
             seen=f"A read of the motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}) and had a "
             f"CPU for {bus.on_cpu:.0%} of it, though it waits in a loop that never sleeps; {bus.blocked:.0%} it was "
             "held back.",

@@ -31,7 +31,7 @@ def device_idle(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="device-idle",
         level="warning",
-        title=f"The device runs nothing for at least {percent(share)} of the {measurement.phase}",
+        title=f"The device idles for at least {percent(share)} of the {measurement.phase}",
         seen=f"Under torch.profiler idle for {ms(seen.device.idle_ms)} of {ms(seen.device.span_ms)}, in "
         f"{seen.device.gaps:,} gaps over {seen.device.threshold_us:g} µs{f' ({causes})' if causes else ''}; without "
         f"it '{measurement.name}' takes {ms(whole_ms(measurement))}.{_longest(seen.device)}",
@@ -94,7 +94,7 @@ def host_delay(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="host-delay",
         level="warning",
-        title=f"For at least {percent(share)} of the {measurement.phase} no operator of torch runs",
+        title=f"At least {percent(share)} of the {measurement.phase} passes outside of torch's operators",
         seen=f"Under torch.profiler {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)}, of which "
         f"{ms(seen.host.long_ms)} in gaps over a millisecond; without it '{measurement.name}' takes "
         f"{ms(whole_ms(measurement))}.{_longest(seen.host)}",

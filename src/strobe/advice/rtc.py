@@ -196,7 +196,8 @@ def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             yield Finding(
                 rule="rtc-too-late",
                 level="warning",
-                title=f"The chunk comes after the execution horizon: {delay} ticks, not under {horizon:.0f}",
+                title=f"A chunk comes too late for RTC: it takes {delay} ticks, and the execution horizon is "
+                f"{horizon:.0f}",
                 seen=numbers,
                 why="The robot runs out of actions that the next chunk was guided by.",
                 do="Make the chunk faster (--compile, fewer denoising steps), or take a larger --rtc.execution_horizon "
@@ -209,7 +210,7 @@ def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             yield Finding(
                 rule="rtc-delay-short",
                 level="info",
-                title=f"RTC was told a delay of {assumed:.0f} ticks, and a chunk takes {delay}",
+                title=f"RTC assumes a delay of {assumed:.0f} ticks; a chunk takes {delay}",
                 seen=numbers,
                 why="The actions executed while the chunk is computed are those that RTC keeps fixed; with too short a "
                 "delay the robot jumps at the seam.",

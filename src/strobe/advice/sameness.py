@@ -49,7 +49,7 @@ def exact_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="exact-treatment-broken",
             level="warning",
-            title=f"{one.treatment or one.name} should change nothing, and changes the actions: a defect",
+            title=f"Defect: {one.treatment or one.name} must not change the actions, and does",
             seen=f"It is not: {one.broken}.{_how_far(one.agreement, yardstick(result.yardsticks, 'reordered sums'))}",
             why="An exact treatment does the same arithmetic, so its actions may differ by what another order of sums "
             "does and no more. More than that is a fault of the treatment, of Strobe, or of a library under them, and "
@@ -91,7 +91,7 @@ def decisions_flip(result: Judged, _: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="decisions-flip",
             level="info" if allowed else "warning",
-            title=f"With '{one.name}' {dimension.name} decides otherwise in {_share(share)} of its decisions",
+            title=f"'{one.name}' flips {_share(share)} of the decisions of {dimension.name}",
             seen=f"Flipped: {said}{_more(flipped)}; guard: {one.guard or 'none'}.",
             why="A dimension that is open or shut has no small error: one flip drops what the gripper holds, or grasps "
             "too early.",
@@ -115,7 +115,7 @@ def offset(result: Judged, thresholds: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="offset",
             level="warning",
-            title=f"With '{one.name}' {first.name} is always off by {_signed(first.offset * first.spread)}",
+            title=f"'{one.name}' shifts {first.name} by {_signed(first.offset * first.spread)}, always the same way",
             seen=f"Mean errors: {said}{_more(off)}.",
             why="Errors that scatter average out over a motion; one that always points the same way moves the whole "
             "path, and what comes after a chunk does not mend it.",
@@ -138,7 +138,7 @@ def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="guard-blind",
         level="info",
-        title="The guard is a cosine alone, which cannot see what one dimension does",
+        title="The guard looks at a cosine alone, which misses what a single dimension does",
         seen=f"Guard: {blind}.{beside}",
         why=UNSEEN,
         do="Leave --guard out, or say it per dimension: --guard='rms<=0.02, worst<=0.2, flips<=0'.",
@@ -178,7 +178,7 @@ def input_ignored(result: Judged, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="policy-ignores-its-input",
         level="info",
-        title="The policy hardly looks at what it is shown",
+        title="The policy hardly reacts to its input",
         seen=f"Another observation moves its actions by {sigma(other.rms)} (RMS of the worst dimension, "
         f"{other.observations} observations).",
         why="A treatment that spoils the images, the prompt or a cache would move the actions as little, and pass. "

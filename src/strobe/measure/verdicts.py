@@ -134,13 +134,13 @@ def _judge(
     """The verdict on a log-ratio and its interval, in the words of its sentence."""
     # Past a factor of e^300 a ratio would leave the range of a float, and a reader's patience before that.
     ratio, bottom, top = (math.exp(min(max(value, -300.0), 300.0)) for value in (estimate, low, high))
-    shown = f"[{_percent(bottom)}, {_percent(top)}] ({level * 100:.3g} % interval, {basis})"
+    shown = f"[{_signed(bottom)}, {_signed(top)}] ({level * 100:.3g} % interval, {basis})"
     widest = math.expm1(min(max(estimate - low, high - estimate), 300.0))
     if not enough:
         kind = "too noisy"
         sentence = (
-            f"{candidate} against {baseline}: too few samples to judge ({basis}, at least {FEWEST_PAIRS} needed); "
-            f"seen: {_percent(ratio)}"
+            f"Too few samples to judge {candidate} against {baseline}: {basis}, and {FEWEST_PAIRS} are needed. "
+            f"Seen: {_percent(ratio)}"
         )
     elif low > 0 or high < 0:
         kind = "slower" if low > 0 else "faster"
@@ -152,18 +152,22 @@ def _judge(
     elif widest > too_wide:
         kind = "too noisy"
         sentence = (
-            f"{candidate} against {baseline}: too noisy to judge, only a difference over {widest * 100:.3g} % would "
-            f"have shown; seen: {_percent(ratio)} {shown}"
+            f"Too noisy to judge {candidate} against {baseline}: {_percent(ratio)} {shown}. Only a difference above "
+            f"{widest * 100:.3g} % would have been seen"
         )
     else:
         kind = "no difference shown"
         sentence = (
-            f"no difference shown between {candidate} and {baseline}, and one over {widest * 100:.2g} % would have: "
-            f"{_percent(ratio)} {shown}"
+            f"{candidate} is as fast as {baseline}, as far as these samples can show: {_percent(ratio)} {shown}. "
+            f"A difference above {widest * 100:.2g} % would have been seen"
         )
     interval = Interval(low=bottom, high=top, level=level)
     return Verdict(kind=kind, ratio=ratio, interval=interval, pairs=pairs, sentence=sentence)
 
 
 def _percent(ratio: float) -> str:
-    return f"{(ratio - 1) * 100:+.1f} %"
+    return f"{_signed(ratio)} %"
+
+
+def _signed(ratio: float) -> str:
+    return f"{(ratio - 1) * 100:+.1f}"

@@ -52,9 +52,9 @@ def answers(result: EvaluateResult) -> list[str]:
         return []
     fixed, each = units.rate(line.fixed_ms), units.rate(line.per_step_ms)
     ends = [_ends(line.fixed_interval), _ends(line.per_step_interval)]
-    known = f" (fixed {ends[0]}, per step {ends[1]}, 95 %)" if all(ends) else ""
+    known = f" (95 %: {ends[0]} and {ends[1]})" if all(ends) else ""
     counts = ", ".join(map(str, sorted(line.predicted)))
-    return [f"A chunk takes about {fixed} + {each} × steps ms{known}, by a straight line through {counts} steps."]
+    return [f"A chunk takes about {fixed} ms and {each} ms per step{known}, by a straight line through {counts} steps."]
 
 
 def section(result: EvaluateResult) -> Section:

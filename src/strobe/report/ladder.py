@@ -84,7 +84,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     else:
         climbed = f"it takes {reached} as it is"
     if ladder.met:
-        said = [f"{name} meets {target}: {climbed}."]
+        said = [f"{name} reaches {target}: {climbed}."]
     else:
         missing = last.samples.summary.median - ladder.target_ms
         nothing = "" if len(kept) > 1 else ", and nothing that was tried made it faster"
