@@ -31,7 +31,7 @@ def test_latencies_of_a_robots_run_and_fixed_ones_are_rows_and_a_run_is_gone_on_
     argv = ["evaluate", *PLAYS, "--realtime", f"--latency=0,{run}", f"--output_dir={tmp_path / 'runs'}", "--seed=3"]
     assert main([*argv, "--episodes=1"]) == 0
     (folder,) = (tmp_path / "runs").iterdir()
-    assert main([*argv, "--episodes=2", f"--resume={folder}"]) == 0
+    assert main([*argv, "--episodes=2", f"--resume={folder}", "--full"]) == 0
     lines = [json.loads(line) for line in (folder / NAME).read_text().splitlines()]
     names = ["as it is, sync, 0 ms", f"as it is, sync, {run}"]
     assert [(one["variant"], one["seed"]) for one in lines if "asked" not in one] == [
@@ -52,13 +52,13 @@ def test_latencies_of_a_robots_run_and_fixed_ones_are_rows_and_a_run_is_gone_on_
     rollout_of_others = rollout(tmp_path / "other", 330.0)
     (run / EVENTS).write_bytes((rollout_of_others / EVENTS).read_bytes())
     assert main([*argv, "--episodes=2", f"--resume={folder}"]) == 2
-    assert "was asked otherwise: variants: another as it is, sync" in capsys.readouterr().err
+    assert "began with other flags: variants: another as it is, sync" in capsys.readouterr().err
 
 
 TRUE = [*PLAYS, "--realtime"]
 WRONG = {
-    "latency alone": ([*PLAYS, "--latency=0,100"], "--latency is about episodes that are true to time: add --realtime"),
-    "engine alone": ([*PLAYS, "--inference=rtc"], "--inference is about episodes that are true to time"),
+    "latency alone": ([*PLAYS, "--latency=0,100"], "--latency needs --realtime: without it the simulator waits"),
+    "engine alone": ([*PLAYS, "--inference=rtc"], "--inference needs --realtime"),
     "latency": ([*TRUE, "--latency=fast"], "--latency=fast: 'fast' is no number of milliseconds, not 'live'"),
     "ticks": ([*TRUE, "--delay_ticks=1.5"], "--delay_ticks=1.5: '1.5' is no number of control ticks"),
     "both": ([*TRUE, "--latency=0", "--delay_ticks=0"], "--latency and --delay_ticks say the same"),

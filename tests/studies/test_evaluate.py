@@ -100,7 +100,7 @@ def test_more_episodes_may_be_asked_for_later(tmp_path):
     few = evaluated(tmp_path / "later", plan(20), MadeUp())
     assert few.variants[1].together.paired.decision.kind == "undecided"
     assert table(evaluated(tmp_path / "later", plan(60), MadeUp(), resume=True)) == table(at_once)
-    with pytest.raises(UserError, match="was asked otherwise: episodes 60 there, 20 here"):
+    with pytest.raises(UserError, match="began with other flags: episodes 60 there, 20 here"):
         EpisodeLog.resume(tmp_path / "later", asked(plan(20)))
 
 
@@ -117,7 +117,7 @@ OTHERWISE = {
 def test_a_run_that_was_asked_otherwise_is_not_gone_on_with(name, tmp_path):
     changed, said = OTHERWISE[name]
     EpisodeLog.begin(tmp_path, asked(plan())).close()
-    with pytest.raises(UserError, match="was asked otherwise") as caught:
+    with pytest.raises(UserError, match="began with other flags") as caught:
         EpisodeLog.resume(tmp_path, asked(plan(), **changed))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -156,7 +156,7 @@ def test_it_says_each_verdict_with_its_speed(tmp_path):
     )
     assert "5 steps are not worse by more than 10 points (decided at 48 pairs) and 2 × as fast." in said
     assert any(line.startswith("2 steps are worse (decided at ") and "5 × as fast" in line for line in said)
-    assert "The smallest number of steps not shown to be worse is 5; a loss of up to" in text
+    assert "5 steps are the fewest not shown to be worse; a loss of up to" in text
     store.save(result, tmp_path)
     assert store.load_answer(tmp_path) == result
 
@@ -166,7 +166,7 @@ def test_a_policy_that_never_succeeds_has_nothing_to_lose(tmp_path):
     result.subject = result.subject.model_copy(update={"source": "random weights"})
     said = " ".join(document(result).answers)
     assert "nothing could be lost" in said
-    assert "smallest number of steps" not in said
+    assert "the fewest not shown" not in said
     assert "The weights are random" in said
     assert [one.rule for one in advise(result, DEFAULTS)] == ["evaluation-never-succeeds"]
 

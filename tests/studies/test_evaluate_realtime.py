@@ -216,7 +216,7 @@ def test_an_evaluation_that_is_gone_on_with_must_have_asked_for_the_same_timing(
     assert evaluated(tmp_path, rows(), before).status == "interrupted"
     assert evaluated(tmp_path, rows(), after, resume=True).variants == uncut.variants
     held = [replace(one, hold=replace(one.hold, kind="zero")) for one in ROWS]
-    with pytest.raises(UserError, match="was asked otherwise: variants: another as it is, sync, 0 ms"):
+    with pytest.raises(UserError, match="began with other flags: variants: another as it is, sync, 0 ms"):
         EpisodeLog.resume(tmp_path, asked(rows(held)))
 
 

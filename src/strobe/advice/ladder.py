@@ -12,6 +12,7 @@ from strobe.results.finding import Finding
 from strobe.results.ladder import Ladder, Try
 
 SHOWN = 4  # treatments that a finding names
+ENOUGH_S = 600.0  # a longer climb, where the one before was short
 
 
 def missed(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
@@ -92,12 +93,11 @@ def flat(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
         if (verdict := verdicts.get((before.name, after.name))) is not None and verdict.kind != "faster"
     ]
     if doubtful:
-        count = _counted(len(doubtful), "rung")
         said = "; ".join(f"{rung.name}, {rung.treatment}: {verdict.kind}" for rung, verdict in doubtful)
         yield Finding(
             rule="rung-without-effect",
             level="info",
-            title=f"{count[:1].upper()}{count[1:]} shows no gain in the closing run",
+            title=f"No gain in the closing run: {', '.join(rung.name for rung, _ in doubtful)}",
             seen=f"{said}.",
             why="What a try showed was small, or the machine has changed its pace since. Of treatments that were put "
             "on together, one may lose what another gains.",
@@ -112,8 +112,9 @@ def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
     untried = [one for one in last if one.outcome == "not tried"]
     noisy = [one for one in last if one.outcome == "too noisy"]
     if untried:
-        names = ", ".join(one.treatment for one in untried[:SHOWN])
-        yield f"Give it more time for what was not tried ({names}): --time_limit=600."
+        names = "; ".join(one.treatment for one in untried[:SHOWN])
+        more = max(ENOUGH_S, 3 * float(result.config.get("time_limit") or 0))
+        yield f"Give it more time for what was not tried ({names}): --time_limit={more:.0f}."
     if noisy:
         yield f"Climb again on a quieter machine: {_counted(len(noisy))} could not be judged."
     steps = [m.facts.get("denoising steps") for m in result.measurements[:1]]

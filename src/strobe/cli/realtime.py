@@ -36,7 +36,7 @@ def check(config: Any) -> None:
     given = [f"--{name}" for name in ("latency", "delay_ticks", "hold") if getattr(config, name)]
     given += ["--inference"] * (config.inference != InferenceFlags())
     if given and not config.realtime:
-        raise UserError(f"{given[0]} is about episodes that are true to time: add --realtime")
+        raise UserError(f"{given[0]} needs --realtime: without it the simulator waits for the policy")
     if config.realtime:
         timings(config)
 

@@ -7,9 +7,11 @@ Examples:
   strobe report runs/2026-11-21_0412_breakdown_act --depth 2
   strobe report runs/2026-11-21_0412_breakdown_act --format markdown --output report.md
   strobe report runs/2026-11-22_1259_rollout_act --format rrd        cameras, actions, queue, sections on one timeline
+  strobe report runs/2026-11-22_0803_optimize_act --format model-card --output CHECKPOINT/README.md
 
 A rollout's recording opens in Rerun (rrd: `rerun FILE`) or Foxglove (mcap). Cameras and joints are in it where the run
-kept them: strobe rollout --observations.
+kept them: strobe rollout --observations. A model card has latency and success in the Hub's own metadata; of a card that
+is there already, the text and all other results stay.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
     """``strobe report``; returns the exit code."""
     parser = Arguments("report", __doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or its result.json")
-    shapes = ("console", "markdown", "html", *WRITERS)
+    shapes = ("console", "markdown", "html", "model-card", *WRITERS)
     parser.add_argument("--format", choices=shapes, help="print or write only this; a rollout also as a recording")
     parser.add_argument("--depth", type=levels, metavar="N", help="show this many levels of parts (default: all)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there (HTML unless --format says otherwise)")
@@ -72,6 +74,8 @@ def run(argv: Sequence[str]) -> int:
     if asked.format in WRITERS:
         return _recording(asked.run, asked.format, asked.output)
     answer = store.load_answer(asked.run)
+    if asked.format == "model-card":
+        return _card(answer, asked.output)
     shape = asked.format or ("html" if asked.output else None)
     if shape is None or shape == "html":
         folder = asked.run if asked.run.is_dir() else asked.run.parent
@@ -88,6 +92,22 @@ def run(argv: Sequence[str]) -> int:
         print(as_markdown(answer, asked.depth), end="")
     else:
         show(answer, asked.depth)
+    return 0
+
+
+def _card(answer: Answer, output: Path | None) -> int:
+    """Print a model card, or write it; one that is there already gets a new part. Raises UserError."""
+    from strobe.report import model_card
+
+    if output is None:
+        print(model_card.render(answer), end="")
+        return 0
+    try:
+        there = output.read_text(encoding="utf-8") if output.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {output}: {in_words(error) if isinstance(error, OSError) else error}") from None
+    write(output, model_card.render(answer, there))
+    print(f"card: {output}{' (its other text stays)' if there else ''}")
     return 0
 
 

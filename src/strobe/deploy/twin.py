@@ -85,7 +85,7 @@ class Twin:
             self.policy: Any = copy.deepcopy(policy, {id(tensor): _same_memory(tensor) for tensor in held})
         except Exception as error:
             why = " ".join(str(error).split())[:200]
-            raise UserError(f"there can be no copy of the untouched policy to compare with: {why}") from error
+            raise UserError(f"the untouched policy cannot be copied to compare with: {why}") from error
         for module in self.policy.modules():
             _drop_replaced_methods(module)
         self._rtc: tuple[Any, bool] | None = None

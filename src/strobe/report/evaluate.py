@@ -92,7 +92,7 @@ def _fewest(result: EvaluateResult) -> list[str]:
     fewest = min(held, key=lambda one: one.steps or 0, default=None)
     if fewest is None:
         return ["Every number of steps that was tried is worse."]
-    said = f"The smallest number of steps not shown to be worse is {fewest.steps}"
+    said = f"{fewest.steps} {'step is' if fewest.steps == 1 else 'steps are'} the fewest not shown to be worse"
     if fewest.chunk is not None:
         said += f" ({evaluate_latency.speed(fewest.chunk)})"
     if fewest.together.paired is None:

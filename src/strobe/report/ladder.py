@@ -356,7 +356,8 @@ def _short(index: int, rung: Rung) -> str:
 
 
 def _ms(m: Measurement) -> str:
-    return str(units.ms(m.samples.summary.median, 1 if m.samples.summary.median >= 100 else 2))
+    median = m.samples.summary.median
+    return str(units.ms(median, 0 if median >= 100 else 1 if median >= 10 else 2))
 
 
 def _hz(m: Measurement) -> str:

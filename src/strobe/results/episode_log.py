@@ -89,7 +89,7 @@ class EpisodeLog:
         """The file in ``folder``, to be gone on with.
 
         Raises:
-            UserError: there is none, it was asked otherwise, or it holds what nobody wrote.
+            UserError: there is none, it began with other flags, or it holds what nobody wrote.
         """
         path = folder / NAME
         if not path.exists():
@@ -177,7 +177,7 @@ def read(path: Path) -> tuple[Asked, dict[Key, EpisodeLine], int]:
 
 
 def _same(before: Asked, now: Asked, folder: Path) -> None:
-    """Raises UserError for the first thing that was asked otherwise; more episodes may be."""
+    """Raises UserError for the first thing that differs from what it began with; more episodes may be."""
     for name in Asked.model_fields:
         there, here = getattr(before, name), getattr(now, name)
         if there == here or (name == "episodes" and there < here) or (name == "threads" and there is None):
@@ -191,4 +191,4 @@ def _same(before: Asked, now: Asked, folder: Path) -> None:
             said = f"{name}: another {', '.join(changed)}"
         else:
             said = f"{name} {there} there, {here} here"
-        raise UserError(f"--resume={folder} was asked otherwise: {said[:200]}; ask the same, or start anew")
+        raise UserError(f"--resume={folder} began with other flags: {said[:200]}; give the same ones, or start anew")

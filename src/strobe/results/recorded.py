@@ -63,7 +63,7 @@ def events_of(run: Path) -> Path:
     if not folder.is_dir():
         raise UserError(f"no run at {run}: name the folder of a rollout that was kept")
     if not (folder / EVENTS).is_file():
-        raise UserError(f"{folder} holds no {EVENTS}: it is no rollout, or of a Strobe that kept none: record it again")
+        raise UserError(f"{folder} holds no {EVENTS}: it is no rollout, or an older Strobe kept none: run it again")
     return folder / EVENTS
 
 

@@ -125,19 +125,16 @@ def _bound(shares: Mapping[str, float], kernel: float | None, kept: Sequence[Ite
 
 
 def _sentence(training: Training) -> str:
-    what = {
-        "data": "waits for data",
-        "compute": "computes",
-        "host": "is busy on the host, beside the policy",
-        "memory": "computes, and spends much of that fetching memory from the kernel",
-        "interruptions": "is interrupted by checkpoints and evaluations",
+    limit, what = {
+        "data": ("data", "of a step waits for data"),
+        "compute": ("compute", "of a step computes"),
+        "host": ("the host", "of a step is work on the host, beside the policy"),
+        "memory": ("memory", "of a step computes, much of it fetching memory from the kernel"),
+        "interruptions": ("interruptions", "of the time goes to checkpoints and evaluations"),
     }[training.bound]
     share = training.shares.get("compute" if training.bound == "memory" else training.bound, 0.0)
-    win = f"could win up to {100 * training.data_share:.0f} %" if training.data_share >= 0.005 else "would win nothing"
-    return (
-        f"{training.bound[:1].upper()}{training.bound[1:]}-bound: a step {what} for {100 * share:.0f} % of its time; "
-        f"better loading {win}."
-    )
+    win = f"up to {100 * training.data_share:.0f} % of the time" if training.data_share >= 0.005 else "nothing"
+    return f"The training is limited by {limit}: {100 * share:.0f} % {what}. Faster loading would gain {win}."
 
 
 def planned_hours(kept: Sequence[Iteration], steps: Sequence[Iteration], plan: measure.Plan) -> dict[str, float]:
