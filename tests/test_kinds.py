@@ -31,6 +31,7 @@ from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
 from strobe.results.training import Training
 from strobe.studies.diff import diff
+from strobe.studies.history import Run, history
 from strobe.studies.replay.changes import Changes
 from strobe.studies.replay.recorded import recorded
 from strobe.studies.replay.replay import Options, replayed
@@ -69,6 +70,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "dataloader": starved,
     "budget": missed,
     "doctor": ailing,
+    "history": lambda: history([Run("one", runs.act()), Run("two", runs.act())], "runs"),
     "diff": lambda: diff(runs.act(), runs.act(), judge=runs.judge),
 }
 

@@ -49,6 +49,7 @@ from strobe.report import (
     doctor,
     evaluate,
     evaluate_plots,
+    history,
     html,
     judged,
     ladder,
@@ -78,6 +79,7 @@ from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
 from strobe.results.evaluate import EvaluateResult
 from strobe.results.finding import Finding
+from strobe.results.history import History
 from strobe.results.judged import Judged
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
@@ -166,6 +168,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     Dataloader: Kind[Dataloader](_flat(dataloader.outline), _flat(dataloader_plots.plots), dataloader_rules.RULES),
     Budget: Kind[Budget](_flat(budget.outline), _flat(budget.plots)),
     Difference: Kind[Difference](_flat(changes.outline), _flat(changes.plots)),
+    History: Kind[History](_flat(history.outline), _flat(history.plots)),
     DoctorResult: Kind[DoctorResult](_flat(doctor.outline), _flat(doctor.plots), doctor_rules.RULES),
 }
 

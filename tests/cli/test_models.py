@@ -24,7 +24,10 @@ def only_run(folder: Path) -> Path:
 
 
 def test_breakdown_of_a_backbone(tmp_path, capsys):
-    assert main(["breakdown", *TINY, "--batch_size=2", "--depth=2", "--operators", f"--output_dir={tmp_path}"]) == 0
+    assert (
+        main(["breakdown", *TINY, "--batch_size=2", "--depth=2", "--operators", "--full", f"--output_dir={tmp_path}"])
+        == 0
+    )
     out = capsys.readouterr().out
     result = store.load(only_run(tmp_path))
     (measurement,) = result.measurements

@@ -105,7 +105,7 @@ def test_paired_episodes_judge_the_treated_policy(clock, tmp_path, capsys):
     argv = ["optimize", "--policy.type=smolvla", "--policy.size=tiny", "--policy.device=cpu", "--target_hz=1000"]
     argv += ["--guard=cosine>=-1", "--only=tf32", "--candidate", "policy.num_steps=2", "--time-limit=100"]
     argv += ["--iterations=8", "--threads=1", "--skip_counting", f"--output_dir={tmp_path}"]
-    assert main([*argv, "--env.type=pusht", "--env.episode_length=8", "--eval.n_episodes=3"]) == 0
+    assert main([*argv, "--env.type=pusht", "--env.episode_length=8", "--eval.n_episodes=3", "--full"]) == 0
     folder = only(tmp_path)
     result = store.load(folder)
     (judged,) = result.episodes

@@ -18,7 +18,7 @@ def only(folder: Path):
 
 
 def test_precisions_side_by_side(tmp_path, capsys):
-    assert main([*TINY, "--precision", "auto", f"--output_dir={tmp_path}"]) == 0
+    assert main([*TINY, "--precision", "auto", "--full", f"--output_dir={tmp_path}"]) == 0
     result = only(tmp_path)
     assert [m.name for m in result.measurements] == ["fp32", "bf16"]
     full, half = result.measurements

@@ -46,7 +46,7 @@ def no_paths_of_this_machine(result: store.Result) -> None:
 
 
 def test_operators_and_cprofile_of_a_breakdown(tmp_path, capsys):
-    argv = ["breakdown", "--policy.type=act", "--operators", "--python-profile=cprofile"]
+    argv = ["breakdown", "--policy.type=act", "--operators", "--full", "--python-profile=cprofile"]
     folder, result = run(tmp_path, *argv, "--phases=[training step, inference]", "--batch_size=2")
     out = capsys.readouterr().out
 

@@ -28,7 +28,7 @@ def fast(tmp_path: Path) -> str:
 
 
 def answer(tmp_path: Path, *argv: str) -> Result:
-    assert main([*argv, *TINY, f"--output_dir={tmp_path / 'runs'}"]) == 0
+    assert main([*argv, *TINY, "--full", f"--output_dir={tmp_path / 'runs'}"]) == 0
     (folder,) = [path.parent for path in (tmp_path / "runs").rglob("result.json")]
     return store.load(folder)
 

@@ -82,7 +82,9 @@ def arguments(act: Path, *more: str) -> list[str]:
 
 
 def test_the_whole_of_it_from_the_command_line(act: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["rehearse", f"--output_dir={tmp_path}", "--fault=corrupt,servo=6,count=2", "--", *arguments(act)])
+    code = main(
+        ["rehearse", "--full", f"--output_dir={tmp_path}", "--fault=corrupt,servo=6,count=2", "--", *arguments(act)]
+    )
     assert code == 0
     (run,) = tmp_path.iterdir()
     result: Any = store.load(run)

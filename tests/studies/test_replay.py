@@ -327,7 +327,7 @@ def test_a_killed_runs_file_of_events_is_replayed_where_it_is(tmp_path):
 def test_the_command_shows_and_keeps_a_replay(kept, tmp_path, capsys):
     out = tmp_path / "runs"
     given = ["replay", str(kept), "--inference.queue_threshold=12", "--draws=3", f"--output_dir={out}"]
-    assert main(given) == 0
+    assert main([*given, "--full"]) == 0
     said = capsys.readouterr().out
     assert "The loop starved" in said
     assert "need observations" in said

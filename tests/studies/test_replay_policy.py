@@ -100,7 +100,7 @@ def test_the_policy_gets_what_lerobots_engine_would_give_it(run):
 def test_seams_are_foretold_with_the_real_policy(run, tmp_path, capsys):
     out = tmp_path / "runs"
     flags = ["--policy.num_steps=1", "--inference.rtc.execution_horizon=20", "--latency=100", "--draws=2"]
-    assert main(["replay", str(run), *flags, f"--output_dir={out}"]) == 0
+    assert main(["replay", str(run), *flags, "--full", f"--output_dir={out}"]) == 0
     (folder,) = out.iterdir()
     result = store.load_answer(folder)
     assert isinstance(result, ReplayResult)

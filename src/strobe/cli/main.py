@@ -47,6 +47,7 @@ COMMANDS = {
     "budget": "what is missing to a target rate? latency over denoising steps, part by part; what RTC makes of it",
     "report": "show a run again: console, Markdown or HTML",
     "diff": "what changed between two runs? with --fail-on-regression a gate for CI",
+    "history": "how did it change from run to run, or from commit to commit? trends with change points, a gate for CI",
     "record": "record episodes of a simulator into a LeRobotDataset with video",
     "tour": "all of it once, from nothing: record, break down, compare",
 }

@@ -12,6 +12,7 @@ from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
 from strobe.results.evaluate import EvaluateResult
+from strobe.results.history import History
 from strobe.results.judged import Judged
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
@@ -31,6 +32,7 @@ AnyAnswer = Annotated[
     | Dataloader
     | Budget
     | Difference
+    | History
     | DoctorResult,
     Field(discriminator="study"),
 ]
