@@ -1,8 +1,10 @@
 """Show a run or a sweep again: on the terminal, as Markdown, or as one HTML page that needs no network.
 
-Without --format, its report.html is written anew and the result is printed.
+Without --format, its report.html is written anew and the result is printed. Of a folder that holds runs, an index.html
+is written: search them, open them, lay some beside each other.
 
 Examples:
+  strobe report runs                                                 an index of all runs in it
   strobe report runs/2026-11-21_0412_breakdown_act
   strobe report runs/2026-11-21_0412_breakdown_act --depth 2
   strobe report runs/2026-11-21_0412_breakdown_act --format markdown --output report.md
@@ -65,7 +67,7 @@ def as_text(answer: Answer, depth: int | None = None) -> str:
 def run(argv: Sequence[str]) -> int:
     """``strobe report``; returns the exit code."""
     parser = Arguments("report", __doc__)
-    parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or its result.json")
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, its result.json, or a folder of runs")
     shapes = ("console", "markdown", "html", "model-card", *WRITERS)
     parser.add_argument("--format", choices=shapes, help="print or write only this; a rollout also as a recording")
     parser.add_argument("--depth", type=levels, metavar="N", help="show this many levels of parts (default: all)")
@@ -73,6 +75,8 @@ def run(argv: Sequence[str]) -> int:
     asked = parser.parse_args(argv)
     if asked.format in WRITERS:
         return _recording(asked.run, asked.format, asked.output)
+    if asked.run.is_dir() and not (asked.run / store.RESULT).is_file() and any(asked.run.glob(f"*/{store.RESULT}")):
+        return _index(asked.run, asked.format, asked.output)
     answer = store.load_answer(asked.run)
     if asked.format == "model-card":
         return _card(answer, asked.output)
@@ -92,6 +96,30 @@ def run(argv: Sequence[str]) -> int:
         print(as_markdown(answer, asked.depth), end="")
     else:
         show(answer, asked.depth)
+    return 0
+
+
+def _index(folder: Path, shape: str | None, output: Path | None) -> int:
+    """Write the page of a folder of runs. Raises UserError for another shape, or where it cannot be written."""
+    from strobe.report import runs_page
+
+    if shape not in (None, "html"):
+        raise UserError(f"{folder} holds several runs, and --format={shape} shows one: name one of them")
+    lines, left_out = [], []
+    for file in sorted(folder.rglob(store.RESULT)):
+        name = file.parent.relative_to(folder).as_posix()
+        try:
+            answer = store.load_answer(file)
+            if not (file.parent / store.REPORT).exists():
+                write(file.parent / store.REPORT, page(answer, folder=file.parent))
+            lines.append(runs_page.line(answer, document(answer), name))
+        except UserError as error:
+            left_out.append(f"left out {name}: {error}")
+    there = output or folder / "index.html"
+    write(there, runs_page.render(lines, folder.resolve().name))
+    for said in left_out:
+        print(said)
+    print(f"{len(lines)} run{'s' * (len(lines) != 1)}: {there}")
     return 0
 
 
