@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.advice.thresholds import Thresholds
+from strobe.cli.logged import log
 from strobe.cli.showing import show
 from strobe.errors import NotKeptError, in_words
 from strobe.kinds import advise, page
@@ -124,6 +125,7 @@ def write_run(
             shutil.rmtree(folder, ignore_errors=True)
         raise _not_kept("run", "--output_dir", folder, error) from None
     _write_page(answer, folder)
+    log(answer, folder.name)
     return folder
 
 
@@ -144,6 +146,7 @@ def keep_in(answer: Answer, folder: Path, what: str = "run", flag: str = "--outp
         except OSError as error:
             raise _not_kept(what, flag, folder, error) from None
         _write_page(answer, folder)
+    log(answer, folder.name)
     print(f"\nreport   {folder / store.REPORT}")
 
 

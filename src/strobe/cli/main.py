@@ -20,7 +20,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 
-from strobe.cli import showing
+from strobe.cli import logged, showing
 from strobe.errors import UserError, in_words, nearest
 
 # torch.profiler's library complains about every machine without a GPU, on stderr, past Python.
@@ -103,12 +103,13 @@ def _run(arguments: list[str]) -> int:
     if command not in COMMANDS:
         raise UserError(f"unknown command '{command}': {nearest(command, COMMANDS)}")
     style, rest = showing.take(rest)
-    with showing.styled(style):
+    log, rest = logged.take(rest)
+    with showing.styled(style), logged.logging_to(log):
         try:
             return importlib.import_module(f"strobe.cli.{command}").run(rest)
         finally:
             if {"-h", "--help"} & set(rest):
-                print(f"\n{showing.HELP}")
+                print(f"\n{showing.HELP}\n{logged.HELP}")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ Examples:
   strobe report runs                                                 an index of all runs in it
   strobe report runs/2026-11-21_0412_breakdown_act
   strobe report runs/2026-11-21_0412_breakdown_act --depth 2
+  strobe report runs/2026-11-21_0412_breakdown_act --log=wandb       its figures in Weights & Biases, or trackio
   strobe report runs/2026-11-21_0412_breakdown_act --format markdown --output report.md
   strobe report runs/2026-11-22_1259_rollout_act --format rrd        cameras, actions, queue, sections on one timeline
+  strobe report runs/2026-11-22_0803_optimize_act --format png --output ladder.png      its main figure, for a talk
   strobe report runs/2026-11-22_0803_optimize_act --format model-card --output CHECKPOINT/README.md
 
 A rollout's recording opens in Rerun (rrd: `rerun FILE`) or Foxglove (mcap). Cameras and joints are in it where the run
@@ -25,9 +27,10 @@ from pathlib import Path
 from rich.console import Console
 
 from strobe.cli.arguments import Arguments, levels
+from strobe.cli.logged import log
 from strobe.cli.showing import show
 from strobe.errors import UserError, in_words
-from strobe.kinds import document, page
+from strobe.kinds import document, figures, page
 from strobe.report import console, markdown
 from strobe.report.viewers import WRITERS
 from strobe.results import store
@@ -68,7 +71,7 @@ def run(argv: Sequence[str]) -> int:
     """``strobe report``; returns the exit code."""
     parser = Arguments("report", __doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, its result.json, or a folder of runs")
-    shapes = ("console", "markdown", "html", "model-card", *WRITERS)
+    shapes = ("console", "markdown", "html", "model-card", "png", *WRITERS)
     parser.add_argument("--format", choices=shapes, help="print or write only this; a rollout also as a recording")
     parser.add_argument("--depth", type=levels, metavar="N", help="show this many levels of parts (default: all)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there (HTML unless --format says otherwise)")
@@ -80,6 +83,9 @@ def run(argv: Sequence[str]) -> int:
     answer = store.load_answer(asked.run)
     if asked.format == "model-card":
         return _card(answer, asked.output)
+    if asked.format == "png":
+        return _picture(answer, asked.output)
+    log(answer, (asked.run if asked.run.is_dir() else asked.run.parent).resolve().name)
     shape = asked.format or ("html" if asked.output else None)
     if shape is None or shape == "html":
         folder = asked.run if asked.run.is_dir() else asked.run.parent
@@ -136,6 +142,16 @@ def _card(answer: Answer, output: Path | None) -> int:
         raise UserError(f"cannot read {output}: {in_words(error) if isinstance(error, OSError) else error}") from None
     write(output, model_card.render(answer, there))
     print(f"card: {output}{' (its other text stays)' if there else ''}")
+    return 0
+
+
+def _picture(answer: Answer, output: Path | None) -> int:
+    """Write the answer's main figure as a PNG. Raises UserError without a browser, or where it cannot be written."""
+    from strobe.report import picture
+
+    there = output or Path(f"{answer.study.replace(' ', '-')}.png")
+    picture.write(there, document(answer), figures(answer))
+    print(f"picture: {there}")
     return 0
 
 

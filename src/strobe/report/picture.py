@@ -1,0 +1,67 @@
+"""The main figure of an answer as a PNG, drawn by the browser that is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from strobe.errors import UserError, in_words
+from strobe.report import html
+from strobe.report.document import Document
+from strobe.report.plots import Plot
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+WIDTH, ABOVE = 1200, 330  # pixels: the picture's width; headline, caption and machine
+SETTLED_MS = 20_000  # of the page's own clock, which runs as fast as it can
+PATIENCE_S = 120
+FACTS = ("Subject", "Machine")
+
+
+def write(path: Path, document: Document, plots: Mapping[str, Sequence[Plot]]) -> None:
+    """Write the first figure with its headline.
+
+    Raises:
+        UserError: the answer has no figure, there is no browser, or the file cannot be written.
+    """
+    section = next((one for one in document.sections if plots.get(one.key)), None)
+    if section is None:
+        raise UserError("this answer has no figure")
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise UserError(
+            "a picture is drawn by Chromium or Chrome, and neither is on the PATH: apt-get install chromium"
+        )
+    figure = plots[section.key][0]
+    alone = replace(
+        document,
+        answers=document.answers[:1],
+        findings=[],
+        sections=[replace(section, table=None, text=[], clips=())],
+        notes=[],
+        facts=[pair for pair in document.facts if pair[0] in FACTS],
+        raw=[],
+    )
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"cannot write {path}: there is no such folder, or it is not yours")
+    with tempfile.TemporaryDirectory() as scratch:
+        page, drawn = Path(scratch) / "page.html", Path(scratch) / "figure.png"
+        page.write_text(html.render(alone, {section.key: [figure]}), encoding="utf-8")
+        height = int(figure.layout.get("height", 450)) + ABOVE
+        command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        command += [f"--user-data-dir={scratch}/profile", f"--window-size={WIDTH},{height}"]
+        command += [f"--virtual-time-budget={SETTLED_MS}", f"--screenshot={drawn}", page.as_uri()]
+        try:
+            subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise UserError(f"{browser} drew nothing within {PATIENCE_S} s") from None
+        if not drawn.is_file():
+            raise UserError(f"{browser} drew nothing")
+        try:
+            shutil.copyfile(drawn, path)
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {in_words(error)}") from None

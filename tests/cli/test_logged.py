@@ -1,0 +1,89 @@
+"""Figures in Weights & Biases (the real one, offline) and in trackio."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from strobe.cli.main import main
+from strobe.report.tracking import figures
+from strobe.results import store
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A ladder that was kept."""
+    folder = tmp_path / "2026-11-22_optimize_act"
+    folder.mkdir()
+    shutil.copy(EXAMPLES / "optimize-act" / "result.json", folder)
+    return folder
+
+
+@pytest.fixture
+def trackio(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """What a trackio would be told, which may not be installed here."""
+    told: list[tuple[str, Any]] = []
+    module = ModuleType("trackio")
+    module.__spec__ = sys.__spec__
+    module.init = lambda **given: told.append(("init", given))  # type: ignore[attr-defined]
+    module.log = lambda given: told.append(("log", given))  # type: ignore[attr-defined]
+    module.finish = lambda: told.append(("finish", None))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "trackio", module)
+    return told
+
+
+def test_wandb_offline_keeps_a_run(run, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    assert main(["report", str(run), "--log=wandb", "--log.project=arms"]) == 0
+    assert "logged   wandb, project arms: 2026-11-22_optimize_act" in capsys.readouterr().out
+    assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
+
+
+def test_trackio_is_told_times_ratios_and_where_they_come_from(run, trackio):
+    assert main(["report", str(run), "--log", "trackio"]) == 0
+    (_, init), (_, logged), _ = trackio
+    assert init["project"] == "strobe"
+    assert init["name"] == "2026-11-22_optimize_act"
+    assert init["config"]["type"] == "act"
+    assert logged == figures(store.load(run))
+    assert logged["rung 4/median_ms"] == pytest.approx(41.74, abs=0.01)
+    assert logged["rung 4 vs as it is/ratio"] == pytest.approx(0.276, abs=0.001)
+
+
+def test_what_the_tool_refuses_costs_a_line_and_not_the_run(run, trackio, monkeypatch, capsys):
+    def refuse(**_: Any) -> None:
+        raise OSError("no network\nhere")
+
+    monkeypatch.setattr(sys.modules["trackio"], "init", refuse)
+    assert main(["report", str(run), "--log=trackio"]) == 0
+    assert "not logged in trackio: no network here; `strobe report RUN --log=trackio`" in capsys.readouterr().err
+    assert (run / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--log=wandbb"], "--log=wandbb: did you mean 'wandb'?"),
+        (["--log"], "--log needs a value, such as --log=wandb"),
+        (["--log.project=x"], "--log.project needs --log=wandb"),
+    ],
+)
+def test_wrong_input_is_a_line_before_anything_runs(flags, said, capsys):
+    assert main(["breakdown", "--policy.type=act", *flags]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_tool_that_is_not_there_is_named(run, monkeypatch, capsys):
+    monkeypatch.setattr("strobe.report.tracking.find_spec", lambda _: None)
+    assert main(["report", str(run), "--log=trackio"]) == 2
+    assert "--log=trackio needs a package: pip install trackio" in capsys.readouterr().err
