@@ -79,9 +79,9 @@ def said(result: OptimizeResult) -> str:
 def test_a_reached_target_says_how_and_what_each_rung_bought():
     answers = kinds.document(climbed()).answers
     assert answers[0].startswith("act reaches 8 Hz (125 ms): ")
-    assert "cosine 0.999870 to the untouched policy" in answers[0]
-    assert answers[1].startswith("2 rungs: cameras=batched (1.")
-    assert "precision.part=…vision_tower (1." in answers[1]
+    assert answers[1] == "The cosine of its actions to the untouched policy's is 0.999870."
+    assert answers[2].startswith("2 rungs: cameras=batched (1.")
+    assert "precision.part=…vision_tower (1." in answers[2]
     assert answers[-1] == "recipe.yaml in the run's folder puts all of them on."
     text = said(climbed())
     assert "for 8 Hz a chunk must be ready within 125 ms" in text
@@ -94,7 +94,7 @@ def test_a_reached_target_says_how_and_what_each_rung_bought():
 def test_a_missed_target_says_what_must_fall_to_what_and_what_was_tried():
     page = kinds.document(climbed(target_hz=10.0))
     assert page.answers[0].startswith("act misses 10 Hz (100 ms) by ")
-    assert page.answers[2].startswith("What is missing: prefix KV cache would have to fall from ")
+    assert page.answers[3].startswith("What is missing: prefix KV cache would have to fall from ")
     (missing,) = [section for section in page.sections if section.key == "needs"]
     assert missing.table.rows[0].cells[-1] == "int8=true: guard: cosine 0.9971 < 0.999"
 

@@ -241,8 +241,8 @@ def test_a_ladder_tells_spreads_beside_the_cosine():
     result.yardsticks = [yardstick("reordered sums", 3e-7)]
     page = kinds.document(result)
     assert (
-        "actions 0.004 σ from the untouched policy's, 0.016 σ at most, 1.2 % of decisions flip (cosine"
-        in (page.answers[0])
+        "Its actions are 0.004 σ from the untouched policy's, 0.016 σ at most, 1.2 % of decisions flip (cosine"
+        in page.answers[1]
     )
     price = table(result, "price")
     assert column(price, "RMS (σ)") == [None, "0.004", "0.004"]

@@ -79,16 +79,17 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     if len(kept) > 1:
         gain = f", {_factor(whole)} as fast" if whole is not None else ""
         same = whole.agreement if whole is not None else None
-        moved = f", {sameness.in_short(same)}" if same is not None else ""
-        climbed = f"{_ms(first)} → {reached}{gain}{moved}"
+        moved = sameness.in_short(same) if same is not None else ""
+        climbed = f"{_ms(first)} → {reached}{gain}"
     else:
-        climbed = f"it takes {reached} as it is"
+        climbed, moved = f"it takes {reached} as it is", ""
     if ladder.met:
         said = [f"{name} reaches {target}: {climbed}."]
     else:
         missing = last.samples.summary.median - ladder.target_ms
         nothing = "" if len(kept) > 1 else ", and nothing that was tried made it faster"
         said = [f"{name} misses {target} by {_short_ms(missing)} ms: {climbed}{nothing}."]
+    said += [moved] if moved else []
     if len(kept) > 1:
         bought = [f"{brief(rung.treatment)} ({_bought(result, ladder, rung)})" for rung in kept[1:]]
         said.append(f"{units.count(len(kept) - 1, 'rung')}: {'; '.join(bought)}.")

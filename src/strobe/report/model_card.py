@@ -153,6 +153,6 @@ def _compared(result: Result) -> Iterator[str]:
     for one in result.judged():
         if one.baseline != first or (shown is not None and one.candidate != shown):
             continue
-        moved = f" {sameness.in_short(one.agreement).capitalize()}." if one.agreement is not None else ""
+        moved = f" {sameness.in_short(one.agreement)}" if one.agreement is not None else ""
         guard = f" Its guard ({escape(one.guard)}) held." if one.guard and not one.broken else ""
         yield f"{escape(one.verdict.sentence)}.{moved}{guard}"

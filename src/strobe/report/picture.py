@@ -16,7 +16,7 @@ from strobe.report.document import Document
 from strobe.report.plots import Plot
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-WIDTH, ABOVE = 1200, 330  # pixels: the picture's width; headline, caption and machine
+WIDTH, ABOVE, MARGIN = 1200, 700, 32  # pixels: the picture's width; headline, caption, machine; below them
 SETTLED_MS = 20_000  # of the page's own clock, which runs as fast as it can
 PATIENCE_S = 120
 FACTS = ("Subject", "Machine")
@@ -62,6 +62,18 @@ def write(path: Path, document: Document, plots: Mapping[str, Sequence[Plot]]) -
         if not drawn.is_file():
             raise UserError(f"{browser} drew nothing")
         try:
-            shutil.copyfile(drawn, path)
+            _trimmed(drawn, path)
         except OSError as error:
             raise UserError(f"cannot write {path}: {in_words(error)}") from None
+
+
+def _trimmed(drawn: Path, path: Path) -> None:
+    """Copy a picture without the empty ground below what is drawn."""
+    from PIL import Image, ImageChops
+
+    with Image.open(drawn) as picture:
+        whole = picture.convert("RGB")
+    ground = Image.new("RGB", whole.size, whole.getpixel((0, 0)))
+    drawn_on = ImageChops.difference(whole, ground).getbbox()
+    bottom = whole.height if drawn_on is None else min(whole.height, drawn_on[3] + MARGIN)
+    whole.crop((0, 0, whole.width, bottom)).save(path, format="PNG")

@@ -102,13 +102,13 @@ def beside(yardsticks: Sequence[Yardstick]) -> str:
 
 
 def in_short(same: Agreement) -> str:
-    """How far the actions moved, for a sentence on something else: in σ where that is known, with the cosine."""
+    """How far the actions moved, in a sentence: in σ where that is known, with the cosine."""
     if same.rms is None or same.worst is None:
-        return f"cosine {same.cosine:.6f} to the untouched policy"
+        return f"The cosine of its actions to the untouched policy's is {same.cosine:.6f}."
     flips = f", {flipped(same.flips)} of decisions flip" if same.flips else ""
     return (
-        f"actions {units.sigma(same.rms)} σ from the untouched policy's, {units.sigma(same.worst)} σ at most{flips} "
-        f"(cosine {same.cosine:.6f})"
+        f"Its actions are {units.sigma(same.rms)} σ from the untouched policy's, {units.sigma(same.worst)} σ at most"
+        f"{flips} (cosine {same.cosine:.6f})."
     )
 
 
