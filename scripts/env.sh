@@ -33,6 +33,21 @@ if [ -x $venv/bin/python ] && [ "$(cat $stamp 2>/dev/null)" = "$inputs" ]; then
     exit 0
 fi
 
+say() {
+    echo "$1" >&2
+    exit 2
+}
+
+if [ "$(uname -s) $(uname -m)" = "Darwin x86_64" ]; then
+    say "PyTorch is no longer built for Macs with Intel processors: take a Mac with Apple silicon, or Linux."
+fi
+# Packages, and what is unpacked while they are installed. A full disk leaves errors of many kinds.
+needed_gb=9
+free_gb=$(df -Pk . | awk 'NR == 2 { print int($4 / 1024 / 1024) }')
+if [ ! -x $venv/bin/python ] && [ "${free_gb:-$needed_gb}" -lt $needed_gb ]; then
+    say "The packages need $needed_gb GB, and $free_gb GB are free here: make room, then run this again."
+fi
+
 # A version manager's shim may be on PATH and still fail, so a candidate is believed only once it has run.
 fits() {
     "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 12) <= sys.version_info[:2] < (3, 14))' >/dev/null 2>&1
@@ -56,8 +71,7 @@ make_venv() {
         return
     fi
     if ! python=$(find_python); then
-        echo "No Python 3.12 or 3.13 found: install uv (https://docs.astral.sh/uv) or Python 3.12, then run this again." >&2
-        exit 2
+        say "No Python 3.12 or 3.13 found: install uv (https://docs.astral.sh/uv) or Python 3.12, then run this again."
     fi
     echo "Making $venv with $("$python" --version) ($python)"
     "$python" -m venv --clear $venv
@@ -94,7 +108,8 @@ fi
 rm -f $stamp
 touch $unfinished
 
-install $again --require-hashes -r $lock
+install $again --require-hashes -r $lock ||
+    say "The packages could not be installed (above is why). Without a connection nothing can be fetched; behind a proxy set HTTPS_PROXY; then run this again: it goes on where it stopped."
 # Strobe was once called strobe where it is installed; both names would share one command.
 $venv/bin/python -c 'import importlib.metadata as m; m.version("strobe")' 2>/dev/null &&
     if [ -n "$uv" ]; then "$uv" pip uninstall --quiet --python $venv/bin/python strobe; else $venv/bin/python -m pip uninstall -qy strobe; fi
