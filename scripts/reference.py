@@ -63,7 +63,8 @@ def command_page(name: str) -> str:
     text = help_of(name)
     about, _, flags = text.partition("\nFlags:\n")
     about, listed, _ = about.partition("\nTreatments (")
-    lines = [f"# strobe {name}", "", *_prose(about.removeprefix(f"strobe {name}: "))]
+    about = about.removeprefix(f"strobe {name}: ")
+    lines = [f"# strobe {name}", "", *_prose(about if about.startswith("usage:") else _capital(about))]
     if listed:
         lines += ["The treatments that a variant can have: [every treatment](../treatments.md).", ""]
     if flags:
@@ -152,8 +153,10 @@ def findings_page() -> str:
         "",
     ]
     for module, rules in modules.items():
-        title = _first_line(module.__doc__).rstrip(".")
-        lines += [f"## {escaped(title)}", "", "| finding | looks for | in | limits |", "|---|---|---|---|"]
+        title, _, more = _first_line(module.__doc__).removeprefix("Rules on ").rstrip(".").partition(": ")
+        lines += [f"## {escaped(_capital(title))}", ""]
+        lines += [f"{escaped(_capital(more))}.", ""] if more else []
+        lines += ["| finding | looks for | in | limits |", "|---|---|---|---|"]
         for rule in rules:
             names, limits = made_by(rule)
             lines.append(
@@ -370,6 +373,10 @@ def _study(answer: type) -> str:
 def _first_line(text: str | None) -> str:
     """The first paragraph of a docstring, in one line."""
     return " ".join(inspect.cleandoc(text or "").split("\n\n")[0].split())
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def escaped(text: str) -> str:

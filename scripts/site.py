@@ -24,6 +24,8 @@ import reference  # noqa: E402
 OUTSIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"} | {
     str(path.relative_to(ROOT)): str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("packages/*/README.md"))
 }
+_CODE = re.compile(r"<code>([^<]*)</code>")
+_DASHED = re.compile(r"(?<!\S)(?=\S{1,44}(?!\S))\S*-\S*")
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
 
@@ -58,6 +60,11 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
     return markdown
 
 
+def on_page_content(html: str, *, page: Any, config: Any, files: Files) -> str:
+    """Keep flags and names in one piece: a browser would break them after their dashes."""
+    return _CODE.sub(lambda code: f"<code>{_DASHED.sub(_whole, code[1])}</code>", html)
+
+
 def on_post_build(config: Any) -> None:
     """Render each example's report from its result."""
     from strobe.kinds import page
@@ -68,6 +75,10 @@ def on_post_build(config: Any) -> None:
         there = Path(config.site_dir) / "examples" / result.parent.name / "report.html"
         there.parent.mkdir(parents=True, exist_ok=True)
         there.write_text(page(store.load_answer(result), None, result.parent))
+
+
+def _whole(word: re.Match[str]) -> str:
+    return f'<span class="whole">{word[0]}</span>'
 
 
 def _is_report(place: Path) -> bool:
