@@ -57,6 +57,9 @@ bench-quick: env ## run every benchmark for a quick answer
 gpu: env ## on a machine with a GPU: its tests, strobe doctor and five ladders at full size, into one folder (25 min)
 	@$(BIN)/python scripts/gpu.py $(ARGS)
 
+wheel: env ## build the wheel and the sdist into dist/, and try the wheel in an environment that is not this one
+	@scripts/wheel.sh
+
 docs: env ## build the documentation as a site into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
 	@echo "read it: $(BIN)/python -m http.server --directory site, then http://localhost:8000"
