@@ -259,8 +259,9 @@ def _assigned(name: str, function: ast.FunctionDef, functions: dict[str, ast.Fun
 def _held(name: str, function: ast.FunctionDef, place: int) -> Iterator[ast.expr]:
     """The ``place``-th of the tuples in the dictionary that ``function`` calls ``name``."""
     for node in ast.walk(function):
-        given = isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
-        if given and isinstance(node.value, ast.Dict):
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)):
+            continue
+        if any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
             yield from (value.elts[place] for value in node.value.values if isinstance(value, ast.Tuple))
 
 
