@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,21 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_config(config: Any) -> Any:
-    """Put the reference's pages into the navigation."""
-    for section in config.nav:
-        if "Reference" in section:
-            section["Reference"] += reference.navigation()
+    """Put the reference's pages into the navigation, and under About what mkdocs.yml does not name."""
+    sections = {name: pages for section in config.nav for name, pages in section.items()}
+    sections["Reference"] += reference.navigation()
+    named = set(_named(config.nav))
+    sections["About"] += [path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in named]
     return config
+
+
+def _named(entry: Any) -> Iterator[str]:
+    """The pages that an entry of the navigation names."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for inner in entry.values() if isinstance(entry, dict) else entry:
+            yield from _named(inner)
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:

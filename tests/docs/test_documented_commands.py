@@ -195,10 +195,9 @@ def flags_of(command: str) -> frozenset[str]:
         if name.endswith("Config") and dataclasses.is_dataclass(value) and value.__module__ == module.__name__
     ]
     known: set[str] = set().union(*map(_options, configs))
-    if not configs:  # argparse's own, which its help lists
-        known = {
-            flag.replace("-", "_").replace("__", "--", 1) for flag in re.findall(r"--[a-z][\w-]*", helped(command))
-        }
+    listed = r"^  (--[a-z]\w*)" if configs else r"--[a-z][\w-]*"  # argparse's own stand in its help alone
+    found = re.findall(listed, helped(command), re.MULTILINE)
+    known |= {flag.replace("-", "_").replace("__", "--", 1) for flag in found}
     more = {
         "batch": flags_of("breakdown") if command == "batch" else (),
         "evaluate": {"--results", "--same_seeds", "--inference", "--policy.*"},
