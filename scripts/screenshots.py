@@ -1,7 +1,6 @@
 """The pictures of docs/images, taken of reports in headless Chromium.
 
-    python scripts/screenshots.py                                of the committed examples
-    python scripts/screenshots.py --rehearsal=runs/REHEARSAL     also rehearsal.png, of a rehearsal's run folder
+    python scripts/screenshots.py [NAME …]     all of them, or those named, e.g. report.png
 
 A report is rendered anew from its result.json, so that a picture shows what the page looks like today.
 """
@@ -23,7 +22,11 @@ IMAGES = ROOT / "docs" / "images"
 EXAMPLES = ROOT / "docs" / "examples"
 WIDTH = 1100  # pixels
 # Name of the picture → the run that it shows and the picture's height in pixels.
-PICTURES = {"report.png": (EXAMPLES / "optimize-act", 1500), "evaluate.png": (EXAMPLES / "evaluate-button", 1400)}
+PICTURES = {
+    "report.png": (EXAMPLES / "optimize-act", 1500),
+    "evaluate.png": (EXAMPLES / "evaluate-button", 1400),
+    "rehearsal.png": (EXAMPLES / "rehearse-smolvla", 1750),
+}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 SETTLES_MS = 20_000  # of the page's own clock, which runs ahead while nothing is left to do
 
@@ -31,16 +34,16 @@ SETTLES_MS = 20_000  # of the page's own clock, which runs ahead while nothing i
 def main() -> int:
     """Take every picture; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rehearsal", type=Path, metavar="RUN", help="the run that rehearsal.png shows")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PICTURES)} (default: all)")
     asked = parser.parse_args()
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         print("no Chromium or Chrome on PATH", file=sys.stderr)
         return 2
-    wanted = dict(PICTURES)
-    if asked.rehearsal is not None:
-        wanted["rehearsal.png"] = (asked.rehearsal, 1413)
-    for name, (run, height) in wanted.items():
+    for name in asked.names or PICTURES:
+        if name not in PICTURES:
+            parser.error(f"no picture {name}: {', '.join(PICTURES)}")
+        run, height = PICTURES[name]
         taken(browser, run, IMAGES / name, height)
         print(f"{IMAGES / name}: {run}")
     return 0
