@@ -6,7 +6,7 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) pip compile --quiet --pyth
 	--universal --generate-hashes --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help env libero test test-next tour lint format lock bench-quick gpu clean
+.PHONY: help env libero test test-next tour lint format lock bench-quick gpu docs wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -57,6 +57,13 @@ bench-quick: env ## run every benchmark for a quick answer
 gpu: env ## on a machine with a GPU: its tests, strobe doctor and five ladders at full size, into one folder (25 min)
 	@$(BIN)/python scripts/gpu.py $(ARGS)
 
+wheel: env ## build the wheel and the sdist into dist/, and try the wheel in an environment that is not this one
+	@scripts/wheel.sh
+
+docs: env ## build the documentation as a site into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
+	@echo "read it: $(BIN)/python -m http.server --directory site, then http://localhost:8000"
+
 clean: ## remove the environment and the caches; runs stay
-	rm -rf .venv .venv-libero .venv-next build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-libero .venv-next build dist site src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,393 @@
+"""The reference's pages, made from the code: commands, findings, limits, treatments and the form of every result.
+
+    python scripts/reference.py          prints the names of the pages and their sizes
+
+`scripts/site.py` calls `pages` while MkDocs builds. Each page is Markdown under ``reference/``.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import importlib
+import inspect
+import io
+import json
+import os
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+WHERE = "reference"
+
+
+def pages() -> dict[str, str]:
+    """Return every page's place on the site and its Markdown, or JSON for the schema."""
+    made = {f"{WHERE}/commands/{name}.md": command_page(name) for name in _commands()}
+    made[f"{WHERE}/commands.md"] = commands_page()
+    made[f"{WHERE}/findings.md"] = findings_page()
+    made[f"{WHERE}/limits.md"] = limits_page()
+    made[f"{WHERE}/treatments.md"] = treatments_page()
+    made[f"{WHERE}/results.md"] = results_page()
+    made[f"{WHERE}/result.schema.json"] = json.dumps(_schema(), indent=1)
+    return made
+
+
+def navigation() -> list[Any]:
+    """Return the entries of the navigation, as mkdocs.yml would have them."""
+    return [
+        {"Every command": f"{WHERE}/commands.md"},
+        {"Every treatment": f"{WHERE}/treatments.md"},
+        {"Every finding": f"{WHERE}/findings.md"},
+        {"Every limit": f"{WHERE}/limits.md"},
+        {"Every result": f"{WHERE}/results.md"},
+    ]
+
+
+# Commands
+
+
+def commands_page() -> str:
+    """Return the list of all commands, as `strobe --help` has it."""
+    lines = ["# Every command", "", "As `strobe COMMAND --help` has them.", "", "| command | answers |", "|---|---|"]
+    lines += [f"| [`strobe {name}`](commands/{name}.md) | {escaped(about)} |" for name, about in _commands().items()]
+    return "\n".join(lines) + "\n"
+
+
+def command_page(name: str) -> str:
+    """Return the page of one command: its words, its examples, and its flags with their defaults."""
+    text = help_of(name)
+    about, _, flags = text.partition("\nFlags:\n")
+    about, listed, _ = about.partition("\nTreatments (")
+    about = about.removeprefix(f"strobe {name}: ")
+    lines = [f"# strobe {name}", "", *_prose(about if about.startswith("usage:") else _capital(about))]
+    if listed:
+        lines += ["The treatments that a variant can have: [every treatment](../treatments.md).", ""]
+    if flags:
+        table, rest = _flags(flags)
+        lines += ["## Flags", "", "| flag | default | |", "|---|---|---|", *table, ""]
+        lines += ["```text", textwrap.dedent(rest).strip(), "```"] if rest.strip() else []
+    return "\n".join(lines).rstrip() + "\n"
+
+
+@functools.cache
+def help_of(command: str) -> str:
+    """Return what ``strobe COMMAND --help`` prints."""
+    printed = io.StringIO()
+    columns = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "110"  # argparse folds its lines there
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            importlib.import_module(f"strobe.cli.{command}").run(["--help"])
+    finally:
+        if columns is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = columns
+    return printed.getvalue()
+
+
+def _commands() -> dict[str, str]:
+    from strobe.cli.main import COMMANDS
+
+    return COMMANDS
+
+
+def _prose(text: str) -> Iterator[str]:
+    """Paragraphs of a docstring as Markdown; what is indented, or made by argparse, as it stands."""
+    for block in re.split(r"\n\s*\n", text.strip("\n")):
+        lines = block.splitlines()
+        heading = lines[0].endswith(":") and len(lines) > 1 and all(line.startswith("  ") for line in lines[1:])
+        if heading:
+            yield from ("", f"**{escaped(lines[0].removesuffix(':'))}**", "")
+            lines = lines[1:]
+        if heading or lines[0].startswith(("usage:", "  ")):
+            yield from ("```text", *textwrap.dedent("\n".join(lines)).splitlines(), "```", "")
+        else:
+            yield from (*map(escaped, lines), "")
+
+
+def _flags(text: str) -> tuple[list[str], str]:
+    """Rows of a table from the flags of `strobe.cli.parse.help_text`, and what follows them."""
+    rows: list[tuple[str, str, list[str]]] = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        found = re.fullmatch(r"  (--\S+)(?: \((.*)\))?", line)
+        if found:
+            rows.append((found[1], found[2] or "", []))
+        elif line.startswith("      ") and rows:
+            rows[-1][2].append(line.strip())
+        elif line.strip():
+            return list(map(_row, rows)), "\n".join(lines[number:])
+    return list(map(_row, rows)), ""
+
+
+def _row(flag: tuple[str, str, list[str]]) -> str:
+    name, default, about = flag
+    return f"| `{name}` | {escaped(default.removeprefix('default: '))} | {escaped(' '.join(about))} |"
+
+
+# Findings and their limits
+
+
+def findings_page() -> str:
+    """Return what each rule looks for, the findings that it may make, where it runs, and its limits."""
+    from strobe.kinds import KINDS
+
+    studies: dict[Callable[..., Any], list[str]] = {}
+    for answer, kind in KINDS.items():
+        for rule in kind.rules:
+            studies.setdefault(rule, []).append(_study(answer))
+    modules: dict[ModuleType, list[Callable[..., Any]]] = {}
+    for rule in studies:
+        modules.setdefault(inspect.getmodule(rule), []).append(rule)  # type: ignore[arg-type]
+    lines = [
+        "# Every finding",
+        "",
+        "A rule looks at a finished answer and may make a finding: what was seen, why it matters, what to do, and what",
+        "that should buy. Its limits are flags, `--thresholds.NAME=VALUE`: [every limit](limits.md).",
+        "",
+    ]
+    for module, rules in modules.items():
+        title, _, more = _first_line(module.__doc__).removeprefix("Rules on ").rstrip(".").partition(": ")
+        lines += [f"## {escaped(_capital(title))}", ""]
+        lines += [f"{escaped(_capital(more))}.", ""] if more else []
+        lines += ["| finding | looks for | in | limits |", "|---|---|---|---|"]
+        for rule in rules:
+            names, limits = made_by(rule)
+            lines.append(
+                f"| {'<br>'.join(f'`{name}`' for name in names)} | {escaped(_first_line(rule.__doc__))} "
+                f"| {', '.join(dict.fromkeys(studies[rule]))} | {', '.join(f'`{limit}`' for limit in limits)} |"
+            )
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def limits_page() -> str:
+    """Return every threshold with its default."""
+    from draccus.wrappers.docstring import get_attribute_docstring
+
+    from strobe.advice.thresholds import DEFAULTS, Thresholds
+
+    about, _, units = inspect.getdoc(Thresholds).partition("\n\n")  # type: ignore[union-attr]
+    lines = ["# Every limit", "", "Change one with `--thresholds.NAME=VALUE`.", "", escaped(about), "", escaped(units)]
+    lines += ["", "| limit | default | |", "|---|---|---|"]
+    for item in dataclasses.fields(Thresholds):
+        words = " ".join(get_attribute_docstring(Thresholds, item.name).comment_above.split())
+        lines.append(f"| `{item.name}` | {getattr(DEFAULTS, item.name):g} | {escaped(words)} |")
+    return "\n".join(lines) + "\n"
+
+
+def made_by(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
+    """Return the ids of the findings that ``rule`` may make, and the limits that it reads.
+
+    Both are read from the source of the rule and of the functions of its file that it calls. A part of an id that is
+    known only when the rule runs is shown as '…'.
+    """
+    functions = _functions(inspect.getmodule(rule))
+    names: dict[str, None] = {}
+    limits: dict[str, None] = {}
+    for function in _called(rule.__name__, functions):
+        for node in ast.walk(function):
+            if isinstance(node, ast.keyword) and node.arg == "rule":
+                names |= dict.fromkeys(_ids(node.value, function, functions))
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "thresholds":
+                limits[node.attr] = None
+    return list(names), list(limits)
+
+
+@functools.cache
+def _functions(module: ModuleType) -> dict[str, ast.FunctionDef]:
+    tree = ast.parse(inspect.getsource(module))
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def _called(name: str, functions: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
+    """``name``'s function and those of its file that it reaches."""
+    reached: dict[str, ast.FunctionDef] = {}
+    left = [name]
+    while left:
+        current = left.pop(0)
+        if current in reached or current not in functions:
+            continue
+        reached[current] = functions[current]
+        left += [node.id for node in ast.walk(functions[current]) if isinstance(node, ast.Name)]
+    return list(reached.values())
+
+
+def _ids(value: ast.expr, function: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -> list[str]:
+    """The ids that an expression may have: a text, one of two, a text with gaps, or what a variable was given."""
+    if isinstance(value, ast.Constant):
+        return [str(value.value)]
+    if isinstance(value, ast.IfExp):
+        return _ids(value.body, function, functions) + _ids(value.orelse, function, functions)
+    if isinstance(value, ast.JoinedStr):
+        pieces = [str(piece.value) if isinstance(piece, ast.Constant) else "…" for piece in value.values]
+        return ["".join(pieces)]
+    if isinstance(value, ast.Name):
+        return [name for node in _assigned(value.id, function, functions) for name in _ids(node, function, functions)]
+    return ["…"]
+
+
+def _assigned(name: str, function: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -> Iterator[ast.expr]:
+    """What ``name`` may have been given in ``function``: by itself, in a tuple, by a loop, or by another function."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Tuple) and isinstance(node.iter, ast.Tuple):
+            taken = [i for i, item in enumerate(node.target.elts) if isinstance(item, ast.Name) and item.id == name]
+            yield from (row.elts[i] for i in taken for row in node.iter.elts if isinstance(row, ast.Tuple))
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Name) and target.id == name:
+                yield node.value
+            if not isinstance(target, ast.Tuple):
+                continue
+            places = [i for i, item in enumerate(target.elts) if isinstance(item, ast.Name) and item.id == name]
+            for place in places:
+                if isinstance(node.value, ast.Tuple):
+                    yield node.value.elts[place]
+                elif isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
+                    yield from _returned(functions.get(node.value.func.id), place)
+                elif isinstance(node.value, ast.Subscript) and isinstance(node.value.value, ast.Name):
+                    yield from _held(node.value.value.id, function, place)
+
+
+def _held(name: str, function: ast.FunctionDef, place: int) -> Iterator[ast.expr]:
+    """The ``place``-th of the tuples in the dictionary that ``function`` calls ``name``."""
+    for node in ast.walk(function):
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)):
+            continue
+        if any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
+            yield from (value.elts[place] for value in node.value.values if isinstance(value, ast.Tuple))
+
+
+def _returned(function: ast.FunctionDef | None, place: int) -> Iterator[ast.expr]:
+    """The ``place``-th of the tuples that ``function`` returns."""
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+            yield node.value.elts[place]
+
+
+# Treatments
+
+
+def treatments_page() -> str:
+    """Return every treatment of the catalogue, as ``--variant``, a recipe and `strobe optimize` know it."""
+    from strobe.devices.untried import untried
+    from strobe.treatments.catalogue import ENTRIES
+
+    lines = [
+        "# Every treatment",
+        "",
+        "Written `KEY=VALUE` in `strobe compare --variant 'NAME: KEY=VALUE, KEY.OPTION=VALUE'` and in a recipe, and",
+        "put on in this order of rank. The effect is the most that a treatment does to the actions. [What they",
+        "are](../treatments.md).",
+        "",
+        "| key | options | effect | rank | does | |",
+        "|---|---|---|---|---|---|",
+    ]
+    for entry in sorted(ENTRIES, key=lambda entry: entry.rank):
+        key = f"{entry.key}FIELD" if entry.key.endswith(".") else entry.key
+        options = ", ".join(f"`{entry.key}.{option}`" for option in entry.options)
+        lines.append(
+            f"| `{key}` | {options} | {entry.effect} | {entry.rank} | {escaped(entry.help)} "
+            f"| {escaped(untried(*entry.untried) or '')} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+# Results
+
+
+def results_page() -> str:
+    """Return the fields of every class of result, from its JSON schema."""
+    schema = _schema()
+    defined = schema["$defs"]
+    studies = {study: ref.rsplit("/", 1)[1] for study, ref in sorted(schema["discriminator"]["mapping"].items())}
+    lines = [
+        "# Every result",
+        "",
+        "`result.json` in a run's folder. Its field `study` says which of these it is; what an older version wrote is",
+        "turned into this form when it is read. [The JSON schema](result.schema.json) has the same for programs.",
+        "",
+        "| study | form |",
+        "|---|---|",
+        *(f"| `{study}` | [{name}](#{name.lower()}) |" for study, name in studies.items()),
+        "",
+    ]
+    first = list(dict.fromkeys(studies.values()))
+    for name in (*first, *sorted(set(defined) - set(first))):
+        form = defined[name]
+        lines += [f"## {name}", "", escaped(_first_line(form.get("description"))), ""]
+        if fields := form.get("properties"):
+            lines += ["| field | type | default | |", "|---|---|---|---|"]
+            lines += [_field(key, item, key in form.get("required", ())) for key, item in fields.items()]
+            lines.append("")
+        elif "enum" in form:
+            lines += [", ".join(f"`{value}`" for value in form["enum"]), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _field(name: str, item: dict[str, Any], required: bool) -> str:
+    default = "" if required or "default" not in item else f"`{json.dumps(item['default'], ensure_ascii=False)}`"
+    return f"| `{name}` | {_type(item)} | {default} | {escaped(item.get('description', ''))} |"
+
+
+def _type(item: dict[str, Any]) -> str:
+    """A JSON schema's type in a few words, with links to the forms that it names."""
+    if "$ref" in item:
+        name = item["$ref"].rsplit("/", 1)[1]
+        return f"[{name}](#{name.lower()})"
+    for several in ("anyOf", "oneOf"):
+        if several in item:
+            return " or ".join(dict.fromkeys(map(_type, item[several])))
+    if "const" in item:
+        return f"`{json.dumps(item['const'])}`"
+    if "enum" in item:
+        return ", ".join(f"`{json.dumps(value)}`" for value in item["enum"])
+    kind = item.get("type", "any")
+    if kind == "array":
+        if "prefixItems" in item:
+            return f"({', '.join(map(_type, item['prefixItems']))})"
+        return f"list of {_type(item.get('items', {}))}"
+    if kind == "object" and isinstance(item.get("additionalProperties"), dict):
+        return f"name → {_type(item['additionalProperties'])}"
+    return str(kind)
+
+
+@functools.cache
+def _schema() -> dict[str, Any]:
+    from strobe.results.any_answer import any_answer
+
+    return any_answer.json_schema()
+
+
+def _study(answer: type) -> str:
+    """The command that gives answers of a class."""
+    return str(answer.model_fields["study"].default)  # type: ignore[attr-defined]
+
+
+def _first_line(text: str | None) -> str:
+    """The first paragraph of a docstring, in one line."""
+    return " ".join(inspect.cleandoc(text or "").split("\n\n")[0].split())
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def escaped(text: str) -> str:
+    """``text`` as Markdown that shows it as it is; what stands in backticks stays code."""
+    pieces = re.split(r"(``.+?``|`[^`]+`)", text)
+    for i, piece in enumerate(pieces):
+        pieces[i] = piece.replace("|", r"\|") if i % 2 else re.sub(r"([\\*_\[\]<>|#])", r"\\\1", piece)
+    return "".join(pieces).replace("\\>", "&gt;").replace("\\<", "&lt;")
+
+
+if __name__ == "__main__":
+    for place, text in pages().items():
+        print(f"{len(text):8,}  {place}")

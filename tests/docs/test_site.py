@@ -1,0 +1,98 @@
+"""The documentation as a site: it builds without a warning and without the network, with its reference and reports."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from strobe.cli.main import COMMANDS
+from strobe.kinds import KINDS
+from strobe.treatments.catalogue import ENTRIES
+
+pytest.importorskip("mkdocs")
+pytest.importorskip("material")
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(path.parent.name for path in ROOT.glob("docs/examples/*/result.json"))
+sys.path.insert(0, str(ROOT / "scripts"))
+import reference  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    folder = tmp_path_factory.mktemp("site")
+    # strict: a warning, such as one of a link that leads nowhere, raises.
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    return folder
+
+
+def test_no_page_loads_anything_from_the_network(site: Path):
+    loads = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^\"'> ]+")
+    pages = [page for page in site.rglob("*.html") if page.name != "report.html"]  # its own tests have a browser
+    assert len(pages) > 60
+    assert {found for page in pages for found in loads.findall(page.read_text())} == set()
+    assert not any(re.search(r"url\(\s*[\"']?https?:", sheet.read_text()) for sheet in site.rglob("*.css"))
+
+
+def test_the_front_page_is_the_readme_with_links_within_the_site(site: Path):
+    text = (site / "index.html").read_text()
+    assert "Five questions" in text
+    assert 'href="guides/slow-policy/"' in text
+    assert 'src="images/report.png"' in text
+    assert '="docs/' not in text
+
+
+def test_every_example_has_a_page_with_plots_and_a_link_to_it(site: Path):
+    assert EXAMPLES
+    for name in EXAMPLES:
+        assert "<!doctype html" in (site / "examples" / name / "report.html").read_text()[:200].lower()
+        assert 'href="../report.html"' in (site / "examples" / name / "report" / "index.html").read_text()
+
+
+def test_every_command_has_a_page_with_its_flags(site: Path):
+    for name in COMMANDS:
+        text = (site / "reference" / "commands" / name / "index.html").read_text()
+        for flag in re.findall(r"^  (--[a-z_.]+)", reference.help_of(name), re.MULTILINE):
+            assert flag in text, f"{name} {flag}"
+
+
+def test_every_rule_names_its_findings_and_every_limit_that_is_used_has_a_default():
+    from strobe.advice.thresholds import Thresholds
+
+    for kind in KINDS.values():
+        for rule in kind.rules:
+            names, limits = reference.made_by(rule)
+            assert names, f"{rule.__module__}.{rule.__name__}"
+            assert "…" not in names, f"{rule.__module__}.{rule.__name__}"
+            assert set(limits) <= set(Thresholds.__dataclass_fields__)
+
+
+def test_the_page_on_treatments_tells_of_each_with_its_effect():
+    rows = {}
+    for line in (ROOT / "docs" / "treatments.md").read_text().splitlines():
+        if line.startswith("| `"):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            rows |= dict.fromkeys(re.findall(r"`([\w]+\.?)(?:[A-Z]+)?=", cells[0]), cells[3])
+    assert {entry.key: str(entry.effect) for entry in ENTRIES}.items() <= rows.items()
+
+
+def test_the_schema_knows_every_study(site: Path):
+    schema = json.loads((site / "reference" / "result.schema.json").read_text())
+    assert set(schema["discriminator"]["mapping"]) == {kind.model_fields["study"].default for kind in KINDS}
+
+
+def test_the_readme_is_short_and_says_how_to_test():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 120
+    assert any(line.startswith("    make test ") for line in lines)
+
+
+def test_what_a_markdown_character_means_is_escaped():
+    assert reference.escaped("a_b `c_d|e` <x> [y]") == r"a\_b `c_d\|e` &lt;x&gt; \[y\]"
