@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from support.documented import LEROBOTS, OTHERS, OURS, Command, commands
 
+from strobe.cli import showing
 from strobe.cli.main import COMMANDS
 from strobe.cli.parse import _options, check_flags, pairs
 from strobe.errors import UserError
@@ -146,6 +147,9 @@ def strobe(words: list[str]) -> None:
                 fields(kind, [axis])
 
 
+EVERYWHERE = ("--help", "--policy.path", "--policy.type", "--policy.size", *showing.FLAGS, "--log", "--log.project")
+
+
 def flags(words: list[str]) -> Iterator[tuple[str, str | None]]:
     """The flags among ``words`` with their values; what is no flag is passed over."""
     for number, word in enumerate(words):
@@ -155,7 +159,7 @@ def flags(words: list[str]) -> Iterator[tuple[str, str | None]]:
 
 
 def understood(flag: str, value: str | None, known: frozenset[str]) -> None:
-    if flag in known or flag in ("--help", "--policy.path", "--policy.type", "--policy.size"):
+    if flag in known or flag in EVERYWHERE:
         return
     prefix = flag.partition(".")[0]
     open_ended = {"--policy": "--policy.*", "--model": "--policy.*", "--frames": "--frames"}.get(prefix)
