@@ -30,13 +30,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strobe.cli.flags import PacedConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
-from strobe.cli.keep import latest
 from strobe.cli.live import Live
-from strobe.cli.profilers import Profilers
 from strobe.cli.study import Studied, run_study
-from strobe.cli.subject import load_subject, options_of, recipe_notes
+from strobe.cli.subject import begin, load_subject, options_of, recipe_notes
 from strobe.errors import UserError, nearest
-from strobe.subjects.subject import ITERATION
 
 PHASES = ("inference", "training forward", "training step")
 
@@ -66,7 +63,11 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
 
 def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     """Load the subject and measure it. Raises UserError, and KeyboardInterrupt where nothing was measured."""
+    begin(flags, config, live)
+    from strobe.cli.keep import latest
+    from strobe.cli.profilers import Profilers
     from strobe.studies.breakdown import breakdown
+    from strobe.subjects.subject import ITERATION
     from strobe.treatments.flow.rtc import RealTimeChunking, require
     from strobe.treatments.recipe import rungs_of
     from strobe.treatments.treatment import Treatment, Variant

@@ -47,16 +47,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from strobe.cli.flags import PacedConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
-from strobe.cli.keep import latest
 from strobe.cli.listing import with_treatments
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, take_repeated
-from strobe.cli.profilers import Profilers
 from strobe.cli.study import Studied, run_study
-from strobe.cli.subject import load_subject, options_of, recipe_notes
+from strobe.cli.subject import begin, load_subject, options_of, recipe_notes
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
-from strobe.subjects.subject import ITERATION
 
 if TYPE_CHECKING:
     from strobe.studies.variants import Wanted
@@ -111,8 +108,12 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
 
 def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt where nothing was measured."""
+    begin(flags, config, live)
+    from strobe.cli.keep import latest
+    from strobe.cli.profilers import Profilers
     from strobe.studies.compare import compare
     from strobe.studies.variants import compose
+    from strobe.subjects.subject import ITERATION
 
     wanted = wanted_of(config)
     subject = load_subject(flags, config, live)

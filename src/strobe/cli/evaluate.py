@@ -59,15 +59,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lerobot.envs.configs import EnvConfig
-
-from strobe.advice import Thresholds
+from strobe.advice.thresholds import Thresholds
 from strobe.cli import judge_results, realtime
 from strobe.cli.bounds import at_least, between
 from strobe.cli.flags import check_overrides
 from strobe.cli.keep import complete, keep_in, plain
+from strobe.cli.late import of_lerobot
 from strobe.cli.live import Live
 from strobe.cli.parse import (
     MODEL_NAMES,
@@ -83,6 +82,11 @@ from strobe.cli.realtime import InferenceFlags
 from strobe.cli.subject import recipe_notes
 from strobe.errors import NotKeptError, UserError, in_words
 from strobe.results import store
+
+if TYPE_CHECKING:
+    from lerobot.envs.configs import EnvConfig
+else:
+    EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
 
 
 @dataclass

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lerobot.configs.default import DatasetConfig
-from lerobot.envs.configs import EnvConfig
-from lerobot.policies.rtc.configuration_rtc import RTCConfig
-
-from strobe.advice import Thresholds
+from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import above, at_least
+from strobe.cli.late import of_lerobot
 from strobe.cli.parse import (
     MODEL_NAMES,
     POLICY_NAMES,
     ModelFlags,
     PolicyFlags,
-    check_flags,
+    check_policy,
     parse,
     policy_type,
     require_subject,
@@ -25,6 +23,15 @@ from strobe.cli.parse import (
 )
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from lerobot.configs.default import DatasetConfig
+    from lerobot.envs.configs import EnvConfig
+    from lerobot.policies.rtc.configuration_rtc import RTCConfig
+else:
+    DatasetConfig = of_lerobot("lerobot.configs.default:DatasetConfig")
+    EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
+    RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
 SubjectFlags = PolicyFlags | ModelFlags
 DTYPES = ("float32", "bfloat16", "float16")  # a model's
@@ -151,10 +158,7 @@ def _check_policy(flags: PolicyFlags, config: RunConfig) -> None:
 def check_overrides(flags: PolicyFlags, device: str | None) -> None:
     """Add ``device`` to the overrides. Raises UserError for an unknown type, or a field that its config lacks."""
     if flags.type is not None:
-        from lerobot.configs.policies import PreTrainedConfig
-
-        known = PreTrainedConfig.get_choice_class(policy_type(flags.type))
-        check_flags(known, [o.split("=", 1)[0] for o in flags.overrides], prefix="policy.", extra=POLICY_NAMES)
+        check_policy(policy_type(flags.type), flags.overrides)
     if device is not None and not any(o.startswith("--device=") for o in flags.overrides):
         flags.overrides.append(f"--device={device}")
 

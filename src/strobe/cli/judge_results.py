@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.advice import Thresholds
+from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import between
 from strobe.cli.keep import complete, keep, plain
 from strobe.cli.parse import help_text, parse, split_subject

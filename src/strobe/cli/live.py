@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from strobe.measure.sampling import Progress as Sampled
-from strobe.sweeps.execute import Job, Outcome
+if TYPE_CHECKING:
+    from strobe.measure.sampling import Progress as Sampled
+    from strobe.sweeps.execute import Job, Outcome
 
 
 class Live:

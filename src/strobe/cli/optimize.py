@@ -45,20 +45,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strobe.cli.bounds import above, at_least
 from strobe.cli.flags import PacedConfig, SubjectFlags, read_flags
-from strobe.cli.keep import latest
 from strobe.cli.listing import with_treatments
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.cli.study import Studied, run_study
-from strobe.cli.subject import load_subject, options_of
+from strobe.cli.subject import begin, load_subject, options_of
 from strobe.errors import UserError, nearest
-from strobe.results import recipe
-from strobe.results.answer import OptimizeResult, Result
-from strobe.subjects.subject import ITERATION
+
+if TYPE_CHECKING:
+    from strobe.results.answer import Result
 
 RECIPE = "recipe.yaml"
 
@@ -145,7 +144,10 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
 
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt where nothing was measured."""
+    begin(flags, config, live)
+    from strobe.cli.keep import latest
     from strobe.studies.optimize.optimize import optimize
+    from strobe.subjects.subject import ITERATION
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
     aim = aim_of(config)
@@ -203,6 +205,8 @@ class Recipes:
     out: Path | None
 
     def __call__(self, result: Result) -> dict[str, bytes]:
+        from strobe.results import recipe
+        from strobe.results.answer import OptimizeResult
         from strobe.studies.optimize.ladder import recipe_of
 
         assert isinstance(result, OptimizeResult)

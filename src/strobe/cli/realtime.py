@@ -6,13 +6,17 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from typing import TYPE_CHECKING, Any
 
 from strobe.cli.bounds import at_least
+from strobe.cli.late import of_lerobot
 from strobe.errors import UserError
 from strobe.results.episode_log import EpisodeLine
+
+if TYPE_CHECKING:
+    from lerobot.policies.rtc.configuration_rtc import RTCConfig
+else:
+    RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
 
 @dataclass

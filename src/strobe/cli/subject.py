@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strobe.cli.flags import RunConfig, SubjectFlags, size_of
+from strobe.cli.late import realise
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags
-from strobe.measure.sampling import SamplingBudget
-from strobe.studies.measuring import Options
-from strobe.subjects.subject import Subject
+
+if TYPE_CHECKING:
+    from strobe.studies.measuring import Options
+    from strobe.subjects.subject import Subject
 
 NO_LIMIT_S = 1e9
+
+
+def begin(flags: SubjectFlags, config: RunConfig, live: Live) -> None:
+    """Say what will be loaded, before the seconds that its imports take; then make LeRobot's configs of the flags.
+
+    Raises:
+        UserError: a value that LeRobot refuses.
+    """
+    live.stage(f"importing what {flags.path or flags.type} needs")
+    realise(config)
 
 
 def load_subject(flags: SubjectFlags, config: RunConfig, live: Live) -> Subject:
@@ -56,6 +69,9 @@ def load_subject(flags: SubjectFlags, config: RunConfig, live: Live) -> Subject:
 
 def options_of(config: RunConfig) -> Options:
     """The options of measuring, from the flags."""
+    from strobe.measure.sampling import SamplingBudget
+    from strobe.studies.measuring import Options
+
     seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
     budget = SamplingBudget(iterations=config.iterations, seconds=seconds, precision=config.interval)
     return Options(
