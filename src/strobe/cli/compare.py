@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING
 
 from strobe.cli.flags import PacedConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
 from strobe.cli.listing import with_treatments
-from strobe.cli.live import Live
+from strobe.cli.live import Live, waking
 from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.cli.study import Studied, run_study
 from strobe.cli.subject import begin, load_subject, options_of, recipe_notes
@@ -89,21 +89,34 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     config.phase = config.phase or ("training step" if config.levers else "inference")
     if config.phase not in ("inference", "training forward", "training step"):
         raise UserError(f"unknown phase '{config.phase}': inference, training forward or training step")
-    from strobe.studies.variants import check
-    from strobe.treatments.engines.compile import MODES
+    from strobe.studies.variant_text import check_levers, check_words
+    from strobe.treatments.words import MODES, precisions
 
     if config.compile_mode not in MODES:
         raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
     check_phases(flags, [config.phase])
     check_pace(config, [config.phase])
     config.variant = texts
-    wanted = wanted_of(config)
-    check(wanted)
-    for path in (config.recipe, *(draft.recipe for draft in wanted.drafts)):
-        check_recipe(flags, path, [config.phase])
+    if config.levers:
+        others = config.precision or config.closed_form or config.recipe or config.rtc is not None
+        check_levers(config.levers, config.phase, alone=not others)
+    precisions(config.precision, "cpu")
+    recipes = [config.recipe, *(check_words(text).recipe for text in texts)]
     if isinstance(flags, ModelFlags) and not (texts or config.precision.strip() or config.compile or config.recipe):
         raise UserError("a comparison needs two variants: add --precision=auto, --compile, --recipe or --variant")
+    if texts or config.levers or config.precision or config.rtc is not None:
+        check_variants(config)
+    for path in recipes:
+        check_recipe(flags, path, [config.phase])
     return flags, config
+
+
+def check_variants(config: CompareConfig) -> None:
+    """Make the variants' treatments, which imports torch, and check them. Raises UserError."""
+    waking()
+    from strobe.studies.variants import check
+
+    check(wanted_of(config))
 
 
 def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import above, at_least
 from strobe.cli.late import of_lerobot
+from strobe.cli.live import waking
 from strobe.cli.parse import (
     MODEL_NAMES,
     POLICY_NAMES,
@@ -181,6 +182,8 @@ def _check_model(flags: ModelFlags, config: RunConfig) -> None:
 
 def _check_profilers(config: RunConfig) -> None:
     """Raises UserError for a profiler that is unknown or not installed, or functions that nothing times."""
+    if config.python_profile is None and config.profile_functions is None:
+        return
     from strobe.studies.profilers.python_profile import TOOLS, require_tool
 
     tool = config.python_profile
@@ -203,14 +206,32 @@ def check_recipe(flags: SubjectFlags, path: Path | None, phases: Sequence[str]) 
     """Raises UserError for a recipe that cannot be read, is for another type, or is to be trained with."""
     if path is None:
         return
-    from strobe.treatments.recipe import load, require_kind
-
     for phase in phases:
         if phase != "inference":
             raise UserError(f"a recipe is about inference, not '{phase}': leave out {path.name}, or that phase")
-    recipe = load(path)
+    check_recipe_file(flags, path)
+
+
+def check_recipe_file(flags: SubjectFlags, path: Path) -> None:
+    """Raises UserError for a recipe that cannot be read, or is for another type.
+
+    What the file says is checked first; only its treatments' own checks import torch.
+    """
+    from strobe.results import recipe as files
+    from strobe.treatments.declared import check_words
+
+    read = files.load(path)
     if flags.type is not None:
-        require_kind(flags.type, recipe, path.name)
+        files.require_kind(flags.type, read, path.name)
+    for number, spec in enumerate(read.treatments, 1):
+        try:
+            check_words(spec)
+        except UserError as error:
+            raise UserError(f"{path}: treatments.{number}: {error}") from None
+    waking()
+    from strobe.treatments.recipe import load
+
+    load(path)
 
 
 def check_values(flags: SubjectFlags) -> None:

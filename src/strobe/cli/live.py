@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -11,6 +12,12 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 if TYPE_CHECKING:
     from strobe.measure.sampling import Progress as Sampled
     from strobe.sweeps.execute import Job, Outcome
+
+
+def waking() -> None:
+    """Say that the command lives, where torch is still to be imported: it and LeRobot take seconds."""
+    if "torch" not in sys.modules:
+        Console(stderr=True).print("… importing torch and LeRobot", markup=False, highlight=False)
 
 
 class Live:

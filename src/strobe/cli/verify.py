@@ -76,8 +76,9 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     """Load the policy and verify the recipe on it. Raises UserError."""
     begin(flags, config, live)
     from strobe.measure.guard import Guards
+    from strobe.results.recipe import require_kind
     from strobe.studies.verify import verify
-    from strobe.treatments.recipe import guards_of, load, require_kind
+    from strobe.treatments.recipe import guards_of, load
     from strobe.treatments.treatment import policy_of
 
     assert config.recipe is not None  # checked when it was read
