@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,8 @@ from strobe.cli.parse import (
 )
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
+from strobe.subjects.schema import backbones
+from strobe.subjects.schema.source import Unreadable
 
 if TYPE_CHECKING:
     from lerobot.configs.default import DatasetConfig
@@ -36,6 +39,11 @@ else:
 
 SubjectFlags = PolicyFlags | ModelFlags
 DTYPES = ("float32", "bfloat16", "float16")  # a model's
+# torch's words for types of devices (c10/core/DeviceType.cpp).
+DEVICES = (
+    "cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy", "vulkan", "mps",
+    "xpu", "hpu", "meta", "ipu", "mtia", "privateuseone",
+)  # fmt: skip
 
 
 @dataclass
@@ -156,8 +164,16 @@ def _check_policy(flags: PolicyFlags, config: RunConfig) -> None:
     check_overrides(flags, config.device)
 
 
+def _check_device(name: str) -> None:
+    """Raises UserError for what is no type of device to torch; whether one is there is asked once torch is loaded."""
+    if "torch" not in sys.modules and name.partition(":")[0] not in DEVICES:
+        raise UserError(f"no device '{name}': use cpu, cuda, cuda:N or mps")
+
+
 def check_overrides(flags: PolicyFlags, device: str | None) -> None:
     """Add ``device`` to the overrides. Raises UserError for an unknown type, or a field that its config lacks."""
+    if device is not None:
+        _check_device(device)
     if flags.type is not None:
         check_policy(policy_type(flags.type), flags.overrides)
     if device is not None and not any(o.startswith("--device=") for o in flags.overrides):
@@ -177,7 +193,20 @@ def _check_model(flags: ModelFlags, config: RunConfig) -> None:
     if flags.dtype is not None and flags.dtype not in DTYPES:
         raise UserError(f"--model.dtype={flags.dtype}: {nearest(flags.dtype, DTYPES)}")
     if flags.type is not None:
+        _check_model_type(flags.type)
+        waking()
         check_values(flags)
+
+
+def _check_model_type(kind: str) -> None:
+    """Raises UserError for a type that transformers does not list."""
+    if "transformers.models.auto.configuration_auto" in sys.modules:  # which may know more by now
+        return
+    try:
+        if kind not in backbones.known():
+            raise UserError(f"no model type '{kind}': {nearest(kind, backbones.seeing())}")
+    except Unreadable:  # transformers itself says it, later
+        return
 
 
 def _check_profilers(config: RunConfig) -> None:
