@@ -50,9 +50,11 @@ from typing import Any
 
 from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import at_least
+from strobe.cli.live import waking
 from strobe.cli.parse import help_text, pairs, parse, split_lerobot
 from strobe.errors import UserError
 from strobe.results.recorded import beside, leave
+from strobe.subjects.lerobot_words import check
 
 
 @dataclass
@@ -99,6 +101,9 @@ def run(argv: Sequence[str]) -> int:
     command, arguments = chosen(theirs)
     if config.observations and command != ROLLOUT:
         raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} leaves none to replay")
+    if command == ROLLOUT:
+        check(arguments, command)
+    waking()
     loop_of(command).check(arguments)  # a wrong flag ends in an error of one line, before the robot is connected
     from strobe.studies.rollout.watched import watch
 

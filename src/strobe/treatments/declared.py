@@ -7,6 +7,7 @@ key, help, effect, options, and the one value of a treatment that takes one.
 from __future__ import annotations
 
 import ast
+import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -41,9 +42,19 @@ class Declared:
             raise UserError(f"{self.key}={given}: '{self.only}' is the only value")
 
 
-@cache
 def declared() -> tuple[Declared, ...]:
     """All entries, those that other packages bring among them, in the order of `catalogue.entries`."""
+    return _asked() if _CATALOGUE in sys.modules else _read()
+
+
+def _asked() -> tuple[Declared, ...]:
+    from strobe.treatments.catalogue import entries
+
+    return tuple(Declared(one.key, one.help, one.effect, one.options, one.untried) for one in entries())
+
+
+@cache
+def _read() -> tuple[Declared, ...]:
     try:
         catalogue = module(_CATALOGUE)
         found = [one for element in _elements(catalogue.names["ENTRIES"]) for one in _entries(catalogue, element)]
@@ -54,9 +65,7 @@ def declared() -> tuple[Declared, ...]:
             raise Unreadable("two of one name: the catalogue says which one counts")
         return tuple(found)
     except Unreadable:
-        from strobe.treatments.catalogue import entries
-
-        return tuple(Declared(one.key, one.help, one.effect, one.options, one.untried) for one in entries())
+        return _asked()
 
 
 def check_words(spec: Spec) -> None:
