@@ -46,7 +46,7 @@ def test_a_plug_in_environment_and_its_fields_are_flags(plug_in):
 
 
 def test_a_misspelt_field_of_a_plug_in_s_environment_is_answered(plug_in):
-    with pytest.raises(UserError, match="unknown flag --env.wheesl: did you mean --env.wheels"):
+    with pytest.raises(UserError, match=r"unknown flag --env\.wheesl: did you mean --env\.wheels"):
         parse(RunConfig, ["--env.type=made_up_env", "--env.wheesl=6"])
 
 

@@ -73,6 +73,8 @@ def _check_names(given: dict[str, str], command: str, new_policy: bool) -> None:
     brings = any(name.endswith(DISCOVER) for name in given)
     try:
         known = {"config_path", "policy.path", "reward_model.path", *shapes.options(find(CONFIGS[command]))}
+        if new_policy or command == "lerobot-train":
+            known.add("policy.type")
         kind = given.get("policy.type")
         if kind is not None and not brings:
             kinds = registries.choices(registries.POLICY)

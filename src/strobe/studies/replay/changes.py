@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, nearest
-from strobe.studies.replay.asked import PLAIN, Changes
+from strobe.studies.replay.asked import OF_POLICY, PLAIN, Changes
 from strobe.studies.replay.recorded import Recorded, load
 from strobe.studies.replay.settings import Setting, rtc_config
 

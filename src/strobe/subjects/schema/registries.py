@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import Distribution
 from pathlib import Path
 
@@ -32,9 +32,10 @@ def choices(registry: str) -> dict[str, Class]:
         Unreadable: a plug-in registers in a way that its source does not show.
     """
     base = find(registry)
-    found = dict(_registered(FOLDERS[registry], base))
-    for plugin in plugins():
-        found |= dict(_registered(plugin, base))
+    found: dict[str, Class] = {}
+    for package in (FOLDERS[registry], *plugins()):
+        if (file := file_of(package)) is not None:  # else LeRobot cannot import it either
+            found |= _registered(package, file, base)
     return found
 
 
@@ -54,10 +55,10 @@ def plugins() -> list[str]:
     return found
 
 
-def _registered(package: str, base: Class) -> Iterator[tuple[str, Class]]:
-    file = file_of(package)
-    if file is None:  # LeRobot cannot import it either
-        return
+@cache
+def _registered(package: str, file: Path, base: Class) -> dict[str, Class]:
+    """What the modules of ``package``, whose own file is ``file``, register with ``base``."""
+    found: dict[str, Class] = {}
     folder = file.parent
     for source in sorted(folder.rglob("*.py")) if file.name == "__init__.py" else [file]:
         text = source.read_bytes()
@@ -74,9 +75,10 @@ def _registered(package: str, base: Class) -> Iterator[tuple[str, Class]]:
                 shown += 1
                 registry = class_of(of, called[0])
                 if registry is not None and any(cls.key == base.key for cls in lineage(registry)):
-                    yield called[1], Class(of, node)
+                    found[called[1]] = Class(of, node)
         if not package.startswith("lerobot.") and shown < text.count(b".register_subclass"):
             raise Unreadable(f"{source} registers in a way of its own")
+    return found
 
 
 def _registration(decorator: ast.expr) -> tuple[ast.expr, str] | None:
