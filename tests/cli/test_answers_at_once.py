@@ -6,6 +6,7 @@ One process answers all of them and looks after each at what is imported; no tim
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -137,13 +138,16 @@ def test_no_help_and_no_wrong_flag_imports_what_takes_seconds(tmp_path: Path) ->
 def test_a_comparison_says_that_it_lives_before_torch_is_imported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from strobe.cli.live import waking
+    from strobe.cli.live import importing
 
-    monkeypatch.delitem(sys.modules, "torch")
-    waking()
-    assert capsys.readouterr().err == "… importing torch and LeRobot\n"
-    monkeypatch.undo()
-    waking()
+    monkeypatch.delitem(sys.modules, "lerobot.policies", raising=False)
+    with importing():
+        assert capsys.readouterr().err == "… importing torch and LeRobot\n"
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    monkeypatch.setitem(sys.modules, "lerobot.policies", sys)
+    with importing():
+        assert gc.isenabled()
     assert not capsys.readouterr().err
 
 

@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING
 
 from strobe.cli.flags import PacedConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
 from strobe.cli.listing import with_treatments
-from strobe.cli.live import Live, waking
+from strobe.cli.live import Live, importing
 from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.cli.study import Studied, run_study
 from strobe.cli.subject import begin, load_subject, options_of, recipe_notes
@@ -113,8 +113,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
 
 def check_variants(config: CompareConfig) -> None:
     """Make the variants' treatments, which imports torch, and check them. Raises UserError."""
-    waking()
-    from strobe.studies.variants import check
+    with importing():
+        from strobe.studies.variants import check
 
     check(wanted_of(config))
 

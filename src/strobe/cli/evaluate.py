@@ -66,7 +66,7 @@ from strobe.cli import realtime
 from strobe.cli.bounds import at_least, between
 from strobe.cli.flags import check_overrides, check_recipe_file
 from strobe.cli.late import of_lerobot, realise
-from strobe.cli.live import Live
+from strobe.cli.live import Live, importing
 from strobe.cli.parse import (
     MODEL_NAMES,
     POLICY_NAMES,
@@ -216,15 +216,15 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
 def _study(
     flags: PolicyFlags, config: EvaluateConfig, workers: Any, threads: int, live: Live
 ) -> tuple[Any, Path, list[str]]:
-    from strobe.studies.evaluate.evaluate import evaluate
-    from strobe.studies.evaluate.plan import Plan
-    from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
-    from strobe.studies.evaluate.stage import Stage
-    from strobe.studies.evaluate.timings import timed
-    from strobe.studies.evaluate.variants import candidates, parse_recipes, parse_steps
-    from strobe.studies.evaluate.videos import Filming
-    from strobe.subjects import loading
-
+    with importing(told=True):
+        from strobe.studies.evaluate.evaluate import evaluate
+        from strobe.studies.evaluate.plan import Plan
+        from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
+        from strobe.studies.evaluate.stage import Stage
+        from strobe.studies.evaluate.timings import timed
+        from strobe.studies.evaluate.variants import candidates, parse_recipes, parse_steps
+        from strobe.studies.evaluate.videos import Filming
+        from strobe.subjects import loading
     realise(config)
     live.stage(f"loading {flags.path or flags.type}")
     subject = loading.load_subject(

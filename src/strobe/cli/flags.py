@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import above, at_least
 from strobe.cli.late import of_lerobot
-from strobe.cli.live import waking
+from strobe.cli.live import importing
 from strobe.cli.parse import (
     MODEL_NAMES,
     POLICY_NAMES,
@@ -194,8 +194,8 @@ def _check_model(flags: ModelFlags, config: RunConfig) -> None:
         raise UserError(f"--model.dtype={flags.dtype}: {nearest(flags.dtype, DTYPES)}")
     if flags.type is not None:
         _check_model_type(flags.type)
-        waking()
-        check_values(flags)
+        with importing():
+            check_values(flags)
 
 
 def _check_model_type(kind: str) -> None:
@@ -257,8 +257,8 @@ def check_recipe_file(flags: SubjectFlags, path: Path) -> None:
             check_words(spec)
         except UserError as error:
             raise UserError(f"{path}: treatments.{number}: {error}") from None
-    waking()
-    from strobe.treatments.recipe import load
+    with importing():
+        from strobe.treatments.recipe import load
 
     load(path)
 

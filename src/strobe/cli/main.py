@@ -99,6 +99,9 @@ def _run(arguments: list[str]) -> int:
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
         raise UserError(f"unknown command '{command}': {nearest(command, COMMANDS)}")
+    from strobe.cli.metadata import quicken
+
+    quicken()
     return importlib.import_module(f"strobe.cli.{command}").run(rest)
 
 

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from strobe.cli.bounds import above, at_least
 from strobe.cli.flags import PacedConfig, SubjectFlags, read_flags
 from strobe.cli.listing import with_treatments
-from strobe.cli.live import Live, waking
+from strobe.cli.live import Live, importing
 from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.cli.study import Studied, run_study
 from strobe.cli.subject import begin, load_subject, options_of
@@ -127,8 +127,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
     if config.recipe_out is not None and config.recipe_out.is_dir():
         raise UserError(f"--recipe_out={config.recipe_out} is a folder: name a file")
     if config.candidate or config.start:
-        waking()
-        aim_of(config)  # makes their treatments
+        with importing():
+            aim_of(config)  # makes their treatments
     return flags, config
 
 

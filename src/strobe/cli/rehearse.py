@@ -40,7 +40,7 @@ from pathlib import Path
 from strobe.advice.thresholds import Thresholds
 from strobe.cli import rollout
 from strobe.cli.bounds import at_least
-from strobe.cli.live import waking
+from strobe.cli.live import importing
 from strobe.cli.parse import help_text, pairs, parse, split_lerobot, take_repeated
 from strobe.errors import UserError
 from strobe.results.recorded import beside
@@ -94,9 +94,9 @@ def run(argv: Sequence[str]) -> int:
             "--robot.port=/dev/ttyACM0 --policy.path=FOLDER"
         )
     check(theirs, "lerobot-rollout", new_policy=True)
-    waking()
     started = time.monotonic()
-    from strobe.studies.rollout.rehearsed import rehearse
+    with importing():
+        from strobe.studies.rollout.rehearsed import rehearse
 
     events = rollout.events_file(config.output_dir)
     shown = {name: value for name, value in frames.items() if value is not None}

@@ -36,7 +36,7 @@ from typing import Any
 
 from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import at_least
-from strobe.cli.live import Live, waking
+from strobe.cli.live import Live, importing
 from strobe.cli.parse import help_text, pairs, parse
 from strobe.errors import UserError
 from strobe.results.recorded import events_of
@@ -108,9 +108,9 @@ def _which(argv: Sequence[str]) -> tuple[Path, list[str]]:
 def _replay(rollout: Path, config: ReplayConfig, asked: Any, argv: Sequence[str], started: float) -> int:
     from strobe.cli.keep import complete, keep, plain
 
-    waking()
-    from strobe.measure.sampling import Progress
-    from strobe.studies.replay.replay import Options, replay
+    with importing():
+        from strobe.measure.sampling import Progress
+        from strobe.studies.replay.replay import Options, replay
 
     with Live() as live:
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from strobe.cli.flags import RunConfig, SubjectFlags, size_of
 from strobe.cli.late import realise
-from strobe.cli.live import Live
+from strobe.cli.live import Live, importing
 from strobe.cli.parse import ModelFlags
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ def begin(flags: SubjectFlags, config: RunConfig, live: Live) -> None:
         UserError: a value that LeRobot refuses.
     """
     live.stage(f"importing what {flags.path or flags.type} needs")
+    with importing(told=True):
+        from strobe.studies import measuring  # noqa: F401
+        from strobe.subjects import loading  # noqa: F401
     realise(config)
 
 

@@ -41,7 +41,7 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.cli.bounds import above, at_least
-from strobe.cli.live import CellsLive, waking
+from strobe.cli.live import CellsLive, importing
 from strobe.cli.parse import help_text, pairs, parse
 from strobe.errors import NotKeptError, UserError, in_words, nearest
 from strobe.measure.memory import available_bytes
@@ -194,13 +194,13 @@ def refused(study: str, cells: Sequence[Cell], *, elsewhere: bool = False, thoro
             found[cell.key] = str(error)
     if found and not thorough:
         return found
-    waking()
-    for key, (flags, config) in asked.items():
-        try:
-            check_values(flags)
-            realise(config)
-        except UserError as error:
-            found[key] = str(error)
+    with importing():
+        for key, (flags, config) in asked.items():
+            try:
+                check_values(flags)
+                realise(config)
+            except UserError as error:
+                found[key] = str(error)
     return found
 
 
