@@ -54,6 +54,10 @@ WRONG: list[tuple[list[str], str]] = [
     ([*ACT, "--recipe=other.yaml"], "is a recipe for the type 'pi05'"),
     ([*ACT, "--recipe=unknown.yaml"], "treatments.1: no treatment 'speed'"),
     ([*ACT, "--python_profile=perf"], "--python_profile=perf"),
+    ([*ACT, "--rtc=20"], "--rtc=20: its fields are flags of their own"),
+    ([*ACT, "--dataset.root=/no/such/data"], "no LeRobotDataset at /no/such/data"),
+    (["breakdown", "--policy.path=/no/such/folder"], "there is no folder /no/such/folder"),
+    (["breakdown", "--policy.path=checkpoint", "--policy.chunk_sise=3"], "did you mean --policy.chunk_size?"),
     (["breakdown", "--model.type=vjepa3"], "did you mean 'vjepa2'?"),
     (["breakdown", "--model.type=vjepa2", "--rtc.enabled=true"], "--rtc is for policies"),
     ([*GUIDED, "--variant", "oops"], "NAME: key=value"),
@@ -117,6 +121,9 @@ def answers() -> None:
 def test_no_help_and_no_wrong_flag_imports_what_takes_seconds(tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text(RECIPE.format(policy="pi05", spec="precision: bf16"))
     (tmp_path / "unknown.yaml").write_text(RECIPE.format(policy="act", spec="speed: 1"))
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "config.json").write_text('{"type": "act"}')
+    (tmp_path / "checkpoint" / "model.safetensors").touch()
     here = Path(__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])}
     code = "from cli import test_answers_at_once as here; here.answers()"

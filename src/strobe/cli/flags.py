@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import above, at_least
-from strobe.cli.late import of_lerobot
+from strobe.cli.late import kinds, of_lerobot
 from strobe.cli.live import importing
 from strobe.cli.parse import (
     MODEL_NAMES,
@@ -25,7 +25,9 @@ from strobe.cli.parse import (
 )
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
+from strobe.subjects.folders import check_checkpoint, type_of
 from strobe.subjects.schema import backbones
+from strobe.subjects.schema.registries import POLICY
 from strobe.subjects.schema.source import Unreadable
 
 if TYPE_CHECKING:
@@ -176,6 +178,10 @@ def check_overrides(flags: PolicyFlags, device: str | None) -> None:
         _check_device(device)
     if flags.type is not None:
         check_policy(policy_type(flags.type), flags.overrides)
+    elif flags.path is not None:
+        check_checkpoint(flags.path)
+        if (kind := type_of(flags.path)) in kinds(POLICY):
+            check_policy(str(kind), flags.overrides)
     if device is not None and not any(o.startswith("--device=") for o in flags.overrides):
         flags.overrides.append(f"--device={device}")
 
@@ -192,6 +198,8 @@ def _check_model(flags: ModelFlags, config: RunConfig) -> None:
         raise UserError("--image_size shapes synthetic frames; a video has its own")
     if flags.dtype is not None and flags.dtype not in DTYPES:
         raise UserError(f"--model.dtype={flags.dtype}: {nearest(flags.dtype, DTYPES)}")
+    if flags.path is not None:
+        check_checkpoint(flags.path, "model")
     if flags.type is not None:
         _check_model_type(flags.type)
         with importing():

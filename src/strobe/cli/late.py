@@ -131,6 +131,9 @@ def asked_for(where: str, given: Mapping[str, Any], path: Sequence[str] = (), be
 
 
 def _decode(cls: type[Late], raw: Any, path: Sequence[str] = ()) -> Any:
+    if not isinstance(raw, Mapping):
+        prefix = ".".join(path)
+        raise UserError(f"--{prefix}={raw}: its fields are flags of their own, --{prefix}.FIELD=VALUE")
     return asked_for(cls.where, raw, path)
 
 

@@ -9,6 +9,7 @@ from strobe.cli.flags import RunConfig, SubjectFlags, size_of
 from strobe.cli.late import realise
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import ModelFlags
+from strobe.subjects.folders import check_dataset
 
 if TYPE_CHECKING:
     from strobe.studies.measuring import Options
@@ -21,8 +22,10 @@ def begin(flags: SubjectFlags, config: RunConfig, live: Live) -> None:
     """Say what will be loaded, before the seconds that its imports take; then make LeRobot's configs of the flags.
 
     Raises:
-        UserError: a value that LeRobot refuses.
+        UserError: no dataset where one is named, or a value that LeRobot refuses.
     """
+    if config.dataset is not None and config.dataset.root is not None:
+        check_dataset(config.dataset.root)
     live.stage(f"importing what {flags.path or flags.type} needs")
     with importing(told=True):
         from strobe.studies import measuring  # noqa: F401
