@@ -32,7 +32,7 @@ from strobe.results.sweep import Sweep
 from strobe.results.training import Training
 from strobe.studies.diff import diff
 from strobe.studies.history import Run, history
-from strobe.studies.replay.changes import Changes
+from strobe.studies.replay.asked import Changes
 from strobe.studies.replay.recorded import recorded
 from strobe.studies.replay.replay import Options, replayed
 from strobe.studies.rollout.answer import answer_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable
-from importlib import metadata
 
 DISTRIBUTION = "strobe-lab"  # the package's name where it is installed from; a stranger has "strobe"
 
@@ -39,6 +38,8 @@ def nearest(name: str, valid: Iterable[str], *, many: int = 12) -> str:
 
 def install(extra: str) -> str:
     """How to install ``extra``: it is Strobe's where Strobe has one of that name, else LeRobot's."""
+    from importlib import metadata
+
     try:
         ours = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []
     except metadata.PackageNotFoundError:  # it runs from a folder of sources

@@ -191,7 +191,7 @@ def test_the_search_for_a_loader_ends_like_the_other_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(dataloader, "search", lambda *_: any_loader.starved(findings=[]))
-    argv = ["dataloader", f"--output_dir={tmp_path}", "--", "--dataset.repo_id=me/data"]
+    argv = ["dataloader", f"--output_dir={tmp_path}", "--", "--dataset.repo_id=me/data", "--policy.type=act"]
     assert main(argv) == 0
     (folder,) = tmp_path.iterdir()
     kept = store.load_answer(folder)

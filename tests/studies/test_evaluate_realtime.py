@@ -23,7 +23,7 @@ from strobe.studies.evaluate.realtime import RealtimeSimulator, RealtimeStage, r
 from strobe.studies.evaluate.timings import AskedTiming, timed
 from strobe.studies.evaluate.variants import FIRST
 from strobe.subjects import loading
-from strobe.subjects.acted_world import hold_for
+from strobe.subjects.holding import hold_for
 from strobe.subjects.simulator import Simulator
 
 ENV = PushtEnv(episode_length=20, observation_height=96, observation_width=96)

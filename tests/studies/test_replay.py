@@ -21,7 +21,7 @@ from strobe.results import store
 from strobe.results.recorded import EVENTS, leave
 from strobe.results.replay import ReplayResult
 from strobe.studies.replay import replay as study
-from strobe.studies.replay.changes import Changes
+from strobe.studies.replay.asked import Changes
 from strobe.studies.replay.policy import Fed
 from strobe.studies.replay.recorded import Recorded, load, recorded
 from strobe.studies.replay.replay import Options, replayed

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from strobe.subjects.acted_world import TICKET, ActedWorld, Hold, hold_for
+from strobe.subjects.acted_world import TICKET, ActedWorld
+from strobe.subjects.holding import Hold, hold_for
 
 PERIOD = 100_000_000  # 10 Hz
 MS = 1_000_000

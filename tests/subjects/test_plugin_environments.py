@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 import pytest
 from lerobot.envs.configs import EnvConfig
 
+from strobe.cli.flags import RunConfig
+from strobe.cli.late import realise
 from strobe.cli.parse import parse
 from strobe.errors import UserError
 
@@ -20,11 +21,6 @@ class MadeUp(EnvConfig):
     wheels: int = 4
     gym_kwargs = {}
 """
-
-
-@dataclass
-class Config:
-    env: EnvConfig | None = None
 
 
 @pytest.fixture
@@ -41,11 +37,19 @@ def plug_in(tmp_path, monkeypatch):
 
 
 def test_a_plug_in_environment_and_its_fields_are_flags(plug_in):
-    env = parse(Config, ["--env.type=made_up_env", "--env.wheels=6"]).env
-    assert env is not None
-    assert (env.type, env.wheels) == ("made_up_env", 6)
+    config = parse(RunConfig, ["--env.type=made_up_env", "--env.wheels=6"])
+    assert (config.env.type, config.env.wheels) == ("made_up_env", 6)
+    assert "lerobot_env_made_up" not in sys.modules, "its source is read"
+    realise(config)
+    assert isinstance(config.env, EnvConfig)
+    assert (config.env.type, config.env.wheels) == ("made_up_env", 6)
+
+
+def test_a_misspelt_field_of_a_plug_in_s_environment_is_answered(plug_in):
+    with pytest.raises(UserError, match=r"unknown flag --env\.wheesl: did you mean --env\.wheels"):
+        parse(RunConfig, ["--env.type=made_up_env", "--env.wheesl=6"])
 
 
 def test_an_environment_that_nobody_knows_is_a_line():
-    with pytest.raises(UserError, match="invalid choice: 'nobodys'"):
-        parse(Config, ["--env.type=nobodys"])
+    with pytest.raises(UserError, match="unknown environment 'nobodys': known: aloha"):
+        parse(RunConfig, ["--env.type=nobodys"])

@@ -17,8 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from strobe.errors import UserError
 from strobe.studies.compare import agree
 from strobe.subjects.loading import load_subject
-from strobe.treatments.numbers.precision import Precision, name_of, sensible
+from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Variant
+from strobe.treatments.words import name_of, sensible
 
 KINDS = ("act", "diffusion", "smolvla", "pi0", "pi05")
 

@@ -5,7 +5,22 @@ rules are for which answer. Another package adds its own under the entry-point g
 breakdowns and comparisons, or on the answers that they name with `rule_for`.
 """
 
-from strobe.advice.rules import Rule, rule_for
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from strobe.advice.thresholds import DEFAULTS, Thresholds
 
+if TYPE_CHECKING:
+    from strobe.advice.rules import Rule, rule_for
+
 __all__ = ["DEFAULTS", "Rule", "Thresholds", "rule_for"]
+
+
+# Loaded on first use: a command's flags have thresholds, and rules bring the classes of all answers.
+def __getattr__(name: str) -> Any:
+    if name in ("Rule", "rule_for"):
+        from strobe.advice import rules
+
+        return getattr(rules, name)
+    raise AttributeError(f"module 'strobe.advice' has no attribute '{name}'")

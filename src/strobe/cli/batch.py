@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.cli.bounds import above, at_least, between
-from strobe.cli.live import CellsLive
+from strobe.cli.live import CellsLive, importing
 from strobe.cli.parse import help_text, pairs, parse
 from strobe.cli.sweep import locked, name_of
 from strobe.errors import UserError
@@ -108,7 +108,8 @@ def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
             raise UserError(f"{flag} is not for this: {why}")
     flags = [*rest, PHASE, *([] if {"--seconds", "--iterations"} & named else [SECONDS])]
     checked, _ = breakdown.read(flags)
-    check_values(checked)
+    with importing():
+        check_values(checked)
     return config, flags
 
 

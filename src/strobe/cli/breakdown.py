@@ -30,13 +30,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strobe.cli.flags import PacedConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
-from strobe.cli.keep import latest
 from strobe.cli.live import Live
-from strobe.cli.profilers import Profilers
 from strobe.cli.study import Studied, run_study
-from strobe.cli.subject import load_subject, options_of, recipe_notes
+from strobe.cli.subject import begin, load_subject, options_of, recipe_notes
 from strobe.errors import UserError, nearest
-from strobe.subjects.subject import ITERATION
 
 PHASES = ("inference", "training forward", "training step")
 
@@ -66,15 +63,22 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
 
 def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     """Load the subject and measure it. Raises UserError, and KeyboardInterrupt where nothing was measured."""
+    begin(flags, config, live)
+    from strobe.cli.profilers import Profilers
     from strobe.studies.breakdown import breakdown
-    from strobe.treatments.flow.rtc import RealTimeChunking, require
-    from strobe.treatments.recipe import rungs_of
+    from strobe.subjects.subject import ITERATION
     from strobe.treatments.treatment import Treatment, Variant
 
     subject = load_subject(flags, config, live)
     options = options_of(config)
-    treatments: tuple[Treatment, ...] = rungs_of(subject, config.recipe)
+    treatments: tuple[Treatment, ...] = ()
+    if config.recipe is not None:
+        from strobe.treatments.recipe import rungs_of
+
+        treatments = rungs_of(subject, config.recipe)
     if config.rtc is not None and config.rtc.enabled:
+        from strobe.treatments.flow.rtc import RealTimeChunking, require
+
         require(subject)
         treatments = (RealTimeChunking(config.rtc, config.inference_delay), *treatments)
     profilers = Profilers(subject, config, options)
@@ -82,6 +86,8 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     if not result.measurements:
         raise KeyboardInterrupt
     result.notes += recipe_notes(config.recipe)
+    from strobe.cli.keep import latest  # brings all reports, which measuring need not wait for
+
     sections = [section for one in measured for section in latest(one.sections, ITERATION)]
     first = Variant(config.phases[0], treatments if config.phases[0] == "inference" else ())
     return profilers.look(Studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
+from strobe.cli.metadata import quicken
 from strobe.errors import NotKeptError, UserError, in_words
 from strobe.measure.lifetime import end_with
 from strobe.results import store
@@ -29,6 +30,7 @@ def main() -> int:
     folder, study, argv = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     end_with(int(os.environ.get(DRIVER, "0")))
     die_first()
+    quicken()
     started, clock = datetime.now(UTC), time.monotonic()
     code = 0
     try:

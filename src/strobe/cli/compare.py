@@ -47,16 +47,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from strobe.cli.flags import PacedConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
-from strobe.cli.keep import latest
 from strobe.cli.listing import with_treatments
-from strobe.cli.live import Live
+from strobe.cli.live import Live, importing
 from strobe.cli.parse import ModelFlags, take_repeated
-from strobe.cli.profilers import Profilers
 from strobe.cli.study import Studied, run_study
-from strobe.cli.subject import load_subject, options_of, recipe_notes
+from strobe.cli.subject import begin, load_subject, options_of, recipe_notes
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
-from strobe.subjects.subject import ITERATION
 
 if TYPE_CHECKING:
     from strobe.studies.variants import Wanted
@@ -92,27 +89,44 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     config.phase = config.phase or ("training step" if config.levers else "inference")
     if config.phase not in ("inference", "training forward", "training step"):
         raise UserError(f"unknown phase '{config.phase}': inference, training forward or training step")
-    from strobe.studies.variants import check
-    from strobe.treatments.engines.compile import MODES
+    from strobe.studies.variant_text import check_levers, check_words
+    from strobe.treatments.words import MODES, precisions
 
     if config.compile_mode not in MODES:
         raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
     check_phases(flags, [config.phase])
     check_pace(config, [config.phase])
     config.variant = texts
-    wanted = wanted_of(config)
-    check(wanted)
-    for path in (config.recipe, *(draft.recipe for draft in wanted.drafts)):
-        check_recipe(flags, path, [config.phase])
+    if config.levers:
+        others = config.precision or config.closed_form or config.recipe or config.rtc is not None
+        check_levers(config.levers, config.phase, alone=not others)
+    precisions(config.precision, "cpu")
+    recipes = [config.recipe, *(check_words(text).recipe for text in texts)]
     if isinstance(flags, ModelFlags) and not (texts or config.precision.strip() or config.compile or config.recipe):
         raise UserError("a comparison needs two variants: add --precision=auto, --compile, --recipe or --variant")
+    if texts or config.levers or config.precision or config.rtc is not None:
+        check_variants(config)
+    for path in recipes:
+        check_recipe(flags, path, [config.phase])
     return flags, config
+
+
+def check_variants(config: CompareConfig) -> None:
+    """Make the variants' treatments, which imports torch, and check them. Raises UserError."""
+    with importing():
+        from strobe.studies.variants import check
+
+    check(wanted_of(config))
 
 
 def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt where nothing was measured."""
+    begin(flags, config, live)
+    from strobe.cli.keep import latest
+    from strobe.cli.profilers import Profilers
     from strobe.studies.compare import compare
     from strobe.studies.variants import compose
+    from strobe.subjects.subject import ITERATION
 
     wanted = wanted_of(config)
     subject = load_subject(flags, config, live)

@@ -25,10 +25,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.advice import Thresholds
+from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import above, at_least
 from strobe.cli.parse import help_text, parse, refuse_recipe, split_lerobot
 from strobe.errors import UserError
+from strobe.subjects.lerobot_words import check
 
 if TYPE_CHECKING:
     from lerobot.configs.train import TrainPipelineConfig
@@ -75,6 +76,7 @@ def run(argv: Sequence[str]) -> int:
     options = options_of(config)
     if theirs is None:
         raise UserError("lerobot-train's flags come after --: strobe dataloader -- --dataset.repo_id=… --policy.type=…")
+    check(theirs, "lerobot-train")
     from strobe.cli.keep import complete, keep, plain
     from strobe.cli.live import Live
 

@@ -27,9 +27,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from strobe.advice.thresholds import DEFAULTS
-from strobe.cli.keep import complete, keep, plain
 from strobe.cli.live import Live
 from strobe.cli.parse import help_text, parse
 from strobe.errors import UserError, nearest
@@ -51,6 +51,13 @@ def run(argv: Sequence[str]) -> int:
         print(help_text(__doc__ or "", DoctorConfig))
         return 0
     config = parse(DoctorConfig, argv)
+    from strobe.results.doctor import Area
+
+    areas = get_args(Area)
+    only = [part.strip() for part in config.only.split(",")] if config.only else list(areas)
+    for area in only:
+        if area not in areas:
+            raise UserError(f"--only={config.only}: no area '{area}': {nearest(area, areas)}")
     started = time.monotonic()
     with Live() as live:
         live.stage("starting")
@@ -60,13 +67,11 @@ def run(argv: Sequence[str]) -> int:
         from strobe.studies.doctor.doctor import AREAS, doctor
         from strobe.subjects.policies import check_device
 
-        only = [part.strip() for part in config.only.split(",")] if config.only else list(AREAS)
-        for area in only:
-            if area not in AREAS:
-                raise UserError(f"--only={config.only}: no area '{area}': {nearest(area, AREAS)}")
         check_device(config.device)
         device = torch.device(config.device) if config.device else devices.best()
         result = doctor(device, config.output_dir, live, only=[area for area in AREAS if area in only])
+    from strobe.cli.keep import complete, keep, plain
+
     complete(result, ["doctor", *argv], started, plain(config), DEFAULTS)
     keep(result, config.output_dir)
     return 130 if result.status == "interrupted" else int(not result.trusted)

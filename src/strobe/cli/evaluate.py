@@ -59,16 +59,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lerobot.envs.configs import EnvConfig
-
-from strobe.advice import Thresholds
-from strobe.cli import judge_results, realtime
+from strobe.advice.thresholds import Thresholds
+from strobe.cli import realtime
 from strobe.cli.bounds import at_least, between
-from strobe.cli.flags import check_overrides
-from strobe.cli.keep import complete, keep_in, plain
-from strobe.cli.live import Live
+from strobe.cli.flags import check_overrides, check_recipe_file
+from strobe.cli.late import of_lerobot, realise
+from strobe.cli.live import Live, importing
 from strobe.cli.parse import (
     MODEL_NAMES,
     POLICY_NAMES,
@@ -82,7 +80,11 @@ from strobe.cli.parse import (
 from strobe.cli.realtime import InferenceFlags
 from strobe.cli.subject import recipe_notes
 from strobe.errors import NotKeptError, UserError, in_words
-from strobe.results import store
+
+if TYPE_CHECKING:
+    from lerobot.envs.configs import EnvConfig
+else:
+    EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
 
 
 @dataclass
@@ -136,6 +138,8 @@ class EvaluateConfig:
 
 def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
+    from strobe.cli import judge_results
+
     if {"-h", "--help"} & set(argv):
         print(help_text(__doc__ or "", EvaluateConfig))
         print(f"\n{judge_results.help()}")
@@ -149,6 +153,8 @@ def run(argv: Sequence[str]) -> int:
     started = time.monotonic()
     with Live() as live:
         result, folder, notes = study(flags, config, live)
+    from strobe.cli.keep import complete, keep_in, plain
+
     result.notes += notes
     asked = {"policy": dataclasses.asdict(flags), **plain(config)}
     complete(result, ["evaluate", *argv], started, asked, config.thresholds)
@@ -180,11 +186,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
     realtime.check(config)
     parse_steps(config.steps)
     for path in parse_recipes(config.recipe):
-        from strobe.treatments.recipe import load, require_kind
-
-        recipe = load(path)
-        if flags.type is not None:
-            require_kind(flags.type, recipe, path.name)
+        check_recipe_file(flags, path)
     return flags, config
 
 
@@ -195,6 +197,7 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
         UserError: wrong input, before an episode is played; or an episode fails.
         KeyboardInterrupt: no episode has ended by then.
     """
+    live.stage(f"importing what {flags.path or flags.type} needs")
     import torch
 
     from strobe.studies.evaluate.sharing import parse_parallel, threads_of
@@ -213,15 +216,16 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
 def _study(
     flags: PolicyFlags, config: EvaluateConfig, workers: Any, threads: int, live: Live
 ) -> tuple[Any, Path, list[str]]:
-    from strobe.studies.evaluate.evaluate import evaluate
-    from strobe.studies.evaluate.plan import Plan
-    from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
-    from strobe.studies.evaluate.stage import Stage
-    from strobe.studies.evaluate.timings import timed
-    from strobe.studies.evaluate.variants import candidates, parse_recipes, parse_steps
-    from strobe.studies.evaluate.videos import Filming
-    from strobe.subjects import loading
-
+    with importing(told=True):
+        from strobe.studies.evaluate.evaluate import evaluate
+        from strobe.studies.evaluate.plan import Plan
+        from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
+        from strobe.studies.evaluate.stage import Stage
+        from strobe.studies.evaluate.timings import timed
+        from strobe.studies.evaluate.variants import candidates, parse_recipes, parse_steps
+        from strobe.studies.evaluate.videos import Filming
+        from strobe.subjects import loading
+    realise(config)
     live.stage(f"loading {flags.path or flags.type}")
     subject = loading.load_subject(
         path=flags.path,
@@ -317,6 +321,7 @@ def _begun(
 
 def _asked(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Any:
     """Everything that a run must have asked for alike, to be gone on with."""
+    from strobe.cli.keep import plain
     from strobe.results.episode_log import Asked
     from strobe.subjects.fingerprint import fingerprint
 
@@ -337,6 +342,7 @@ def _asked(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Any
 
 
 def _log(config: EvaluateConfig, asked: Any, about: str) -> tuple[Any, Path]:
+    from strobe.results import store
     from strobe.results.episode_log import EpisodeLog
 
     if config.resume is not None:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lerobot.configs.default import DatasetConfig
-from lerobot.envs.configs import EnvConfig
-from lerobot.policies.rtc.configuration_rtc import RTCConfig
-
-from strobe.advice import Thresholds
+from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import above, at_least
+from strobe.cli.late import kinds, of_lerobot
+from strobe.cli.live import importing
 from strobe.cli.parse import (
     MODEL_NAMES,
     POLICY_NAMES,
     ModelFlags,
     PolicyFlags,
-    check_flags,
+    check_policy,
     parse,
     policy_type,
     require_subject,
@@ -25,9 +25,27 @@ from strobe.cli.parse import (
 )
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
+from strobe.subjects.folders import check_checkpoint, type_of
+from strobe.subjects.schema import backbones
+from strobe.subjects.schema.registries import POLICY
+from strobe.subjects.schema.source import Unreadable
+
+if TYPE_CHECKING:
+    from lerobot.configs.default import DatasetConfig
+    from lerobot.envs.configs import EnvConfig
+    from lerobot.policies.rtc.configuration_rtc import RTCConfig
+else:
+    DatasetConfig = of_lerobot("lerobot.configs.default:DatasetConfig")
+    EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
+    RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
 SubjectFlags = PolicyFlags | ModelFlags
 DTYPES = ("float32", "bfloat16", "float16")  # a model's
+# torch's words for types of devices (c10/core/DeviceType.cpp).
+DEVICES = (
+    "cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy", "vulkan", "mps",
+    "xpu", "hpu", "meta", "ipu", "mtia", "privateuseone",
+)  # fmt: skip
 
 
 @dataclass
@@ -148,13 +166,22 @@ def _check_policy(flags: PolicyFlags, config: RunConfig) -> None:
     check_overrides(flags, config.device)
 
 
+def _check_device(name: str) -> None:
+    """Raises UserError for what is no type of device to torch; whether one is there is asked once torch is loaded."""
+    if "torch" not in sys.modules and name.partition(":")[0] not in DEVICES:
+        raise UserError(f"no device '{name}': use cpu, cuda, cuda:N or mps")
+
+
 def check_overrides(flags: PolicyFlags, device: str | None) -> None:
     """Add ``device`` to the overrides. Raises UserError for an unknown type, or a field that its config lacks."""
+    if device is not None:
+        _check_device(device)
     if flags.type is not None:
-        from lerobot.configs.policies import PreTrainedConfig
-
-        known = PreTrainedConfig.get_choice_class(policy_type(flags.type))
-        check_flags(known, [o.split("=", 1)[0] for o in flags.overrides], prefix="policy.", extra=POLICY_NAMES)
+        check_policy(policy_type(flags.type), flags.overrides)
+    elif flags.path is not None:
+        check_checkpoint(flags.path)
+        if (kind := type_of(flags.path)) in kinds(POLICY):
+            check_policy(str(kind), flags.overrides)
     if device is not None and not any(o.startswith("--device=") for o in flags.overrides):
         flags.overrides.append(f"--device={device}")
 
@@ -171,12 +198,29 @@ def _check_model(flags: ModelFlags, config: RunConfig) -> None:
         raise UserError("--image_size shapes synthetic frames; a video has its own")
     if flags.dtype is not None and flags.dtype not in DTYPES:
         raise UserError(f"--model.dtype={flags.dtype}: {nearest(flags.dtype, DTYPES)}")
+    if flags.path is not None:
+        check_checkpoint(flags.path, "model")
     if flags.type is not None:
-        check_values(flags)
+        _check_model_type(flags.type)
+        with importing():
+            check_values(flags)
+
+
+def _check_model_type(kind: str) -> None:
+    """Raises UserError for a type that transformers does not list."""
+    if "transformers.models.auto.configuration_auto" in sys.modules:  # which may know more by now
+        return
+    try:
+        if kind not in backbones.known():
+            raise UserError(f"no model type '{kind}': {nearest(kind, backbones.seeing())}")
+    except Unreadable:  # transformers itself says it, later
+        return
 
 
 def _check_profilers(config: RunConfig) -> None:
     """Raises UserError for a profiler that is unknown or not installed, or functions that nothing times."""
+    if config.python_profile is None and config.profile_functions is None:
+        return
     from strobe.studies.profilers.python_profile import TOOLS, require_tool
 
     tool = config.python_profile
@@ -199,14 +243,32 @@ def check_recipe(flags: SubjectFlags, path: Path | None, phases: Sequence[str]) 
     """Raises UserError for a recipe that cannot be read, is for another type, or is to be trained with."""
     if path is None:
         return
-    from strobe.treatments.recipe import load, require_kind
-
     for phase in phases:
         if phase != "inference":
             raise UserError(f"a recipe is about inference, not '{phase}': leave out {path.name}, or that phase")
-    recipe = load(path)
+    check_recipe_file(flags, path)
+
+
+def check_recipe_file(flags: SubjectFlags, path: Path) -> None:
+    """Raises UserError for a recipe that cannot be read, or is for another type.
+
+    What the file says is checked first; only its treatments' own checks import torch.
+    """
+    from strobe.results import recipe as files
+    from strobe.treatments.declared import check_words
+
+    read = files.load(path)
     if flags.type is not None:
-        require_kind(flags.type, recipe, path.name)
+        files.require_kind(flags.type, read, path.name)
+    for number, spec in enumerate(read.treatments, 1):
+        try:
+            check_words(spec)
+        except UserError as error:
+            raise UserError(f"{path}: treatments.{number}: {error}") from None
+    with importing():
+        from strobe.treatments.recipe import load
+
+    load(path)
 
 
 def check_values(flags: SubjectFlags) -> None:

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.advice import Thresholds
+from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import between
-from strobe.cli.keep import complete, keep, plain
 from strobe.cli.parse import help_text, parse, split_subject
 from strobe.errors import UserError
-from strobe.studies.evaluate import eval_info
-from strobe.studies.evaluate.judge import judge
 
 
 @dataclass
@@ -42,6 +39,10 @@ def help() -> str:
 
 def run(argv: Sequence[str]) -> int:
     """Judge and keep. Raises UserError."""
+    from strobe.cli.keep import complete, keep, plain
+    from strobe.studies.evaluate import eval_info
+    from strobe.studies.evaluate.judge import judge
+
     started = time.monotonic()
     flags, rest = split_subject(argv)
     if flags.path or flags.type:

@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import sys
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from strobe.cli.showing import quiet
-from strobe.measure.sampling import Progress as Sampled
-from strobe.sweeps.execute import Job, Outcome
+
+if TYPE_CHECKING:
+    from strobe.measure.sampling import Progress as Sampled
+    from strobe.sweeps.execute import Job, Outcome
+
+
+@contextlib.contextmanager
+def importing(*, told: bool = False) -> Iterator[None]:
+    """Import inside what takes seconds: the command says that it lives, and objects are not collected meanwhile.
+
+    Python looks at what was imported again and again for garbage, which is a sixth of the time, and nothing of it is.
+    One look at the end counts it as old, so that none falls into what is measured afterwards.
+
+    Args:
+        told: whether the command has said already what it does.
+    """
+    if "lerobot.policies" in sys.modules or not gc.isenabled():
+        yield
+        return
+    if not told:
+        Console(stderr=True, quiet=quiet()).print("… importing torch and LeRobot", markup=False, highlight=False)
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
 
 
 class Live:

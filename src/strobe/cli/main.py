@@ -102,6 +102,9 @@ def _run(arguments: list[str]) -> int:
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
         raise UserError(f"unknown command '{command}': {nearest(command, COMMANDS)}")
+    from strobe.cli.metadata import quicken
+
+    quicken()
     style, rest = showing.take(rest)
     log, rest = logged.take(rest)
     with showing.styled(style), logged.logging_to(log):

@@ -45,20 +45,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from strobe.cli.bounds import above, at_least
 from strobe.cli.flags import PacedConfig, SubjectFlags, read_flags
-from strobe.cli.keep import latest
 from strobe.cli.listing import with_treatments
-from strobe.cli.live import Live
+from strobe.cli.live import Live, importing
 from strobe.cli.parse import ModelFlags, take_repeated
 from strobe.cli.study import Studied, run_study
-from strobe.cli.subject import load_subject, options_of
+from strobe.cli.subject import begin, load_subject, options_of
 from strobe.errors import UserError, nearest
-from strobe.results import recipe
-from strobe.results.answer import OptimizeResult, Result
-from strobe.subjects.subject import ITERATION
+
+if TYPE_CHECKING:
+    from strobe.measure.guard import Guards
+    from strobe.results.answer import Result
 
 RECIPE = "recipe.yaml"
 
@@ -122,15 +122,46 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
     for name, asked in (closer | {"memory_snapshot": config.memory_snapshot}).items():
         if asked:
             raise UserError(f"--{name} looks at one measurement: `strobe breakdown` has it")
+    _check_words(config)
     _check_episodes(flags, config)
     if config.recipe_out is not None and config.recipe_out.is_dir():
         raise UserError(f"--recipe_out={config.recipe_out} is a folder: name a file")
+    if config.candidate or config.start:
+        with importing():
+            aim_of(config)  # makes their treatments
     return flags, config
+
+
+def _check_words(config: OptimizeConfig) -> None:
+    """Check what needs no torch: keys of treatments, effects. Raises UserError."""
+    from strobe.studies.variant_text import check_treatments
+    from strobe.treatments.declared import declared
+
+    for flag, texts in (("candidate", config.candidate), ("start", [config.start])):
+        for text in texts:
+            try:
+                check_treatments(text)
+            except UserError as error:
+                raise UserError(f"--{flag} '{text}': {error}") from None
+    keys = [entry.key for entry in declared()]
+    for flag, text in (("only", config.only), ("skip", config.skip)):
+        for name in _names(text):
+            _key(flag, name, keys)
+    _effects(config)
+
+
+def _guards(config: OptimizeConfig) -> Guards:
+    from strobe.measure.guard import Guards
+
+    try:
+        return Guards.parse(config.guard)
+    except UserError as error:
+        raise UserError(f"--guard={error}") from None
 
 
 def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
     """Raises UserError for paired episodes that cannot be played, or a guard that lacks them."""
-    guards, count = aim_of(config).guards, config.eval.n_episodes
+    guards, count = _guards(config), config.eval.n_episodes
     if not count:
         if guards.success_drop is not None:
             raise UserError(f"--guard={config.guard}: success_drop is seen in episodes: add --eval.n_episodes=50")
@@ -145,7 +176,10 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
 
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt where nothing was measured."""
+    begin(flags, config, live)
+    from strobe.cli.keep import latest
     from strobe.studies.optimize.optimize import optimize
+    from strobe.subjects.subject import ITERATION
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
     aim = aim_of(config)
@@ -164,7 +198,6 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
 
 def aim_of(config: OptimizeConfig) -> Any:
     """The target, the guard and the candidates of a climb, from the flags. Raises UserError."""
-    from strobe.measure.guard import Guards
     from strobe.studies.optimize.aim import Aim
     from strobe.studies.optimize.candidates import Choice
     from strobe.treatments import catalogue
@@ -174,14 +207,10 @@ def aim_of(config: OptimizeConfig) -> Any:
         own.append(tuple(_treatments("candidate", text)))
         if not own[-1]:
             raise UserError(f"--candidate '{text}': write KEY=VALUE, such as policy.num_inference_steps=5")
-    try:
-        guards = Guards.parse(config.guard)
-    except UserError as error:
-        raise UserError(f"--guard={error}") from None
     keys = [entry.key for entry in catalogue.entries()]
     return Aim(
         target_hz=config.target_hz,
-        guards=guards,
+        guards=_guards(config),
         choice=Choice(
             effects=_effects(config),  # type: ignore[arg-type]
             only=tuple(_key("only", name, keys) for name in _names(config.only)),
@@ -203,6 +232,8 @@ class Recipes:
     out: Path | None
 
     def __call__(self, result: Result) -> dict[str, bytes]:
+        from strobe.results import recipe
+        from strobe.results.answer import OptimizeResult
         from strobe.studies.optimize.ladder import recipe_of
 
         assert isinstance(result, OptimizeResult)
@@ -220,14 +251,15 @@ class Recipes:
 
 
 def _effects(config: OptimizeConfig) -> tuple[str, ...]:
-    from strobe.studies.optimize.candidates import EFFECTS
+    from strobe.results.agreement import Effect
 
+    effects = get_args(Effect)
     asked = [*(_names(config.effects) or ["exact", "rounding"]), *_names(config.allow)]
     for name in asked:
-        if name not in EFFECTS:
+        if name not in effects:
             flag = "effects" if name in _names(config.effects) else "allow"
-            raise UserError(f"--{flag}={getattr(config, flag)}: no effect '{name}': {nearest(name, EFFECTS)}")
-    return tuple(effect for effect in EFFECTS if effect in asked)
+            raise UserError(f"--{flag}={getattr(config, flag)}: no effect '{name}': {nearest(name, effects)}")
+    return tuple(effect for effect in effects if effect in asked)
 
 
 def _treatments(flag: str, text: str) -> list[Any]:

@@ -8,23 +8,27 @@ wrong into one line.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import functools
-import io
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import draccus
-from draccus.argparsing import ArgumentParser
 
 from strobe.cli.bounds import at_least, bound_of, check_bounds
+from strobe.cli.late import asked_for, groups, kinds, options
+from strobe.cli.refused import one_line, option_names, refusals
 from strobe.devices.untried import KEY, untried
 from strobe.errors import UserError, nearest
+from strobe.subjects.refusals import first_line
+from strobe.subjects.schema.registries import POLICY
+from strobe.subjects.schema.shapes import made, nested
+from strobe.subjects.schema.source import Unreadable
+
+__all__ = ["one_line"]  # and what is defined below
 
 # The flags that name a subject; they are taken out before draccus sees the rest.
 POLICY_NAMES = ("--policy.path", "--policy.type", "--policy.size")
@@ -145,14 +149,7 @@ def require_subject(flags: PolicyFlags | ModelFlags) -> None:
 
 def _is_policy_field(name: str) -> bool:
     """Whether some policy's config has a field ``name``, such as pi05's dtype, which resembles 'type'."""
-    from lerobot.configs.policies import PreTrainedConfig
-
-    from strobe.subjects.policies import known_types
-
-    return any(
-        name in {item.name for item in dataclasses.fields(PreTrainedConfig.get_choice_class(kind))}  # type: ignore[arg-type]
-        for kind in known_types()
-    )
+    return name in options(POLICY)
 
 
 def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
@@ -216,54 +213,53 @@ def parse[C](config_class: type[C], argv: Sequence[str], *, extra: Iterable[str]
         UserError: an unknown flag (with the nearest known one), a value of the wrong kind or outside its bound, a
             flag that is missing.
     """
-    for name, value in pairs(argv):
-        if name == "--env.type" and value:
-            from strobe.subjects.environments import know
-
-            know(value)  # before its flags are looked at
     arguments = []
-    kinds = {f"--{item.name}": str(item.type) for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+    late: dict[str, dict[str, str]] = {prefix: {} for prefix in groups(config_class)}  # LeRobot's, parsed apart
+    types = {f"--{item.name}": str(item.type) for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     for name, value in pairs(argv):
+        prefix = next((prefix for prefix in late if name.startswith(f"--{prefix}.")), None)
+        if prefix is not None:
+            late[prefix][name.removeprefix(f"--{prefix}.")] = value or ""
+            continue
         # A bare --flag is a switch; draccus wants its value spelt out.
-        switch = value is None and "bool" in kinds.get(name, "")
+        switch = value is None and "bool" in types.get(name, "")
         arguments.append(f"{name}={'true' if switch else value if value is not None else ''}")
-    check_flags(config_class, [name for name, _ in pairs(argv)], extra=extra)
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors), _quiet_logging():
-            config: C = draccus.parse(config_class, args=arguments)  # type: ignore[assignment]
-    except SystemExit:
-        lines = [line for line in errors.getvalue().splitlines() if "error:" in line]
-        raise UserError(lines[-1].split("error:", 1)[1].strip() if lines else "wrong arguments") from None
-    except UserError:
-        raise
-    except Exception as error:  # draccus and the configs' own checks raise many kinds, all of them the user's input
-        # What a config itself refused says more than draccus around it.
-        cause = error.__cause__ if isinstance(error.__cause__, ValueError) else error
-        refused = cause if str(error).startswith("Couldn't instantiate class") else error
-        raise UserError(one_line(refused)) from None
+    of = groups(config_class)
+    known = {*option_names(config_class)}
+    for prefix in of:
+        if late[prefix]:
+            known |= {f"--{prefix}.{name}" for name in options(of[prefix], late[prefix].get("type"))}
+
+    def others() -> Iterable[str]:
+        return [*extra, *(f"--{prefix}.{name}" for prefix in of if not late[prefix] for name in options(of[prefix]))]
+
+    check_names(known, [name for name, _ in pairs(argv)], others=others)
+    with refusals():
+        config: C = draccus.parse(config_class, args=arguments)  # type: ignore[assignment]
+        for prefix, where in of.items():
+            if late[prefix]:
+                *path, name = prefix.split(".")
+                owner = functools.reduce(getattr, path, config)
+                asked = asked_for(where, nested(late[prefix]), [*path, name], getattr(owner, name))
+                setattr(owner, name, asked)
     check_bounds(config)
     return config
 
 
-def check_flags(config_class: Any, names: Iterable[str], *, prefix: str = "", extra: Iterable[str] = ()) -> None:
-    """Raises UserError for a flag that ``config_class`` does not have, with the nearest one that it has."""
-    known = _options(config_class)
+def check_names(known: Collection[str], names: Iterable[str], *, others: Callable[[], Iterable[str]] = tuple) -> None:
+    """Raises UserError for a flag that is not among the ``known`` ones, with the nearest one.
+
+    Args:
+        known: flags; one that ends in ``.*`` stands for all that begin so.
+        others: gives further flags that a misspelt one may have meant.
+    """
+    open_ended = tuple(name[:-1] for name in known if name.endswith(".*"))
     for name in names:
-        if name in known or name == "--config_path":
+        if name in known or name == "--config_path" or (open_ended and name.startswith(open_ended)):
             continue
-        offered = [f"--{prefix}{option[2:]}" for option in known if option.startswith("--")] + list(extra)
-        shown = f"--{prefix}{name[2:]}"
-        close = difflib.get_close_matches(shown, offered, n=1, cutoff=0.6)
-        raise UserError(f"unknown flag {shown}: {f'did you mean {close[0]}?' if close else 'see --help'}")
-
-
-@functools.cache
-def _options(config_class: Any) -> frozenset[str]:
-    """Every flag that draccus makes of a config class; slow, since LeRobot's environments alone have hundreds."""
-    with _quiet_logging():
-        parser = ArgumentParser(config_class)
-    return frozenset(option for action in parser.parser._actions for option in action.option_strings)
+        offered = sorted(option for option in known if option.startswith("--")) + list(others())
+        close = difflib.get_close_matches(name, offered, n=1, cutoff=0.6)
+        raise UserError(f"unknown flag {name}: {f'did you mean {close[0]}?' if close else 'see --help'}")
 
 
 def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
@@ -292,32 +288,31 @@ def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def one_line(error: BaseException) -> str:
-    """An exception's message without its line breaks, cut where it grows long."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 300 else f"{text[:300]}…"
-
-
 def policy_type(name: str) -> str:
     """Check that LeRobot, or a plug-in of it, knows the policy type ``name``. Raises UserError."""
-    from strobe.subjects.policies import known_types
-
-    known = known_types()
+    known = kinds(POLICY)
     if name not in known:
         raise UserError(f"unknown policy type '{name}': {nearest(name, known, many=30)}")
     return name
 
 
+def check_policy(kind: str, overrides: Sequence[str]) -> None:
+    """Check ``--policy.*`` overrides (``--chunk_size=50``) by what the source of the config of ``kind`` says.
+
+    Raises:
+        UserError: a field that the config lacks, or a value of the wrong kind. Other values, which the config itself
+            refuses, are found when it is made.
+    """
+    given = {name: value or "" for name, value in pairs(overrides)}
+    known = [f"--policy.{name}" for name in options(POLICY, kind) if name != "type"]
+    check_names(known, [f"--policy.{name[2:]}" for name in given], others=lambda: POLICY_NAMES)
+    try:
+        made(POLICY, nested({"type": kind} | {name[2:]: value for name, value in given.items()}))
+    except (Unreadable, KeyError):  # only the config itself knows
+        return
+    except Exception as error:
+        raise UserError(f"--policy.type={kind} cannot be read as a policy's config: {first_line(error)}") from None
+
+
 def _shown(default: Any) -> str:
     return ", ".join(map(str, default)) if isinstance(default, list) else str(default)
-
-
-@contextlib.contextmanager
-def _quiet_logging() -> Any:
-    # Building a LeRobot config logs a warning for every device that it falls back from.
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -9,7 +9,6 @@ from strobe.cli.flags import RunConfig
 from strobe.cli.live import Live
 from strobe.cli.parse import one_line
 from strobe.cli.study import Studied
-from strobe.results.answer import Profiled
 
 if TYPE_CHECKING:
     from strobe.studies.measuring import Options
@@ -47,6 +46,7 @@ class Profilers:
         return answer
 
     def _look(self, answer: Studied, phase: Phase, variant: Variant, live: Live) -> None:
+        from strobe.results.answer import Profiled
         from strobe.studies.profilers.operators import memory_snapshot, operators_of
         from strobe.studies.profilers.python_profile import python_profile
 

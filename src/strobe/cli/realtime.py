@@ -6,13 +6,18 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from typing import TYPE_CHECKING, Any
 
 from strobe.cli.bounds import at_least
+from strobe.cli.late import of_lerobot
 from strobe.errors import UserError
-from strobe.results.episode_log import EpisodeLine
+
+if TYPE_CHECKING:
+    from lerobot.policies.rtc.configuration_rtc import RTCConfig
+
+    from strobe.results.episode_log import EpisodeLine
+else:
+    RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
 
 @dataclass
@@ -34,7 +39,7 @@ def spelt_out(argv: Sequence[str]) -> list[str]:
 def check(config: Any) -> None:
     """Check the flags that are about time, as far as that goes without a policy. Raises UserError."""
     given = [f"--{name}" for name in ("latency", "delay_ticks", "hold") if getattr(config, name)]
-    given += ["--inference"] * (config.inference != InferenceFlags())
+    given += ["--inference"] * (_said(config.inference) != _said(InferenceFlags()))
     if given and not config.realtime:
         raise UserError(f"{given[0]} needs --realtime: without it the simulator waits for the policy")
     if config.realtime:
@@ -45,7 +50,7 @@ def timings(config: Any) -> list[Any]:
     """Each engine with each latency, in the order in which they were asked for, as `AskedTiming`. Raises UserError."""
     from strobe.studies.evaluate.latencies import LIVE, parse_latency, parse_ticks
     from strobe.studies.evaluate.timings import AskedTiming, parse_engines
-    from strobe.subjects.acted_world import HOLDS, hold_for
+    from strobe.subjects.holding import HOLDS, hold_for
 
     fps, inference = config.env.fps, config.inference
     if not fps > 0:
@@ -57,21 +62,24 @@ def timings(config: Any) -> list[Any]:
     ticks = config.delay_ticks
     latencies = parse_ticks(ticks, fps) if ticks else parse_latency(config.latency or LIVE)
     engines = parse_engines(inference.type)
-    if "rtc" not in engines and inference != InferenceFlags(inference.type):
+    if "rtc" not in engines and _said(inference) != _said(InferenceFlags(inference.type)):
         raise UserError("--inference.queue_threshold and --inference.rtc.* are of --inference.type=rtc, or sync,rtc")
     if inference.rtc.execution_horizon < 1:
         raise UserError(f"--inference.rtc.execution_horizon={inference.rtc.execution_horizon}: must be at least 1")
-    rtc = {
-        name: value.value if isinstance(value, enum.Enum) else value
-        for name, value in dataclasses.asdict(inference.rtc).items()
-        if not name.startswith("debug")
-    }
+    rtc = {name: value for name, value in _said(inference)["rtc"].items() if not name.startswith("debug")}
     hold = hold_for(config.env, config.hold)
     return [
         AskedTiming(engine, latency, hold, fps, rtc if engine == "rtc" else {}, inference.queue_threshold)
         for engine in engines
         for latency in latencies
     ]
+
+
+def _said(inference: InferenceFlags) -> dict[str, Any]:
+    """The flags as plain values, the same before and after LeRobot's own class holds them."""
+    rtc = dataclasses.asdict(inference.rtc)
+    plain = {name: value.value if isinstance(value, enum.Enum) else value for name, value in rtc.items()}
+    return {**{item.name: getattr(inference, item.name) for item in dataclasses.fields(inference)}, "rtc": plain}
 
 
 def notes(config: Any, asked: list[Any], played: Iterable[EpisodeLine]) -> list[str]:

@@ -40,9 +40,11 @@ from pathlib import Path
 from strobe.advice.thresholds import Thresholds
 from strobe.cli import rollout
 from strobe.cli.bounds import at_least
+from strobe.cli.live import importing
 from strobe.cli.parse import help_text, pairs, parse, split_lerobot, take_repeated
 from strobe.errors import UserError
 from strobe.results.recorded import beside
+from strobe.subjects.lerobot_words import check
 
 
 @dataclass
@@ -91,8 +93,10 @@ def run(argv: Sequence[str]) -> int:
             "lerobot-rollout's arguments come after --: strobe rehearse -- --robot.type=so101_follower "
             "--robot.port=/dev/ttyACM0 --policy.path=FOLDER"
         )
+    check(theirs, "lerobot-rollout", new_policy=True)
     started = time.monotonic()
-    from strobe.studies.rollout.rehearsed import rehearse
+    with importing():
+        from strobe.studies.rollout.rehearsed import rehearse
 
     events = rollout.events_file(config.output_dir)
     shown = {name: value for name, value in frames.items() if value is not None}

@@ -36,8 +36,10 @@ from typing import Any
 
 from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import at_least
+from strobe.cli.live import Live, importing
 from strobe.cli.parse import help_text, pairs, parse
 from strobe.errors import UserError
+from strobe.results.recorded import events_of
 
 
 @dataclass
@@ -70,7 +72,7 @@ def run(argv: Sequence[str]) -> int:
         print(help_text(__doc__ or "", ReplayConfig))
         return 0
     rollout, rest = _which(argv)
-    from strobe.studies.replay.changes import Changes, is_lerobots
+    from strobe.studies.replay.asked import Changes, is_lerobots
 
     ours, theirs = [], {}
     for name, value in pairs([argument for argument in rest if argument != "--"]):
@@ -81,6 +83,7 @@ def run(argv: Sequence[str]) -> int:
         else:
             ours.append(name if value is None else f"{name}={value}")
     config = parse(ReplayConfig, ours, extra=["--fps", "--inference.type", "--inference.queue_threshold"])
+    events_of(rollout)  # it is there
     if config.rtc_version not in ("installed", "4454"):
         raise UserError(f"--rtc_version={config.rtc_version}: installed, or 4454")
     asked = Changes(
@@ -104,9 +107,10 @@ def _which(argv: Sequence[str]) -> tuple[Path, list[str]]:
 
 def _replay(rollout: Path, config: ReplayConfig, asked: Any, argv: Sequence[str], started: float) -> int:
     from strobe.cli.keep import complete, keep, plain
-    from strobe.cli.live import Live
-    from strobe.measure.sampling import Progress
-    from strobe.studies.replay.replay import Options, replay
+
+    with importing():
+        from strobe.measure.sampling import Progress
+        from strobe.studies.replay.replay import Options, replay
 
     with Live() as live:
 

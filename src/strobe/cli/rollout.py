@@ -50,9 +50,11 @@ from typing import Any
 
 from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import at_least
+from strobe.cli.live import importing
 from strobe.cli.parse import help_text, pairs, parse, split_lerobot
 from strobe.errors import UserError
 from strobe.results.recorded import beside, leave
+from strobe.subjects.lerobot_words import check
 
 
 @dataclass
@@ -99,8 +101,12 @@ def run(argv: Sequence[str]) -> int:
     command, arguments = chosen(theirs)
     if config.observations and command != ROLLOUT:
         raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} leaves none to replay")
-    loop_of(command).check(arguments)  # a wrong flag ends in an error of one line, before the robot is connected
-    from strobe.studies.rollout.watched import watch
+    if command == ROLLOUT:
+        check(arguments, command)
+    with importing():
+        loop = loop_of(command)
+        from strobe.studies.rollout.watched import watch
+    loop.check(arguments)  # a wrong flag ends in an error of one line, before the robot is connected
 
     events = events_file(config.output_dir)
     observed = beside(events) if config.observations else None

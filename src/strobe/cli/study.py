@@ -6,14 +6,15 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strobe.cli.flags import RunConfig, SubjectFlags
-from strobe.cli.keep import complete, keep, plain, trace_of
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, help_text
-from strobe.results.answer import Result
-from strobe.timeline.timeline import Section
+
+if TYPE_CHECKING:
+    from strobe.results.answer import Result
+    from strobe.timeline.timeline import Section
 
 
 @dataclass
@@ -50,6 +51,8 @@ def run_study[C: RunConfig](
     with Live() as live:
         answer = study(flags, config, live)
     trace = finish(answer, [name, *argv], started)
+    from strobe.cli.keep import keep
+
     keep(answer.result, config.output_dir, trace if answer.sections else None, answer.files)
     return int(answer.failed) if answer.result.status == "complete" else 130
 
@@ -61,6 +64,8 @@ def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, An
         argv: the command and its flags, without 'strobe'.
         started: `time.monotonic` at the command's start, in seconds.
     """
+    from strobe.cli.keep import complete, plain, trace_of
+
     family = "model" if isinstance(answer.flags, ModelFlags) else "policy"
     asked = {family: dataclasses.asdict(answer.flags), **plain(answer.config)}
     complete(answer.result, argv, started, asked, answer.config.thresholds)

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strobe.cli.flags import RunConfig, SubjectFlags, size_of
-from strobe.cli.live import Live
+from strobe.cli.late import realise
+from strobe.cli.live import Live, importing
 from strobe.cli.parse import ModelFlags
-from strobe.measure.sampling import SamplingBudget
-from strobe.studies.measuring import Options
-from strobe.subjects.subject import Subject
+from strobe.subjects.folders import check_dataset
+
+if TYPE_CHECKING:
+    from strobe.studies.measuring import Options
+    from strobe.subjects.subject import Subject
 
 NO_LIMIT_S = 1e9
+
+
+def begin(flags: SubjectFlags, config: RunConfig, live: Live) -> None:
+    """Say what will be loaded, before the seconds that its imports take; then make LeRobot's configs of the flags.
+
+    Raises:
+        UserError: no dataset where one is named, or a value that LeRobot refuses.
+    """
+    if config.dataset is not None and config.dataset.root is not None:
+        check_dataset(config.dataset.root)
+    live.stage(f"importing what {flags.path or flags.type} needs")
+    with importing(told=True):
+        from strobe.studies import measuring  # noqa: F401
+        from strobe.subjects import loading  # noqa: F401
+    realise(config)
 
 
 def load_subject(flags: SubjectFlags, config: RunConfig, live: Live) -> Subject:
@@ -56,6 +75,9 @@ def load_subject(flags: SubjectFlags, config: RunConfig, live: Live) -> Subject:
 
 def options_of(config: RunConfig) -> Options:
     """The options of measuring, from the flags."""
+    from strobe.measure.sampling import SamplingBudget
+    from strobe.studies.measuring import Options
+
     seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
     budget = SamplingBudget(iterations=config.iterations, seconds=seconds, precision=config.interval)
     return Options(

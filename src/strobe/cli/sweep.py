@@ -41,7 +41,7 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.cli.bounds import above, at_least
-from strobe.cli.live import CellsLive
+from strobe.cli.live import CellsLive, importing
 from strobe.cli.parse import help_text, pairs, parse
 from strobe.errors import NotKeptError, UserError, in_words, nearest
 from strobe.measure.memory import available_bytes
@@ -104,7 +104,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     study, config, cells = read(argv)
     wishes = _wishes(config, cells)
-    invalid = refused(study, cells, elsewhere=config.launcher == "ray")
+    invalid = refused(study, cells, elsewhere=config.launcher == "ray", thorough=config.skip_invalid)
     if invalid and not config.skip_invalid:
         listed = "\n".join(f"  {cell.label}: {invalid[cell.key]}" for cell in cells if cell.key in invalid)
         raise UserError(
@@ -173,22 +173,34 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
     return study, config, grid.cells(study, flags, axes, document["cells"])
 
 
-def refused(study: str, cells: Sequence[Cell], *, elsewhere: bool = False) -> dict[str, str]:
+def refused(study: str, cells: Sequence[Cell], *, elsewhere: bool = False, thorough: bool = True) -> dict[str, str]:
     """Cell key → why its flags are refused, found without running anything.
 
     Args:
         elsewhere: whether they run on other machines, which may have devices that this one has not.
+        thorough: whether to look for values that only LeRobot's configs refuse, which takes the seconds of its import,
+            where some cells are refused without it.
     """
     from strobe.cli.flags import check_values
+    from strobe.cli.late import realise
 
     command = importlib.import_module(f"strobe.cli.{study}")
-    found = {}
+    found: dict[str, str] = {}
+    asked = {}
     for cell in cells:
         try:
-            flags, _ = command.read(without_device(cell.argv) if elsewhere else list(cell.argv))
-            check_values(flags)
+            asked[cell.key] = command.read(without_device(cell.argv) if elsewhere else list(cell.argv))
         except UserError as error:
             found[cell.key] = str(error)
+    if found and not thorough:
+        return found
+    with importing():
+        for key, (flags, config) in asked.items():
+            try:
+                check_values(flags)
+                realise(config)
+            except UserError as error:
+                found[key] = str(error)
     return found
 
 

@@ -31,8 +31,10 @@ from typing import Any
 
 from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import at_least
+from strobe.cli.live import importing
 from strobe.cli.parse import help_text, parse, refuse_recipe, split_lerobot
 from strobe.errors import UserError, nearest
+from strobe.subjects.lerobot_words import check
 
 TOOLS = ("cprofile", "pyinstrument")
 
@@ -66,7 +68,9 @@ def run(argv: Sequence[str]) -> int:
     _check(config)
     if theirs is None:
         raise UserError("lerobot-train's arguments come after --: strobe train -- --policy.type=act --dataset.root=…")
-    from strobe.subjects.train_config import train_config
+    check(theirs, "lerobot-train")
+    with importing():
+        from strobe.subjects.train_config import train_config
 
     train_config(theirs)  # a wrong flag ends in an error of one line, before anything is built
     return watch(config, theirs, ["train", *argv])

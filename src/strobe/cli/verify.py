@@ -28,7 +28,7 @@ from strobe.cli.flags import RunConfig, SubjectFlags, check_recipe, read_flags
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags
 from strobe.cli.study import Studied, run_study
-from strobe.cli.subject import load_subject, recipe_notes
+from strobe.cli.subject import begin, load_subject, recipe_notes
 from strobe.errors import UserError
 
 UNTIMED = ("iterations", "seconds", "batch_size", "operators", "python_profile", "memory_snapshot", "serialised", "rtc")
@@ -74,9 +74,11 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
 
 def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     """Load the policy and verify the recipe on it. Raises UserError."""
+    begin(flags, config, live)
     from strobe.measure.guard import Guards
+    from strobe.results.recipe import require_kind
     from strobe.studies.verify import verify
-    from strobe.treatments.recipe import guards_of, load, require_kind
+    from strobe.treatments.recipe import guards_of, load
     from strobe.treatments.treatment import policy_of
 
     assert config.recipe is not None  # checked when it was read

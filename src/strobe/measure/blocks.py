@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import friedmanchisquare
 
 from strobe.measure.statistics import summarise
 from strobe.results.measurement import Blocks, Component
@@ -31,6 +30,8 @@ def blocks(components: Sequence[Component]) -> list[Blocks]:
 
 
 def _taken_together(path: tuple[str, ...], group: Sequence[Component]) -> Blocks:
+    from scipy.stats import friedmanchisquare
+
     values = np.array([component.values for component in group])  # (blocks, iterations)
     medians = np.median(values, axis=1)
     average, spread = float(medians.mean()), float(medians.std(ddof=1))

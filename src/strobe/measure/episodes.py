@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 
 from strobe.measure.intervals import centre
 from strobe.measure.verdicts import FEWEST_PAIRS
@@ -82,6 +81,8 @@ def paired_interval(lost: int, won: int, pairs: int, level: float = LEVEL) -> In
     Args:
         lost, won: pairs in which only the baseline, only the candidate succeeded.
     """
+    from scipy import stats
+
     first, second = (lost + 1) / (pairs + 2), (won + 1) / (pairs + 2)
     difference = second - first
     deviation = math.sqrt((first + second - difference**2) / (pairs + 2))

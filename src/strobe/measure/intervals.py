@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import signal, stats
 
 Array = NDArray[np.floating]
 
@@ -34,6 +33,8 @@ def median_interval(values: Array, level: float = 0.95) -> tuple[float, float] |
 
     None where there are too few values for ``level`` (fewer than six at 95 %).
     """
+    from scipy import stats
+
     low, high = stats.quantile_test(values, p=0.5).confidence_interval(level)
     return (float(low), float(high)) if np.isfinite(low) and np.isfinite(high) else None
 
@@ -44,6 +45,8 @@ def inflation(scores: Array) -> float:
     The integrated autocorrelation time by the initial positive sequence (Geyer, "Practical Markov chain Monte
     Carlo", Statistical Science 7, 1992). Independent or alternating scores give 1.
     """
+    from scipy import signal
+
     count = len(scores)
     centred = scores - scores.mean()
     variance = float(centred @ centred)
@@ -67,6 +70,8 @@ def centre(differences: Array, level: float) -> tuple[float, float, float, float
     each other. With n differences no interval reaches more than 1 − 2 ** (1 − n); the level says what was
     reached.
     """
+    from scipy import stats
+
     merged = _merge(differences)
     count = len(merged)
     rows, columns = np.triu_indices(count)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 
-from scipy import optimize, stats
-
 from strobe.results.data import Interval
 
 
@@ -21,6 +19,8 @@ def rate_interval(successes: int, episodes: int, level: float = 0.95) -> Interva
     Raises:
         ValueError: no episodes, or more successes than episodes.
     """
+    from scipy import stats
+
     if not 0 <= successes <= episodes or not episodes:
         raise ValueError(f"{successes} successes in {episodes} episodes")
     low, high = stats.binomtest(successes, episodes).proportion_ci(level, method="exact")
@@ -35,6 +35,8 @@ def mcnemar_p(lost: int, won: int) -> float:
     Args:
         lost, won: pairs in which only the first, only the second succeeded; no other pairs matter.
     """
+    from scipy import stats
+
     return float(stats.binomtest(lost, lost + won, 0.5).pvalue) if lost + won else 1.0
 
 
@@ -51,6 +53,8 @@ def tango_interval(lost: int, won: int, pairs: int, level: float = 0.95) -> Inte
     Raises:
         ValueError: no pairs, or fewer than disagree.
     """
+    from scipy import optimize, stats
+
     if min(lost, won) < 0 or not 0 < pairs >= lost + won:
         raise ValueError(f"{lost} lost and {won} won of {pairs} pairs")
     limit, seen = float(stats.norm.ppf((1 + level) / 2)), (won - lost) / pairs

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from strobe.measure.betting import log_capital, needed
 
@@ -61,6 +60,8 @@ def mcnemar_power(pairs: int, difference: float, disagreement: float, level: flo
         difference: true second − first, not 0.
         disagreement: share of pairs that disagree, at least |difference|.
     """
+    from scipy import stats
+
     won = _shares(difference, disagreement)[1 if difference > 0 else 0]
     apart = np.arange(pairs + 1)
     # The largest number on the lesser side that is still significant, two-sided, with that many in disagreement.
@@ -79,6 +80,8 @@ def fixed_pairs(difference: float, disagreement: float, power: float = 0.8, leve
     Raises:
         ValueError: no difference, one above the disagreement, or a power outside (0, 1).
     """
+    from scipy import stats
+
     _shares(difference, disagreement)
     if not difference or not 0 < power < 1:
         raise ValueError(f"a difference of {difference:g} and a power of {power:g}")

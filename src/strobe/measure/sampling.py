@@ -94,6 +94,9 @@ def collect(
     """
     if not calls:
         raise ValueError("nothing to sample: no calls were given")
+    import scipy.signal
+    import scipy.stats  # noqa: F401  # now, not between two rounds, where the judgements first need them
+
     names = list(calls)
     rounds: list[Round] = []
     started = clock()

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 
 from strobe.measure.intervals import Array, checked, inflation, median_interval
 from strobe.results.data import Interval, Summary
@@ -68,6 +67,8 @@ def find_warmup(values: Sequence[float] | Array) -> int:
 
 
 def _slower(lead: Array, rest: Array) -> bool:
+    from scipy import stats
+
     return float(np.asarray(stats.mannwhitneyu(lead, rest, alternative="greater"))[1]) < 0.01
 
 
@@ -87,6 +88,8 @@ def describe(values: Sequence[float] | Array) -> list[str]:
 
 def _change_over_time(array: Array) -> str | None:
     """A step or a trend of over 2 %, whichever fits better, if either is significant."""
+    from scipy import stats
+
     size = math.ceil(len(array) / _MOST_TO_DESCRIBE)
     groups = np.array_split(array, math.ceil(len(array) / size))
     series = np.array([np.median(group) for group in groups])
@@ -121,6 +124,8 @@ def _change_over_time(array: Array) -> str | None:
 
 def _pettitt(series: Array) -> Array:
     """Pettitt's statistic for a change after each value but the last."""
+    from scipy import stats
+
     count = len(series)
     # The number of later values below, minus those above, from the ranks.
     return 2 * np.cumsum(stats.rankdata(series))[:-1] - np.arange(1.0, count) * (count + 1)

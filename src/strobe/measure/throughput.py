@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 
 from strobe.results.data import Interval
 from strobe.results.dataloader import Rate
@@ -27,6 +26,8 @@ def rate_of(block_samples: int, blocks_s: Sequence[float]) -> Rate:
     Raises:
         ValueError: no blocks, or one that took no time.
     """
+    from scipy import stats
+
     array = np.asarray(blocks_s, dtype=float)
     if not len(array) or not np.isfinite(array).all() or (array <= 0).any():
         raise ValueError("a rate needs blocks that took some time")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
-from scipy import stats
 
 from strobe.measure.components import Iteration
 from strobe.results.data import Interval
@@ -65,6 +64,8 @@ def rate(step_ms: Sequence[float], samples: int) -> tuple[float, Interval | None
     Blocks, since neighbouring steps share what the loader had ready (the method of batch means: Conway, "Some tactical
     problems in digital simulation", Management Science 10, 1963). None with fewer than eight steps.
     """
+    from scipy import stats
+
     values = np.asarray(step_ms, dtype=np.float64)
     mean = float(values.mean())
     if len(values) < 8:
@@ -141,6 +142,8 @@ def every_nth(waited: Sequence[float], considered: Sequence[int], workers: int) 
 
     By Kruskal and Wallis's test on the remainders, and only where the longest is at least twice the others' mean.
     """
+    from scipy import stats
+
     groups = [[waited[i] for i in considered if i % workers == k] for k in range(workers)] if workers > 1 else []
     if not groups or min(map(len, groups)) < 4 or len({round(w, 6) for group in groups for w in group}) < 2:
         return None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from scipy import stats
-
 from strobe.results.data import Interval
 from strobe.results.evaluation import Decided
 from strobe.results.judged import UnpairedRates
@@ -49,6 +47,8 @@ def unpaired_rates(
 
 def _wilson(successes: int, episodes: int, level: float) -> tuple[float, float, float]:
     """The rate, and the ends of Wilson's score interval of it."""
+    from scipy import stats
+
     if not 0 <= successes <= episodes or not episodes:
         raise ValueError(f"{successes} successes in {episodes} episodes")
     low, high = stats.binomtest(successes, episodes).proportion_ci(level, method="wilson")

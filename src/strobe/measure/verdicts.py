@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 
 from strobe.measure.intervals import Array, centre, checked, inflation, median_interval
 from strobe.results.comparison import Verdict
@@ -112,6 +111,8 @@ def _positive(values: Sequence[float] | Array, name: str) -> Array:
 
 def _arms(logs: Array, level: float) -> tuple[float, float]:
     """How far the median of ``logs`` may lie below and above where it was seen."""
+    from scipy import stats
+
     median = float(np.median(logs))
     # With too few samples for the level the whole range is the widest interval there is.
     low, high = median_interval(logs, level) or (float(logs.min()), float(logs.max()))

@@ -96,6 +96,12 @@ def load(path: Path | str) -> Recipe:
         raise UserError(f"{path}: {_first(error)}") from None
 
 
+def require_kind(kind: str, recipe: Recipe, name: str = "recipe") -> None:
+    """Raises UserError unless ``recipe`` is for policies (or models) of the type ``kind``."""
+    if kind != recipe.policy:
+        raise UserError(f"{name} is a recipe for the type '{recipe.policy}', and this is '{kind}'")
+
+
 def dump(recipe: Recipe, path: Path | str) -> None:
     """Write ``recipe`` as YAML, whole or not at all. Raises UserError where it cannot be written."""
     path = Path(path)

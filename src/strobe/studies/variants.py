@@ -14,16 +14,15 @@ from pathlib import Path
 import yaml
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError
+from strobe.studies.variant_text import check_levers, check_rtc, take_apart
 from strobe.subjects.subject import Phase, Subject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
-from strobe.treatments.numbers.precision import name_of, sensible
 from strobe.treatments.recipe import RecipeTreatment, rungs_of, with_specs
 from strobe.treatments.training import levers
 from strobe.treatments.treatment import Spec, Treatment, Variant
-
-AUTO = "auto"
+from strobe.treatments.words import AUTO, precisions
 
 
 @dataclass(frozen=True)
@@ -101,44 +100,22 @@ def parse_variant(text: str, inference_delay: int) -> Draft:
 
     Keys are ``rtc.FIELD``, ``recipe``, and those of the catalogue. ``inference_delay`` is RTC's, in control ticks.
     """
-    name, colon, body = text.partition(":")
-    pairs = [pair.strip() for pair in body.split(",") if pair.strip()]
-    if not colon or not name.strip() or not pairs:
-        raise UserError(f"--variant '{text}': write 'NAME: key=value, key=value', e.g. '5 steps: policy.num_steps=5'")
-    guided = [pair for pair in pairs if pair.startswith("rtc.")]
-    named = [pair for pair in pairs if pair.partition("=")[0].strip() == "recipe"]
-    others = [pair for pair in pairs if pair not in guided and pair not in named]
-    if len(named) > 1:
-        raise UserError(f"--variant '{text}': one recipe, not {len(named)}")
+    said = take_apart(text)
     try:
-        specs = tuple(catalogue.parse(", ".join(others)))
-        rtc = (RealTimeChunking(_rtc_config(guided), inference_delay),) if guided else ()
-        draft = Draft(name.strip(), rtc, specs, Path(named[0].partition("=")[2].strip()) if named else None)
+        specs = tuple(catalogue.parse(said.treatments))
+        rtc = (RealTimeChunking(_rtc_config(said.rtc), inference_delay),) if said.rtc else ()
+        draft = Draft(said.name, rtc, specs, said.recipe)
         draft.variant()
     except UserError as error:
         raise UserError(f"--variant '{text}': {error}") from None
     return draft
 
 
-def precisions(text: str, device: str) -> tuple[str, ...]:
-    """Names of the precisions in ``'fp32,bf16'``; for 'auto' those that make sense on ``device``. Raises UserError."""
-    text = text.strip()
-    if text.lower() in ("", AUTO):
-        return sensible(device) if text else ()
-    if text.replace(".", "", 1).isdecimal():
-        raise UserError(
-            f"--precision={text}: fp32, tf32, bf16, fp16 or auto; the width to stop at is --interval={text}"
-        )
-    names = tuple(name_of(part) for part in text.split(","))
-    if len(set(names)) < len(names):
-        raise UserError(f"--precision={text}: each precision once")
-    return names
-
-
 def check(wanted: Wanted) -> None:
     """Raises UserError for a variant that would measure nothing in the phase, or needs another batch size."""
     if wanted.levers:
-        _check_levers(wanted)
+        others = wanted.precision or wanted.closed_form or wanted.recipe or wanted.rtc is not None
+        check_levers(wanted.levers, wanted.phase, alone=not others)
     flag = "--levers" if wanted.levers else "--phase"
     drafts = [*_levers(wanted), *_in_precisions(wanted, "cpu"), *wanted.drafts]
     if wanted.rtc is not None and wanted.rtc.enabled:
@@ -224,21 +201,14 @@ def _levers(wanted: Wanted) -> list[Draft]:
     return [Draft(variant.name, variant.treatments) for variant in levers.parse(wanted.levers)]
 
 
-def _check_levers(wanted: Wanted) -> None:
-    if wanted.phase != "training step":
-        raise UserError(f"--levers are pulled in a training step, not in '{wanted.phase}': leave out --phase")
-    if wanted.precision or wanted.closed_form or wanted.recipe or wanted.rtc is not None:
-        raise UserError("--levers are about training: leave out --precision, --recipe, --closed_form and --rtc")
-
-
 def _rtc_config(pairs: Sequence[str]) -> RTCConfig:
     """``'rtc.FIELD=value'`` texts as LeRobot's config. Raises UserError."""
     values = {
         key.strip().removeprefix("rtc."): yaml.safe_load(raw) for key, _, raw in (p.partition("=") for p in pairs)
     }
-    known = [item.name for item in fields(RTCConfig)]
-    if wrong := [name for name in values if name not in known]:
-        raise UserError(f"no setting 'rtc.{wrong[0]}': {nearest(wrong[0], known)}")
+    known = {item.name for item in fields(RTCConfig)}
+    for name in values:
+        check_rtc(name, known)
     try:
         return RTCConfig(**values)
     except (TypeError, ValueError) as error:

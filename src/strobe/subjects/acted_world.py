@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,51 +20,11 @@ from torch import Tensor
 
 from strobe.results.episodes import Episode
 from strobe.subjects import environments, lerobot_versions
+from strobe.subjects.holding import Hold
 from strobe.subjects.simulator import Played, digest
 
-HOLDS = ("last", "zero")
-# Types of environments whose actions are movements → the dimension that is a gripper's goal, which is no movement.
-MOVEMENTS: dict[str, int | None] = {"metaworld": 3, "libero": 6, "libero_plus": 6, "robocasa": None}
-POSITIONS = ("pusht", "aloha", "robotwin", "vlabench")
 SLACK_NS = 100_000  # moments are rounded to nanoseconds; nothing that matters is as short as this
 TICKET = "ticket"  # all that LeRobot's engine is given of an observation, which goes around it
-
-
-@dataclass(frozen=True)
-class Hold:
-    """The action of a tick for which none was sent.
-
-    Args:
-        kind: 'last' repeats the last one, as a servo holds its goal; 'zero' moves nothing.
-        gripper: with 'zero', the dimension that still gets its last value.
-        known: whether the type of environment is one whose actions are known.
-    """
-
-    kind: Literal["last", "zero"]
-    gripper: int | None = None
-    known: bool = True
-
-    def action(self, last: NDArray[Any] | None, rest: NDArray[Any] | None, size: int) -> NDArray[Any] | None:
-        """The action, (``size``,); None where nothing is known that would let the simulator stand still.
-
-        Args:
-            last: the last action that was sent; None before the first.
-            rest: the position at the start of the episode, as an action; None where it is not known.
-        """
-        if self.kind == "last":
-            return rest if last is None else last
-        held = np.zeros(size, np.float32)
-        if self.gripper is not None and last is not None:
-            held[self.gripper] = last[self.gripper]
-        return held
-
-
-def hold_for(env: Any, kind: str = "") -> Hold:
-    """How ``env``, LeRobot's ``EnvConfig``, is held: as ``kind`` says, or as fits its actions where that is ''."""
-    moves = env.type in MOVEMENTS and getattr(env, "control_mode", "") != "absolute"
-    chosen: Any = kind or ("zero" if moves else "last")
-    gripper = MOVEMENTS.get(env.type) if moves else None
-    return Hold(chosen, gripper if chosen == "zero" else None, moves or env.type in (*MOVEMENTS, *POSITIONS))
 
 
 @dataclass

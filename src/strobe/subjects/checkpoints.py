@@ -15,10 +15,9 @@ from safetensors import SafetensorError
 from torch import nn
 
 from strobe.errors import UserError
+from strobe.subjects import folders
 from strobe.subjects.refusals import of_the_hub
 from strobe.subjects.standins import hub_reachable
-
-WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
 
 
 def locate(path: str | Path, revision: str | None = None, *, what: str = "policy") -> Path:
@@ -28,16 +27,11 @@ def locate(path: str | Path, revision: str | None = None, *, what: str = "policy
 
     Raises UserError if there is none, or if it lacks its config or its weights.
     """
-    folder = Path(path)
-    if not folder.is_dir():
-        folder = _snapshot(str(path), revision, what)
-    if not (folder / "config.json").is_file():
-        inner = folder / "pretrained_model"
-        hint = f"; did you mean {inner}?" if (inner / "config.json").is_file() else ""
-        raise UserError(f"no {what} at {path}: there is no config.json in it{hint}")
-    weighed = any((folder / name).is_file() for name in WEIGHTS) or any(folder.glob("*.safetensors.index.json"))
-    if not weighed:
-        raise UserError(f"the {what} at {path} has no weights: there is no model.safetensors beside its config.json")
+    folders.check_checkpoint(path, what)
+    if Path(path).is_dir():
+        return Path(path)
+    folder = _snapshot(str(path), revision, what)
+    folders.check_checkpoint(folder, what, called=path)
     return folder
 
 
@@ -50,8 +44,6 @@ def _snapshot(name: str, revision: str | None, what: str) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=local))
 
     try:
-        if name.count("/") != 1 or name.startswith((".", "/", "~")):
-            raise UserError(f"there is no folder {name}; give a {what}'s folder or its Hub id (owner/name)")
         with contextlib.suppress(LocalEntryNotFoundError):
             return get(local=True)
         if not hub_reachable():

@@ -20,6 +20,7 @@ from strobe.subjects import environments, synthesis
 from strobe.subjects.checks import COUNT, SHARE, Checks, blended
 from strobe.subjects.families.family import Arm
 from strobe.subjects.families.registry import registered
+from strobe.subjects.folders import check_dataset
 from strobe.subjects.quiet import quiet
 from strobe.subjects.standins import hub_reachable
 
@@ -167,8 +168,7 @@ def locate_dataset(root: str | Path | None, repo_id: str | None) -> Path:
     if (where / "meta" / "info.json").is_file():
         return where
     if root is not None:
-        what = "has no meta/info.json in it" if where.is_dir() else "is not a folder"
-        raise UserError(f"no LeRobotDataset at {where}: it {what}; give the folder that holds data/, meta/ and videos/")
+        check_dataset(where)
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     if not hub_reachable():

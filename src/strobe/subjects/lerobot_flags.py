@@ -22,6 +22,9 @@ from draccus.wrappers.suppressing_argparse import SuppressingArgumentParser
 from lerobot.configs import parser
 
 from strobe.errors import UserError, nearest
+from strobe.subjects.lerobot_words import joined
+
+__all__ = ["joined", "lent", "parsed"]
 
 
 @contextlib.contextmanager
@@ -65,22 +68,6 @@ def parsed[C](
         raise UserError(_unknown_flag(arguments, config_class, command) or _one_line(str(said_why), command)) from None
     finally:
         logging.disable(before)
-
-
-def joined(argv: Sequence[str], command: str = "lerobot-train") -> list[str]:
-    """``--a 1 --b`` as ``--a=1``, ``--b=true``. Raises UserError for what is neither a flag nor a flag's value."""
-    joined: list[str] = []
-    open_flag = False
-    for argument in argv:
-        if argument.startswith("--"):
-            joined.append(argument)
-            open_flag = "=" not in argument
-        elif open_flag:
-            joined[-1] += f"={argument}"
-            open_flag = False
-        else:
-            raise UserError(f"'{argument}' is not a flag; {command}'s flags start with --")
-    return [argument if "=" in argument else f"{argument}=true" for argument in joined]
 
 
 def _unknown_flag(arguments: Sequence[str], config_class: type[Any], command: str) -> str | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError, nearest
-from strobe.subjects.rollout_log import Log
-from strobe.subjects.watching import Watching
+
+if TYPE_CHECKING:
+    from strobe.subjects.rollout_log import Log
+    from strobe.subjects.watching import Watching
 
 ROLLOUT = "lerobot-rollout"
 NAMES = (ROLLOUT, "lerobot-record", "lerobot-teleoperate", "robot_client", "policy_server")

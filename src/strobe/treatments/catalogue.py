@@ -12,10 +12,9 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-import yaml
-
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError
 from strobe.treatments import inputs, settings
+from strobe.treatments import written as text
 from strobe.treatments.engines import compile, engine
 from strobe.treatments.flow import (
     cameras,
@@ -117,11 +116,7 @@ def _warn(source: str, why: str) -> None:
 
 def entry_of(key: str) -> Entry:
     """The entry that ``key`` begins. Raises UserError."""
-    for entry in entries():
-        if key == entry.key or (entry.key.endswith(".") and key.startswith(entry.key) and key != entry.key):
-            return entry
-    known = [entry.key for entry in entries()]
-    raise UserError(f"no treatment '{key}': {nearest(key, known, many=len(known))}")
+    return text.entry_of(key, entries())
 
 
 def make(spec: Spec) -> Treatment:
@@ -131,7 +126,7 @@ def make(spec: Spec) -> Treatment:
     first, *others = spec
     entry = entry_of(first)
     for key in others:
-        if not _belongs(key, entry):
+        if not text.belongs(key, entry):
             raise UserError(f"'{key}' is no option of '{first}': write it as a treatment of its own")
     return entry.make(spec)
 
@@ -151,40 +146,14 @@ def compose(specs: Iterable[Spec]) -> tuple[Treatment, ...]:
     return tuple(make(spec) for spec in ordered(specs))
 
 
-def parse(text: str) -> list[Spec]:
+def parse(said: str) -> list[Spec]:
     """``'precision=bf16, precision.part=model.backbone, channels_last=true'`` as specs. Raises UserError.
 
     An option belongs to the treatment before it; settings of the policy are one treatment. A value holds no comma.
     """
-    specs: list[dict[str, Any]] = []
-    for pair in filter(None, (part.strip() for part in text.split(","))):
-        key, equals, raw = (piece.strip() for piece in pair.partition("="))
-        if not (key and equals and raw):
-            raise UserError(f"'{pair}': write KEY=VALUE")
-        try:
-            value = yaml.safe_load(raw)
-        except yaml.YAMLError:
-            raise UserError(f"'{pair}': the value cannot be read") from None
-        if specs and _belongs(key, entry_of(next(iter(specs[-1])))) and key not in specs[-1]:
-            specs[-1][key] = value
-        elif (owner := _owner(key)) is not None:
-            raise UserError(f"'{key}' is an option of '{owner}': write {owner}=… before it")
-        else:
-            entry_of(key)
-            specs.append({key: value})
-    return list(specs)
+    return text.parse(said, entries())
 
 
 def written(spec: Spec) -> str:
     """``spec`` as it is written on a command line."""
     return ", ".join(f"{key}={'true' if value is True else value}" for key, value in spec.items())
-
-
-def _belongs(key: str, entry: Entry) -> bool:
-    if entry.key.endswith("."):
-        return key.startswith(entry.key)
-    return key in [f"{entry.key}.{option}" for option in entry.options]
-
-
-def _owner(key: str) -> str | None:
-    return next((entry.key for entry in entries() if not entry.key.endswith(".") and _belongs(key, entry)), None)

@@ -14,7 +14,7 @@ from strobe.errors import UserError
 from strobe.measure.guard import Guard, Guards, strongest
 from strobe.measure.machine import versions
 from strobe.results import recipe as files
-from strobe.results.recipe import Recipe
+from strobe.results.recipe import Recipe, require_kind
 from strobe.subjects.subject import Facts, Phase, Subject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
@@ -171,12 +171,6 @@ def apply_recipe(subject: Subject, recipe: Recipe, name: str = "recipe") -> Undo
     """
     require_kind(subject.info.kind, recipe, name)
     return Variant(name, treatments_of(recipe, name)).apply(subject)
-
-
-def require_kind(kind: str, recipe: Recipe, name: str = "recipe") -> None:
-    """Raises UserError unless ``recipe`` is for policies (or models) of the type ``kind``."""
-    if kind != recipe.policy:
-        raise UserError(f"{name} is a recipe for the type '{recipe.policy}', and this is '{kind}'")
 
 
 def differences(recipe: Recipe, name: str = "recipe") -> list[str]:

@@ -14,7 +14,6 @@ from strobe.errors import UserError
 from strobe.measure.draws import drawn
 from strobe.results import episode_log
 from strobe.results.recorded import EVENTS
-from strobe.studies.replay.recorded import load
 
 LIVE = "live"
 MOST_MS = 60_000  # more than an episode lasts
@@ -107,6 +106,8 @@ def _one(text: str, part: str) -> Latency:
 
 def _kept(text: str, run: Path) -> Latency:
     """The calls of a rollout or of an evaluation. Raises UserError."""
+    from strobe.studies.replay.recorded import load
+
     flag = f"--latency={text}"
     if not run.exists():
         raise UserError(f"{flag}: '{run}' is no number of milliseconds, not 'live', and no run's folder")

@@ -14,7 +14,7 @@ from strobe.results.episode_log import EpisodeLine
 from strobe.results.timing import Engine, Timing
 from strobe.studies.evaluate.latencies import Latency
 from strobe.studies.evaluate.variants import Candidate
-from strobe.subjects.acted_world import Hold
+from strobe.subjects.holding import Hold
 
 ENGINES = ("sync", "rtc")
 

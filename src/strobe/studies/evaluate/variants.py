@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strobe.errors import UserError
-from strobe.subjects.families.registry import steps_field, steps_of
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.treatments.recipe import rungs_of
-from strobe.treatments.settings import Settings
-from strobe.treatments.treatment import Variant
+
+if TYPE_CHECKING:
+    from strobe.subjects.policy_subject import PolicySubject
+    from strobe.treatments.treatment import Variant
 
 FIRST = "as it is"
 
@@ -73,6 +73,11 @@ def candidates(subject: PolicySubject, steps: Sequence[int], recipes: Sequence[P
     Raises:
         UserError: the policy has no denoising steps, or a recipe does not apply.
     """
+    from strobe.subjects.families.registry import steps_field, steps_of
+    from strobe.treatments.recipe import rungs_of
+    from strobe.treatments.settings import Settings
+    from strobe.treatments.treatment import Variant
+
     config = subject.policy.config
     own, name = steps_of(config), steps_field(config)
     if steps and not name:

@@ -16,13 +16,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from strobe.errors import UserError, install
 from strobe.results.profiles import OperatorProfile, PythonFunction, PythonProfile
-from strobe.studies.measuring import Options
-from strobe.subjects.subject import Phase, Subject
-from strobe.treatments.treatment import Variant
+
+if TYPE_CHECKING:
+    from strobe.studies.measuring import Options
+    from strobe.subjects.subject import Phase, Subject
+    from strobe.treatments.treatment import Variant
 
 Tool = Literal["cprofile", "pyinstrument", "line"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)

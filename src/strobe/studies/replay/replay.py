@@ -20,7 +20,8 @@ from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.errors import UserError
 from strobe.measure.rollout import ticks_of
 from strobe.results.replay import Asked, Jump, Replayed, ReplayResult, Tried
-from strobe.studies.replay.changes import Changes, asked_latencies, asked_setting, shown
+from strobe.studies.replay.asked import Changes
+from strobe.studies.replay.changes import asked_latencies, asked_setting, shown
 from strobe.studies.replay.columns import MOST_TICKS, Tell, checks, column, drawn_play, draws_for, recorded_column
 from strobe.studies.replay.policy import Fed, fed_policy
 from strobe.studies.replay.recorded import Recorded, load

@@ -25,8 +25,8 @@ from strobe.treatments.graphs.host_work import aside
 from strobe.treatments.parts import is_flow, parts_of
 from strobe.treatments.patch import Patches, identity
 from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.words import MODES
 
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _GRAPHS = ("reduce-overhead", "max-autotune")  # those that capture CUDA graphs, all in one pool
 
 # The parts of flow policies that gain by being compiled on their own, as far as a policy has them.

@@ -31,10 +31,11 @@ from strobe.timeline.sections import note_unseen, recording, section
 from strobe.treatments.engines import cache
 from strobe.treatments.engines.backends import ENGINES, Engine, Run
 from strobe.treatments.engines.recorded import Call, Flat, Results, as_float32, least_cosine
-from strobe.treatments.numbers.precision import DTYPES, Precision, name_of
+from strobe.treatments.numbers.precision import DTYPES, Precision
 from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
 from strobe.treatments.patch import put
 from strobe.treatments.treatment import COMPILED, FOR_INFERENCE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.words import name_of
 
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
 SHAPES = 4  # that one part is built for, each an engine of its own

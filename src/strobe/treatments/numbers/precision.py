@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.devices.which import computes_bf16
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import layered
 from strobe.treatments.numbers import casts
@@ -27,9 +27,9 @@ from strobe.treatments.numbers.tf32 import set_tensor_float
 from strobe.treatments.parts import part_of
 from strobe.treatments.patch import put
 from strobe.treatments.treatment import ANY_PHASE, DTYPE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.words import name_of
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-ALIASES = {"float32": "fp32", "tfloat32": "tf32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 
 # The least share of wider weights with which a part is a candidate. A smaller share is wide on purpose (norms), and
 # takes next to no time.
@@ -38,21 +38,6 @@ _WORTH = 0.05
 _ENTRIES = ("forward", "predict_action_chunk")
 # How torch says that an operator does not take these dtypes.
 _UNFIT = re.compile(r"not implemented for '|dtype|scalar type|same type|BFloat16|Half", re.IGNORECASE)
-
-
-def name_of(precision: str) -> str:
-    """``precision`` by the name used here: fp32, tf32, bf16 or fp16. Raises UserError."""
-    name = ALIASES.get(precision.strip().lower(), precision.strip().lower())
-    if name not in DTYPES:
-        raise UserError(f"unknown precision '{precision}': {nearest(name, [*DTYPES, *ALIASES])}")
-    return name
-
-
-def sensible(device: str) -> tuple[str, ...]:
-    """The precisions worth comparing on a device such as 'cpu' or 'cuda:0', the baseline first."""
-    if device.startswith("cuda"):
-        return ("fp32", "tf32", "bf16", "fp16")
-    return ("fp32", "fp16") if device.startswith("mps") else ("fp32", "bf16")
 
 
 @dataclass

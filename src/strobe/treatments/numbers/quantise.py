@@ -274,21 +274,27 @@ def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
     return parts_of(subject, [path] if path else [])
 
 
-def _entry(kind: Literal["int8", "fp8"], help: str) -> Entry:
-    return Entry(
-        kind,
-        help,
+ENTRIES = (
+    Entry(
+        "int8",
+        "linear layers in 8-bit integers: weights or dynamic (inputs too); with int8.part=PATH of a part",
         "lossy",
         QUANTISED,
-        partial(_make, kind=kind),
+        partial(_make, kind="int8"),
         options=("part",),
-        candidates=partial(_candidates, kind=kind),
+        candidates=partial(_candidates, kind="int8"),
         parts=_parts,
-        untried=("int8 on CUDA" if kind == "int8" else "fp8",),
-    )
-
-
-ENTRIES = (
-    _entry("int8", "linear layers in 8-bit integers: weights or dynamic (inputs too); with int8.part=PATH of a part"),
-    _entry("fp8", "linear layers in float8 (Hopper): weights, dynamic or static (calibrated); with fp8.part=PATH"),
+        untried=("int8 on CUDA",),
+    ),
+    Entry(
+        "fp8",
+        "linear layers in float8 (Hopper): weights, dynamic or static (calibrated); with fp8.part=PATH",
+        "lossy",
+        QUANTISED,
+        partial(_make, kind="fp8"),
+        options=("part",),
+        candidates=partial(_candidates, kind="fp8"),
+        parts=_parts,
+        untried=("fp8",),
+    ),
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError
 from strobe.subjects.subject import Subject
+from strobe.treatments import words
 from strobe.treatments.catalogue import make
-from strobe.treatments.training.optimizer_form import FORMS
 from strobe.treatments.treatment import Treatment, Variant
+from strobe.treatments.words import LEVERS
 
-LEVERS = ("amp", "tf32", "compile", "channels_last", *FORMS, "accumulate")
+__all__ = ["LEVERS", "lever", "parse", "worth_trying"]
+
 # What auto tries: the last is for memory, not for time, and no part of the combination.
 WORTH_TRYING = ("tf32", "amp", "channels_last", "fused", "compile", "accumulate")
 MICRO_BATCHES = 4
@@ -16,25 +18,15 @@ MICRO_BATCHES = 4
 
 def lever(name: str, value: str = "") -> Treatment:
     """The treatment ``name``, such as 'amp', with its value, such as 'bf16', or its default. Raises UserError."""
-    if name not in LEVERS:
-        raise UserError(f"no lever '{name}': {nearest(name, LEVERS, many=len(LEVERS))}")
+    words.known_lever(name)
     return make({name: True if value.lower() in ("", "true") else value})
 
 
 def parse(text: str) -> list[Variant]:
     """``'amp=bf16,fused,amp=bf16+fused'``: a variant for each, named as it is written. Raises UserError."""
-    variants = []
-    for written in (part.strip() for part in text.split(",")):
-        pairs = [one.strip().partition("=") for one in written.split("+")]
-        pairs = [(name.replace("-", "_"), value) for name, _, value in pairs]
-        names = [name for name, _ in pairs]
-        if sum(name in FORMS for name in names) > 1 or len(set(names)) < len(names):
-            raise UserError(f"--levers: '{written}' pulls one lever twice")
-        variants.append(Variant(written, tuple(lever(name, value) for name, value in pairs)))
-    names = [variant.name for variant in variants]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"--levers={text}: {twice[0]} is there twice")
-    return variants
+    return [
+        Variant(written, tuple(lever(name, value) for name, value in pairs)) for written, pairs in words.levers(text)
+    ]
 
 
 def worth_trying(subject: Subject, batch_size: int) -> tuple[list[Variant], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,9 +12,7 @@ from torch import Tensor
 from strobe.errors import UserError, nearest
 from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import TRAINING, Effect, Entry, Treatment, Undo, policy_of, switch
-
-# torch's own words: 'fused' is one kernel, 'foreach' one per operator over all weights, 'forloop' neither.
-FORMS = ("fused", "foreach", "forloop")
+from strobe.treatments.words import FORMS
 
 
 @dataclass
@@ -92,10 +91,20 @@ def _move(optimizer: torch.optim.Optimizer, where: Any) -> None:
             state["step"] = step.clone()
 
 
-def _entry(form: str) -> Entry:
-    return Entry(
-        form, f"training: the optimizer's {form} form", "rounding", TRAINING, switch(form, lambda: OptimizerForm(form))
-    )
-
-
-ENTRIES = tuple(_entry(form) for form in FORMS)
+ENTRIES = (
+    Entry("fused", "training: the optimizer's fused form", "rounding", TRAINING, switch("fused", OptimizerForm)),
+    Entry(
+        "foreach",
+        "training: the optimizer's foreach form",
+        "rounding",
+        TRAINING,
+        switch("foreach", partial(OptimizerForm, "foreach")),
+    ),
+    Entry(
+        "forloop",
+        "training: the optimizer's forloop form",
+        "rounding",
+        TRAINING,
+        switch("forloop", partial(OptimizerForm, "forloop")),
+    ),
+)

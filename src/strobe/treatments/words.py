@@ -1,0 +1,69 @@
+"""Words that treatments are written in, apart from what they do: reading flags needs these, and no torch."""
+
+from __future__ import annotations
+
+from strobe.errors import UserError, nearest
+
+# torch.compile's modes.
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+# Forms of an optimizer, torch's own words: 'fused' is one kernel, 'foreach' one per operator over all weights,
+# 'forloop' neither.
+FORMS = ("fused", "foreach", "forloop")
+LEVERS = ("amp", "tf32", "compile", "channels_last", *FORMS, "accumulate")  # of a training step
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+ALIASES = {"float32": "fp32", "tfloat32": "tf32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+AUTO = "auto"
+
+
+def name_of(precision: str) -> str:
+    """``precision`` by the name used here: fp32, tf32, bf16 or fp16. Raises UserError."""
+    name = ALIASES.get(precision.strip().lower(), precision.strip().lower())
+    if name not in PRECISIONS:
+        raise UserError(f"unknown precision '{precision}': {nearest(name, [*PRECISIONS, *ALIASES])}")
+    return name
+
+
+def sensible(device: str) -> tuple[str, ...]:
+    """The precisions worth comparing on a device such as 'cpu' or 'cuda:0', the baseline first."""
+    if device.startswith("cuda"):
+        return PRECISIONS
+    return ("fp32", "fp16") if device.startswith("mps") else ("fp32", "bf16")
+
+
+def precisions(text: str, device: str) -> tuple[str, ...]:
+    """Names of the precisions in ``'fp32,bf16'``; for 'auto' those that make sense on ``device``. Raises UserError."""
+    text = text.strip()
+    if text.lower() in ("", AUTO):
+        return sensible(device) if text else ()
+    if text.replace(".", "", 1).isdecimal():
+        raise UserError(
+            f"--precision={text}: fp32, tf32, bf16, fp16 or auto; the width to stop at is --interval={text}"
+        )
+    names = tuple(name_of(part) for part in text.split(","))
+    if len(set(names)) < len(names):
+        raise UserError(f"--precision={text}: each precision once")
+    return names
+
+
+def levers(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
+    """``'amp=bf16,amp=bf16+fused'``: each as it is written, with its levers and their values. Raises UserError."""
+    found = []
+    for written in (part.strip() for part in text.split(",")):
+        pairs = [one.strip().partition("=") for one in written.split("+")]
+        pairs = [(name.replace("-", "_"), value) for name, _, value in pairs]
+        names = [name for name, _ in pairs]
+        if sum(name in FORMS for name in names) > 1 or len(set(names)) < len(names):
+            raise UserError(f"--levers: '{written}' pulls one lever twice")
+        for name in names:
+            known_lever(name)
+        found.append((written, pairs))
+    names = [written for written, _ in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"--levers={text}: {twice[0]} is there twice")
+    return found
+
+
+def known_lever(name: str) -> None:
+    """Raises UserError for what is no lever."""
+    if name not in LEVERS:
+        raise UserError(f"no lever '{name}': {nearest(name, LEVERS, many=len(LEVERS))}")
