@@ -19,10 +19,13 @@ import pytest
 from support.documented import LEROBOTS, OTHERS, OURS, Command, commands
 
 from strobe.cli import showing
+from strobe.cli.late import groups, options
 from strobe.cli.main import COMMANDS
-from strobe.cli.parse import _options, check_flags, pairs
+from strobe.cli.parse import check_names, pairs
+from strobe.cli.refused import option_names
 from strobe.errors import UserError
 from strobe.subjects.policies import known_types
+from strobe.subjects.schema.registries import POLICY
 
 ROOT = Path(__file__).parents[2]
 # An example's report.md is what a run printed when it ran.
@@ -172,11 +175,9 @@ def understood(flag: str, value: str | None, known: frozenset[str]) -> None:
 
 def fields(kind: str, names: list[str]) -> None:
     """Raises UserError for a ``--policy.FIELD`` that the type's config does not have."""
-    from lerobot.configs.policies import PreTrainedConfig
-
-    given = [f"--{name[9:]}" for name in names if name.startswith("--policy.")]
-    own = [name for name in given if name not in ("--path", "--type", "--size")]
-    check_flags(PreTrainedConfig.get_choice_class(kind), own, prefix="policy.")
+    given = [name for name in names if name.startswith("--policy.")]
+    own = [name for name in given if name not in ("--policy.path", "--policy.type", "--policy.size")]
+    check_names([f"--policy.{name}" for name in options(POLICY, kind)], own)
 
 
 def treatments(value: str, flag: str) -> None:
@@ -198,7 +199,8 @@ def flags_of(command: str) -> frozenset[str]:
         for name, value in vars(module).items()
         if name.endswith("Config") and dataclasses.is_dataclass(value) and value.__module__ == module.__name__
     ]
-    known: set[str] = set().union(*map(_options, configs))
+    known: set[str] = set().union(*map(option_names, configs))
+    known |= {f"--{group}.{name}" for one in configs for group, where in groups(one).items() for name in options(where)}
     listed = r"^  (--[a-z]\w*)" if configs else r"--[a-z][\w-]*"  # argparse's own stand in its help alone
     found = re.findall(listed, helped(command), re.MULTILINE)
     known |= {flag.replace("-", "_").replace("__", "--", 1) for flag in found}
@@ -252,7 +254,7 @@ def lerobots(script: str, words: list[str]) -> None:
 def lerobot_flags(script: str) -> frozenset[str]:
     module, name = LEROBOT_CONFIGS[script]
     config: Any = getattr(importlib.import_module(module), name)
-    known = _options(config)
+    known = option_names(config)
     if script in ("train", "eval", "rollout", "record"):
         known |= frozenset(f"--policy.{name}" for name in every_field())
     return known
