@@ -43,6 +43,9 @@ class Shuffled:
         place = self.lot.randrange(len(self.handed))
         return self.player.play(*self.handed.pop(max(place, self.lot.randrange(len(self.handed)))))
 
+    def close(self) -> None:
+        self.handed = []
+
 
 def table(result) -> list[dict]:
     return [one.model_dump() for one in result.variants]
