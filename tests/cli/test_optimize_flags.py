@@ -157,7 +157,7 @@ WRONG = {
     "guard without episodes": (["--guard=success_drop<=0.1"], "is seen in episodes: add --eval.n_episodes=50"),
     "too few episodes": (
         ["--guard=success_drop<=0.1", "--env.type=pusht", "--eval.n_episodes=5"],
-        "takes 26 pairs of episodes or more",
+        "takes 48 pairs of episodes or more",
     ),
     "simulator": (["--env.type=aloha", "--eval.n_episodes=3"], "'aloha' is not installed"),
     "episodes with RTC": (
