@@ -85,7 +85,7 @@ class Fleet:
         if self._alone_since is not None and now - self._alone_since > ALONE_S:
             raise UserError(
                 f"the Ray cluster has had no node to {self._to} on for {ALONE_S / 60:.0f} minutes: add nodes to it "
-                "('ray status' lists them), then give the same command again; what is done is kept"
+                "('ray status' lists them) and go on from here: what is done is kept"
             )
 
     def free(self) -> list[Worker]:
