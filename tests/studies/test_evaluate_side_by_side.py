@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.made_up_episodes import made_up
 from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
 from support.side_by_side import Slow
 
@@ -209,3 +210,28 @@ def test_the_players_of_a_device_share_it():
     assert _shared({"num_gpus": 1, "num_cpus": 0}, 3) == [{"num_gpus": 0.3333, "num_cpus": 0}] * 3
     assert _shared({"num_cpus": 8}, None) == [{"num_cpus": 1}] * 8
     assert _shared({"num_gpus": 1, "num_cpus": 0}, None) == [{"num_gpus": 1, "num_cpus": 0}]
+
+
+def test_recipes_go_along_and_videos_come_back(monkeypatch):
+    from strobe.studies.evaluate.alike import Alike, Elsewhere
+
+    seen = []
+
+    def player(self, keep):
+        seen.append([(one.name, one.read_bytes()) for one in self.recipes])
+
+        def play(name, task, seed):
+            keep(f"videos/{seed}.mp4", name.encode())
+            return made_up(name, task, seed)
+
+        return play
+
+    monkeypatch.setattr(Alike, "player", player)
+    recipes = (Path("/nowhere/fast.yaml"), Path("/nowhere/faster.yaml"))
+    alike = Alike(env=None, path=None, type="act", size="tiny", fed=None, weights="", recipes=recipes)  # type: ignore[arg-type]
+    play = Elsewhere(alike, (b"fast", b"faster"))()
+    assert seen == [[("fast.yaml", b"fast"), ("faster.yaml", b"faster")]]
+    for seed in (0, 1):
+        line, files = play("as it is", "pusht", seed)
+        assert line.seed == seed
+        assert files == {f"videos/{seed}.mp4": b"as it is"}, "its own alone"

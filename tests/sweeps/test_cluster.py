@@ -30,6 +30,7 @@ import strobe
 from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.results import store
+from strobe.results.recipe import Recipe, dump
 from strobe.sweeps import cluster, fleet, ray_cluster
 from strobe.sweeps.cluster import run_on_ray
 from strobe.sweeps.execute import Job, Limits, outcome_of
@@ -277,9 +278,11 @@ def test_an_episode_that_fails_on_a_node_is_a_line_that_names_it(two: Nodes, beg
         wait_for(lambda: not any(psutil.pid_exists(pid) for pid in playing))  # ended before the context does
 
 
-# Two nodes that import torch and LeRobot: 15 s. What they load must be what was loaded here.
+# Two nodes that import torch and LeRobot: 10 s. What they load must be what was loaded here; the recipe is sent there.
 def test_a_real_policy_plays_the_same_table_on_two_nodes(two: Nodes, tmp_path: Path) -> None:
-    argv = ["evaluate", "--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--steps=1"]
+    dump(Recipe(policy="diffusion", size="tiny", treatments=[{"policy.num_inference_steps": 1}]), tmp_path / "1.yaml")
+    argv = ["evaluate", "--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu"]
+    argv += [f"--recipe={tmp_path / '1.yaml'}"]
     argv += ["--policy.num_inference_steps=4", "--policy.n_action_steps=5", "--env.type=pusht", "--threads=1"]
     argv += ["--env.episode_length=10", "--episodes=2", "--videos=1", "--latency_iterations=0"]
     assert main([*argv, f"--output_dir={tmp_path / 'here'}"]) == 0
