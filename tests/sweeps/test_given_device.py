@@ -9,7 +9,7 @@ import pytest
 
 from strobe.cli import cell, sweep
 from strobe.results.answer import BreakdownResult
-from strobe.sweeps import given, grid
+from strobe.sweeps import fleet, given, grid
 from strobe.sweeps.execute import ONE_DEVICE
 
 NODE = {"Resources": {"GPU": 4.0, "CPU": 32.0}}
