@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--dataset", type=Path, help="what it was trained on; else it is recorded")
     parser.add_argument("--keep", type=Path, help="folder for what is made here; else it is thrown away")
     parser.add_argument("--task", default=TASK, help="of MetaWorld, which the policy was trained for")
-    parser.add_argument("--episodes", type=int, default=26, help="pairs for each change")
+    parser.add_argument("--episodes", type=int, default=48, help="pairs for each change, at most")
     parser.add_argument("--dimension", type=int, default=0, help="of the action, to which offsets are added")
     parser.add_argument("--only", default="", help="changes whose names match this regular expression")
     parser.add_argument("--quick", action="store_true", help="errors of the chunks alone, random weights")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,8 @@ WRONG = {
     "recipes": ([*PLAYS, "--recipe=a/fast.yaml,b/fast.yaml"], "two recipes called fast.yaml"),
     "render": ([*PLAYS, "--render=never"], "--render=never: write needed or always"),
     "parallel": ([*PLAYS, "--parallel=many"], "--parallel=many: write a number of processes from 1 on, or auto"),
+    "launcher": ([*PLAYS, "--launcher=slurm"], "known: local, ray"),
+    "cluster": ([*PLAYS, "--ray.address=auto"], "--ray.address needs --launcher=ray"),
     "flag": ([*PLAYS, "--episode=4"], "did you mean --episodes"),
 }
 
@@ -134,3 +137,9 @@ def test_a_run_to_go_on_with_must_be_there_and_have_asked_the_same(tmp_path, cap
     argv = ["evaluate", *PLAYS, f"--output_dir={tmp_path}", "--episodes=1"]
     assert main([*argv, f"--resume={tmp_path / 'none'}"]) == 2
     assert "no evaluation to go on with at" in capsys.readouterr().err
+
+
+def test_without_ray_it_says_what_to_install(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["evaluate", *PLAYS, "--launcher=ray", f"--output_dir={tmp_path / 'runs'}"]) == 2
+    assert "Ray is not installed: pip install 'strobe-lab[ray]'" in capsys.readouterr().err

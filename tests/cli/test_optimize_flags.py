@@ -119,6 +119,7 @@ def test_paired_episodes_judge_the_treated_policy(clock, tmp_path, capsys):
     }  # fmt: skip
     out, err = capsys.readouterr()
     assert "pair 3 of 3: pusht, seed 2: failure" in err
+    assert "3 pairs cannot exclude a loss of 10 points, even if every pair ends alike: that takes 48." in err
     assert "PAIRED EPISODES: RUNG 1 AGAINST AS IT IS" in out
     assert main(["breakdown", *argv[1:4], f"--recipe={folder / 'recipe.yaml'}", "--iterations=2", "--skip_counting",
                  f"--output_dir={tmp_path / 'again'}"]) == 0  # fmt: skip
@@ -157,7 +158,7 @@ WRONG = {
     "guard without episodes": (["--guard=success_drop<=0.1"], "is seen in episodes: add --eval.n_episodes=50"),
     "too few episodes": (
         ["--guard=success_drop<=0.1", "--env.type=pusht", "--eval.n_episodes=5"],
-        "takes 26 pairs of episodes or more",
+        "takes 48 pairs of episodes or more",
     ),
     "simulator": (["--env.type=aloha", "--eval.n_episodes=3"], "'aloha' is not installed"),
     "episodes with RTC": (

@@ -71,6 +71,10 @@ WRONG = {
         [*TRUE, "--inference=rtc", "--inference.rtc.max_guidance_weight=0"],
         "max_guidance_weight must be positive",
     ),
+    "live on a cluster": (
+        [*TRUE, "--launcher=ray"],
+        "--latency=live times the calls as they come, and nodes may differ",
+    ),
     "rate": ([*TRUE, "--env.fps=0"], "--env.fps=0: must be above 0"),
 }
 

@@ -210,6 +210,9 @@ def test_episodes_that_ended_early_or_never_succeed_say_so():
     result = climbed()
     result.episodes = [played("FFFFFFF")]
     assert "Interrupted: 7 of 12 pairs were played." in said(result)
+    result.episodes = [played("LLLLLLLL")]
+    assert "Decided early: 8 of 12 pairs were played." in said(result)
+    result.episodes = [played("FFFFFFF")]
     assert "never-succeeds" in {finding.rule for finding in kinds.advise(result)}
 
 

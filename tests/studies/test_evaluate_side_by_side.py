@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.made_up_episodes import made_up
 from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
 from support.side_by_side import Slow
 
@@ -19,6 +22,7 @@ from strobe.errors import UserError
 from strobe.results.episode_log import NAME, EpisodeLog
 from strobe.studies.evaluate.sharing import parse_parallel, threads_of
 from strobe.studies.evaluate.workers import Workers
+from strobe.sweeps.players import _Player, _shared, _versions
 
 
 class Shuffled:
@@ -43,6 +47,9 @@ class Shuffled:
         place = self.lot.randrange(len(self.handed))
         return self.player.play(*self.handed.pop(max(place, self.lot.randrange(len(self.handed)))))
 
+    def close(self) -> None:
+        self.handed = []
+
 
 def table(result) -> list[dict]:
     return [one.model_dump() for one in result.variants]
@@ -55,7 +62,8 @@ def test_the_table_is_that_of_one_player_whoever_ends_first(size, tasks, tmp_pat
     (tmp_path / "many").mkdir()
     one, many, lines = MadeUp(), MadeUp(), Lines()
     alone = evaluated(tmp_path / "one", plan(tasks=tasks), one)
-    together = evaluated(tmp_path / "many", plan(tasks=tasks), Shuffled(size, size, many), lines=lines)
+    crew = Shuffled(size, size, many)
+    together = evaluated(tmp_path / "many", plan(tasks=tasks), crew, lines=lines)
     assert table(together) == table(alone)
     assert set(one.played) <= set(many.played), "what counts was played"
     assert len(many.played) == len(set(many.played)), "and nothing twice"
@@ -63,6 +71,7 @@ def test_the_table_is_that_of_one_player_whoever_ends_first(size, tasks, tmp_pat
     assert len((tmp_path / "many" / NAME).read_text().splitlines()) == 1 + len(many.played)
     decided = [line for line in lines.lines if "decided at" in line]
     assert len(decided) == 2
+    assert not crew.handed, "what is not needed is ended: a latency that is measured next must not run beside it"
 
 
 @pytest.mark.parametrize("cut", [1, 30, 90])
@@ -181,3 +190,48 @@ def test_threads_are_part_of_what_was_asked(tmp_path):
     for wrong in ("0", "-1", "two", ""):
         with pytest.raises(UserError, match="write a number of processes from 1 on, or auto"):
             parse_parallel(wrong)
+
+
+def test_a_node_without_the_checkpoint_or_with_other_versions_says_so(tmp_path, monkeypatch):
+    from strobe.studies.evaluate.alike import Alike, Elsewhere
+
+    alike = Alike(env=None, path=str(tmp_path / "policy"), type=None, size="full", fed=None, weights="")  # type: ignore[arg-type]
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.chdir(tmp_path)  # it goes there itself
+    told = _Player().prepare(str(tmp_path), None, _versions(), pickle.dumps(Elsewhere(alike)))
+    assert told == f"there is no checkpoint {tmp_path / 'policy'}: every node needs it at the same path"
+    told = _Player().prepare(str(tmp_path), None, _versions() | {"torch": "1.0"}, b"")
+    assert re.fullmatch("it has torch .*, and the driver 1.0: every node needs the same", told or "")
+
+
+def test_the_players_of_a_device_share_it():
+    assert _shared({"num_cpus": 8}, 1) == [{"num_cpus": 8}]
+    assert _shared({"num_cpus": 8}, 3) == [{"num_cpus": 2.6666}] * 3
+    assert _shared({"num_gpus": 1, "num_cpus": 0}, 3) == [{"num_gpus": 0.3333, "num_cpus": 0}] * 3
+    assert _shared({"num_cpus": 8}, None) == [{"num_cpus": 1}] * 8
+    assert _shared({"num_gpus": 1, "num_cpus": 0}, None) == [{"num_gpus": 1, "num_cpus": 0}]
+
+
+def test_recipes_go_along_and_videos_come_back(monkeypatch):
+    from strobe.studies.evaluate.alike import Alike, Elsewhere
+
+    seen = []
+
+    def player(self, keep):
+        seen.append([(one.name, one.read_bytes()) for one in self.recipes])
+
+        def play(name, task, seed):
+            keep(f"videos/{seed}.mp4", name.encode())
+            return made_up(name, task, seed)
+
+        return play
+
+    monkeypatch.setattr(Alike, "player", player)
+    recipes = (Path("/nowhere/fast.yaml"), Path("/nowhere/faster.yaml"))
+    alike = Alike(env=None, path=None, type="act", size="tiny", fed=None, weights="", recipes=recipes)  # type: ignore[arg-type]
+    play = Elsewhere(alike, (b"fast", b"faster"))()
+    assert seen == [[("fast.yaml", b"fast"), ("faster.yaml", b"faster")]]
+    for seed in (0, 1):
+        line, files = play("as it is", "pusht", seed)
+        assert line.seed == seed
+        assert files == {f"videos/{seed}.mp4": b"as it is"}, "its own alone"

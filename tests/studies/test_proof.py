@@ -72,6 +72,35 @@ def test_an_exact_treatment_acts_the_same_to_the_bit_and_a_lossy_one_does_not(ep
     assert episodes.subject.policy.config.num_steps != 1, "what was on for an episode is off again"
 
 
+@pytest.mark.parametrize(
+    ("tasks", "ends", "played", "kind"),
+    [
+        (["pusht"], "L" * 60, 8, "worse"),
+        (["pusht"], "S" * 60, 48, "not worse by more than the margin"),
+        (["a", "b", "c"], "L" * 60, 9, "worse"),  # a whole round of them
+        (["pusht"], "SSSSL" * 4, 20, "no difference shown"),
+    ],
+)
+def test_a_rung_is_played_until_it_is_decided(tasks, ends, played, kind, episodes, monkeypatch):
+    starts: list[tuple[str, int]] = []
+
+    def scripted(_self, _other, _candidate, task: str, seed: int) -> EpisodePair:
+        starts.append((task, seed))
+        sides = [
+            Episode(success=success, reward=0.0, best_reward=0.0, ticks=3)
+            for success in (True, ends[len(starts) - 1] == "S")
+        ]
+        return EpisodePair(task=task, seed=seed, baseline=sides[0], candidate=sides[1], same_ticks=0, largest_error=1.0)
+
+    monkeypatch.setattr(Episodes, "_pair", scripted)
+    episodes.tasks, episodes.count = tasks, len(ends) // len(tasks)
+    judged, interrupted = episodes.against(Variant("rung 1"), Lines())
+    assert judged is not None
+    assert not interrupted
+    assert (len(judged.pairs), judged.kind, judged.planned) == (played, kind, len(ends))
+    assert starts[: len(tasks)] == [(task, 5) for task in tasks], "tasks in turn"
+
+
 def test_ctrl_c_keeps_the_pairs_that_were_played(episodes, monkeypatch):
     class Pressing(Lines):
         def said(self, line: str) -> None:
@@ -110,10 +139,12 @@ def fails(words: str):
 
 def test_a_guard_that_the_episodes_cannot_meet_is_refused_before_anything_runs(env, subject):
     with pytest.raises(
-        UserError, match=r"success_drop<=0\.1 takes 26 pairs of episodes or more, even if all of them end"
+        UserError, match=r"success_drop<=0\.1 takes 48 pairs of episodes or more, even if all of them end"
     ):
         started(subject, env, 5, Guards.parse("success_drop<=0.1"))
-    started(subject, env, 30, Guards.parse("success_drop<=0.1")).close()
+    made = started(subject, env, 50, Guards.parse("success_drop<=0.1"))
+    made.close()
+    assert (made.margin, made.planned) == (0.1, 50)
 
 
 @dataclass
@@ -180,7 +211,7 @@ def test_what_does_worse_is_refused_and_the_next_one_below_is_played():
 
 def test_a_drop_that_is_not_excluded_counts_only_where_the_guard_asks():
     assert proved({"rung 2": 2})[0].ladder.chosen == "rung 2"
-    result, _ = proved({"rung 2": 2, "rung 1": 0}, "success_drop<=0.25")
+    result, _ = proved({"rung 2": 2, "rung 1": 0}, "success_drop<=0.4")
     assert result.ladder.chosen == "rung 1"
     assert "is not excluded by 12 pairs" in result.ladder.rungs[2].refused
 
@@ -195,9 +226,9 @@ def test_a_rung_whose_episodes_fail_is_refused_and_a_simulator_that_fails_costs_
 
 
 def test_what_was_not_shown_is_not_promised():
-    result, asked = proved({"rung 2": UserError("it does not start alike")}, "success_drop<=0.25")
+    result, asked = proved({"rung 2": UserError("it does not start alike")}, "success_drop<=0.4")
     assert (result.ladder.chosen, asked) == (AS_IT_IS, ["rung 2"])
-    result, asked = proved({"rung 2": 6}, "success_drop<=0.25", interrupted=True)
+    result, asked = proved({"rung 2": 6}, "success_drop<=0.4", interrupted=True)
     assert (result.ladder.chosen, result.status, asked) == (AS_IT_IS, "interrupted", ["rung 2"])
     assert result.ladder.rungs[1].refused == "no episodes show what it loses"
     result, _ = proved({"rung 2": 0}, interrupted=True)

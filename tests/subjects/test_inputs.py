@@ -121,3 +121,38 @@ def test_recording_tells_its_progress_and_makes_a_video(recording: Path, tmp_pat
     record_pusht(tmp_path / "new", 1, 3, image=96, progress=lambda done, of: seen.append((done, of)))
     assert seen == [(1, 3), (2, 3), (3, 3)]
     assert list(recording.rglob("*.mp4"))
+
+
+@pytest.mark.parametrize(("kind", "ticks"), [("act", None), ("diffusion", 2)])
+def test_an_environment_draws_the_images_that_are_read_and_they_are_the_right_ones(
+    kind: str, ticks: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gym_pusht.envs import PushTEnv
+
+    drawn: list[int] = []
+    render = PushTEnv._render
+    monkeypatch.setattr(PushTEnv, "_render", lambda *args, **more: (drawn.append(1), render(*args, **more))[1])
+    config = config_of(kind, ticks)
+    seldom = inputs.from_env(config, make_env_config("pusht"))
+    of_each = 1 if ticks is None else ticks
+    assert len(drawn) == inputs.EPISODES * of_each, "four observations, one of each episode"
+    checks, batch = seldom.checks(), seldom.batch(40)
+
+    # All of them, as where it is not known that the simulator draws nothing but observations.
+    monkeypatch.setattr("strobe.subjects.seldom_rendered._ONLY_OBSERVATIONS", ())
+    drawn.clear()
+    always = inputs.from_env(config, make_env_config("pusht"))
+    assert len(drawn) == inputs.EPISODES * (4 * inputs.APART + config.n_obs_steps)
+    every, same = always.checks(), always.batch(40)
+    assert len(drawn) == inputs.EPISODES * (4 * inputs.APART + config.n_obs_steps), "nothing is played again"
+
+    key = "observation.image"
+    for one, other in (
+        (seldom.observations, always.observations),
+        (checks.observations, every.observations),
+        (checks.neighbours, every.neighbours),
+        ([batch], [same]),
+    ):
+        assert len(one) == len(other)
+        assert all(torch.equal(a[key], b[key]) for a, b in zip(one, other, strict=True))
+    assert torch.allclose(seldom.stats["observation.state"]["min"], always.stats["observation.state"]["min"])

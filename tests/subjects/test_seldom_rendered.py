@@ -12,7 +12,8 @@ from lerobot.envs.factory import make_env_config
 
 from strobe.subjects import inputs
 from strobe.subjects.loading import load_subject
-from strobe.subjects.seldom_rendered import Looks, SeldomRendered
+from strobe.subjects.looks import Looks
+from strobe.subjects.seldom_rendered import SeldomRendered
 from strobe.subjects.timed_simulator import TimedSimulator
 from strobe.timeline.probe import Attached
 

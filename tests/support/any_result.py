@@ -349,7 +349,11 @@ paired_episodes = st.builds(
     environment=TEXT,
     planned=COUNT,
     pairs=st.lists(episode_pairs, min_size=1, max_size=4),
-    kind=st.sampled_from(["the same", "worse", "better", "no difference shown", "too few"]),
+    kind=st.sampled_from(
+        ["the same", "worse", "better", "not worse by more than the margin", "no difference shown", "too few"]
+    ),
+    margin=maybe(st.floats(0, 1)),
+    decided=maybe(COUNT),
     by=st.sampled_from(["success", "reward"]),
     baseline_success=st.floats(0, 1),
     candidate_success=st.floats(0, 1),

@@ -17,6 +17,7 @@ from strobe.results.episode_log import Asked, EpisodeLog
 from strobe.studies.evaluate.plan import Plan
 from strobe.studies.evaluate.play import play
 from strobe.studies.evaluate.workers import Workers
+from strobe.sweeps.players import Players
 from support.made_up_episodes import made_up
 
 
@@ -50,11 +51,37 @@ class Slow:
         return played
 
 
-def main(folder: Path, begun: Path, asked: str, seconds: float) -> None:
+@dataclass(frozen=True)
+class OnNodes:
+    """`Slow` for players on nodes: each file says the node too, and an episode comes with a video.
+
+    Args:
+        once: seconds of the first episode that is begun from a seed; when it is played again it takes ``slow``'s.
+    """
+
+    slow: Slow
+    once: dict[int, float] = field(default_factory=dict)
+
+    def __call__(self) -> Callable[[str, str, int], Any]:
+        play = self.slow()
+
+        def played(name: str, task: str, seed: int) -> Any:
+            with open(self.slow.folder / "nodes", "a") as file:
+                file.write(f"{os.environ['LIGHT_NODE']} {os.getpid()} {seed}\n")
+            if seed in self.once and not (been := self.slow.folder / f"been {seed}").exists():
+                been.touch()
+                time.sleep(self.once[seed])
+            return play(name, task, seed), {f"videos/{seed}-{name}.mp4": name.encode()}
+
+        return played
+
+
+def main(folder: Path, begun: Path, asked: str, seconds: float, address: str = "") -> None:
     """Play for long with two processes, in a process that a test ends.
 
     Args:
         folder: gets the log.
+        address: of a Ray cluster; '' to play here.
         begun: gets a file for each episode that was begun.
         asked: the request, as JSON.
         seconds: of an episode from the first three seeds; others take a minute.
@@ -63,10 +90,18 @@ def main(folder: Path, begun: Path, asked: str, seconds: float) -> None:
     named: Any = [SimpleNamespace(name=name) for name in request.variants]
     plan = Plan(named, request.tasks, request.episodes, request.margin, request.seed)
     nobody: Any = SimpleNamespace(said=lambda line: None, progress=lambda progress: None)
+    slow = Slow(begun, {seed: seconds if seed < 3 else 60.0 for seed in range(60)})
+    if address:
+        with Players(address, 1, print) as players:
+            players.begin(OnNodes(slow), True, lambda files: None)
+            play(plan, players, EpisodeLog.begin(folder, request), nobody)
+        return
     with Workers(2, ()) as workers:
-        workers.begin(Slow(begun, {seed: seconds if seed < 3 else 60.0 for seed in range(60)}))
+        workers.begin(slow)
         play(plan, workers, EpisodeLog.begin(folder, request), nobody)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], float(sys.argv[4]))
+    from support import side_by_side  # under its own name, by which other processes find what is pickled here
+
+    side_by_side.main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], float(sys.argv[4]), *sys.argv[5:])

@@ -1,4 +1,7 @@
-"""Sweeps on Ray's own test cluster: a head that runs nothing, and two nodes of one CPU each."""
+"""Sweeps, and episodes of evaluations, on Ray's own test cluster: a head that runs nothing, and two nodes of one CPU.
+
+Both are here because a cluster takes seconds to start.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,13 +23,19 @@ from typing import Any
 
 import psutil
 import pytest
+from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
+from support.side_by_side import OnNodes, Slow
 
 import strobe
+from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.results import store
-from strobe.sweeps import cluster
-from strobe.sweeps.cluster import load_ray, run_on_ray
+from strobe.results.recipe import Recipe, dump
+from strobe.sweeps import cluster, fleet, ray_cluster
+from strobe.sweeps.cluster import run_on_ray
 from strobe.sweeps.execute import Job, Limits, outcome_of
+from strobe.sweeps.players import Players
+from strobe.sweeps.ray_cluster import load_ray
 
 if importlib.util.find_spec("ray") is None:  # importorskip would import it before `load_ray` has told it to be quiet
     pytest.skip("needs Ray", allow_module_level=True)
@@ -174,6 +186,123 @@ def test_every_job_runs_once_and_its_files_come_home(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.fixture
+def two(nodes: Nodes) -> Nodes:
+    """The cluster with its two nodes alone, whatever the tests before have made of it."""
+    for name in {*nodes.by_name} - {"one", "two"}:
+        nodes.kill(name)
+    for name in {"one", "two"} - {*nodes.by_name}:
+        nodes.add(name)
+    return nodes
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A folder in which players say what they have begun."""
+    (tmp_path / "begun").mkdir()
+    return tmp_path / "begun"
+
+
+def of_nodes(begun: Path) -> list[list[str]]:
+    """Node, process and seed of each episode that was begun, in order."""
+    file = begun / "nodes"
+    return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def table(result: Any) -> list[dict]:
+    return [one.model_dump() for one in result.variants]
+
+
+def test_two_nodes_play_the_table_of_one_process_though_one_of_them_dies(
+    two: Nodes, begun: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "many"):
+        (tmp_path / name).mkdir()
+    alone = evaluated(tmp_path / "one", plan(12), MadeUp())
+    files: dict[str, bytes] = {}
+    lines, lost = Lines(), []
+
+    def kill() -> None:
+        node, pid, _ = wait_for(lambda: [line for line in of_nodes(begun) if line[2] == "4"])[0]
+        two.kill(node)
+        wait_for(lambda: not psutil.pid_exists(int(pid)))
+        lost.append(node)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with Players(two.address, 1, lines.said) as players:
+        players.begin(OnNodes(Slow(begun), once={4: 600.0}), True, files.update)
+        together = evaluated(tmp_path / "many", plan(12), players, lines=lines)
+    killer.join()
+    two.add(lost[0])
+
+    assert table(together) == table(alone)
+    assert "episodes by the nodes that played them: one " in together.notes[-1]
+    assert [line for line in lines.lines if line.startswith(f"lost: node {lost[0]}: ")]
+    told = [json.loads(line) for line in (tmp_path / "many" / "episodes.jsonl").read_text().splitlines()[1:]]
+    keys = [(line["variant"], line["task"], line["seed"]) for line in told]
+    assert len(set(keys)) == len(keys), "what was lost is played once more, and counts once"
+    assert {line["node"] for line in told} == {"one", "two"}
+    assert {f"videos/{seed}-{name}.mp4" for name, _, seed in keys} == set(files)
+    assert capfd.readouterr().out == ""
+
+
+def test_players_end_with_a_driver_that_is_killed_and_what_ended_is_gone_on_with(
+    two: Nodes, begun: Path, tmp_path: Path
+) -> None:
+    for name in ("one", "many"):
+        (tmp_path / name).mkdir()
+    alone = evaluated(tmp_path / "one", plan(8), MadeUp())
+    argv = [str(tmp_path / "many"), str(begun), asked(plan(8)).model_dump_json(), "0.05", two.address]
+    driver = subprocess.Popen([sys.executable, "-m", "support.side_by_side", *argv], start_new_session=True)
+    # Nine have ended, and both nodes are in one that takes a minute.
+    wait_for(lambda: len(of_nodes(begun)) == 11)
+    playing = {int(pid) for _, pid, seed in of_nodes(begun) if int(seed) >= 3}
+    assert len(playing) == 2
+    wait_for(lambda: len((tmp_path / "many" / "episodes.jsonl").read_text().splitlines()) == 10)
+
+    driver.kill()
+    driver.wait(60)
+
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in playing))
+    resumed = evaluated(tmp_path / "many", plan(8), MadeUp(), resume=True)
+    assert table(resumed) == table(alone)
+
+
+def test_an_episode_that_fails_on_a_node_is_a_line_that_names_it(two: Nodes, begun: Path, tmp_path: Path) -> None:
+    with Players(two.address, 1, print) as players:
+        players.begin(OnNodes(Slow(begun, fails=3)), True, lambda files: None)
+        with pytest.raises(UserError, match=r"^node (one|two): '.*' failed on pusht, seed 3: no torque$"):
+            evaluated(tmp_path, plan(12), players)
+        playing = {int(pid) for _, pid, _ in of_nodes(begun)}
+        wait_for(lambda: not any(psutil.pid_exists(pid) for pid in playing))  # ended before the context does
+
+
+# Two nodes that import torch and LeRobot: 10 s. What they load must be what was loaded here; the recipe is sent there.
+def test_a_real_policy_plays_the_same_table_on_two_nodes(two: Nodes, tmp_path: Path) -> None:
+    dump(Recipe(policy="diffusion", size="tiny", treatments=[{"policy.num_inference_steps": 1}]), tmp_path / "1.yaml")
+    argv = ["evaluate", "--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu"]
+    argv += [f"--recipe={tmp_path / '1.yaml'}"]
+    argv += ["--policy.num_inference_steps=4", "--policy.n_action_steps=5", "--env.type=pusht", "--threads=1"]
+    argv += ["--env.episode_length=10", "--episodes=2", "--videos=1", "--latency_iterations=0"]
+    assert main([*argv, f"--output_dir={tmp_path / 'here'}"]) == 0
+    on_ray = ["--launcher=ray", f"--ray.address={two.address}", f"--output_dir={tmp_path / 'ray'}"]
+    assert main([*argv, *on_ray]) == 0
+    (here,), (there,) = (list((tmp_path / name).iterdir()) for name in ("here", "ray"))
+    one, many = (list(map(json.loads, (run / "episodes.jsonl").read_text().splitlines())) for run in (here, there))
+    assert one[0] == many[0]
+    assert {line["node"] for line in many[1:]} == {"one", "two"}
+    same = ("variant", "task", "seed", "start", "success", "ticks", "drawn", "motion")
+    assert sorted([[line[name] for name in same] for line in one[1:]], key=repr) == sorted(
+        [[line[name] for name in same] for line in many[1:]], key=repr
+    )
+    assert [file.name for file in sorted((there / "videos").iterdir())] == [
+        file.name for file in sorted((here / "videos").iterdir())
+    ]
+    shown: Any = store.load_answer(there)
+    assert len(shown.videos) == 2
+
+
 def test_a_lost_node(
     nodes: Nodes, light: Callable[..., Job], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -272,8 +401,9 @@ def test_no_cluster_is_one_line_at_once(light: Callable[..., Job], monkeypatch: 
 
 def test_a_cluster_with_no_node_left_ends_the_sweep(light: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
     head = {"Alive": True, "NodeID": "head", "Resources": {"memory": 1.0}}
-    monkeypatch.setattr(cluster, "_connected", lambda _: (SimpleNamespace(nodes=lambda: [head]), False))
-    monkeypatch.setattr(cluster, "ALONE_S", 0.2)
-    monkeypatch.setattr(cluster, "_LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(cluster, "connected", lambda _: (SimpleNamespace(nodes=lambda: [head]), False))
+    monkeypatch.setattr(fleet, "ALONE_S", 0.2)
+    monkeypatch.setattr(fleet, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(ray_cluster, "LOOK_EVERY_S", 0.05)
     with pytest.raises(UserError, match="has had no node to run a cell on"):
         next(run_on_ray([light("cell")], Heard(), None))

@@ -9,18 +9,18 @@ import pytest
 
 from strobe.cli import cell, sweep
 from strobe.results.answer import BreakdownResult
-from strobe.sweeps import cluster, given, grid
+from strobe.sweeps import fleet, given, grid
 from strobe.sweeps.execute import ONE_DEVICE
 
 NODE = {"Resources": {"GPU": 4.0, "CPU": 32.0}}
 
 
 def test_cells_on_accelerators_run_side_by_side_and_those_on_the_cpu_do_not():
-    assert cluster._devices(NODE, {False}) == [{"num_gpus": 1, "num_cpus": 0}] * 4
-    assert cluster._devices(NODE, {True}) == [{"num_cpus": 32.0}]  # accelerators may be somebody else's
-    assert cluster._devices(NODE, {True, False}) == [{"num_gpus": 1, "num_cpus": 32.0}]
-    assert cluster._devices({"Resources": {"CPU": 8.0}}, {False}) == [{"num_cpus": 8.0}]
-    assert cluster._devices({"Resources": {"memory": 1.0}}, {True}) == []
+    assert fleet.devices(NODE, {False}) == [{"num_gpus": 1, "num_cpus": 0}] * 4
+    assert fleet.devices(NODE, {True}) == [{"num_cpus": 32.0}]  # accelerators may be somebody else's
+    assert fleet.devices(NODE, {True, False}) == [{"num_gpus": 1, "num_cpus": 32.0}]
+    assert fleet.devices({"Resources": {"CPU": 8.0}}, {False}) == [{"num_cpus": 8.0}]
+    assert fleet.devices({"Resources": {"memory": 1.0}}, {True}) == []
 
 
 @pytest.mark.parametrize(

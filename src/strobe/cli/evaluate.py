@@ -21,6 +21,11 @@ starts; an episode that was played ahead of a verdict on its variant is kept and
 copy of the policy, in the device's memory too: a policy of 8 GB takes 32 GB in four processes, and what this one holds.
 Calls are then timed beside the others, and slower than undisturbed ones.
 
+With --launcher=ray they are played on the nodes of a Ray cluster, as those of a sweep are: one at a time on each GPU,
+or on each node where the policy runs on the CPU; with --parallel=4 four at a time on each. The table is the same again.
+A node that is lost costs the episode that it played, which is played again elsewhere. Each node needs this machine's
+environment, and the checkpoint at the same path; recipes are sent there, and episodes and videos come back.
+
 Drawing is most of an episode's time where there is no GPU. Where it is known which observations the policy looks at,
 and that the simulator draws nothing else, only those are drawn (--render=needed): actions and outcomes are the same to
 the bit, and the answer tells the share of ticks that were drawn.
@@ -39,6 +44,7 @@ Examples:
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2
   strobe evaluate --policy.path=FOLDER --env.type=metaworld --env.task=push-v3 --steps=5,2 --episodes=100 --margin=0.05
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --parallel=auto
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --launcher=ray --ray.address=10.0.0.1:6379
   strobe evaluate --policy.path=FOLDER --env.type=pusht --recipe=fast.yaml,faster.yaml
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --episodes=200 --resume=runs/RUN
   strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=0,100,300
@@ -62,10 +68,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.advice.thresholds import Thresholds
-from strobe.cli import realtime
+from strobe.cli import crews, launcher, realtime
 from strobe.cli.bounds import at_least, between
 from strobe.cli.flags import check_overrides, check_recipe_file
 from strobe.cli.late import of_lerobot, realise
+from strobe.cli.launcher import RayFlags
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import (
     MODEL_NAMES,
@@ -121,7 +128,11 @@ class EvaluateConfig:
     # Observations to draw: needed, those that the policy looks at, at equal actions; or always, at every tick.
     render: str = "needed"
     # Processes that play episodes side by side: 1, 2 … or auto, one for each core. Each holds a copy of the policy.
+    # On a cluster as many on each device: on each GPU, or on each node where the policy runs on the CPU.
     parallel: str = "1"
+    # Where episodes are played: local, or ray.
+    launcher: str = "local"
+    ray: RayFlags = field(default_factory=RayFlags)
     # Go on with the episodes of this run's folder.
     resume: Path | None = None
     # Names in the simulator's observations → names that the policy knows: '{"observation.image": "observation.x"}'.
@@ -141,7 +152,8 @@ def run(argv: Sequence[str]) -> int:
     from strobe.cli import judge_results
 
     if {"-h", "--help"} & set(argv):
-        print(help_text(__doc__ or "", EvaluateConfig))
+        print(help_text(__doc__ or "", EvaluateConfig, skip=["ray"]))
+        print(launcher.HELP)
         print(f"\n{judge_results.help()}")
         print(
             "\nPolicy flags: --policy.path, --policy.type, --policy.size=full|tiny, --policy.<any field of its config>"
@@ -178,6 +190,9 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
     if config.env is None:
         raise UserError("where are episodes played? --env.type=pusht, metaworld, aloha …")
     timed_live = config.realtime and not config.delay_ticks and LIVE in (config.latency or LIVE).split(",")
+    launcher.check(config.launcher, config.ray)
+    if config.launcher == "ray" and timed_live:
+        raise UserError("--latency=live times the calls as they come, and nodes may differ: say how long, or a run")
     if parse_parallel(config.parallel) > 1 and timed_live:
         raise UserError("--latency=live times the calls as they come: play them one at a time, without --parallel")
     if config.render not in ("needed", "always"):
@@ -201,20 +216,17 @@ def study(flags: PolicyFlags, config: EvaluateConfig, live: Live) -> tuple[Any, 
     import torch
 
     from strobe.studies.evaluate.sharing import parse_parallel, threads_of
-    from strobe.studies.evaluate.workers import Workers
 
     count = parse_parallel(config.parallel)
     threads = threads_of(config.threads, count, config.resume)
     if threads is not None and (count == 1 or config.threads is not None):
         torch.set_num_threads(threads)
-    with contextlib.ExitStack() as ends:
-        # Started first: they import torch and LeRobot while the policy is loaded here.
-        workers = ends.enter_context(Workers(count)) if count > 1 else None
-        return _study(flags, config, workers, threads or torch.get_num_threads(), live)
+    with crews.crew(config, live) as crew:
+        return _study(flags, config, crew, threads or torch.get_num_threads(), live)
 
 
 def _study(
-    flags: PolicyFlags, config: EvaluateConfig, workers: Any, threads: int, live: Live
+    flags: PolicyFlags, config: EvaluateConfig, crew: Any, threads: int, live: Live
 ) -> tuple[Any, Path, list[str]]:
     with importing(told=True):
         from strobe.studies.evaluate.evaluate import evaluate
@@ -255,8 +267,9 @@ def _study(
         iterations = 0 if timings else config.latency_iterations
         try:
             player = films
-            if workers is not None:
-                player = _begun(workers, flags, config, subject, threads, timings, folder, live)
+            if crew is not None:
+                crews.begin(crew, flags, config, subject, threads, timings, films, live)
+                player = crew
             result = evaluate(subject, stage.environment, plan, player, log, live, iterations)
             result.videos = films.videos(log.episodes)
             result.notes += films.notes
@@ -277,46 +290,6 @@ def _study(
     if timings:
         notes += realtime.notes(config, timings, log.episodes.values())
     return result, folder, notes
-
-
-def _begun(
-    workers: Any,
-    flags: PolicyFlags,
-    config: EvaluateConfig,
-    subject: Any,
-    threads: int,
-    timings: Sequence[Any],
-    folder: Path,
-    live: Live,
-) -> Any:
-    """``workers`` that make themselves ready to play what is asked for."""
-    from strobe.studies.evaluate.alike import Alike, require_memory, taken_along
-    from strobe.studies.evaluate.variants import parse_recipes, parse_steps
-    from strobe.subjects.fingerprint import fingerprint
-
-    require_memory(subject, workers.free)
-    each = f"{threads} thread{'s' * (threads > 1)} of torch"
-    live.said(f"{workers.free} processes play episodes side by side, each with its own policy, simulator and {each}")
-    alike = Alike(
-        env=config.env,
-        path=flags.path,
-        type=flags.type,
-        size=flags.size,
-        fed=taken_along(subject.inputs),
-        weights=fingerprint(subject.policy),
-        overrides=flags.overrides,
-        seed=config.seed,
-        rename=config.rename_map,
-        steps=parse_steps(config.steps),
-        recipes=parse_recipes(config.recipe),
-        rendering="always" if config.render == "always" else "needed",
-        threads=threads,
-        timings=tuple(timings),
-        videos=config.videos,
-        folder=folder,
-    )
-    workers.begin(alike)
-    return workers
 
 
 def _asked(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Any:

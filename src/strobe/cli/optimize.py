@@ -25,8 +25,10 @@ call every 333 ms leaves room for 240 calls in 80 s): raise --time_limit.
 Rounding treatments are tried, lossy ones (fewer denoising steps) only with --allow=lossy, always under the guard.
 
 With --eval.n_episodes the policy so treated is also played against the untouched one in the simulator of --env.*: pairs
-of episodes from the same starts with the same noise. The ladder ends below what does worse there, or, with
-success_drop<=0.1 in the guard, below what these episodes do not show to lose less than that.
+of episodes from the same starts with the same noise, judged after each of them as `strobe evaluate` judges. They end as
+soon as they show that it does worse, better, or not worse by more than 10 points; what so many can decide is said
+before anything is measured. The ladder ends below what does worse there, or, with success_drop<=0.1 in the guard, below
+what these episodes do not show to lose less than that.
 
 Examples:
   strobe optimize --policy.path=FOLDER --dataset.root=DATASET --target-hz 20
@@ -65,7 +67,7 @@ RECIPE = "recipe.yaml"
 
 @dataclass
 class EpisodeFlags:
-    # Paired episodes per task in the simulator of --env.*, one at a time, from --seed on; 0 for none.
+    # Paired episodes per task in the simulator of --env.*, one at a time, from --seed on, at most; 0 for none.
     n_episodes: int = field(default=0, metadata=at_least(0))
 
 

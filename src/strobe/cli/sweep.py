@@ -40,7 +40,9 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.table import Table
 
+from strobe.cli import launcher
 from strobe.cli.bounds import above, at_least
+from strobe.cli.launcher import RayFlags
 from strobe.cli.live import CellsLive, importing
 from strobe.cli.parse import help_text, pairs, parse
 from strobe.errors import NotKeptError, UserError, in_words, nearest
@@ -52,12 +54,6 @@ from strobe.sweeps.grid import Cell, subject_of
 
 STUDIES = ("breakdown", "compare")  # command modules that have `read` and `study`
 START_S = 15.0  # a cell's start, where none has shown it yet: imports, building the policy
-
-
-@dataclass
-class RayFlags:
-    # The cluster: 'auto', HOST:PORT or ray://HOST:PORT; left out, the one found here, or one of this machine alone.
-    address: str | None = None
 
 
 @dataclass
@@ -98,9 +94,7 @@ def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
     if not argv or {"-h", "--help"} & set(argv):
         print(help_text(__doc__ or "", SweepConfig, skip=["ray"]))
-        print(
-            "  --ray.address\n      The cluster: auto, HOST:PORT or ray://HOST:PORT (default: one that is found here)"
-        )
+        print(launcher.HELP)
         return 0
     study, config, cells = read(argv)
     wishes = _wishes(config, cells)
@@ -154,7 +148,7 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
     spelt = [name if value is None else f"{name}={value}" for name, value in own if name not in repeated]
     config = parse(SweepConfig, spelt)
     config.grid, config.best = repeated["--grid"], repeated["--best"]
-    _check(config)
+    launcher.check(config.launcher, config.ray)
     study = named or document["study"]
     if study is None:
         raise UserError(f"which study? strobe sweep {' or '.join(STUDIES)} …, or 'study' in the file")
@@ -310,13 +304,6 @@ def _split(argv: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]
         else:
             others.append(name if value is None else f"{name}={value}")
     return mine, others
-
-
-def _check(config: SweepConfig) -> None:
-    if config.launcher not in ("local", "ray"):
-        raise UserError(f"--launcher={config.launcher}: {nearest(config.launcher, ('local', 'ray'))}")
-    if config.ray.address is not None and config.launcher != "ray":
-        raise UserError("--ray.address needs --launcher=ray")
 
 
 def _expected(

@@ -1,30 +1,43 @@
-"""Better, worse, or no difference that these episodes can show: paired episodes, always with their interval."""
+"""Better, worse, not worse by more than a margin, or undecided: paired episodes, always with their interval."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from strobe.measure.decision import LEVEL, decide
 from strobe.measure.intervals import centre
+from strobe.measure.planning import fewest_pairs_apart
 from strobe.measure.verdicts import FEWEST_PAIRS
+from strobe.report.rates import verdict
 from strobe.results.data import Interval
 from strobe.results.episodes import EpisodePair, PairedEpisodes
 
-LEVEL = 0.95  # episodes are dear: timings are judged at 99 %
+MARGIN = 0.1  # loss of success rate that counts as not worse where nothing is said, as for `strobe evaluate`
 
 
 def judge(
-    pairs: Sequence[EpisodePair], *, baseline: str, candidate: str, environment: str, planned: int | None = None
+    pairs: Sequence[EpisodePair],
+    *,
+    baseline: str,
+    candidate: str,
+    environment: str,
+    planned: int | None = None,
+    margin: float = MARGIN,
+    every: int = 1,
 ) -> PairedEpisodes:
     """Judge paired episodes by their success rates; by reward where neither side ever succeeded.
 
-    A difference is claimed where the interval excludes 0, with six pairs or more. Where every action of every pair is
-    the same, there is nothing to judge: the two are the same there.
+    The verdict on success is `strobe.measure.decision.decide`'s: it may be asked for after each pair. That on reward is
+    for one look, at the number of pairs at which ``decide`` ends: where neither ever succeeds, that number is known
+    beforehand. Where every action of every pair is the same, there is nothing to judge: the two are the same there.
 
     Args:
+        pairs: in the order in which they were played.
         planned: pairs that were asked for; None for as many as there are.
+        margin: loss of success rate that counts as not worse, above 0 and below 1, stated beforehand.
+        every: pairs in a round, where tasks are played in turn.
 
     Raises:
         ValueError: no pairs.
@@ -34,20 +47,19 @@ def judge(
     count = len(pairs)
     lost = sum(pair.baseline.success and not pair.candidate.success for pair in pairs)
     won = sum(pair.candidate.success and not pair.baseline.success for pair in pairs)
-    success = (won - lost) / count
-    success_interval = paired_interval(lost, won, count)
+    decision = decide(differences_of(pairs), margin, LEVEL, every)
     differences = np.array([pair.candidate.reward - pair.baseline.reward for pair in pairs])
     reward, low, high, reached = centre(differences, LEVEL)
-    enough = count >= FEWEST_PAIRS
-    reward_interval = Interval(low=low, high=high, level=reached) if enough else None
+    reward_interval = Interval(low=low, high=high, level=reached) if count >= FEWEST_PAIRS else None
     succeeded = any(pair.baseline.success or pair.candidate.success for pair in pairs)
-    decisive = success_interval if succeeded else reward_interval
     if all(pair.same for pair in pairs):
         kind = "the same"
-    elif decisive is None or not enough:
+    elif succeeded and decision.kind != "undecided":
+        kind = decision.kind
+    elif count < (fewest_pairs_apart(LEVEL) if succeeded else FEWEST_PAIRS):
         kind = "too few"
-    elif decisive.low > 0 or decisive.high < 0:
-        kind = "better" if decisive.low > 0 else "worse"
+    elif not succeeded and reward_interval is not None and (reward_interval.low > 0 or reward_interval.high < 0):
+        kind = "better" if reward_interval.low > 0 else "worse"
     else:
         kind = "no difference shown"
     judged = PairedEpisodes(
@@ -60,9 +72,11 @@ def judge(
         by="success" if succeeded else "reward",
         baseline_success=sum(pair.baseline.success for pair in pairs) / count,
         candidate_success=sum(pair.candidate.success for pair in pairs) / count,
-        success=success,
-        success_interval=success_interval,
-        possible_drop=0.0 if kind == "the same" else max(0.0, -success_interval.low),
+        success=(won - lost) / count,
+        success_interval=decision.interval,
+        possible_drop=0.0 if kind == "the same" else max(0.0, -decision.interval.low),
+        margin=margin,
+        decided=decision.pairs,
         reward=reward,
         reward_interval=reward_interval,
         sentence="",
@@ -71,31 +85,9 @@ def judge(
     return judged
 
 
-def paired_interval(lost: int, won: int, pairs: int, level: float = LEVEL) -> Interval:
-    """Interval of the difference of two success rates seen on the same starts: won − lost, over all pairs.
-
-    Bonett and Price's adjusted interval ("Adjusted Wald confidence interval for a difference of binomial proportions
-    based on paired data", Journal of Educational and Behavioral Statistics 37, 2012), which holds its level with few
-    pairs (Fagerland, Lydersen and Laake, Statistics in Medicine 33, 2014).
-
-    Args:
-        lost, won: pairs in which only the baseline, only the candidate succeeded.
-    """
-    from scipy import stats
-
-    first, second = (lost + 1) / (pairs + 2), (won + 1) / (pairs + 2)
-    difference = second - first
-    deviation = math.sqrt((first + second - difference**2) / (pairs + 2))
-    reach = float(stats.norm.ppf((1 + level) / 2)) * deviation
-    return Interval(low=max(-1.0, difference - reach), high=min(1.0, difference + reach), level=level)
-
-
-def pairs_for(drop: float) -> int:
-    """The fewest pairs that can exclude a loss of success rate above ``drop``: if none of them differs."""
-    pairs = FEWEST_PAIRS
-    while -paired_interval(0, 0, pairs).low > drop:
-        pairs += 1
-    return pairs
+def differences_of(pairs: Sequence[EpisodePair]) -> list[int]:
+    """Candidate − baseline of each pair: −1 where only the baseline succeeded, 1 where only the candidate, else 0."""
+    return [int(pair.candidate.success) - int(pair.baseline.success) for pair in pairs]
 
 
 def _sentence(judged: PairedEpisodes) -> str:
@@ -105,7 +97,7 @@ def _sentence(judged: PairedEpisodes) -> str:
     ends = judged.success_interval
     shown = (
         f"{seen}, {100 * judged.success:+.3g} points [{100 * ends.low:+.3g}, {100 * ends.high:+.3g}] "
-        f"({100 * ends.level:.3g} % interval)"
+        f"({100 * ends.level:.3g} % interval, valid at any number of pairs)"
     )
     if judged.by == "reward":
         shown = f"neither ever succeeded; reward {judged.reward:+.4g}"
@@ -115,9 +107,12 @@ def _sentence(judged: PairedEpisodes) -> str:
     if judged.kind == "the same":
         return f"{names}: every action is the same to the bit {where} ({seen})"
     if judged.kind == "too few":
-        return f"{names}: too few episodes to judge ({count}, at least {FEWEST_PAIRS} needed): {shown}"
+        enough = FEWEST_PAIRS if judged.by == "reward" else fewest_pairs_apart(LEVEL)
+        return f"{names}: too few episodes to judge ({count}, at least {enough} needed): {shown}"
     if judged.kind == "no difference shown":
         return f"{names}: no difference shown {where}: {shown}"
+    if judged.kind == "not worse by more than the margin":
+        return f"{names}: {verdict(judged.kind, judged.margin or MARGIN)} {where}: {shown}"
     return f"{judged.candidate} does {judged.kind} than {judged.baseline} {where}: {shown}"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strobe.errors import UserError, nearest
-from strobe.measure.episodes import pairs_for
+from strobe.measure.planning import fewest_pairs
 from strobe.results.agreement import Agreement, Effect, Yardstick
 from strobe.results.episodes import PairedEpisodes
 
@@ -132,7 +132,7 @@ class Guard:
         if limit is None or drop <= limit:
             return ""
         shown = f"success drop {_apart(drop, limit)} > {limit:g} is not excluded by {len(episodes.pairs)} pairs"
-        enough = pairs_for(limit)
+        enough = fewest_pairs(limit)
         return shown if len(episodes.pairs) >= enough else f"{shown}, which takes {enough} or more"
 
 
@@ -215,7 +215,7 @@ def _limit(name: str, raw: str, part: str) -> float:
         raise UserError(f"'{part}': '{raw}' is not a number") from None
     if name == "cosine" and not -1 <= value <= 1:
         raise UserError(f"'{part}': a cosine lies between -1 and 1")
-    if name == DROP and not 0 < value <= 1:
+    if name == DROP and not 0 < value < 1:
         raise UserError(f"'{part}': a drop of the success rate lies between 0 and 1")
     if name == "flips" and not 0 <= value <= 1:
         raise UserError(f"'{part}': a share of flipped decisions lies between 0 and 1")

@@ -39,7 +39,8 @@ def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
         said = [ABOUT, _ends(one), _same(one)]
         said += [f"Refused: {units.plain(one.broken)}."] if one.broken else []
         if len(one.pairs) < one.planned:
-            said.append(f"Interrupted: {len(one.pairs)} of {one.planned} pairs were played.")
+            how = "Interrupted" if one.decided is None else "Decided early"
+            said.append(f"{how}: {len(one.pairs)} of {one.planned} pairs were played.")
         found.append(Section(f"{KEY}-{index}", title, _sides(one), said))
         found.append(Section(f"{KEY}-{index}-pairs", f"{title}, pair by pair", _pairs(one), detail=True))
     return found

@@ -59,7 +59,10 @@ class EpisodeLine(Data):
     drawn: int | None = Field(
         default=None, description="control ticks after which the simulator drew an observation; None: not seen"
     )
-    beside: int = Field(default=0, description="other processes that played episodes at the same time")
+    beside: int = Field(
+        default=0, description="other processes that played episodes at the same time, on the same machine"
+    )
+    node: str = Field(default="", description="the node of a cluster that played it; '' where it was played here")
 
 
 Key = tuple[str, str, int]  # variant, task, seed

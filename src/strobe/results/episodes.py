@@ -47,13 +47,19 @@ class PairedEpisodes(Data):
     environment: str = Field(description="its type and task")
     planned: int = Field(description="pairs that were asked for")
     pairs: list[EpisodePair]
-    kind: Literal["the same", "worse", "better", "no difference shown", "too few"]
+    kind: Literal["the same", "worse", "better", "not worse by more than the margin", "no difference shown", "too few"]
     by: Literal["success", "reward"] = Field(description="what it is judged by: reward where neither ever succeeded")
     baseline_success: Finite = Field(description="share of its episodes, 0 to 1")
     candidate_success: Finite
     success: Finite = Field(description="difference of the success rates, −1 to 1")
-    success_interval: Interval
+    success_interval: Interval = Field(
+        description="of it, valid at every number of pairs at once; without a margin, for one look after the last pair"
+    )
     possible_drop: Finite = Field(description="loss of success rate that these pairs do not exclude, 0 to 1")
+    margin: Finite | None = Field(
+        default=None, description="loss of success rate that counts as not worse; None from before there was one"
+    )
+    decided: int | None = Field(default=None, description="pairs after which success was decided; None: undecided")
     reward: Finite = Field(description="centre of the pairs' differences in reward")
     reward_interval: Interval | None = Field(description="of it; None with fewer than six pairs")
     broken: str = Field(default="", description="what speaks against the candidate, in words; '' where nothing does")

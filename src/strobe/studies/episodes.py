@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from strobe.errors import UserError
-from strobe.measure.episodes import judge
+from strobe.measure.decision import LEVEL, decide
+from strobe.measure.episodes import MARGIN, differences_of, judge
 from strobe.measure.sampling import Progress
 from strobe.results.episodes import EpisodePair, PairedEpisodes
 from strobe.subjects import environments
@@ -36,7 +37,8 @@ class Episodes:
 
     Args:
         env: LeRobot's ``EnvConfig``.
-        count: pairs per task, from the seeds ``seed``, ``seed`` + 1 …
+        count: pairs per task at most, from the seeds ``seed``, ``seed`` + 1 …
+        margin: loss of success rate that counts as not worse, above 0 and below 1.
 
     Raises:
         UserError: the simulator is not installed or cannot be started.
@@ -47,6 +49,7 @@ class Episodes:
     baseline: Variant
     count: int
     seed: int = 0
+    margin: float = MARGIN
     played: dict[tuple[str, int], Played] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -55,7 +58,7 @@ class Episodes:
 
     @property
     def planned(self) -> int:
-        """Pairs in all."""
+        """Pairs in all, at most."""
         return self.count * len(self.tasks)
 
     @property
@@ -64,7 +67,10 @@ class Episodes:
         return environments.called(self.env, self.tasks)
 
     def against(self, candidate: Variant, watching: Watching) -> tuple[PairedEpisodes | None, bool]:
-        """Play ``candidate`` and, where that was not done yet, the baseline, in alternation.
+        """Play ``candidate`` and, where that was not done yet, the baseline, in alternation, until success is decided.
+
+        It is decided as an evaluation is (`strobe.measure.decision.decide`): after each pair, or with several tasks,
+        which are played in turn, after each round of them.
 
         Returns the judged pairs, without a guard, or None where there is none; and whether Ctrl-C ended it. The pairs
         that were played by then count.
@@ -85,6 +91,8 @@ class Episodes:
                 left = took / len(pairs) * (self.planned - len(pairs))
                 watching.progress(Progress(len(pairs), self.planned, took, left, "pairs of episodes"))
                 watching.said(f"pair {len(pairs)} of {self.planned}: {_in_words(pair)}")
+                if decide(differences_of(pairs), self.margin, LEVEL, len(self.tasks)).kind != "undecided":
+                    break
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -92,14 +100,15 @@ class Episodes:
         if not pairs:
             return None, interrupted
         names = {"baseline": self.baseline.name, "candidate": candidate.name, "environment": self.environment}
-        return judge(pairs, **names, planned=self.planned), interrupted
+        judged = judge(pairs, **names, planned=self.planned, margin=self.margin, every=len(self.tasks))
+        return judged, interrupted
 
     def close(self) -> None:
         """Close the simulator."""
         self.simulator.close()
 
     def _starts(self) -> list[tuple[str, int]]:
-        return [(task, self.seed + number) for task in self.tasks for number in range(self.count)]
+        return [(task, self.seed + number) for number in range(self.count) for task in self.tasks]
 
     def _pair(self, other: Simulator, candidate: Variant, task: str, seed: int) -> EpisodePair:
         if (task, seed) not in self.played:

@@ -16,12 +16,13 @@ from lerobot.utils.constants import ACTION, OBS_ENV_STATE, OBS_STATE, OBS_STR
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects import environments, synthesis
+from strobe.subjects import synthesis
 from strobe.subjects.checks import COUNT, SHARE, Checks, blended
 from strobe.subjects.families.family import Arm
 from strobe.subjects.families.registry import registered
 from strobe.subjects.folders import check_dataset
 from strobe.subjects.quiet import quiet
+from strobe.subjects.random_episodes import RandomEpisodes
 from strobe.subjects.standins import hub_reachable
 
 EPISODES = 4  # of an environment, that observations are taken from
@@ -187,65 +188,48 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     """Observations of an environment (a LeRobot ``EnvConfig``), from several resets, after random actions.
 
     The features are those the environment really shows, which may differ from what its config says. Batches
-    are put together from its observations and random actions; statistics come from them too. Raises UserError
-    if the environment cannot be started.
+    are put together from its observations and random actions; statistics come from them too. Images are drawn when they
+    are read: for batches and checks the episodes are played again. Raises UserError if the environment cannot be
+    started.
     """
-    from lerobot.envs.factory import make_env_pre_post_processors
-    from lerobot.envs.utils import preprocess_observation
-
     each = max(-(-COUNT // EPISODES), 1)  # observations of an episode
-    with environments.errors_in_a_line(env.type):
-        vector: Any = next(iter(environments.make(env).values()))
-        vector.action_space.seed(seed)
-        to_policy, _ = make_env_pre_post_processors(env, config)
-        ticks: list[dict[str, Any]] = []
-        windows: list[dict[str, Any]] = []
-        for episode in range(EPISODES):
-            raw, _ = vector.reset(seed=seed + episode)
-            run: list[dict[str, Any]] = []
-            for _ in range(each * APART + config.n_obs_steps):
-                tick: dict[str, Any] = preprocess_observation(raw)
-                tick["task"] = environments.task_of(vector)
-                run.append(to_policy(tick))
-                raw, *_ = vector.step(vector.action_space.sample())
-            ticks += run
-            windows += _windows(run, config)
-    space = vector.single_action_space
-    vector.close()
+    episodes = RandomEpisodes(env, config, EPISODES, each * APART + config.n_obs_steps, seed)
+    places = [(episode, APART * number) for number in range(each) for episode in range(EPISODES)]
+
+    def runs(count: int, beyond: int = 0) -> list[list[dict[str, Any]]]:
+        """The episodes, with the first ``count`` observations drawn, and ``beyond`` ticks after each."""
+        last = config.n_obs_steps + beyond  # stacked or not, an observation has no tick after these
+        return episodes.runs({first + later for _, first in places[:count] for later in range(last)})
+
+    played = runs(count)
+    windows = [_windows(run, config) for run in played]
+    # One of each episode before a second of any: neighbouring ticks are all but the same picture.
+    observations = [windows[episode][first] for episode, first in places[:count]]
+    ticks = [tick for run in played for tick in run]
+    space = episodes.space
     features = {k: _observed(k, v) for k, v in ticks[0].items() if k.startswith(OBS_STR) and isinstance(v, Tensor)}
     features[ACTION] = PolicyFeature(FeatureType.ACTION, tuple(space.shape))
     ranges = {ACTION: (torch.as_tensor(space.low).float(), torch.as_tensor(space.high).float())}
     for key, feature in features.items():
         if feature.type in (FeatureType.STATE, FeatureType.ENV):
-            seen = torch.cat([tick[key] for tick in ticks])
-            ranges[key] = (seen.amin(0) - 1, seen.amax(0) + 1)
-    per = len(windows) // EPISODES
-    places = [e * per + APART * k for k in range(each) for e in range(EPISODES)]
+            values = torch.cat([tick[key] for tick in ticks])
+            ranges[key] = (values.amin(0) - 1, values.amax(0) + 1)
     named = f"observations of the environment {env.type}"
 
     def make_checks(count: int) -> Checks:
-        chosen = places[:count]
+        chosen, found = places[:count], [_windows(run, config) for run in runs(count, beyond=1)]
         return Checks(
             description=f"{len(chosen)} {named} from {EPISODES} episodes",
-            observations=[windows[place] for place in chosen],
-            neighbours=[windows[place + 1] for place in chosen],
+            observations=[found[episode][first] for episode, first in chosen],
+            neighbours=[found[episode][first + 1] for episode, first in chosen],
             neighbour="the next tick of the episode, after a random action",
         )
 
-    # One of each episode before a second of any: neighbouring ticks are all but the same picture.
-    observations = [windows[place] for place in places[:count]]
-    return _made(
-        config,
-        f"{len(observations)} {named}",
-        ticks,
-        observations,
-        features,
-        ranges,
-        env.fps,
-        seed,
-        make_checks,
-        "dimension ",
-    )
+    def drawn() -> list[dict[str, Any]]:
+        return [tick for run in episodes.runs() for tick in run]
+
+    description = f"{len(observations)} {named}"
+    return _made(config, description, drawn, observations, features, ranges, env.fps, seed, make_checks, "dimension ")
 
 
 def _observed(key: str, value: Tensor) -> PolicyFeature:
@@ -305,13 +289,13 @@ def synthetic(
 
     ticks, observations = windows(count, generator)
     named = f"{count} synthetic observations"
-    return _made(config, named, ticks, observations, features, ranges, 30, seed, make_checks)
+    return _made(config, named, lambda: ticks, observations, features, ranges, 30, seed, make_checks)
 
 
 def _made(
     config: PreTrainedConfig,
     description: str,
-    ticks: list[dict[str, Any]],
+    ticks: Callable[[], list[dict[str, Any]]],
     observations: list[dict[str, Any]],
     features: dict[str, PolicyFeature],
     ranges: dict[str, tuple[Tensor, Tensor]],
@@ -328,7 +312,7 @@ def _made(
         features=features,
         stats=stats,
         meta=synthesis.Meta(features, stats, fps, word),
-        make_batch=lambda size: synthesis.batch(config, features, ranges, ticks, size, generator),
+        make_batch=lambda size: synthesis.batch(config, features, ranges, ticks(), size, generator),
         make_checks=make_checks,
     )
 

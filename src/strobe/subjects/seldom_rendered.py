@@ -4,69 +4,49 @@ Drawing is most of an episode's time where there is no GPU (LeRobot's MetaWorld 
 tick), and a policy that executes 8 actions of a chunk looks at one image in 8 ticks. The physics of the simulators here
 do not depend on drawing, so that actions and outcome stay the same to the bit.
 
-It is done only where all of this is known: the policy's ``select_action`` is one of those in `_LOOK_AT_CALLS`, which
-look at images in the calls of the model and nowhere else; the processors keep no images; the simulator draws nothing
-but observations in a tick. LingBot-VA, for one, has an action queue and looks at images in between all the same.
+It is done only where all of this is known: the policy looks at images in the calls of the model and nowhere else, and
+the processors keep no images (`strobe.subjects.looks`); the simulator draws nothing but observations in a tick.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, Protocol
 
 from strobe.subjects import libero
-from strobe.subjects.rollout_robot import actions_left
 from strobe.timeline.probe import Hook
 
 Rendering = Literal["needed", "always"]
 
 STEP, DRAW = "step", "draw"
 
-# Types of LeRobot 0.6's policies whose select_action was read: it takes queued actions, and in a call of the model it
-# looks at the newest observation, or at those that its queues hold.
-_LOOK_AT_CALLS = {
-    "act", "diffusion", "eo1", "evo1", "fastwam", "groot", "molmoact2", "multi_task_dit", "pi0", "pi05", "pi0_fast",
-    "smolvla", "tdmpc", "vla_jepa", "vqbet", "wall_x", "xvla",
-}  # fmt: skip
 # Simulators that draw once in a tick, for the observation. MetaWorld's draws again when an episode has ended, for a
 # reset whose observation LeRobot drops.
 _ONLY_OBSERVATIONS = ("gym_pusht.", "lerobot.envs.metaworld")
 
 
-class Looks:
-    """Tells which observations the policy looks at."""
-
-    def __init__(self, policy: Any, steps: Iterable[Any], early: int = 0) -> None:
-        """Tell of ``policy``.
-
-        Args:
-            steps: those of all processors that observations go through.
-            early: by how many ticks an observation may be older when it is looked at.
-        """
-        self._policy, self._early = policy, early
-        self._told = _looks_at_calls(policy) and all(_keeps_no_image(step) for step in steps)
+class Looking(Protocol):
+    """Tells which observations are looked at."""
 
     def due(self) -> bool:
-        """Whether the observation that comes next is looked at; asked after an action was taken for this tick."""
-        if not self._told or getattr(self._policy.config, "temporal_ensemble_coeff", None) is not None:
-            return True
-        # The call comes when the queue is empty. -1, no queue: every time.
-        return actions_left(self._policy) < _observations(self._policy) + self._early
+        """Whether the observation that comes next is; asked before the simulator's step."""
+        ...
 
 
 class SeldomRendered:
-    """Puts the last image in the place of those that nobody looks at, while it is attached, for one episode.
+    """Puts the last image in the place of those that nobody looks at, while it is attached.
 
     Attributes:
         drawn: control ticks whose observation was drawn; 0 until one is.
+        kept: how often the last image was put in the place of one.
         seen: whether the simulator was seen to draw.
     """
 
-    def __init__(self, looks: Looks | None) -> None:
+    def __init__(self, looks: Looking | None) -> None:
         """``looks``: None to draw every time."""
         self._looks = looks
-        self.drawn, self.seen = 0, False
+        self.drawn, self.kept, self.seen = 0, 0, False
         self._due, self._drew, self._stepping = True, False, False
         self._known: set[int] = set()
         self._last: dict[str, Any] = {}
@@ -104,6 +84,7 @@ class SeldomRendered:
             key = repr((args, kwargs))
             # Outside of a tick it is the first observation, or a video: those are drawn.
             if may_keep and self._stepping and key in self._last and (self._drew or not self._due):
+                self.kept += not self._drew
                 return self._last[key]
             self._drew = self._stepping
             self._last[key] = image = inner(*args, **kwargs)
@@ -131,23 +112,3 @@ def _places(vector: Any) -> Iterator[tuple[Any, Any, str]]:
             if callable(getattr(owner, method, None)):
                 yield inside, owner, method
                 break
-
-
-def _looks_at_calls(policy: Any) -> bool:
-    """Whether the policy acts by a ``select_action`` of LeRobot's that was read, its own or inherited."""
-    where = getattr(getattr(type(policy), "select_action", None), "__module__", "")
-    parts = where.split(".")
-    return parts[:2] == ["lerobot", "policies"] and len(parts) > 2 and parts[2] in _LOOK_AT_CALLS
-
-
-def _keeps_no_image(step: Any) -> bool:
-    return type(step).__module__.split(".")[0] in ("lerobot", "strobe")
-
-
-def _observations(policy: Any) -> int:
-    """How many observations up to the newest one a call looks at, as the config and the policy's queues say it."""
-    config = policy.config
-    deltas = getattr(config, "observation_delta_indices", None) or (0,)
-    queues = (queue for name, queue in (getattr(policy, "_queues", None) or {}).items() if name != "action")
-    held = (getattr(queue, "maxlen", None) or 1 for queue in queues)
-    return max(getattr(config, "n_obs_steps", None) or 1, 1 - min(deltas), *held, 1)

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from strobe.results.episodes import Episode
 from strobe.subjects import environments, libero
+from strobe.subjects.looks import Looks
 from strobe.subjects.outcomes import outcomes_told
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.quiet import quiet
-from strobe.subjects.seldom_rendered import Looks, Rendering, SeldomRendered
+from strobe.subjects.seldom_rendered import Rendering, SeldomRendered
 from strobe.timeline.probe import Attached
 
 

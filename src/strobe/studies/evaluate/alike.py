@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from strobe.studies.evaluate.realtime import RealtimeStage
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import AskedTiming, timed
 from strobe.studies.evaluate.variants import candidates
-from strobe.studies.evaluate.videos import Filming
+from strobe.studies.evaluate.videos import Filming, Keep
 from strobe.subjects import policies
 from strobe.subjects.fingerprint import fingerprint
 from strobe.subjects.inputs import Inputs
@@ -59,6 +60,10 @@ class Alike:
 
     def __call__(self) -> Callable[[str, str, int], EpisodeLine]:
         """Raises UserError for what cannot be loaded or started, or is not the same here."""
+        return self.player()
+
+    def player(self, keep: Keep | None = None) -> Callable[[str, str, int], EpisodeLine]:
+        """The same; ``keep`` takes the videos, as in `Filming`."""
         torch.set_num_threads(self.threads)
         if self.path is not None:
             config = policies.config_from_path(self.path, self.overrides)
@@ -67,15 +72,48 @@ class Alike:
         loaded = policies.load(config, self.fed, size=self.size, seed=self.seed, rename=self.rename or None)
         subject = PolicySubject(loaded, self.fed, self.seed)
         if fingerprint(subject.policy) != self.weights:
-            raise UserError("--parallel: the policy was loaded again and has other weights: play with --parallel=1")
+            raise UserError("the policy was loaded again and has other weights: play in one process, with --parallel=1")
         found = candidates(subject, self.steps, self.recipes).all
         rows = timed(found, self.timings) if self.timings else found
         stage = (RealtimeStage if self.timings else Stage)(self.env, subject, self.rendering)
         # As many starts as are filmed: for these alone it asks the plan.
         first = Plan(rows, stage.tasks, self.videos, margin=0.0, seed=self.seed)
-        player = Filming(stage, first, self.videos, self.folder, self.env.fps)
+        player = Filming(stage, first, self.videos, self.folder, self.env.fps, keep)
         named = {one.name: one for one in rows}
         return lambda name, task, seed: player.play(named[name], task, seed)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """`Alike` on a machine that need not share files with this one. Its episodes come with their videos.
+
+    Recipes are sent along. A checkpoint in a folder is too large for that: each machine needs it at the same path.
+
+    Args:
+        alike: its path is absolute if it is a folder's.
+        recipes: the content of its recipes.
+    """
+
+    alike: Alike
+    recipes: tuple[bytes, ...] = ()
+
+    def __call__(self) -> Callable[[str, str, int], tuple[EpisodeLine, dict[str, bytes]]]:
+        """Raises UserError as `Alike` does, and where the checkpoint is not there."""
+        path = self.alike.path
+        if path is not None and Path(path).is_absolute() and not Path(path).is_dir():
+            raise UserError(f"there is no checkpoint {path}: every node needs it at the same path")
+        files: dict[str, bytes] = {}
+        with tempfile.TemporaryDirectory(prefix="strobe-recipes-") as folder:
+            recipes = tuple(Path(folder) / one.name for one in self.alike.recipes)
+            for recipe, content in zip(recipes, self.recipes, strict=True):
+                recipe.write_bytes(content)
+            play = replace(self.alike, recipes=recipes).player(files.__setitem__)
+
+        def played(name: str, task: str, seed: int) -> tuple[EpisodeLine, dict[str, bytes]]:
+            files.clear()
+            return play(name, task, seed), dict(files)
+
+        return played
 
 
 def taken_along(fed: Inputs) -> Inputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Protocol
 
 from strobe.measure.planning import foresight
@@ -66,5 +67,12 @@ def evaluate(
         result.notes.append(
             f"calls, simulator and rendering were timed beside up to {beside} other process{'es' * (beside > 1)} that "
             "played episodes: their times are longer than undisturbed ones"
+        )
+    nodes = Counter(line.node for line in counted(plan, log.episodes).values())
+    if set(nodes) != {""}:
+        told = ", ".join(f"{name or 'this machine'} {count}" for name, count in sorted(nodes.items()))
+        result.notes.append(
+            f"episodes by the nodes that played them: {told}; calls, simulator and rendering were timed there, and "
+            "compare only where the nodes are alike; a chunk's latency apart from the episodes was measured here"
         )
     return result

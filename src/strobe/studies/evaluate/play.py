@@ -23,7 +23,7 @@ class Player(Protocol):
 
 
 class Crew(Protocol):
-    """Plays several episodes at a time: `strobe.studies.evaluate.workers.Workers`."""
+    """Plays several episodes at a time: `strobe.studies.evaluate.workers.Workers`, `strobe.sweeps.players.Players`."""
 
     @property
     def free(self) -> int:
@@ -33,9 +33,16 @@ class Crew(Protocol):
     def hand(self, candidate: Candidate, task: str, seed: int) -> None:
         """Let somebody who is free play an episode."""
 
-    def ended(self) -> EpisodeLine:
-        """Wait for an episode that was handed out to end. Raises UserError if it fails."""
+    def ended(self) -> EpisodeLine | None:
+        """Wait for an episode that was handed out to end; None where instead more can be taken now.
+
+        Raises:
+            UserError: it fails.
+        """
         ...
+
+    def close(self) -> None:
+        """End what is still being played. Asked again, it does nothing."""
 
 
 class Watching(Protocol):
@@ -73,12 +80,16 @@ def play(plan: Plan, player: Player | Crew, log: EpisodeLog, watching: Watching)
                 out.add((due[0].name, *due[1:]))
                 crew.hand(*due)
             episode = crew.ended()
+            if episode is None:
+                continue
             out.discard((episode.variant, episode.task, episode.seed))
             _check_start(plan, log.episodes, episode)
             log.add(episode)
             counter.played(episode, [one.name for one in order.playing])
     except KeyboardInterrupt:
         return True
+    finally:
+        crew.close()  # what is measured next must not run beside them
 
 
 class _Alone:
@@ -98,14 +109,17 @@ class _Alone:
     def ended(self) -> EpisodeLine:
         return self._player.play(*self._handed.pop())
 
+    def close(self) -> None: ...
+
 
 def _check_start(plan: Plan, episodes: Episodes, episode: EpisodeLine) -> None:
     there = (episodes.get((one.name, episode.task, episode.seed)) for one in plan.candidates)
     first = next((line for line in there if line is not None), None)
     if first is not None and first.start != episode.start:
+        sides = [f"'{one.variant}'{f' on node {one.node}' * bool(one.node)}" for one in (first, episode)]
         raise UserError(
             f"the simulator does not start alike from the same seed ({episode.task}, seed {episode.seed}: "
-            f"'{first.variant}' and '{episode.variant}'): no pairs"
+            f"{' and '.join(sides)}): no pairs"
         )
 
 

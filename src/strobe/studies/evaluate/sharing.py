@@ -18,6 +18,11 @@ def parse_parallel(text: str) -> int:
     return int(text)
 
 
+def parse_each(text: str) -> int | None:
+    """The same on a cluster: a number on each device of it; None for 'auto', one on each core. Raises UserError."""
+    return None if text == "auto" else parse_parallel(text)
+
+
 def threads_of(asked: int | None, processes: int, resumed: Path | None) -> int | None:
     """torch's threads where an episode is played; None: as torch chooses.
 

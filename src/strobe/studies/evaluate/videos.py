@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from strobe.subjects.film import Film
 
 FOLDER = "videos"
 POSTER = ".webp"
+Keep = Callable[[str, bytes], Any]
 
 
 class Watched(Protocol):
@@ -38,13 +39,17 @@ class Filming:
     Args:
         folder: the run's.
         fps: control ticks per second of simulated time.
+        keep: takes a file's path in the run's folder, and its content, instead of that folder; it may raise OSError.
 
     Attributes:
         notes: why a video is missing.
     """
 
-    def __init__(self, player: Watched, plan: Plan, starts: int, folder: Path, fps: float) -> None:
+    def __init__(
+        self, player: Watched, plan: Plan, starts: int, folder: Path, fps: float, keep: Keep | None = None
+    ) -> None:
         self.player, self.plan, self.folder, self.fps = player, plan, folder, fps
+        self._put = keep or self._write
         self._starts = set(itertools.islice(plan.starts(), starts))
         self.notes: list[str] = []
 
@@ -93,12 +98,25 @@ class Filming:
             stem = self._stem(line.variant, line.task, line.seed)
             content, ending = encode(film.frames, film.rate)
             try:
-                (self.folder / FOLDER).mkdir(exist_ok=True)
-                store.replace(self.folder / FOLDER / f"{stem}{POSTER}", still(film.frames[-1]))
-                name = f"{stem}{ending if ending == '.mp4' else '.anim' + ending}"
-                store.replace(self.folder / FOLDER / name, content)
+                self._put(f"{FOLDER}/{stem}{POSTER}", still(film.frames[-1]))
+                self._put(f"{FOLDER}/{stem}{ending if ending == '.mp4' else '.anim' + ending}", content)
             except OSError as error:
                 trouble = trouble or in_words(error)
+        self._note(trouble)
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Write files that were made on another machine into the run's folder; `notes` say why one is missing."""
+        try:
+            for name, content in files.items():
+                self._write(name, content)
+        except OSError as error:
+            self._note(in_words(error))
+
+    def _write(self, name: str, content: bytes) -> None:
+        (self.folder / FOLDER).mkdir(exist_ok=True)
+        store.replace(self.folder / name, content)
+
+    def _note(self, trouble: str) -> None:
         note = f"videos: {trouble}"
         if trouble and note not in self.notes:
             self.notes.append(note)

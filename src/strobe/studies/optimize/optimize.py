@@ -14,6 +14,7 @@ from functools import partial
 
 from strobe.errors import UserError
 from strobe.measure.guard import strongest
+from strobe.measure.planning import foresight
 from strobe.results.answer import OptimizeResult
 from strobe.results.measurement import Measurement
 from strobe.sameness.check import CallFailed
@@ -74,6 +75,7 @@ def optimize(
     # First, before anything is measured that a simulator's fault could cost.
     reporter.stage(f"starting {aim.env.type}")
     with closing(started(subject, aim.env, aim.episodes, aim.guards, base)) as episodes:
+        reporter.said(foresight(episodes.planned, episodes.margin))
         return _climb_and_close(climb, episodes)
 
 

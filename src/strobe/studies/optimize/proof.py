@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from strobe.errors import UserError
-from strobe.measure.episodes import pairs_for
+from strobe.measure.episodes import MARGIN
 from strobe.measure.guard import DROP, Guards
+from strobe.measure.planning import fewest_pairs
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import PairedEpisodes
 from strobe.results.ladder import Ladder
@@ -24,15 +25,16 @@ class Proving(Watching, Protocol):
 
 
 def started(subject: Subject, env: Any, count: int, guards: Guards, base: Sequence[Treatment] = ()) -> Episodes:
-    """Start the simulator of LeRobot's ``EnvConfig`` for ``count`` pairs per task.
+    """Start the simulator of LeRobot's ``EnvConfig`` for ``count`` pairs per task, at most.
 
     Raises:
         UserError: it cannot be started, ``subject`` is no policy, or the pairs are too few for what the guard demands.
     """
     policy = policy_of(subject)
-    episodes = Episodes(env, policy, Variant(AS_IT_IS, tuple(base)), count, policy.seed)
     limit = guards.success_drop
-    if limit is not None and episodes.planned < (enough := pairs_for(limit)):
+    margin = MARGIN if limit is None else limit
+    episodes = Episodes(env, policy, Variant(AS_IT_IS, tuple(base)), count, policy.seed, margin)
+    if limit is not None and episodes.planned < (enough := fewest_pairs(limit)):
         episodes.close()
         raise UserError(
             f"{DROP}<={limit:g} takes {enough} pairs of episodes or more, even if all of them end alike, and "
