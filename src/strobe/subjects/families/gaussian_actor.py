@@ -11,9 +11,14 @@ from torch import Tensor
 from strobe.subjects.families.family import Arm, Family, Tiny
 from strobe.timeline.probe import Probe
 
+_DISTRIBUTION = "lerobot.policies.gaussian_actor.modeling_gaussian_actor:TanhMultivariateNormalDiag"
+
 
 def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
-    """The images of all cameras go through one encoder together; the encoder joins them with the state."""
+    """The images of all cameras go through one encoder together; the encoder joins them with the state.
+
+    torch's distributions take longer than the small nets: they check their arguments, and log_prob inverts the tanh.
+    """
     model: Any = policy
     found = [
         Probe.module("actor.encoder", "encoder"),
@@ -21,6 +26,9 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.module("actor.network", "network"),
         Probe.module("actor.mean_layer", "mean head"),
         Probe.module("actor.std_layer", "deviation head", optional=True),
+        Probe.function(f"{_DISTRIBUTION}.__init__", "distribution"),
+        Probe.function(f"{_DISTRIBUTION}.rsample", "sampling"),
+        Probe.function(f"{_DISTRIBUTION}.log_prob", "log-probability"),
         Probe.module("discrete_critic", "discrete critic", optional=True),
     ]
     if model.actor.encoder.has_images:
