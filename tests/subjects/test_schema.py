@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
@@ -166,6 +167,12 @@ def test_the_types_of_backbones_are_transformers_own() -> None:
     assert backbones.known() == set(CONFIG_MAPPING_NAMES)
     assert backbones.known() <= set(CONFIG_MAPPING)
     assert list(backbones.seeing()) == models.known_kinds()
+    read = 0
+    for kind in backbones.seeing():
+        with contextlib.suppress(Unreadable):
+            assert backbones.fields_of(kind) == set(names(CONFIG_MAPPING[kind])), kind
+            read += 1
+    assert read >= 0.9 * len(backbones.seeing())
 
 
 def test_an_import_that_goes_in_a_circle_ends() -> None:

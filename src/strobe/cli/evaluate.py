@@ -166,7 +166,6 @@ def run(argv: Sequence[str]) -> int:
 
 def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
     """The command's flags, checked. Raises UserError."""
-    from strobe.studies.evaluate.latencies import LIVE
     from strobe.studies.evaluate.sharing import parse_parallel
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
 
@@ -177,8 +176,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
         raise UserError("strobe evaluate is for policies: a model does not act")
     if config.env is None:
         raise UserError("where are episodes played? --env.type=pusht, metaworld, aloha …")
-    timed_live = config.realtime and not config.delay_ticks and LIVE in (config.latency or LIVE).split(",")
-    if parse_parallel(config.parallel) > 1 and timed_live:
+    if parse_parallel(config.parallel) > 1 and realtime.timed_live(config):
         raise UserError("--latency=live times the calls as they come: play them one at a time, without --parallel")
     if config.render not in ("needed", "always"):
         raise UserError(f"--render={config.render}: write needed or always")
