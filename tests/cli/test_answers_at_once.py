@@ -59,6 +59,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["breakdown", "--policy.path=/no/such/folder"], "there is no folder /no/such/folder"),
     (["breakdown", "--policy.path=checkpoint", "--policy.chunk_sise=3"], "did you mean --policy.chunk_size?"),
     (["breakdown", "--model.type=vjepa3"], "did you mean 'vjepa2'?"),
+    (["breakdown", "--model.type=vjepa2", "--model.hiden_size=3"], "did you mean '--model.hidden_size'?"),
     (["breakdown", "--model.type=vjepa2", "--rtc.enabled=true"], "--rtc is for policies"),
     ([*GUIDED, "--variant", "oops"], "NAME: key=value"),
     ([*GUIDED, "--variant", "a: speed=1"], "no treatment 'speed'"),

@@ -196,7 +196,7 @@ def test_the_search_for_a_loader_ends_like_the_other_commands(
     (folder,) = tmp_path.iterdir()
     kept = store.load_answer(folder)
     assert kept.command == ["strobe", *argv]
-    assert kept.config["lerobot-train"] == argv[3:]
+    assert kept.config["lerobot-train"] == ["--dataset.repo_id=me/data", "--policy.type=act"]
     assert kept.findings
     assert capsys.readouterr().out.endswith(f"\nreport   {folder / store.REPORT}\n")
     full(monkeypatch, store.RESULT)

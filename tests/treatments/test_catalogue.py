@@ -17,7 +17,7 @@ from strobe.errors import UserError
 from strobe.results.recipe import Recipe, dump
 from strobe.studies.optimize.candidates import Choice, candidates
 from strobe.studies.variants import parse_variant
-from strobe.treatments import catalogue
+from strobe.treatments import catalogue, declared
 from strobe.treatments.recipe import rungs_of
 from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, switch
 
@@ -148,3 +148,25 @@ def test_what_another_package_brings_wrongly_costs_a_warning_each(installed):
     assert [one.rsplit("'")[1] for one in told[1:5]] == ["halved", "precision", "policy", "rtc"]
     assert "TypeError: an Entry or a tuple of them, not str" in told[-1]
     assert not any("\n" in one for one in told)
+
+
+def test_what_the_source_declares_is_what_the_catalogue_has() -> None:
+    read = declared._read()
+    assert [one.key for one in read] == [entry.key for entry in catalogue.entries()]
+    for one, entry in zip(read, catalogue.entries(), strict=True):
+        assert (one.help, one.effect, one.options, one.untried) == (
+            entry.help, entry.effect, entry.options, entry.untried,
+        )  # fmt: skip
+
+
+def test_a_treatment_of_one_value_refuses_others_in_the_same_words() -> None:
+    single = [one for one in declared._read() if one.only is not None]
+    assert {"channels_last", "cameras", "fused"} <= {one.key for one in single}
+    for one in single:
+        catalogue.make({one.key: one.only})
+        one.check({one.key: one.only})
+        with pytest.raises(UserError) as made:
+            catalogue.make({one.key: "another"})
+        with pytest.raises(UserError) as read:
+            one.check({one.key: "another"})
+        assert str(read.value) == str(made.value)

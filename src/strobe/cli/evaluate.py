@@ -178,7 +178,6 @@ def run(argv: Sequence[str]) -> int:
 
 def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
     """The command's flags, checked. Raises UserError."""
-    from strobe.studies.evaluate.latencies import LIVE
     from strobe.studies.evaluate.sharing import parse_parallel
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
 
@@ -189,7 +188,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyFlags, EvaluateConfig]:
         raise UserError("strobe evaluate is for policies: a model does not act")
     if config.env is None:
         raise UserError("where are episodes played? --env.type=pusht, metaworld, aloha …")
-    timed_live = config.realtime and not config.delay_ticks and LIVE in (config.latency or LIVE).split(",")
+    timed_live = realtime.timed_live(config)
     launcher.check(config.launcher, config.ray)
     if config.launcher == "ray" and timed_live:
         raise UserError("--latency=live times the calls as they come, and nodes may differ: say how long, or a run")

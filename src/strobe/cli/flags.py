@@ -201,18 +201,17 @@ def _check_model(flags: ModelFlags, config: RunConfig) -> None:
     if flags.path is not None:
         check_checkpoint(flags.path, "model")
     if flags.type is not None:
-        _check_model_type(flags.type)
+        _check_model_words(flags.type, flags.overrides)
         with importing():
             check_values(flags)
 
 
-def _check_model_type(kind: str) -> None:
-    """Raises UserError for a type that transformers does not list."""
+def _check_model_words(kind: str, overrides: Sequence[str]) -> None:
+    """Raises UserError for a type that transformers does not list, or a field that its config lacks."""
     if "transformers.models.auto.configuration_auto" in sys.modules:  # which may know more by now
         return
     try:
-        if kind not in backbones.known():
-            raise UserError(f"no model type '{kind}': {nearest(kind, backbones.seeing())}")
+        backbones.check(kind, overrides)
     except Unreadable:  # transformers itself says it, later
         return
 

@@ -137,7 +137,8 @@ def _decode(cls: type[Late], raw: Any, path: Sequence[str] = ()) -> Any:
     return asked_for(cls.where, raw, path)
 
 
-decode.register(Late, _decode, include_subclasses=True)  # for --config_path, whose file holds all of a config
+_decoders: Any = decode  # draccus's decorator makes a registry of the function
+_decoders.register(Late, _decode, include_subclasses=True)  # for --config_path, whose file holds all of a config
 
 
 def realise(config: Any) -> None:

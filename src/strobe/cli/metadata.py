@@ -7,12 +7,14 @@ distributions' own lists say the same in a twentieth of that.
 
 from __future__ import annotations
 
+import csv
 import functools
 import importlib.metadata
 import inspect
 import re
 from collections.abc import Iterable, Mapping
 
+importlibs = importlib.metadata.packages_distributions  # its own, before `quicken`
 _NAME = re.compile(r"^Name:\s*(\S+)", re.MULTILINE)
 
 
@@ -48,6 +50,7 @@ def _top_level(distribution: importlib.metadata.Distribution) -> Iterable[str]:
     if record is None:
         files = [str(file) for file in distribution.files or ()]
     else:
-        files = [line.partition(",")[0].strip('"') for line in record.splitlines()]
+        lines = record.splitlines()
+        files = [next(csv.reader([line]))[0] if line.startswith('"') else line.partition(",")[0] for line in lines]
     heads = {file.partition("/")[0] if "/" in file else inspect.getmodulename(file) or file for file in files if file}
     return sorted(head for head in heads if "." not in head)

@@ -75,6 +75,15 @@ def timings(config: Any) -> list[Any]:
     ]
 
 
+def timed_live(config: Any) -> bool:
+    """Whether an evaluation takes latencies as they come here."""
+    if not config.realtime or config.delay_ticks:
+        return False
+    from strobe.studies.evaluate.latencies import LIVE
+
+    return LIVE in (config.latency or LIVE).split(",")
+
+
 def _said(inference: InferenceFlags) -> dict[str, Any]:
     """The flags as plain values, the same before and after LeRobot's own class holds them."""
     rtc = dataclasses.asdict(inference.rtc)

@@ -34,7 +34,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 from rich.console import Console
@@ -48,9 +48,11 @@ from strobe.cli.parse import help_text, pairs, parse
 from strobe.errors import NotKeptError, UserError, in_words, nearest
 from strobe.measure.memory import available_bytes
 from strobe.sweeps import grid
-from strobe.sweeps.execute import Job, Limits, Outcome, outcome_of
 from strobe.sweeps.given import device_of, without_device
 from strobe.sweeps.grid import Cell, subject_of
+
+if TYPE_CHECKING:
+    from strobe.sweeps.execute import Job, Outcome
 
 STUDIES = ("breakdown", "compare")  # command modules that have `read` and `study`
 START_S = 15.0  # a cell's start, where none has shown it yet: imports, building the policy
@@ -206,6 +208,7 @@ def launch(
     Returns:
         False where Ctrl-C stopped it; and the outcomes of runs that could not be kept, by cell key and repeat.
     """
+    from strobe.sweeps.execute import Job, Limits, outcome_of
     from strobe.sweeps.table import ended, folder_of
 
     gib = config.memory_gib
@@ -289,6 +292,8 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def _wishes(config: SweepConfig, cells: Sequence[Cell]) -> list[Any]:
+    if not config.best:
+        return []
     from strobe.sweeps.best import parse as parse_best
 
     axes = [axis.name for axis in grid.axes_of(cells)]

@@ -21,9 +21,9 @@ from strobe.subjects.families.family import Backbone
 from strobe.subjects.families.registry import registered
 from strobe.subjects.policies import check_device, count
 from strobe.subjects.quiet import quiet
+from strobe.subjects.schema.backbones import check_names
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-FLAGS = ("path", "type", "size", "img_size", "num_frames", "dtype", "predictor")
 
 _TINY = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 128}
 _TINY_STAGES = {"hidden_sizes": [16, 32, 64, 128], "depths": [1, 1, 2, 1]}  # of a convolutional net
@@ -80,9 +80,7 @@ def config_of(
     known = {item.name for item in dataclasses.fields(type(config))}
     for override in overrides:
         name, _, raw = override.removeprefix("--").partition("=")
-        if name not in known:
-            said = nearest(f"--model.{name}", [f"--model.{one}" for one in {*known, *FLAGS}])
-            raise UserError(f"no flag --model.{name}: {said}")
+        check_names([name], known)
         fields[name] = yaml.safe_load(raw)
     for name, value in fields.items():
         try:

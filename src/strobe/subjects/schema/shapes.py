@@ -91,7 +91,7 @@ def made(where: str, given: Mapping[str, Any], path: Sequence[str] = ()) -> Any:
     """
     fields_given = dict(given)
     kind = fields_given.pop("type", None) if where in registries.FOLDERS else None
-    found = get_decoding_fn(shape(chosen(where, kind)))(fields_given, tuple(path))
+    found: Any = get_decoding_fn(shape(chosen(where, kind)))(fields_given, tuple(path))
     if kind is not None:
         found.type = kind
     setattr(found, _ASKED, Asked(where, dict(given), tuple(path)))
