@@ -141,6 +141,7 @@ def test_a_dataset_can_feed_the_climb_and_its_policy_must_do_for_the_simulator(t
 
 
 WRONG = {
+    "a recipe to begin with": (["--recipe=fast.yaml"], "begin with treatments by --start="),
     "guard": (["--guard=cosine>0.9"], "cosine is guarded by >="),
     "figure": (["--guard", "cosin>=0.9"], "did you mean 'cosine'"),
     "target": (["--target-hz=0"], "--target_hz=0.0: must be above 0"),

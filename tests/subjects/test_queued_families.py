@@ -30,7 +30,11 @@ KINDS: dict[str, tuple[set[str], set[str], tuple[int, int, int]]] = {
         {"vision encoder", "text encoder", "denoise step"},
         (1, 24, 6),
     ),
-    "gaussian_actor": ({"image encoder", "encoder", "network", "mean head", "deviation head"}, set(), (1, 1, 6)),
+    "gaussian_actor": (
+        {"image features", "encoder", "network", "mean head", "deviation head", "distribution", "sampling"},
+        set(),
+        (1, 1, 6),
+    ),
 }
 
 

@@ -124,6 +124,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
     for name, asked in (closer | {"memory_snapshot": config.memory_snapshot}).items():
         if asked:
             raise UserError(f"--{name} looks at one measurement: `strobe breakdown` has it")
+    if config.recipe is not None:
+        raise UserError("--recipe is what optimize writes: begin with treatments by --start='precision=bf16, …'")
     _check_words(config)
     _check_episodes(flags, config)
     if config.recipe_out is not None and config.recipe_out.is_dir():
