@@ -12,6 +12,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from strobe.results.sweep import Status
 from strobe.subjects.refusals import ran_out
 from strobe.sweeps.execute import DRIVER, NOT_KEPT, ONE_DEVICE, Outcome, write_outcome
 from strobe.sweeps.given import on_the_one_device
+
+# Imported by a cell once its flags are read, whatever its study and its policy.
+NEEDED = ("strobe.cli.late", "strobe.cli.keep", "strobe.studies.measuring", "strobe.subjects.loading")
 
 
 def main() -> int:
@@ -48,6 +52,14 @@ def main() -> int:
         with contextlib.suppress(OSError):
             stream.flush()
     os._exit(code)
+
+
+def prepare(study: str, argv: Sequence[str]) -> None:
+    """Import what the cell will need, for a server to fork cells from. Run no operator and look at no device."""
+    quicken()
+    for name in (f"strobe.cli.{study}", *NEEDED, f"strobe.studies.{study}"):
+        with contextlib.suppress(ImportError):  # the cell will say so
+            importlib.import_module(name)
 
 
 def attempt(folder: Path, study: str, argv: list[str]) -> tuple[Status, str]:

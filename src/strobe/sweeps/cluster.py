@@ -28,6 +28,7 @@ from strobe.measure.memory import available_bytes
 from strobe.results import store
 from strobe.sweeps.execute import LOG, ONE_DEVICE, OUTCOME, Job, Limits, Outcome, execute, write_outcome
 from strobe.sweeps.local import Watch
+from strobe.sweeps.server import Server
 
 ALONE_S = 600.0  # how long a sweep waits for a node when none is left
 LOST_AT_MOST = 3  # a cell under which this many nodes were lost is not run again
@@ -92,6 +93,9 @@ class _Runner:
 
     _one_device = False
 
+    def __init__(self) -> None:
+        self._server = Server()  # ends with the actor
+
     def prepare(self, home: str, threads: str | None, one_device: bool) -> None:
         """Make the node like the driver. An exception says that it cannot be.
 
@@ -113,7 +117,7 @@ class _Runner:
         with tempfile.TemporaryDirectory(prefix="strobe-cell-", ignore_cleanup_errors=True) as folder:
             given = job.environment | ({ONE_DEVICE: "1"} if self._one_device else {})
             here = dataclasses.replace(job, folder=Path(folder) / "cell", limits=limits, environment=given)
-            outcome = execute(here, node=node)
+            outcome = execute(here, node=node, server=self._server)
             left = here.folder.iterdir() if here.folder.is_dir() else ()  # no folder: it could not be kept
             return outcome, {file.name: file.read_bytes() for file in left if file.is_file()}
 
