@@ -26,7 +26,19 @@ from strobe.sweeps.execute import DRIVER, NOT_KEPT, ONE_DEVICE, Outcome, write_o
 from strobe.sweeps.given import on_the_one_device
 
 # Imported by a cell once its flags are read, whatever its study and its policy.
-NEEDED = ("strobe.cli.late", "strobe.cli.keep", "strobe.studies.measuring", "strobe.subjects.loading")
+NEEDED = (
+    "scipy.signal",
+    "scipy.stats",
+    "strobe.cli.late",
+    "strobe.cli.keep",
+    "strobe.cli.profilers",
+    "strobe.measure.operators",
+    "strobe.studies.measuring",
+    "strobe.studies.profilers.operators",
+    "strobe.studies.profilers.python_profile",
+    "strobe.subjects.loading",
+    "strobe.timeline.trace",
+)
 
 
 def main() -> int:
@@ -55,11 +67,17 @@ def main() -> int:
 
 
 def prepare(study: str, argv: Sequence[str]) -> None:
-    """Import what the cell will need, for a server to fork cells from. Run no operator and look at no device."""
+    """Import what the cell will need, for a server to fork cells from. Run no operator and start no device."""
     quicken()
-    for name in (f"strobe.cli.{study}", *NEEDED, f"strobe.studies.{study}"):
+    command = importlib.import_module(f"strobe.cli.{study}")
+    for name in (*NEEDED, f"strobe.studies.{study}"):
         with contextlib.suppress(ImportError):  # the cell will say so
             importlib.import_module(name)
+    from strobe.subjects.policies import known_types
+
+    known_types()  # imports LeRobot's plugins
+    with contextlib.suppress(UserError):
+        command.read(list(argv))  # Python learns then which class is which, half a second in each process
 
 
 def attempt(folder: Path, study: str, argv: list[str]) -> tuple[Status, str]:
