@@ -69,7 +69,7 @@ def side_by_side(root: Path, pairs: int) -> dict[str, float]:
             assert outcome.status == "done", outcome.reason
             [one] = store.load(folder).measurements
             held = one.memory.peak_process if one.memory is not None else None
-            found[forked].append((one.samples.median, held or 0))
+            found[forked].append((statistics.median(one.samples.values), held or 0))
         assert not server.unfit, server.unfit
     ratios = [(a[0] / b[0], a[1] / b[1] if b[1] else 1.0) for a, b in zip(found[True], found[False], strict=True)]
     time_ratios = sorted(ratio for ratio, _ in ratios)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from strobe.measure.lifetime import end_with
+from strobe.sweeps import resident
 from strobe.sweeps.execute import DRIVER
 
 TASKS = Path("/proc/self/task")  # one entry a thread, proc(5)
@@ -62,18 +63,18 @@ def main() -> None:
     """Serve the process at the other end of the connection until it closes it."""
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     end_with(int(sys.argv[2]))
-    known = 0
+    known, pages = 0, resident.file_pages()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             order = connection.recv()
             why = prepare(order)
             if not why and len(sys.modules) != known:
                 why = unfit()
-                known = len(sys.modules)
+                known, pages = len(sys.modules), resident.file_pages()
             if why:
                 connection.send(Unfit(why))
                 continue
-            pid = _fork(order, connection)
+            pid = _fork(order, connection, pages)
             connection.send(Started(pid))
             _, status = os.waitpid(pid, 0)
             connection.send(Ended(os.waitstatus_to_exitcode(status)))
@@ -120,7 +121,7 @@ def _lost() -> list[Any]:
     return [backend for backend in _backends() if backend._is_in_bad_fork() or backend.is_initialized()]
 
 
-def _fork(order: Order, connection: Connection[Any, Any]) -> int:
+def _fork(order: Order, connection: Connection[Any, Any], pages: resident.Ranges) -> int:
     """Return the cell's process id, once it is in a session of its own and ends with this process."""
     server = os.getpid()
     read, write = os.pipe()
@@ -133,6 +134,7 @@ def _fork(order: Order, connection: Connection[Any, Any]) -> int:
         connection.close()
         os.close(read)
         os.close(write)
+        resident.bring(pages)
         _run(order, server)
     os.close(write)
     os.read(read, 1)  # returns when the child has closed its end, or died
