@@ -113,7 +113,7 @@ class Server:
         return all(have.get(name) == wanted.get(name) or _READ_LATE.fullmatch(name) for name in names)
 
     def _connected(self, environment: Mapping[str, str]) -> Connection[Any, Any]:
-        if self._process is not None and self._process.poll() is not None:
+        if self._connection is not None and self._connection.poll():  # it says nothing unasked: its end is closed
             self.close()
         if self._connection is not None:
             return self._connection
