@@ -151,8 +151,9 @@ def main() -> None:
     table.add_row("all of the command", f"{command:.1f}", style="bold")
     Console().print(table)
     print(
-        f"forked over fresh, {2 if quick else 6} pairs: time {forking['time']:.3f} ({forking['time_least']:.3f} to "
-        f"{forking['time_most']:.3f}), of the fastest iteration {forking['fastest']:.3f}, memory {forking['memory']:.3f}"
+        f"forked over fresh, {2 if quick else 6} pairs: time {forking['time']:.3f} "
+        f"({forking['time_least']:.3f} to {forking['time_most']:.3f}), "
+        f"of the fastest iteration {forking['fastest']:.3f}, memory {forking['memory']:.3f}"
     )
     figures = {
         "overhead_s": total,
