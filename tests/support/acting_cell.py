@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+
+import numpy
 
 from strobe.cli.cell import attempt, end_with
 from strobe.sweeps.execute import DRIVER, NOT_KEPT, Outcome, write_outcome
@@ -25,6 +29,20 @@ def main() -> None:
     log(flags["log"], "begin", flags["name"])
     print("light cell begins", flush=True)
     act = flags.get("act", "")
+    if act == "tell":
+        told = {
+            "parent": os.getppid(),
+            "argv": sys.argv[1:],
+            "cwd": os.getcwd(),
+            "session": os.getsid(0) == os.getpid(),
+        }
+        drawn = [random.random(), float(numpy.random.random())]
+        told |= {"drawn": drawn, "named": os.environ.get("STROBE_TOLD"), "stdin": sys.stdin.read()}
+        print(json.dumps(told | {"threads": len(os.listdir("/proc/self/task"))}), flush=True)
+    if act == "kill parent once" and not (been := Path(flags["log"] + ".been")).exists():
+        been.touch()
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(600)
     if act == "hog":
         held = []
         while True:

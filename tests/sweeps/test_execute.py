@@ -87,7 +87,7 @@ def test_an_interrupted_cell_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_killed_three_times_a_sweep_loses_no_cell_and_runs_none_twice(tmp_path: Path) -> None:
-    cells, dice = 14, random.Random()
+    cells, dice = 24, random.Random()
     command = [sys.executable, "-m", "support.light_sweep", str(tmp_path), str(cells)]
     log = tmp_path / "log"
 
@@ -100,7 +100,7 @@ def test_killed_three_times_a_sweep_loses_no_cell_and_runs_none_twice(tmp_path: 
             deadline = time.monotonic() + 600
             while ended() < before + 2 and time.monotonic() < deadline:
                 time.sleep(0.02)
-            time.sleep(dice.uniform(0, 1.5))
+            time.sleep(dice.uniform(0, 0.8))
             driver.send_signal(signal.SIGKILL)
             driver.wait()
         assert ended() < cells, "the driver was to be killed in the middle"

@@ -36,6 +36,7 @@ from strobe.results.sweep import Best, Cell, Sweep
 from strobe.sweeps import grid
 from strobe.sweeps.execute import Job, Limits, Outcome, execute
 from strobe.sweeps.largest import Search, knee
+from strobe.sweeps.server import Server
 from strobe.sweeps.table import ended, folder_of
 
 STUDY = "breakdown"
@@ -122,7 +123,7 @@ def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search,
     limits = Limits(config.timeout, allowed)
     search = Search(config.largest, config.within, allowed)
     foretold: dict[int, int] = {}
-    with CellsLive(None, 0) as live:
+    with CellsLive(None, 0) as live, Server() as server:
         try:
             while (size := search.next()) is not None:
                 if (bytes_ := search.predict(size)) is not None:
@@ -133,7 +134,7 @@ def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search,
                 if outcome is None or (config.retry and outcome.status != "done"):
                     job = Job(cell.key, 1, STUDY, cell.argv, _label(size, foretold), folder, limits)
                     live.began(job)
-                    outcome = execute(job, lambda line, job=job: live.said(job, line))
+                    outcome = execute(job, lambda line, job=job: live.said(job, line), server=server)
                     live.ended(job, outcome)
                 _tell(search, size, outcome, folder)
         except KeyboardInterrupt:

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +24,21 @@ from strobe.results.sweep import Status
 from strobe.subjects.refusals import ran_out
 from strobe.sweeps.execute import DRIVER, NOT_KEPT, ONE_DEVICE, Outcome, write_outcome
 from strobe.sweeps.given import on_the_one_device
+
+# Imported by a cell once its flags are read, whatever its study and its policy.
+NEEDED = (
+    "scipy.signal",
+    "scipy.stats",
+    "strobe.cli.late",
+    "strobe.cli.keep",
+    "strobe.cli.profilers",
+    "strobe.measure.operators",
+    "strobe.studies.measuring",
+    "strobe.studies.profilers.operators",
+    "strobe.studies.profilers.python_profile",
+    "strobe.subjects.loading",
+    "strobe.timeline.trace",
+)
 
 
 def main() -> int:
@@ -48,6 +64,20 @@ def main() -> int:
         with contextlib.suppress(OSError):
             stream.flush()
     os._exit(code)
+
+
+def prepare(study: str, argv: Sequence[str]) -> None:
+    """Import what the cell will need, for a server to fork cells from. Run no operator and start no device."""
+    quicken()
+    command = importlib.import_module(f"strobe.cli.{study}")
+    for name in (*NEEDED, f"strobe.studies.{study}"):
+        with contextlib.suppress(ImportError):  # the cell will say so
+            importlib.import_module(name)
+    from strobe.subjects.policies import known_types
+
+    known_types()  # imports LeRobot's plugins
+    with contextlib.suppress(UserError):
+        command.read(list(argv))  # Python learns then which class is which, half a second in each process
 
 
 def attempt(folder: Path, study: str, argv: list[str]) -> tuple[Status, str]:

@@ -26,6 +26,7 @@ from strobe.sweeps.execute import LOG, ONE_DEVICE, OUTCOME, Job, Limits, Outcome
 from strobe.sweeps.fleet import LOST_AT_MOST, Fleet, Resources, Worker, devices
 from strobe.sweeps.local import Watch
 from strobe.sweeps.ray_cluster import LostError, answer, answered, connected
+from strobe.sweeps.server import Server
 
 _MEMORY_SHARE = 0.9  # of what a node has free: a cell must end before the node does
 
@@ -58,6 +59,9 @@ class _Runner:
 
     _one_device = False
 
+    def __init__(self) -> None:
+        self._server = Server()  # ends with the actor
+
     def prepare(self, home: str, threads: str | None, one_device: bool) -> None:
         """Make the node like the driver. An exception says that it cannot be.
 
@@ -79,7 +83,7 @@ class _Runner:
         with tempfile.TemporaryDirectory(prefix="strobe-cell-", ignore_cleanup_errors=True) as folder:
             given = job.environment | ({ONE_DEVICE: "1"} if self._one_device else {})
             here = dataclasses.replace(job, folder=Path(folder) / "cell", limits=limits, environment=given)
-            outcome = execute(here, node=node)
+            outcome = execute(here, node=node, server=self._server)
             left = here.folder.iterdir() if here.folder.is_dir() else ()  # no folder: it could not be kept
             return outcome, {file.name: file.read_bytes() for file in left if file.is_file()}
 

@@ -1,5 +1,7 @@
 """Run one cell in a process of its own, within limits, and say what became of it.
 
+The process is forked from a server that has done its imports (`strobe.sweeps.server`), or started afresh.
+
 The cell's process (`strobe.cli.cell`) writes its result and, last of all, ``outcome.json``. A process that ends without
 having written one was stopped by a limit, by the system or by its own crash: then it is written here. A folder with an
 outcome is finished; one without is as if it had never been begun.
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import psutil
 from pydantic import ValidationError
@@ -27,12 +30,15 @@ from strobe.results import store
 from strobe.results.data import Data, Finite
 from strobe.results.sweep import Status
 
+if TYPE_CHECKING:
+    from strobe.sweeps.server import Forked, Server
+
 OUTCOME = "outcome.json"
 LOG = "log.txt"
 CELL = "strobe.cli.cell"
 NOT_KEPT = 74  # exit code of a cell that could not write its files
 ONE_DEVICE = "STROBE_ONE_DEVICE"  # set where the cell was given one accelerator, and sees no other
-DRIVER = "STROBE_SWEEP_DRIVER"  # the process whose death ends the cell, for the cell to watch
+DRIVER = "STROBE_SWEEP_DRIVER"  # the cell's parent, whose death ends the cell: the sweep, or the server that forked it
 _LOOK_EVERY_S = 0.25
 
 
@@ -83,14 +89,19 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
     store.replace(folder / OUTCOME, outcome.model_dump_json().encode())
 
 
-def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = "") -> Outcome:
+def execute(
+    job: Job, look: Callable[[str], None] = lambda _: None, node: str = "", server: Server | None = None
+) -> Outcome:
     """Run ``job`` to its end. ``look`` is called a few times a second with the last line of the cell's log.
+
+    With a ``server`` the cell is forked from it where that can be. Where the server dies under the cell, the cell runs
+    again in a fresh process.
 
     An exception from ``look``, or Ctrl-C, ends the cell. If it had no outcome yet, its folder is removed. The same
     happens where its files cannot be written, as on a full disk: the outcome returned says so, and the same sweep runs
     the cell again.
     """
-    started, clock = datetime.now(UTC), time.monotonic()
+    started, clock = datetime.now(UTC), time.monotonic()  # of the cell: anew once a server has forked it
 
     def unkept(why: str) -> Outcome:
         shutil.rmtree(job.folder, ignore_errors=True)
@@ -103,18 +114,14 @@ def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = 
         (job.folder / LOG).write_bytes(b"\n" * 4096)  # a disk that is full is found before the cell has run, not after
     except OSError as error:
         return unkept(in_words(error))
-    command = [sys.executable, "-m", job.module, str(job.folder.absolute()), job.study, *job.argv]
-    environment = {**os.environ, **job.environment, DRIVER: str(os.getpid())}
     stopped: tuple[Status, str] | None = None
     with (job.folder / LOG).open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is the sweep's to handle, and the cell's own children end with it
-        )
+        try:
+            process = _forked(job, server, look) or _fresh(job, log)
+        except BaseException:
+            shutil.rmtree(job.folder, ignore_errors=True)
+            raise
+        started, clock = datetime.now(UTC), time.monotonic()
         try:
             while stopped is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -129,11 +136,13 @@ def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = 
             raise
         _kill(process)
     found = outcome_of(job.folder)
+    if found is None and stopped is None and getattr(process, "lost", False):
+        return execute(job, look, node)
     if found is None and process.returncode == NOT_KEPT:
         return unkept(last_line(job.folder / LOG)[:300] or "its files could not be written")
     duration = round(time.monotonic() - clock, 3)
     if found is None or stopped is not None:
-        status, reason = stopped or _died(process.returncode, job.folder / LOG)
+        status, reason = stopped or _died(process.wait(), job.folder / LOG)
         found = Outcome(status=status, reason=reason, started=started, duration_s=duration)
     found = found.model_copy(update={"started": started, "duration_s": duration, "node": node})
     try:
@@ -141,6 +150,33 @@ def execute(job: Job, look: Callable[[str], None] = lambda _: None, node: str = 
     except OSError as error:
         return unkept(in_words(error))
     return found
+
+
+def _environment(job: Job) -> dict[str, str]:
+    return {**os.environ, **job.environment}
+
+
+def _forked(job: Job, server: Server | None, look: Callable[[str], None]) -> Forked | None:
+    """The cell's process, forked from ``server``; None where it needs a fresh one."""
+    if server is None:
+        return None
+    from strobe.sweeps.forks import Order
+
+    folder = job.folder.absolute()
+    order = Order(job.module, job.study, job.argv, str(folder), str(folder / LOG), os.getcwd(), _environment(job))
+    return server.fork(order, look, job.limits.seconds)
+
+
+def _fresh(job: Job, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """The cell's process, started from nothing."""
+    return subprocess.Popen(
+        [sys.executable, "-m", job.module, str(job.folder.absolute()), job.study, *job.argv],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=_environment(job) | {DRIVER: str(os.getpid())},
+        start_new_session=True,  # Ctrl-C is the sweep's to handle, and the cell's own children end with it
+    )
 
 
 def last_line(log: Path, of: int = 2000) -> str:
@@ -175,12 +211,12 @@ def _resident(pid: int) -> int:
     return total
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes] | Forked) -> None:
     """End the cell and whatever it started."""
     if os.name == "posix":
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-    else:
+    elif isinstance(process, subprocess.Popen):
         process.kill()
     process.wait()
 

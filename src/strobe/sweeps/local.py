@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from strobe.sweeps.execute import Job, Outcome, execute
+from strobe.sweeps.server import Server
 
 
 class Watch(Protocol):
@@ -23,6 +24,7 @@ class Watch(Protocol):
 
 def run_here(jobs: Sequence[Job], watch: Watch) -> Iterator[tuple[Job, Outcome]]:
     """Run ``jobs`` in their order; each is given back when it has ended, whatever became of it."""
-    for job in jobs:
-        watch.began(job)
-        yield job, execute(job, lambda line, job=job: watch.said(job, line))
+    with Server() as server:
+        for job in jobs:
+            watch.began(job)
+            yield job, execute(job, lambda line, job=job: watch.said(job, line), server=server)
