@@ -44,7 +44,7 @@ def test_it_comes_to_what_the_pipelines_own_analysis_came_to(table):
 def test_the_command_says_so_and_writes_a_page(table, tmp_path, capsys):
     page = tmp_path / "budget.html"
     assert main(["budget", str(table), "--target-hz", "20", "--output", str(page)]) == 0
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert "20 Hz (50 ms) is not met: with 1 denoising step a chunk takes 83.50 ms (12.0 Hz)" in said
     assert "KV cache is what stands in the way: 52.1 → 22.6 ms (2.3 ×)" in said
     assert "Latency by part" in page.read_text()

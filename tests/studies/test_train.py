@@ -206,7 +206,7 @@ def test_one_slow_rank_of_two_is_named(dataset, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0",
                "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
                str(Path(__file__).parents[1] / "support" / "slow_rank.py"),
-               f"--output_dir={tmp_path / 'runs'}", "--", *theirs]  # fmt: skip
+               "--full", f"--output_dir={tmp_path / 'runs'}", "--", *theirs]  # fmt: skip
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
     )
