@@ -14,6 +14,7 @@ from strobe.devices.memory import Pool
 from strobe.devices.untried import Feature
 from strobe.errors import UserError
 from strobe.results.agreement import Effect
+from strobe.results.measurement import Measurement
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Facts, Phase, Subject
 
@@ -93,6 +94,10 @@ def _whole(_: Subject, __: Spec) -> Sequence[str]:
     return ()
 
 
+def _perhaps(_: Measurement) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Entry:
     """How a kind of treatment is written down, and where it is worth trying.
@@ -105,6 +110,7 @@ class Entry:
         make: its spec → the treatment; raises UserError.
         options: the keys that may follow, written ``key.option``.
         candidates: subject → the specs worth trying on it in inference, best first; none where it does not apply.
+        pays: measurement of the subject as it is → whether the candidates can buy anything there.
         parts: subject, spec → the anatomy's parts that it speeds up; none for the whole.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
     """
@@ -118,6 +124,7 @@ class Entry:
     candidates: Callable[[Subject], Sequence[Spec]] = _nothing
     parts: Callable[[Subject, Spec], Sequence[str]] = _whole
     untried: tuple[Feature, ...] = ()
+    pays: Callable[[Measurement], bool] = _perhaps
 
 
 def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatment]:
@@ -131,8 +138,9 @@ def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatmen
     return made
 
 
-# Ranks. What changes weights comes before what is built of them, what is captured or compiled comes last.
-SETTING, DTYPE, QUANTISED, STRUCTURE, GUIDANCE, TRAINING, COMPILED, CAPTURED = range(0, 80, 10)
+# Ranks. What changes weights comes before what is built of them, then what is compiled or captured. The process comes
+# last: copies of the weights are made before its heap is told to keep what it has, and what is built need not know.
+SETTING, DTYPE, QUANTISED, STRUCTURE, GUIDANCE, TRAINING, COMPILED, CAPTURED, PROCESS = range(0, 90, 10)
 
 
 @dataclass(frozen=True)
