@@ -14,8 +14,10 @@ from support.checkpoints import tiny_checkpoint
 import strobe
 from strobe.errors import UserError
 from strobe.measure.kernel import kernel_use
+from strobe.measure.sampling import SamplingBudget
 from strobe.results.measurement import Memory
 from strobe.results.recipe import Recipe, dump
+from strobe.studies.measuring import Options, measure
 from strobe.subjects.loading import load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.process import glibc, memory, threads
@@ -54,7 +56,7 @@ def test_page_faults_end_while_memory_is_kept_and_are_back_in_between():
     assert min(treated for treated, _ in alternating[1:]) < untouched / 10
     assert max(treated for treated, _ in alternating[1:]) < untouched / 2
     assert min(plain for _, plain in alternating) > 0.8 * untouched, "the untreated one runs as if alone"
-    assert kept.facts()["memory that stays MiB"] > 50
+    assert kept.stays() > 50 * 2**20
 
 
 @ON_GLIBC
@@ -69,8 +71,14 @@ def test_memory_stays_kept_for_as_long_as_one_of_two_wants_it():
 
 
 @ON_GLIBC
-def test_the_same_bits_with_kept_memory():
+def test_the_same_bits_with_kept_memory_and_what_stays_is_in_the_result():
     act = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+    kept = Variant("kept", (memory.KeptMemory(),))
+    options = Options(SamplingBudget(iterations=3), counted=False)
+    untreated, treated = measure(act, "inference", [Variant("as it is"), kept], options).measurements
+    assert untreated.memory.stays is None
+    assert treated.memory.stays == kept.stays() > 0
+    assert treated.facts["memory"] == "kept"
     before = act.chunk(0)
     undo = memory.KeptMemory().apply(act)
     try:

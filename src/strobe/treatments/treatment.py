@@ -76,6 +76,10 @@ class Treatment(ABC):
         """Private pools of the allocator of ``device`` in which it keeps memory from one call to the next."""
         return ()
 
+    def stays(self) -> int:
+        """Bytes of freed memory that it keeps with the process, as found at its last end."""
+        return 0
+
     @abstractmethod
     def apply(self, subject: Subject) -> Undo:
         """Change ``subject`` and return what undoes it. Raises UserError where it does not apply."""
@@ -199,6 +203,10 @@ class Variant:
     def pools(self, device: torch.device) -> set[Pool]:
         """Private pools of the allocator of ``device`` in which its treatments keep memory."""
         return {pool for treatment in self.treatments for pool in treatment.pools(device)}
+
+    def stays(self) -> int:
+        """Bytes of freed memory that its treatments keep with the process: of one process, so the most of one."""
+        return max((treatment.stays() for treatment in self.treatments), default=0)
 
     @property
     def builds(self) -> tuple[Builds, ...]:

@@ -22,7 +22,10 @@ class KeptMemory(Treatment):
     key = "memory"
 
     def facts(self) -> Facts:
-        return {"memory": "kept", **({"memory that stays MiB": round(self._held / glibc.MIB)} if self._held else {})}
+        return {"memory": "kept"}
+
+    def stays(self) -> int:
+        return self._held
 
     def apply(self, subject: Subject) -> Undo:
         if subject.device.type != "cpu":
