@@ -7,8 +7,8 @@ be compared with the defaults in one process, in alternation:
 * glibc's threshold for mapping rises by itself, up to 32 MiB, until any of its parameters is set: then it stands still
   (mallopt(3), M_MMAP_THRESHOLD). So it is found out before the first switch, and put back with the defaults.
 * Free memory that the kept heap held is given back with its end (malloc_trim(3)). Holes between buffers in use stay,
-  and would serve the defaults without a page fault once they were touched: they are filled with buffers that nobody
-  touches, which cost address space and no memory, until the heap is kept again.
+  and would serve the defaults without a page fault once they were touched. So each side has its own holes: those of
+  the other are filled with buffers that nobody touches, which cost address space and no memory.
 * What a side held when it was left is fetched again when it is taken up, before the call that is timed: otherwise every
   call would be that side's first one.
 """
@@ -78,15 +78,17 @@ class Heap:
         self._wanted += 1
         if self._wanted > 1:
             return
-        found: list[int] = []
         if not self.threshold:
+            found: list[int] = []
             self.threshold = _threshold(found)
+            self._set_plain()
+            _free(found)  # freed now, so that they do not raise the threshold
         self._plain_bytes = _give_back()
+        own = _filled()
         self._set(M_MMAP_MAX, 0)
         self._set(M_TRIM_THRESHOLD, -1)  # none
         self._set(M_TOP_PAD, PADDING)
-        _free([*found, *self._plugs])  # freed now, so that they do not raise the threshold
-        self._plugs = []
+        self._free_holes(own)
         _fetch(held)
 
     def plain(self) -> int:
@@ -97,14 +99,22 @@ class Heap:
         self._wanted -= 1
         if self._wanted:
             return 0
+        self._set_plain()
+        held = _give_back()
+        self._free_holes(_filled())
+        _fetch(self._plain_bytes)
+        return held
+
+    def _free_holes(self, taken: list[int]) -> None:
+        """Give the other side its holes back, now that those of this side are ``taken``."""
+        _free(self._plugs)
+        self._plugs = taken
+
+    def _set_plain(self) -> None:
         self._set(M_MMAP_MAX, 65536)  # DEFAULT_MMAP_MAX in glibc's malloc.c; the padding's default is LEAST there too
         self._set(M_MMAP_THRESHOLD, self.threshold)
         self._set(M_TRIM_THRESHOLD, 2 * self.threshold)
         self._set(M_TOP_PAD, LEAST)
-        held = _give_back()
-        self._plugs = _filled()
-        _fetch(self._plain_bytes)
-        return held
 
     @staticmethod
     def _set(parameter: int, value: int) -> None:
