@@ -110,7 +110,8 @@ REFUSED |= {
     },
 }
 ANYWHERE = (
-    "tf32=true", "channels_last=true", "projections=fused", "attention=sdpa", "compile=default",
+    "tf32=true", "channels_last=true", "projections=fused", "attention=sdpa", "compile=default", "memory=kept",
+    "threads=1",
     "policy.use_amp=true", "policy.prefix_attention=one_way",
     "policy.delay_training=packed, policy.num_inference_steps=5",
 )  # fmt: skip

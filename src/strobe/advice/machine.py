@@ -12,6 +12,12 @@ from strobe.results.finding import Finding
 
 HALF = ("bfloat16", "float16")
 SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # as --precision calls them
+# glibc's names (mallopt(3)): 64 GiB until memory is given back, and 256 MiB of address space at a time.
+IN_ENVIRONMENT = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PAD_=268435456"
+KEEP_MEMORY = (
+    "On Linux: `strobe compare --variant 'kept: memory=kept'` judges it, `strobe optimize` puts it on where it pays, "
+    f"and a recipe carries it. For lerobot-rollout or another program without a recipe: {IN_ENVIRONMENT} before it."
+)
 AROUND = ("preprocessing", "postprocessing")  # they copy to and from the device, so host and device wait for another
 
 
@@ -55,8 +61,7 @@ def memory_churn(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             f"({faults * 4096 / 2**20:,.0f} MiB) in every iteration of '{measurement.name}' ({ms(whole)}).",
             why="The C library gives large buffers back to the kernel when a tensor is freed and fetches them again "
             "for the next one; each page is zeroed and mapped anew.",
-            do="On Linux run with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PAD_=268435456 "
-            "(or jemalloc, or tcmalloc), then `strobe diff` the two runs.",
+            do=KEEP_MEMORY,
             gain=f"about {percent(min(share, 1.0))}: without kernel time the {measurement.phase} would go from "
             f"{ms(whole)} to {ms(without(whole, min(share, 1.0)))} (computed); the memory stays with the process",
             evidence={"kernel_ms": kernel, "page_faults": faults, "gain_share": min(share, 1.0)},

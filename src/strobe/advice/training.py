@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean, median
 
+from strobe.advice.machine import IN_ENVIRONMENT
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import ms, percent
 from strobe.results.answer import TrainResult
@@ -231,8 +232,8 @@ def kernel_memory(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
         title=f"The training spends {percent(training.kernel_share)} of its time in the kernel, fetching memory",
         seen=f"{percent(training.kernel_share)} of the steps, averaged over {result.machine.threads} threads.",
         why="The C library gives large buffers back to the kernel when a tensor is freed and fetches them again.",
-        do="On Linux run with MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PAD_=268435456, or "
-        "with jemalloc or tcmalloc.",
+        do=f"On Linux: {IN_ENVIRONMENT} before lerobot-train or strobe train. `strobe compare --phase='training step' "
+        "--variant 'kept: memory=kept'` judges it first.",
         gain=f"about {percent(training.kernel_share)} of the step",
         evidence={"gain_share": training.kernel_share},
     )

@@ -212,7 +212,7 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
 def _price(result: OptimizeResult, ladder: Ladder) -> Table:
     columns = [Column("Rung", numeric=False), Column("Does", numeric=False), Column("RMS (σ)"), Column("Worst (σ)")]
     columns += [Column(title) for title in ("Flips", "Cosine", "Largest error", "Mean error", "Peak activations")]
-    columns += [Column("Weights"), Column("Built in (s)")]
+    columns += [Column("Weights"), Column("Memory that stays"), Column("Built in (s)")]
     rows = []
     for index, rung in enumerate(ladder.rungs):
         same, memory = _agreement(result, ladder, rung), result.measurement(rung.name).memory
@@ -221,6 +221,7 @@ def _price(result: OptimizeResult, ladder: Ladder) -> Table:
         cells += [sameness.flipped(same and same.flips), None if same is None else f"{same.cosine:.6f}"]
         cells += [units.number(same and same.largest_error, 3), units.number(same and same.mean_error, 3)]
         cells += [units.size(memory.peak_activations or memory.peak_device), units.size(memory.weights)]
+        cells += [units.size(memory.stays)]
         rows.append(Row([*cells, f"{rung.build_s:.1f}" if rung.build_s and rung.build_s >= 0.05 else None]))
     return Table(columns, rows).without_empty_columns()
 

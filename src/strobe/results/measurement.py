@@ -71,6 +71,9 @@ class Memory(Data):
     kernel_ms: Finite | None = Field(
         default=None, description="milliseconds in the operating system's kernel per iteration, over all threads"
     )
+    stays: int | None = Field(
+        default=None, description="freed memory that a treatment keeps with the process instead of giving it back"
+    )
     page_faults: int | None = Field(default=None, description="per iteration: pages that the kernel had to hand out")
     peak_device: int | None = Field(
         default=None, description="allocator's peak on the accelerator, and what graphs hold beside it"

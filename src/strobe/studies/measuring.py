@@ -297,6 +297,7 @@ def _measurement(
         facts["build s"] = round(max(0.0, one.first_s - summary.median / 1e3), 3)
     memory = counted.memory if counted is not None else Memory()
     memory.weights = one.weights
+    memory.stays = one.variant.stays() or None
     used = median_use([one.rounds[index].kernel for index in kept])
     if used is not None:
         memory.kernel_ms, memory.page_faults = used

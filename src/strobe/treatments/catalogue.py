@@ -34,6 +34,7 @@ from strobe.treatments.flow import (
 from strobe.treatments.graphs import graph as cuda_graph
 from strobe.treatments.layers import attention, conditioning, last_block, projections
 from strobe.treatments.numbers import channels_last, mixed_precision, precision, quantise, tf32
+from strobe.treatments.process import memory, threads
 from strobe.treatments.training import accumulate, optimizer_form
 from strobe.treatments.treatment import Entry, Spec, Treatment
 
@@ -67,6 +68,8 @@ ENTRIES: tuple[Entry, ...] = (
     engine.ENTRY,
     compile.ENTRY,
     cuda_graph.ENTRY,
+    memory.ENTRY,
+    threads.ENTRY,
 )
 
 

@@ -119,6 +119,9 @@ class RecipeTreatment(Treatment):
     def facts(self) -> Facts:
         return {"recipe": self.recipe, **self.treatment.facts()}
 
+    def stays(self) -> int:
+        return self.treatment.stays()
+
     def apply(self, subject: Subject) -> Undo:
         with _labelled(self.label):
             return self.treatment.apply(subject)

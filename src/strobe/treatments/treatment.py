@@ -14,6 +14,7 @@ from strobe.devices.memory import Pool
 from strobe.devices.untried import Feature
 from strobe.errors import UserError
 from strobe.results.agreement import Effect
+from strobe.results.measurement import Measurement
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Facts, Phase, Subject
 
@@ -75,6 +76,10 @@ class Treatment(ABC):
         """Private pools of the allocator of ``device`` in which it keeps memory from one call to the next."""
         return ()
 
+    def stays(self) -> int:
+        """Bytes of freed memory that it keeps with the process, as found at its last end."""
+        return 0
+
     @abstractmethod
     def apply(self, subject: Subject) -> Undo:
         """Change ``subject`` and return what undoes it. Raises UserError where it does not apply."""
@@ -93,6 +98,10 @@ def _whole(_: Subject, __: Spec) -> Sequence[str]:
     return ()
 
 
+def _perhaps(_: Measurement) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Entry:
     """How a kind of treatment is written down, and where it is worth trying.
@@ -105,6 +114,7 @@ class Entry:
         make: its spec → the treatment; raises UserError.
         options: the keys that may follow, written ``key.option``.
         candidates: subject → the specs worth trying on it in inference, best first; none where it does not apply.
+        pays: measurement of the subject as it is → whether the candidates can buy anything there.
         parts: subject, spec → the anatomy's parts that it speeds up; none for the whole.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
     """
@@ -118,6 +128,7 @@ class Entry:
     candidates: Callable[[Subject], Sequence[Spec]] = _nothing
     parts: Callable[[Subject, Spec], Sequence[str]] = _whole
     untried: tuple[Feature, ...] = ()
+    pays: Callable[[Measurement], bool] = _perhaps
 
 
 def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatment]:
@@ -131,8 +142,9 @@ def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatmen
     return made
 
 
-# Ranks. What changes weights comes before what is built of them, what is captured or compiled comes last.
-SETTING, DTYPE, QUANTISED, STRUCTURE, GUIDANCE, TRAINING, COMPILED, CAPTURED = range(0, 80, 10)
+# Ranks. What changes weights comes before what is built of them, then what is compiled or captured. The process comes
+# last: copies of the weights are made before its heap is told to keep what it has, and what is built need not know.
+SETTING, DTYPE, QUANTISED, STRUCTURE, GUIDANCE, TRAINING, COMPILED, CAPTURED, PROCESS = range(0, 90, 10)
 
 
 @dataclass(frozen=True)
@@ -191,6 +203,10 @@ class Variant:
     def pools(self, device: torch.device) -> set[Pool]:
         """Private pools of the allocator of ``device`` in which its treatments keep memory."""
         return {pool for treatment in self.treatments for pool in treatment.pools(device)}
+
+    def stays(self) -> int:
+        """Bytes of freed memory that its treatments keep with the process: of one process, so the most of one."""
+        return max((treatment.stays() for treatment in self.treatments), default=0)
 
     @property
     def builds(self) -> tuple[Builds, ...]:

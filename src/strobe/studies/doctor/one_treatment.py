@@ -22,7 +22,7 @@ from strobe.treatments import catalogue
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.replayed import Replayed
 from strobe.treatments.training.levers import LEVERS, lever
-from strobe.treatments.treatment import Entry, Spec, Treatment, Variant
+from strobe.treatments.treatment import CAPTURED, PROCESS, Entry, Spec, Treatment, Variant
 
 # The policies that treatments are tried on: each entry on the first that it has candidates for.
 POLICIES = ("act", "pi05", "diffusion", "smolvla")
@@ -95,7 +95,8 @@ def planned(device: str) -> list[Attempt]:
         subject = _subject(kind, device)
         for entry in catalogue.entries():
             for spec in _distinct(entry, subject):
-                if entry.effect == "exact" and entry.key != "graph":
+                # A treatment of the process is none of the policy: nothing in it can clash with the others.
+                if entry.effect == "exact" and entry.rank not in (CAPTURED, PROCESS):
                     exact[kind] = (*exact.get(kind, ()), spec)
                 if (entry.key, _value(spec)) not in taken and entry.key != "graph":
                     taken.add((entry.key, _value(spec)))

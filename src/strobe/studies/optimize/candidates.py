@@ -58,10 +58,15 @@ class Choice:
         return entry.effect in self.effects and (not self.only or entry.key in self.only) and entry.key not in self.skip
 
 
-def candidates(subject: Subject, choice: Choice) -> list[Candidate]:
-    """Return the candidates for ``subject`` as it is now, with what is put on; the user's own first."""
+def candidates(subject: Subject, choice: Choice, now: Measurement | None = None) -> list[Candidate]:
+    """Return the candidates for ``subject`` as it is now, with what is put on; the user's own first.
+
+    Those that can buy nothing by ``now``, its measurement, are left out.
+    """
     offered = list(choice.own)
     for entry in filter(choice.allows, catalogue.entries()):
+        if now is not None and not entry.pays(now):
+            continue
         try:
             offered += [(spec,) for spec in entry.candidates(subject)]
         except UserError:

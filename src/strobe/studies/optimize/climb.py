@@ -72,7 +72,7 @@ class Climb:
         """Return what may be tried now, in order: what was not tried yet, then once more what showed no difference."""
         undo = self.top.variant.apply(self.runs.subject)
         try:
-            found = candidates(self.runs.subject, self.aim.choice)
+            found = candidates(self.runs.subject, self.aim.choice, self.top.measurement)
         finally:
             undo()
         on = {catalogue.written(spec) for step in self.steps for spec in step.specs}

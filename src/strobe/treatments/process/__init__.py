@@ -1,0 +1,1 @@
+"""Treatments of the process that the policy runs in: its memory, its threads."""

@@ -1,0 +1,65 @@
+"""Memory kept: large buffers are not given back to the kernel at every tensor's end and fetched again for the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from strobe.errors import UserError
+from strobe.results.measurement import Measurement
+from strobe.subjects.subject import Facts, Subject
+from strobe.treatments.process import glibc
+from strobe.treatments.treatment import PROCESS, Effect, Entry, Spec, Treatment, Undo
+
+FAULTS = 1000  # page faults in a chunk from which they are worth a try: a millisecond or so
+
+
+@dataclass
+class KeptMemory(Treatment):
+    """glibc's heap, told to give nothing back: no page faults after the first calls, and more memory that stays."""
+
+    effect: Effect = "exact"
+    _held: int = field(default=0, init=False, repr=False)  # bytes, free, at its last end
+    key = "memory"
+
+    def facts(self) -> Facts:
+        return {"memory": "kept"}
+
+    def stays(self) -> int:
+        return self._held
+
+    def apply(self, subject: Subject) -> Undo:
+        if subject.device.type != "cpu":
+            raise UserError(f"memory=kept is for the CPU: on {subject.device.type} torch keeps memory by itself")
+        if why := glibc.why_not():
+            raise UserError(f"memory=kept: {why}")
+        glibc.HEAP.keep(self._held)
+
+        def undo() -> None:
+            self._held = glibc.HEAP.plain() or self._held
+
+        return undo
+
+
+def _make(spec: Spec) -> KeptMemory:
+    if spec["memory"] != "kept":
+        raise UserError(f"memory={spec['memory']}: write memory=kept")
+    return KeptMemory()
+
+
+def _candidates(subject: Subject) -> list[Spec]:
+    return [{"memory": "kept"}] if subject.device.type == "cpu" and not glibc.why_not() else []
+
+
+def _pays(now: Measurement) -> bool:
+    return (now.memory.page_faults or 0) >= FAULTS
+
+
+ENTRY = Entry(
+    "memory",
+    "kept: freed memory stays with the process, not fetched from the kernel again in every call (CPU, glibc)",
+    "exact",
+    PROCESS,
+    _make,
+    candidates=_candidates,
+    pays=_pays,
+)

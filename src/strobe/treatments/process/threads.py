@@ -1,0 +1,87 @@
+"""The number of threads that torch computes an operator with on the CPU.
+
+More than the physical cores seldom help: two threads of a core share its arithmetic units. One fewer leaves a core to
+the cameras and the control loop, which a measurement of the policy alone does not see.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from strobe.errors import UserError
+from strobe.subjects.subject import Facts, Subject
+from strobe.treatments.treatment import PROCESS, Effect, Entry, Spec, Treatment, Undo
+
+_CORES = Path("/sys/devices/system/cpu")
+
+
+@dataclass
+class Threads(Treatment):
+    """``torch.set_num_threads``; engines (OpenVINO) have threads of their own."""
+
+    count: int
+    effect: Effect = "rounding"  # sums may be cut in other places
+    key = "threads"
+
+    def facts(self) -> Facts:
+        return {"threads": self.count}
+
+    def apply(self, subject: Subject) -> Undo:
+        if subject.device.type != "cpu":
+            raise UserError(f"threads={self.count} is for the CPU: this policy computes on {subject.device.type}")
+        before = torch.get_num_threads()
+        _put(self.count)
+        return lambda: _put(before)
+
+
+def _put(count: int) -> None:
+    torch.set_num_threads(count)
+    torch.zeros(count * 2**16).add_(1)  # threads start here, and not in the call that is timed
+
+
+def cores() -> tuple[int, int]:
+    """Return the processors that this process may run on, and how many physical cores these are."""
+    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    siblings = {_siblings(processor) for processor in usable}
+    return len(usable), len(siblings)
+
+
+def _siblings(processor: int) -> str:
+    """Return the processors of the core of ``processor``; itself where the system does not say."""
+    try:
+        return (_CORES / f"cpu{processor}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return str(processor)
+
+
+def _make(spec: Spec) -> Threads:
+    count = spec["threads"]
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise UserError(f"threads={count}: write a number of threads, such as threads=4")
+    most = os.cpu_count() or count
+    if count > most:
+        raise UserError(f"threads={count}: this machine has {most} processors")
+    return Threads(count)
+
+
+def _candidates(subject: Subject) -> list[Spec]:
+    if subject.device.type != "cpu":
+        return []
+    usable, physical = cores()
+    counts = dict.fromkeys((physical, physical - 1, usable, usable - 1))
+    return [{"threads": count} for count in counts if count > 0 and count != torch.get_num_threads()]
+
+
+ENTRY = Entry(
+    "threads",
+    "the number of threads of torch on the CPU (engines have their own); one fewer than the cores leaves one to the "
+    "cameras and the control loop",
+    "rounding",
+    PROCESS,
+    _make,
+    candidates=_candidates,
+)
