@@ -24,7 +24,7 @@ from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached
 from strobe.treatments import catalogue
 from strobe.treatments.flow.rtc import RealTimeChunking, supports
-from strobe.treatments.treatment import Spec
+from strobe.treatments.treatment import CAPTURED, PROCESS, Spec
 
 CHUNKS = 5
 SLOW_S = 2.0  # a first chunk that takes longer is not repeated
@@ -127,7 +127,7 @@ def exact(subject: PolicySubject) -> list[Spec]:
     """Return the exact treatments that Strobe would try on this policy."""
     found: list[Spec] = []
     for entry in catalogue.entries():
-        if entry.effect == "exact" and entry.key != "graph" and not entry.key.endswith("."):
+        if entry.effect == "exact" and entry.rank not in (CAPTURED, PROCESS) and not entry.key.endswith("."):
             found += [spec for spec in entry.candidates(subject) if len(spec) == 1]
     return found
 

@@ -31,7 +31,7 @@ from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking
-from strobe.treatments.treatment import Variant
+from strobe.treatments.treatment import PROCESS, Variant
 
 FLOW = {"pi0": "num_inference_steps", "pi05": "num_inference_steps", "smolvla": "num_steps"}
 STEPS = 3  # denoising steps, so that many tries take little time
@@ -151,7 +151,12 @@ def same_acting(subject: PolicySubject) -> list[tuple[Sameness, Variant]]:
 
     RTC's guidance in closed form is held against the guidance as LeRobot computes it.
     """
-    specs = [spec for entry in catalogue.entries() if entry.effect == "exact" for spec in entry.candidates(subject)]
+    specs = [
+        spec
+        for entry in catalogue.entries()
+        if entry.effect == "exact" and entry.rank != PROCESS
+        for spec in entry.candidates(subject)
+    ]
     made = [(catalogue.written(one), catalogue.make(one)) for one in catalogue.ordered(specs) if "graph" not in one]
     plain, guided = Sameness(subject, count=4), RealTimeChunking(RTCConfig(enabled=True, execution_horizon=10), 4)
     return [

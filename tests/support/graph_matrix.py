@@ -25,7 +25,7 @@ from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking
 from strobe.treatments.graphs.graph import CudaGraph
-from strobe.treatments.treatment import Treatment, Variant
+from strobe.treatments.treatment import PROCESS, Treatment, Variant
 from support.emulated_device import EmulatedDevice, Graph
 
 VISITS = (0, 1, 0, 2, 1)  # of observations
@@ -112,8 +112,8 @@ def observations(kind: str) -> list[dict[str, Any]]:
 
 @cache
 def exact(kind: str) -> Names:
-    """Return the exact treatments that a type of policy is offered."""
-    return _offered(kind, lambda entry: entry.effect == "exact")
+    """Return the exact treatments that a type of policy is offered, without those of the process."""
+    return _offered(kind, lambda entry: entry.effect == "exact" and entry.rank != PROCESS)
 
 
 @cache

@@ -113,7 +113,8 @@ def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
     noisy = [one for one in last if one.outcome == "too noisy"]
     if untried:
         names = "; ".join(one.treatment for one in untried[:SHOWN])
-        more = max(ENOUGH_S, 3 * float(result.config.get("time_limit") or 0))
+        given = result.config.get("time_limit")
+        more = max(ENOUGH_S, 3 * given if isinstance(given, int | float) else 0)
         yield f"Give it more time for what was not tried ({names}): --time_limit={more:.0f}."
     if noisy:
         yield f"Climb again on a quieter machine: {_counted(len(noisy))} could not be judged."

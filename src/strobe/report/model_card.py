@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError
 from strobe.report import facts, sameness, units
@@ -57,7 +57,7 @@ def render(answer: Answer, card: str = "") -> str:
         there = ModelCard(card) if card else None
     except Exception as error:  # yaml's own, and the library's
         raise UserError(f"the card that is there cannot be read: {' '.join(str(error).split())[:120]}") from None
-    data = there.data if there is not None else ModelCardData(library_name="lerobot", pipeline_tag="robotics")
+    data: Any = there.data if there is not None else ModelCardData(library_name="lerobot", pipeline_tag="robotics")
     data.model_name = data.model_name or units.plain(answer.subject.name)
     data.tags = list(dict.fromkeys([*(data.tags or []), "robotics", "lerobot", answer.subject.kind]))
     data.eval_results = [one for one in data.eval_results or [] if one.metric_args != SOURCE]

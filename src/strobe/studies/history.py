@@ -144,8 +144,7 @@ def _points(seen: Sequence[tuple[Run, Measurement]]) -> Iterator[Point]:
         values, verdict = list(measurement.samples.values), None
         if since:
             pooled = [value for one in since[-POOLED:] for value in one]
-            names = {"baseline_name": "before", "candidate_name": run.name}
-            verdict = unpaired_verdict(pooled, values, level=level, **names)
+            verdict = unpaired_verdict(pooled, values, level=level, baseline_name="before", candidate_name=run.name)
             if verdict.kind in ("faster", "slower"):
                 since = []
         since.append(values)

@@ -31,16 +31,19 @@ OTHERS = ("jemalloc", "tcmalloc", "mimalloc")
 _MAPS = Path("/proc/self/maps")
 
 
+_FIGURES = (
+    "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+)  # fmt: skip
+
+
 class _Info(ctypes.Structure):
     """``struct mallinfo2``; ``mallinfo``, which glibc before 2.33 has, is the same in ints."""
 
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
-    )]  # fmt: skip
+    _fields_ = [(name, ctypes.c_size_t) for name in _FIGURES]
 
 
 class _OldInfo(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int) for name, _ in _Info._fields_]
+    _fields_ = [(name, ctypes.c_int) for name in _FIGURES]
 
 
 def why_not() -> str:
@@ -127,7 +130,7 @@ HEAP = Heap()
 
 @cache
 def _libc() -> Any:
-    libc = ctypes.CDLL(None)
+    libc: Any = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.free.argtypes, libc.free.restype = [ctypes.c_void_p], None
     libc.mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
