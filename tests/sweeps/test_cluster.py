@@ -237,12 +237,13 @@ def test_two_nodes_play_the_table_of_one_process_though_one_of_them_dies(
     two.add(lost[0])
 
     assert table(together) == table(alone)
-    assert "episodes by the nodes that played them: one " in together.notes[-1]
+    assert "episodes by the nodes that played them: " in together.notes[-1]
     assert [line for line in lines.lines if line.startswith(f"lost: node {lost[0]}: ")]
     told = [json.loads(line) for line in (tmp_path / "many" / "episodes.jsonl").read_text().splitlines()[1:]]
     keys = [(line["variant"], line["task"], line["seed"]) for line in told]
     assert len(set(keys)) == len(keys), "what was lost is played once more, and counts once"
-    assert {line["node"] for line in told} == {"one", "two"}
+    # A node that started late may have been lost under its first episode.
+    assert {"one", "two"} - {lost[0]} <= {line["node"] for line in told} <= {"one", "two"}
     assert {f"videos/{seed}-{name}.mp4" for name, _, seed in keys} == set(files)
     assert capfd.readouterr().out == ""
 
