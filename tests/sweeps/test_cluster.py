@@ -292,7 +292,7 @@ def test_a_real_policy_plays_the_same_table_on_two_nodes(two: Nodes, tmp_path: P
     (here,), (there,) = (list((tmp_path / name).iterdir()) for name in ("here", "ray"))
     one, many = (list(map(json.loads, (run / "episodes.jsonl").read_text().splitlines())) for run in (here, there))
     assert one[0] == many[0]
-    assert {line["node"] for line in many[1:]} == {"one", "two"}
+    assert {line["node"] for line in many[1:]} <= {"one", "two"}
     same = ("variant", "task", "seed", "start", "success", "ticks", "drawn", "motion")
     assert sorted([[line[name] for name in same] for line in one[1:]], key=repr) == sorted(
         [[line[name] for name in same] for line in many[1:]], key=repr
