@@ -95,7 +95,7 @@ def one_round(folder: Path) -> dict[str, float]:
 
 
 def bar_of(name: str) -> tuple[str, float]:
-    """What a row is held against, and the largest ratio."""
+    """Return the yardstick of a row, and the largest ratio to it."""
     if name == FIRST_ITERATION:
         return EVAL, BEGUN
     return TORCH, SHORT if name in ("strobe --help", "strobe --version") else ANSWER

@@ -1,5 +1,7 @@
-"""What does a sweep cost a cell beyond the cell itself? Bars: at most 0.2 s beyond process start and model build; a
-cell's own start, model build included, in at most 1 s after the first; twelve cells of a tiny ACT in at most 40 s.
+"""Measure the price of a sweep for a cell, beyond the cell itself.
+
+Bars: at most 0.2 s beyond process start and model build; a cell's own start, model build included, in at most 1 s after
+the first; twelve cells of a tiny ACT in at most 40 s.
 
 Runs a real sweep of tiny cells and adds up, per cell, everything that is the sweep's own doing: checking the cell's
 flags, keeping its result, noticing that its process has ended and starting the next, and its row of the answer. What is

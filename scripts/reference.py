@@ -234,7 +234,7 @@ def _ids(value: ast.expr, function: ast.FunctionDef, functions: dict[str, ast.Fu
 
 
 def _assigned(name: str, function: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -> Iterator[ast.expr]:
-    """What ``name`` may have been given in ``function``: by itself, in a tuple, by a loop, or by another function."""
+    """Return the values of ``name`` in ``function``: given by itself, in a tuple, by a loop, by another function."""
     for node in ast.walk(function):
         if isinstance(node, ast.For) and isinstance(node.target, ast.Tuple) and isinstance(node.iter, ast.Tuple):
             taken = [i for i, item in enumerate(node.target.elts) if isinstance(item, ast.Name) and item.id == name]

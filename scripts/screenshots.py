@@ -8,13 +8,12 @@ A report is rendered anew from its result.json, so that a picture shows what the
 from __future__ import annotations
 
 import argparse
-import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+from strobe.errors import UserError
 from strobe.kinds import page
+from strobe.report.picture import photograph
 from strobe.results import store
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,8 +26,6 @@ PICTURES = {
     "evaluate.png": (EXAMPLES / "evaluate-button", 1400),
     "rehearsal.png": (EXAMPLES / "rehearse-smolvla", 1750),
 }
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-SETTLES_MS = 20_000  # of the page's own clock, which runs ahead while nothing is left to do
 
 
 def main() -> int:
@@ -36,28 +33,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PICTURES)} (default: all)")
     asked = parser.parse_args()
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        print("no Chromium or Chrome on PATH", file=sys.stderr)
-        return 2
     for name in asked.names or PICTURES:
         if name not in PICTURES:
             parser.error(f"no picture {name}: {', '.join(PICTURES)}")
         run, height = PICTURES[name]
-        taken(browser, run, IMAGES / name, height)
+        try:
+            (IMAGES / name).write_bytes(photograph(page(store.load_answer(run), None, run), WIDTH, height))
+        except UserError as error:
+            print(error, file=sys.stderr)
+            return 2
         print(f"{IMAGES / name}: {run}")
     return 0
-
-
-def taken(browser: str, run: Path, image: Path, height: int) -> None:
-    """Write a picture of the first ``height`` pixels of a run's report. Raises CalledProcessError, TimeoutExpired."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.html"
-        report.write_text(page(store.load_answer(run), None, run))
-        command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        command += ["--hide-scrollbars", f"--user-data-dir={folder}/profile", f"--window-size={WIDTH},{height}"]
-        command += [f"--virtual-time-budget={SETTLES_MS}", f"--screenshot={image}", report.as_uri()]
-        subprocess.run(command, check=True, capture_output=True, timeout=300)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What MkDocs is given beside the pages in docs/: the front page, the plug-ins' pages, the reference, and the reports.
+"""Pages that MkDocs is given beside docs/: the front page, the plug-ins' pages, the reference, and the reports.
 
 `mkdocs.yml` names this file as a hook. Links are written for a reader of the repository, where README.md stands above
 docs/; here they are turned to the same pages on the site. Reports come from the examples' result.json at the end of a

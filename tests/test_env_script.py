@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a script for ba
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What the script reads, and a PATH with nothing on it but the usual tools."""
+    """The files that the script reads, and a PATH with nothing on it but the usual tools."""
     (tmp_path / "bin").mkdir()
     for tool in TOOLS:
         (tmp_path / "bin" / tool).symlink_to(str(shutil.which(tool)))

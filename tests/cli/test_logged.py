@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def trackio(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """What a trackio would be told, which may not be installed here."""
+    """The calls that a trackio would get, which may not be installed here."""
     told: list[tuple[str, Any]] = []
     module = ModuleType("trackio")
     module.__spec__ = sys.__spec__

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(folder: Path, scratch: Path, *scripts: str, flags: tuple[str, ...] = ()) -> list[object]:
-    """What each script says of the page, one after the other."""
+    """Return the answer of each script about the page, one after the other."""
     if installed() is None:
         pytest.skip("no Chromium on the PATH: apt-get install chromium")
     said = "".join(f"out.push((() => {{ {script} }})());" for script in scripts)

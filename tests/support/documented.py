@@ -66,7 +66,7 @@ def commands(page: str) -> Iterator[Command]:
 
 
 def _command(text: str, line: int) -> Command | None:
-    """What ``text`` runs, or None where it is no command that is known here."""
+    """Return the command that ``text`` runs, or None where it is no command that is known here."""
     text = re.split(r"\s{3,}", text.removeprefix("$ "))[0]  # an explanation stands beside it
     first = next((word for word in text.split() if not _ASSIGNED.match(word)), "")
     first = first.removeprefix(".venv/bin/").removeprefix(".venv-libero/bin/").removeprefix(".venv-next/bin/")

@@ -21,11 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from strobe.cli.arguments import Arguments, keep_flag, page_flag, rate
-from strobe.cli.keep import write_run
-from strobe.cli.report import page_shape, write
-from strobe.cli.showing import show
+from strobe.cli.report import hand_over, page_shape
 from strobe.kinds import advise
-from strobe.results import store
 from strobe.studies.budget import budget
 
 
@@ -46,10 +43,5 @@ def run(argv: Sequence[str]) -> int:
     found = budget(asked.runs, asked.target_hz, asked.control_hz)
     found.command = ["strobe", "budget", *argv]
     found.findings = advise(found)
-    show(found)
-    if shape is not None:
-        write(asked.output, shape(found))
-        print(f"\nreport: {asked.output}")
-    if asked.output_dir is not None:
-        print(f"\nreport   {write_run(found, asked.output_dir) / store.REPORT}")
+    hand_over(found, shape, asked.output, asked.output_dir)
     return 0

@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from strobe.cli.arguments import Arguments, keep_flag, page_flag, percent
-from strobe.cli.keep import write_run
-from strobe.cli.report import page_shape, write
-from strobe.cli.showing import show
+from strobe.cli.arguments import Arguments, gate_flag, gated, keep_flag, page_flag
+from strobe.cli.report import hand_over, page_shape
 from strobe.kinds import advise
 from strobe.results import store
 from strobe.studies.diff import diff, regressed
@@ -30,21 +28,15 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("before", metavar="BEFORE", type=Path, help="a run folder, or its result.json")
     parser.add_argument("after", metavar="AFTER", type=Path, help="another run of the same study")
     gate = "exit with 1 where a measurement is shown to be slower (by more than PERCENT)"
-    parser.add_argument("--fail-on-regression", type=percent, metavar="PERCENT", nargs="?", const=0.0, help=gate)
+    gate_flag(parser, gate)
     page_flag(parser)
     keep_flag(parser)
-    # Bare, the flag must not take the run that follows it for its percentage.
-    asked = parser.parse_args(["--fail-on-regression=0" if a == "--fail-on-regression" else a for a in argv])
+    asked = parser.parse_args(gated(argv))
     shape = page_shape(asked.output)
     difference = diff(store.load(asked.before), store.load(asked.after))
     difference.command = ["strobe", "diff", *argv]
     difference.findings = advise(difference)
-    show(difference)
-    if shape is not None:
-        write(asked.output, shape(difference))
-        print(f"\nreport: {asked.output}")
-    if asked.output_dir is not None:
-        print(f"\nreport   {write_run(difference, asked.output_dir) / store.REPORT}")
+    hand_over(difference, shape, asked.output, asked.output_dir)
     limit = asked.fail_on_regression
     if limit is None or not regressed(difference, limit / 100):
         return 0

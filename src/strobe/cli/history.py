@@ -17,11 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from strobe.cli.arguments import Arguments, keep_flag, page_flag, percent
-from strobe.cli.keep import write_run
-from strobe.cli.report import page_shape, write
-from strobe.cli.showing import show
-from strobe.results import store
+from strobe.cli.arguments import Arguments, gate_flag, gated, keep_flag, page_flag
+from strobe.cli.report import hand_over, page_shape
 from strobe.studies.history import history, in_folder, in_git, regressed
 
 
@@ -32,23 +29,17 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--git", action="store_true", help="the run's result.json as it was at each commit")
     parser.add_argument("--only", metavar="TEXT", default="", help="runs whose subject's name or type has this in it")
     gate = "exit with 1 where a trend's last run is shown to be slower (by more than PERCENT)"
-    parser.add_argument("--fail-on-regression", type=percent, metavar="PERCENT", nargs="?", const=0.0, help=gate)
+    gate_flag(parser, gate)
     page_flag(parser)
     keep_flag(parser)
-    # Bare, the flag must not take the folder that follows it for its percentage.
-    asked = parser.parse_args(["--fail-on-regression=0" if a == "--fail-on-regression" else a for a in argv])
+    asked = parser.parse_args(gated(argv))
     shape = page_shape(asked.output)
     runs, left_out = in_git(asked.runs) if asked.git else in_folder(asked.runs)
     wanted = asked.only.lower()
     runs = [one for one in runs if wanted in f"{one.result.subject.name} {one.result.subject.kind}".lower()]
     found = history(runs, str(asked.runs), left_out)
     found.command = ["strobe", "history", *argv]
-    show(found)
-    if shape is not None:
-        write(asked.output, shape(found))
-        print(f"\nreport: {asked.output}")
-    if asked.output_dir is not None:
-        print(f"\nreport   {write_run(found, asked.output_dir) / store.REPORT}")
+    hand_over(found, shape, asked.output, asked.output_dir)
     limit = asked.fail_on_regression
     slower = [] if limit is None else regressed(found, limit / 100)
     for trend in slower:

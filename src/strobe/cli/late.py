@@ -109,7 +109,7 @@ def _of_class(config: Any) -> list[str]:
 
 
 def asked_for(where: str, given: Mapping[str, Any], path: Sequence[str] = (), before: Any = None) -> Any:
-    """What ``given`` (field → value, as YAML has them) asks for, of the config at ``where``.
+    """Return the config at ``where`` with ``given`` (field → value, as YAML has them).
 
     Args:
         path: the parts of the flags' prefix.

@@ -30,13 +30,12 @@ _log: ContextVar[Log] = ContextVar("log", default=Log())  # noqa: B039 (it is fr
 
 
 def take(argv: Sequence[str]) -> tuple[Log, list[str]]:
-    """Take the flags out of a command's arguments, up to ``--``.
+    """Take the flags out of a command's own arguments.
 
     Raises:
         UserError: a tool that is unknown or not installed, a flag without a value.
     """
-    at = argv.index("--") if "--" in argv else len(argv)
-    found, rest, own = {}, [], iter(argv[:at])
+    found, rest, own = {}, [], iter(argv)
     for argument in own:
         name, equals, value = argument.partition("=")
         if name not in ("--log", "--log.project"):
@@ -55,7 +54,7 @@ def take(argv: Sequence[str]) -> tuple[Log, list[str]]:
         require(tool)
     elif found:
         raise UserError("--log.project needs --log=wandb or --log=trackio")
-    return Log(tool, found.get("--log.project", "strobe")), rest + list(argv[at:])
+    return Log(tool, found.get("--log.project", "strobe")), rest
 
 
 @contextlib.contextmanager

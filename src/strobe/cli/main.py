@@ -105,13 +105,14 @@ def _run(arguments: list[str]) -> int:
     from strobe.cli.metadata import quicken
 
     quicken()
-    style, rest = showing.take(rest)
-    log, rest = logged.take(rest)
+    at = rest.index("--") if "--" in rest else len(rest)  # what follows is LeRobot's
+    style, ours = showing.take(rest[:at])
+    log, ours = logged.take(ours)
     with showing.styled(style), logged.logging_to(log):
         try:
-            return importlib.import_module(f"strobe.cli.{command}").run(rest)
+            return importlib.import_module(f"strobe.cli.{command}").run([*ours, *rest[at:]])
         finally:
-            if {"-h", "--help"} & set(rest):
+            if {"-h", "--help"} & set(ours):
                 print(f"\n{showing.HELP}\n{logged.HELP}")
 
 

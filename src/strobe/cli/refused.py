@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import logging
 from collections.abc import Iterator
 from typing import Any
 
 from draccus.argparsing import ArgumentParser
 
 from strobe.errors import UserError
+from strobe.subjects.quiet import errors_alone
 
 
 @functools.cache
 def option_names(config_class: Any) -> frozenset[str]:
     """Every flag that draccus makes of a config class."""
-    with _quiet_logging():
+    with errors_alone():
         parser = ArgumentParser(config_class)
     return frozenset(option for action in parser.parser._actions for option in action.option_strings)
 
@@ -27,7 +27,7 @@ def refusals() -> Iterator[None]:
     """Raises UserError, a line, for whatever draccus and a config's own checks refuse inside."""
     errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(errors), _quiet_logging():
+        with contextlib.redirect_stderr(errors), errors_alone():
             yield
     except SystemExit:
         lines = [line for line in errors.getvalue().splitlines() if "error:" in line]
@@ -45,14 +45,3 @@ def one_line(error: BaseException) -> str:
     """An exception's message without its line breaks, cut where it grows long."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 300 else f"{text[:300]}…"
-
-
-@contextlib.contextmanager
-def _quiet_logging() -> Iterator[None]:
-    # Building a LeRobot config logs a warning for every device that it falls back from.
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -27,8 +27,9 @@ from pathlib import Path
 from rich.console import Console
 
 from strobe.cli.arguments import Arguments, levels
+from strobe.cli.keep import write_run
 from strobe.cli.logged import log
-from strobe.cli.showing import show
+from strobe.cli.showing import WIDTH, show
 from strobe.errors import UserError, in_words
 from strobe.kinds import document, figures, page
 from strobe.report import console, markdown
@@ -55,6 +56,23 @@ def page_shape(path: Path | None) -> Callable[[Answer], str] | None:
     return shapes[path.suffix.lower()]
 
 
+def hand_over(answer: Answer, shape: Callable[[Answer], str] | None, output: Path | None, root: Path | None) -> None:
+    """Show an answer that is kept only where that is asked for: as a page, in a run's folder below ``root``.
+
+    Args:
+        shape: the renderer of the page at ``output``, as `page_shape` gives it.
+
+    Raises:
+        UserError: the page, or the folder, cannot be written.
+    """
+    show(answer)
+    if shape is not None and output is not None:
+        write(output, shape(answer))
+        print(f"\nreport: {output}")
+    if root is not None:
+        print(f"\nreport   {write_run(answer, root) / store.REPORT}")
+
+
 def as_markdown(answer: Answer, depth: int | None = None) -> str:
     """The answer as Markdown."""
     return markdown.render(document(answer, depth))
@@ -62,7 +80,7 @@ def as_markdown(answer: Answer, depth: int | None = None) -> str:
 
 def as_text(answer: Answer, depth: int | None = None) -> str:
     """The console view without colours."""
-    plain = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    plain = Console(width=WIDTH, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     console.render(document(answer, depth), plain)
     return plain.export_text()
 
@@ -112,8 +130,7 @@ def _index(folder: Path, shape: str | None, output: Path | None) -> int:
     if shape not in (None, "html"):
         raise UserError(f"{folder} holds several runs, and --format={shape} shows one: name one of them")
     lines, left_out = [], []
-    for file in sorted(folder.rglob(store.RESULT)):
-        name = file.parent.relative_to(folder).as_posix()
+    for name, file in store.below(folder):
         try:
             answer = store.load_answer(file)
             if not (file.parent / store.REPORT).exists():

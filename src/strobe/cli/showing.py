@@ -28,17 +28,11 @@ _stdout: ContextVar[IO[str] | None] = ContextVar("stdout", default=None)
 
 
 def take(argv: Sequence[str]) -> tuple[Style, list[str]]:
-    """Take the style out of a command's arguments, up to ``--``: what follows is LeRobot's.
-
-    Raises:
-        UserError: two styles.
-    """
-    at = argv.index("--") if "--" in argv else len(argv)
-    found = list(dict.fromkeys(flag for flag in argv[:at] if flag in FLAGS))
+    """Take the style out of a command's own arguments. Raises UserError for two."""
+    found = list(dict.fromkeys(flag for flag in argv if flag in FLAGS))
     if len(found) > 1:
         raise UserError(f"{' and '.join(found)} exclude each other: take one")
-    rest = [argument for argument in argv[:at] if argument not in FLAGS] + list(argv[at:])
-    return FLAGS[found[0]] if found else "brief", rest
+    return FLAGS[found[0]] if found else "brief", [argument for argument in argv if argument not in FLAGS]
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from strobe.report.console import MARKS, hanging, table
+from strobe.report.console import MARKS, hanging, opening, table
 from strobe.report.document import Document, Section, Table
 from strobe.results.finding import Finding
 
@@ -15,12 +15,7 @@ FACTS = ("Subject", "Machine")  # of whatever was measured, on whatever: what a 
 
 def render(document: Document, console: Console) -> None:
     """Print the answers, the first findings with what to do, the first table, and what was left out."""
-    console.print(Text(f"{document.kind}  {document.title}", style="dim"))
-    if document.banner:
-        console.print(Text(document.banner, style="bold yellow"))
-    console.print()
-    for index, sentence in enumerate(document.answers[:ANSWERS]):
-        console.print(Text(sentence, style="" if index else "bold"))
+    opening(document, document.answers[:ANSWERS], console)
     if document.findings:
         console.print()
     for finding in document.findings[:FINDINGS]:

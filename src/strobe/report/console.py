@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from rich import box
 from rich.cells import cell_len
@@ -21,13 +22,7 @@ MARKS = {"warning": ("!", "yellow"), "info": ("i", "cyan"), "good": ("✓", "gre
 
 def render(document: Document, console: Console) -> None:
     """Print the answer first, then findings, tables and notes."""
-    # Text objects, never markup: names come from outside, and '[' must stay '['.
-    console.print(Text(f"{document.kind}  {document.title}", style="dim"))
-    if document.banner:
-        console.print(Text(document.banner, style="bold yellow"))
-    console.print()
-    for index, sentence in enumerate(document.answers):
-        console.print(Text(sentence, style="" if index else "bold"))
+    opening(document, document.answers, console)
     for finding in document.findings:
         console.print()
         _finding(finding, console)
@@ -39,6 +34,17 @@ def render(document: Document, console: Console) -> None:
         console.print(hanging("· ", note, "dim"))
     for name, text in document.facts:
         console.print(Text(f"{name}: {text}", style="dim"))
+
+
+def opening(document: Document, answers: Sequence[str], console: Console) -> None:
+    """Print what a document is about, and ``answers``, its first ones."""
+    # Text objects, never markup: names come from outside, and '[' must stay '['.
+    console.print(Text(f"{document.kind}  {document.title}", style="dim"))
+    if document.banner:
+        console.print(Text(document.banner, style="bold yellow"))
+    console.print()
+    for index, sentence in enumerate(answers):
+        console.print(Text(sentence, style="" if index else "bold"))
 
 
 def hanging(mark: str, text: str, style: str) -> RichTable:

@@ -9,52 +9,36 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-import jinja2
 from markupsafe import Markup
 
 from strobe.report import units
 from strobe.report.clips import contents
 from strobe.report.document import Document
+from strobe.report.pages import as_json, hashed, part, template
 from strobe.report.plots import Plot
-
-HERE = Path(__file__).parent
 
 
 def render(document: Document, plots: Mapping[str, Sequence[Plot]], folder: Path | None = None) -> str:
     """The whole page; ``plots`` are those of each section, by its key, and ``folder`` is where its videos are."""
-    script = (HERE / "page.js").read_text(encoding="utf-8")
+    script = part("page.js")
     library, compressed = _plotly()
     figures = {s.key: [asdict(plot) for plot in plots.get(s.key, [])] for s in document.sections}
-    return _template().render(
+    return template("page.html.j2").render(
         page=document,
         figures=figures,
-        data=_json([figure for of_section in figures.values() for figure in of_section]),
-        style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        data=as_json([figure for of_section in figures.values() for figure in of_section]),
+        style=Markup(part("page.css")),
         script=Markup(script),
         plotly=Markup(compressed),
-        scripts=Markup(" ".join([_hash(script), library])),
+        scripts=Markup(" ".join([hashed(script), library])),
         media=contents([row for section in document.sections for row in section.clips], folder),
         NONE=units.NONE,
     )
-
-
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True,
-        loader=jinja2.FileSystemLoader(HERE),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html.j2")
 
 
 @cache
@@ -63,14 +47,4 @@ def _plotly() -> tuple[str, str]:
     from plotly.offline import get_plotlyjs
 
     source = get_plotlyjs()
-    return _hash(source), base64.b64encode(gzip.compress(source.encode(), 9, mtime=0)).decode()
-
-
-def _hash(source: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
-
-
-def _json(data: object) -> Markup:
-    """JSON for a script element, which ``</script>`` in a string must not end."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+    return hashed(source), base64.b64encode(gzip.compress(source.encode(), 9, mtime=0)).decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
@@ -31,11 +32,6 @@ def write(path: Path, document: Document, plots: Mapping[str, Sequence[Plot]]) -
     section = next((one for one in document.sections if plots.get(one.key)), None)
     if section is None:
         raise UserError("this answer has no figure")
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        raise UserError(
-            "a picture is drawn by Chromium or Chrome, and neither is on the PATH: apt-get install chromium"
-        )
     figure = plots[section.key][0]
     alone = replace(
         document,
@@ -48,30 +44,45 @@ def write(path: Path, document: Document, plots: Mapping[str, Sequence[Plot]]) -
     )
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"cannot write {path}: there is no such folder, or it is not yours")
+    page = html.render(alone, {section.key: [figure]})
+    drawn = photograph(page, WIDTH, int(figure.layout.get("height", 450)) + ABOVE)
+    try:
+        _trimmed(drawn, path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {in_words(error)}") from None
+
+
+def photograph(page: str, width: int, height: int) -> bytes:
+    """Return a PNG of the first ``height`` pixels of an HTML page, ``width`` pixels wide, once its plots are drawn.
+
+    Raises:
+        UserError: there is no browser, or it draws nothing.
+    """
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise UserError(
+            "a picture is drawn by Chromium or Chrome, and neither is on the PATH: apt-get install chromium"
+        )
     with tempfile.TemporaryDirectory() as scratch:
-        page, drawn = Path(scratch) / "page.html", Path(scratch) / "figure.png"
-        page.write_text(html.render(alone, {section.key: [figure]}), encoding="utf-8")
-        height = int(figure.layout.get("height", 450)) + ABOVE
-        command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        command += [f"--user-data-dir={scratch}/profile", f"--window-size={WIDTH},{height}"]
-        command += [f"--virtual-time-budget={SETTLED_MS}", f"--screenshot={drawn}", page.as_uri()]
+        source, drawn = Path(scratch) / "page.html", Path(scratch) / "figure.png"
+        source.write_text(page, encoding="utf-8")
+        command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        command += ["--hide-scrollbars", f"--user-data-dir={scratch}/profile", f"--window-size={width},{height}"]
+        command += [f"--virtual-time-budget={SETTLED_MS}", f"--screenshot={drawn}", source.as_uri()]
         try:
             subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
         except subprocess.TimeoutExpired:
             raise UserError(f"{browser} drew nothing within {PATIENCE_S} s") from None
         if not drawn.is_file():
             raise UserError(f"{browser} drew nothing")
-        try:
-            _trimmed(drawn, path)
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {in_words(error)}") from None
+        return drawn.read_bytes()
 
 
-def _trimmed(drawn: Path, path: Path) -> None:
-    """Copy a picture without the empty ground below what is drawn."""
+def _trimmed(drawn: bytes, path: Path) -> None:
+    """Write a picture without the empty ground below what is drawn."""
     from PIL import Image, ImageChops
 
-    with Image.open(drawn) as picture:
+    with Image.open(io.BytesIO(drawn)) as picture:
         whole = picture.convert("RGB")
     ground = Image.new("RGB", whole.size, whole.getpixel((0, 0)))
     drawn_on = ImageChops.difference(whole, ground).getbbox()

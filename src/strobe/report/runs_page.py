@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from pathlib import Path
-from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from strobe.report import facts, units
 from strobe.report.document import Document
+from strobe.report.pages import as_json, hashed, part, template
 from strobe.results.answer import Answer, Result
 from strobe.results.store import REPORT
 
-HERE = Path(__file__).parent
 DEEPEST = 2  # levels of parts that are laid side by side
 
 
@@ -74,37 +67,17 @@ def _figures(answer: Answer) -> dict[str, float]:
 def render(lines: Sequence[Line], title: str) -> str:
     """Return the page. The latest run comes first."""
     ordered = sorted(lines, key=lambda one: (one.started, one.folder), reverse=True)
-    script = (HERE / "runs_page.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    style = "".join((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "runs_page.css"))
+    script = part("runs_page.js")
     shown = [asdict(one) | {"report": f"{one.folder}/{REPORT}", "ms": _first(one)} for one in ordered]
-    return _template().render(
+    return template("runs_page.html.j2").render(
         title=title,
         runs=shown,
-        data=_json([{"folder": one.folder, "figures": one.figures} for one in ordered]),
-        style=Markup(style),
+        data=as_json([{"folder": one.folder, "figures": one.figures} for one in ordered]),
+        style=Markup(part("page.css") + part("runs_page.css")),
         script=Markup(script),
-        digest=Markup(f"'sha256-{digest}'"),
+        digest=Markup(hashed(script)),
     )
 
 
 def _first(one: Line) -> str:
     return next((units.rate(value) for value in one.figures.values()), "")
-
-
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True,
-        loader=jinja2.FileSystemLoader(HERE),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("runs_page.html.j2")
-
-
-def _json(data: Any) -> Markup:
-    """JSON for a script element, which ``</script>`` in a string must not end."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

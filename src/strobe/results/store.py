@@ -7,7 +7,7 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,12 @@ def load_answer(path: Path | str) -> AnyAnswer:
         return any_answer.validate_python(document)
     except ValidationError as error:
         raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
+
+
+def below(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Every result below ``folder`` with the name of its run, the path of its folder from there."""
+    for file in sorted(folder.rglob(RESULT)):
+        yield (file.parent.relative_to(folder).as_posix() if file.parent != folder else folder.name), file
 
 
 def _current(file: Path, document: dict[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import strobe
 from strobe.errors import UserError
 from strobe.results import store
 from strobe.results.answer import Result
+from strobe.results.any_answer import AnyAnswer
 from strobe.results.history import History, Point, Trend
 from strobe.results.machine import Machine
 from strobe.results.measurement import Measurement
@@ -40,17 +42,7 @@ def in_folder(folder: Path) -> tuple[list[Run], list[str]]:
     """Return the measured runs below ``folder``, and in words what was left out. Raises UserError for no folder."""
     if not folder.is_dir():
         raise UserError(f"no folder at {folder}: name the one that holds the runs, such as runs")
-    runs, left_out = [], []
-    for file in sorted(folder.rglob(store.RESULT)):
-        name = str(file.parent.relative_to(folder)) if file.parent != folder else folder.name
-        try:
-            answer = store.load_answer(file)
-        except UserError as error:
-            left_out.append(f"left out {name}: {error}")
-            continue
-        if isinstance(answer, Result) and answer.status == "complete":
-            runs.append(Run(name, answer))
-    return runs, left_out
+    return _measured((name, partial(store.load_answer, file)) for name, file in store.below(folder))
 
 
 def in_git(path: Path) -> tuple[list[Run], list[str]]:
@@ -66,19 +58,31 @@ def in_git(path: Path) -> tuple[list[Run], list[str]]:
     listed = _git(where, "log", "--reverse", "--format=%H %h", "--", name).splitlines()
     if not listed:
         raise UserError(f"git knows no commit of {file}: commit it first")
-    runs, left_out = [], []
     with tempfile.TemporaryDirectory() as scratch:
-        for line in listed:
-            commit, short = line.split()
+
+        def version(commit: str, short: str) -> AnyAnswer:
             copy = Path(scratch) / f"{short}.json"
             try:
                 copy.write_text(_git(where, "show", f"{commit}:./{name}"), encoding="utf-8")
-                answer = store.load_answer(copy)
+                return store.load_answer(copy)
             except UserError as error:
-                left_out.append(f"left out commit {short}: {str(error).replace(str(copy), 'its result')}")
-                continue
-            if isinstance(answer, Result) and answer.status == "complete":
-                runs.append(Run(short, answer))
+                raise UserError(str(error).replace(str(copy), "its result")) from None
+
+        commits = [line.split() for line in listed]
+        return _measured((short, partial(version, commit, short)) for commit, short in commits)
+
+
+def _measured(results: Iterable[tuple[str, Callable[[], AnyAnswer]]]) -> tuple[list[Run], list[str]]:
+    """Return the runs among ``results`` (name, what reads it) that were measured to their end; what cannot be read."""
+    runs, left_out = [], []
+    for name, read in results:
+        try:
+            answer = read()
+        except UserError as error:
+            left_out.append(f"left out {name}: {error}")
+            continue
+        if isinstance(answer, Result) and answer.status == "complete":
+            runs.append(Run(name, answer))
     return runs, left_out
 
 

@@ -1,4 +1,4 @@
-"""What a simulator that goes on by itself does in a control tick for which no action was sent. Needs no torch."""
+"""The action of a simulator that goes on by itself, in a control tick for which none was sent. Needs no torch."""
 
 from __future__ import annotations
 

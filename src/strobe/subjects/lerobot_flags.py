@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from lerobot.configs import parser
 
 from strobe.errors import UserError, nearest
 from strobe.subjects.lerobot_words import joined
+from strobe.subjects.quiet import errors_alone
 
 __all__ = ["joined", "lent", "parsed"]
 
@@ -53,21 +53,19 @@ def parsed[C](
 
     checked.__annotations__ = {"config": config_class}  # the class itself: LeRobot's parser looks there
     said = io.StringIO()
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # building a config warns of every device that it falls back from
-    try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-            return parser.wrap()(checked)()  # type: ignore[call-arg, return-value]
-    except SystemExit as error:  # draccus and LeRobot have said why on stderr, not always the cause
-        unknown = _unknown_flag(arguments, config_class, command)
-        raise UserError(unknown or _cause(error, command) or _complaint(said.getvalue(), command)) from None
-    except UserError:
-        raise
-    except Exception as error:  # LeRobot's own checks raise many kinds, all of them about the user's input
-        said_why = error.__cause__ if isinstance(error, ParsingError) and error.__cause__ else error
-        raise UserError(_unknown_flag(arguments, config_class, command) or _one_line(str(said_why), command)) from None
-    finally:
-        logging.disable(before)
+    with errors_alone():  # building a config warns of every device that it falls back from
+        try:
+            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+                return parser.wrap()(checked)()  # type: ignore[call-arg, return-value]
+        except SystemExit as error:  # draccus and LeRobot have said why on stderr, not always the cause
+            unknown = _unknown_flag(arguments, config_class, command)
+            raise UserError(unknown or _cause(error, command) or _complaint(said.getvalue(), command)) from None
+        except UserError:
+            raise
+        except Exception as error:  # LeRobot's own checks raise many kinds, all of them about the user's input
+            said_why = error.__cause__ if isinstance(error, ParsingError) and error.__cause__ else error
+            unknown = _unknown_flag(arguments, config_class, command)
+            raise UserError(unknown or _one_line(str(said_why), command)) from None
 
 
 def _unknown_flag(arguments: Sequence[str], config_class: type[Any], command: str) -> str | None:

@@ -57,6 +57,17 @@ def quiet() -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
+def errors_alone() -> Iterator[None]:
+    """While open, nothing below an error is logged."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
 def muted_stderr() -> Iterator[None]:
     """While open, what is written to standard error is dropped: video encoders and compilers know no logger."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)

@@ -185,7 +185,7 @@ def _line(error: UserError) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """What must be the same on every node for episodes to end alike."""
+    """Return the versions that must be the same on every node for episodes to end alike."""
     return {"Strobe": strobe.__version__} | {name: metadata.version(name) for name in ("lerobot", "torch")}
 
 

@@ -24,7 +24,7 @@ _POSITIONS = ("key", "help", "effect", "rank", "make", "options")
 
 @dataclass(frozen=True)
 class Declared:
-    """What an `Entry` says of itself; see there."""
+    """The words of an `Entry`; see there."""
 
     key: str
     help: str

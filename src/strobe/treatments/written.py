@@ -13,7 +13,7 @@ Spec = Mapping[str, Any]
 
 
 class Keyed(Protocol):
-    """What of an entry says how it is written."""
+    """The part of an entry that says how it is written."""
 
     @property
     def key(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What a replay is asked to change, as the flags say it. Needs neither torch nor LeRobot."""
+"""Changes that a replay is asked for, as the flags say them. Needs neither torch nor LeRobot."""
 
 from __future__ import annotations
 

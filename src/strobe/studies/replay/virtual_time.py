@@ -29,6 +29,7 @@ from strobe.errors import UserError
 from strobe.measure.rollout import Action, Call, Tick
 from strobe.studies.replay.engine import engine_for, guide, mended, stand_ins
 from strobe.studies.replay.settings import Beat, Brain, Played, Setting
+from strobe.subjects.quiet import errors_alone
 from strobe.subjects.rollout_log import LastError
 from strobe.subjects.rollout_robot import actions_left
 
@@ -67,7 +68,8 @@ def play(
     threads: list[Any] = []
     errors, logger = LastError(), logging.getLogger(rtc.__name__)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_quiet())
+        # LeRobot's queue warns of every merge whose delay is not the one that happened.
+        stack.enter_context(errors_alone())
         logger.addHandler(errors)
         stack.callback(logger.removeHandler, errors)
         names = stand_ins(loop, threads) | mended(setting)
@@ -275,14 +277,3 @@ class _Loop:
 
 def _seed(seed: int) -> None:
     torch.manual_seed(seed)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Inside, LeRobot logs errors alone: its queue warns of every merge whose delay is not the one that happened."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)

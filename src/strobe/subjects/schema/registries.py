@@ -57,7 +57,7 @@ def plugins() -> list[str]:
 
 @cache
 def _registered(package: str, file: Path, base: Class) -> dict[str, Class]:
-    """What the modules of ``package``, whose own file is ``file``, register with ``base``."""
+    """Return the types that the modules of ``package``, whose own file is ``file``, register with ``base``."""
     found: dict[str, Class] = {}
     folder = file.parent
     for source in sorted(folder.rglob("*.py")) if file.name == "__init__.py" else [file]:

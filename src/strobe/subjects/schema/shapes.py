@@ -79,7 +79,7 @@ def chosen(where: str, kind: str | None) -> Class:
 
 
 def made(where: str, given: Mapping[str, Any], path: Sequence[str] = ()) -> Any:
-    """What ``given`` (field → value, as YAML has them) asks for, as an object of the shape of the config at ``where``.
+    """Return an object of the shape of the config at ``where``, with ``given`` (field → value, as YAML has them).
 
     Args:
         path: what stands before the fields' names in messages, such as ``('dataset',)``.
@@ -100,7 +100,7 @@ def made(where: str, given: Mapping[str, Any], path: Sequence[str] = ()) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What an object of a shape was made of: the config's place, its fields as they were given, their prefix."""
+    """The making of an object of a shape: the config's place, its fields as they were given, their prefix."""
 
     where: str
     given: dict[str, Any]
@@ -113,7 +113,7 @@ class Asked:
 
 
 def asked(of: Any) -> Asked | None:
-    """What an object of a shape was made of; None for anything else."""
+    """Return the making of an object of a shape; None for anything else."""
     return getattr(of, _ASKED, None)
 
 

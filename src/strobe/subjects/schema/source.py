@@ -102,7 +102,7 @@ def _absolute(node: ast.ImportFrom, within: Module) -> str:
 
 
 def resolve(within: Module, name: str) -> tuple[Module, ast.AST] | None:
-    """What ``name`` means in the module ``within``, through imports; None for a builtin or another package's.
+    """Return the meaning of ``name`` in the module ``within``, through imports; None for what is of another package.
 
     Packages other than the module's own are looked into only where they are LeRobot or a plug-in of it.
 

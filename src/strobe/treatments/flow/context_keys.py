@@ -47,7 +47,7 @@ class _Seen:
 
 @dataclass
 class ContextOnce(Treatment):
-    """What a module made of a context serves for all steps of the chunk that give it the same one."""
+    """A module runs once for a context: all steps of the chunk that give it the same one get the same."""
 
     effect: Effect = "exact"
     _kept: Kept[int, list[_Seen]] = field(default_factory=Kept, init=False, repr=False)

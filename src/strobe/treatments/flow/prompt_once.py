@@ -79,8 +79,7 @@ class PromptOnce(Treatment):
             return self._step(language, rerun, given)
 
         patches.wrap(subject.module, rerun.chunk, beginning)
-        # A module that is called looks here first. Its ``forward`` stays free for probes and for torch.compile.
-        patches.put(language, "_compiled_call_impl", call)
+        patches.call(language, call)
 
         def undo() -> None:
             patches.undo()

@@ -57,8 +57,7 @@ class PresentViews(Treatment):
             outputs.hidden_states = (*before, whole)
             return outputs
 
-        # A module that is called looks here first. Its ``forward`` stays free for probes and for torch.compile.
-        patches.put(model, "_compiled_call_impl", call)
+        patches.call(model, call)
         return patches.undo
 
 
