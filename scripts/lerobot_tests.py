@@ -26,6 +26,7 @@ from lerobot.policies.rtc.modeling_rtc import RTCProcessor
 
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import inputs, policies, tiny
+from strobe.subjects.families import registry
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.standins import stand_ins
 from strobe.treatments import catalogue
@@ -85,7 +86,7 @@ class Treated:
         def init(policy: Any, config: Any, *args: Any, **options: Any) -> None:
             config.device = "cpu"
             tiny.shrink(config)
-            with tiny.tiny_building(config):
+            with registry.building(config, tiny=True):
                 plain(policy, config, *args, **options)
             if not self.plain and config.image_features:  # without features it is never run
                 self._treat(policy, config)

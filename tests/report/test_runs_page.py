@@ -84,6 +84,17 @@ def test_each_run_has_its_report_and_nothing_is_wider_than_a_phone(folder, tmp_p
     assert all((folder / report).is_file() for report in reports)
 
 
+def test_a_sweeps_cells_are_part_of_it_and_not_runs_of_the_list(tmp_path, capsys):
+    for name in ("sweep", "sweep/cells/one", "breakdown"):
+        (tmp_path / name).mkdir(parents=True)
+        shutil.copy(
+            EXAMPLES / ("act-variations" if name == "sweep" else "pi05-breakdown") / "result.json", tmp_path / name
+        )
+    assert main(["report", str(tmp_path)]) == 0
+    assert "2 runs: " in capsys.readouterr().out
+    assert not (tmp_path / "sweep" / "cells" / "one" / "report.html").exists()
+
+
 def test_what_cannot_be_read_is_told_and_one_shape_is_of_one_run(folder, capsys):
     assert main(["report", str(folder)]) == 0
     out = capsys.readouterr().out

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from strobe.cli.showing import quiet
+from strobe.subjects.quiet import shorten_warnings
 
 if TYPE_CHECKING:
     from strobe.measure.sampling import Progress as Sampled
@@ -29,6 +30,7 @@ def importing(*, told: bool = False) -> Iterator[None]:
     Args:
         told: whether the command has said already what it does.
     """
+    shorten_warnings()
     if "lerobot.policies" in sys.modules or not gc.isenabled():
         yield
         return

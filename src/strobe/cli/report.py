@@ -130,7 +130,7 @@ def _index(folder: Path, shape: str | None, output: Path | None) -> int:
     if shape not in (None, "html"):
         raise UserError(f"{folder} holds several runs, and --format={shape} shows one: name one of them")
     lines, left_out = [], []
-    for name, file in store.below(folder):
+    for name, file in store.runs_of(folder):
         try:
             answer = store.load_answer(file)
             if not (file.parent / store.REPORT).exists():

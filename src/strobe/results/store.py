@@ -106,6 +106,14 @@ def below(folder: Path) -> Iterator[tuple[str, Path]]:
         yield (file.parent.relative_to(folder).as_posix() if file.parent != folder else folder.name), file
 
 
+def runs_of(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Results as `below` has them, less those that are part of another: a sweep's cells."""
+    found = dict(below(folder))
+    for name, file in found.items():
+        if not any(str(parent) in found for parent in Path(name).parents):
+            yield name, file
+
+
 def _current(file: Path, document: dict[str, Any]) -> dict[str, Any]:
     """The document in today's schema, whatever version of Strobe wrote it."""
     version = document.get("schema_version")

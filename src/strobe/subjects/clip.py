@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from strobe.subjects.quiet import muted_stderr
+
 QUALITY = 28  # x264's constant rate factor: a few kilobytes per second of a simulator's flat colours
 
 
@@ -21,7 +23,8 @@ def encode(frames: Sequence[np.ndarray], rate: float) -> tuple[bytes, str]:
         rate: frames per second.
     """
     try:
-        return _mp4(frames, rate), ".mp4"
+        with muted_stderr():  # also while the encoder is freed, which tells its figures only then
+            return _mp4(frames, rate), ".mp4"
     except (ImportError, ValueError, OSError):  # no PyAV, or none with x264; FFmpeg's errors are these
         return _webp(frames, rate), ".webp"
 

@@ -21,6 +21,29 @@ _CHATTER = (
 )
 
 
+class _Decoder(logging.Filter):
+    """Lets LeRobot's warning that torchcodec cannot be loaded through once, as a line: it has two hundred."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "torchcodec" not in record.getMessage():
+            return True
+        told, self._told = self._told, True
+        record.msg, record.args = "torchcodec cannot be loaded here: videos are decoded by pyav", ()
+        return not told
+
+
+_DECODER = _Decoder()
+
+
+def shorten_warnings() -> None:
+    """Let LeRobot warn in a line where it would in hundreds; asked for again, it changes nothing."""
+    logging.getLogger("lerobot.utils.import_utils").addFilter(_DECODER)
+
+
 class _Collector(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
