@@ -35,6 +35,11 @@ def product(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
     return 2 * left.shape[0] * left.shape[1] * right.shape[1]
 
 
+def packed_product(input: Tensor, weight: Tensor, *_: Any, **__: Any) -> int:
+    """``(..., inner)`` times a packed weight ``(columns, inner)``, by oneDNN."""
+    return 2 * input.numel() * weight.shape[0]
+
+
 _KINDS = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
 
 
@@ -47,6 +52,9 @@ def _formulas() -> dict[Any, Callable[..., int]]:
                 found[operator] = formula
     found.setdefault(torch.ops.aten._int_mm, product)
     found.setdefault(torch.ops.aten._scaled_mm, product)
+    packed = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    if packed is not None:
+        found[packed] = packed_product
     return found
 
 

@@ -32,7 +32,7 @@ from strobe.treatments.flow import (
     word_table,
 )
 from strobe.treatments.graphs import graph as cuda_graph
-from strobe.treatments.layers import attention, conditioning, last_block, projections
+from strobe.treatments.layers import attention, conditioning, last_block, packed, projections
 from strobe.treatments.numbers import channels_last, mixed_precision, precision, quantise, tf32
 from strobe.treatments.process import memory, threads
 from strobe.treatments.training import accumulate, optimizer_form
@@ -61,6 +61,7 @@ ENTRIES: tuple[Entry, ...] = (
     conditioning.ENTRY,
     last_block.ENTRY,
     projections.ENTRY,
+    packed.ENTRY,
     attention.ENTRY,
     mixed_precision.ENTRY,
     *optimizer_form.ENTRIES,

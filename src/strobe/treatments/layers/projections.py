@@ -48,7 +48,7 @@ class FusedProjections(Treatment):
     """
 
     effect: Effect = "rounding"
-    _groups: list[_Group] = field(default_factory=list, init=False, repr=False)
+    _groups: list[Group] = field(default_factory=list, init=False, repr=False)
     _module: nn.Module | None = field(default=None, init=False, repr=False)
     key = "projections"
 
@@ -58,7 +58,7 @@ class FusedProjections(Treatment):
     def apply(self, subject: Subject) -> Undo:
         if self._module is not subject.module:
             self._module = subject.module
-            self._groups = [_Group(linears) for _, linears in groups(subject.module)]
+            self._groups = [Group(linears) for _, linears in groups(subject.module)]
         if not self._groups:
             raise UserError(f"{subject.info.name} has no projections that get the same input: projections fuse nothing")
         patches = Patches()
@@ -80,6 +80,11 @@ class FusedProjections(Treatment):
         return undo
 
 
+def group_of(linear: nn.Linear) -> Group | None:
+    """The group that computes ``linear`` now; None where it computes on its own."""
+    return getattr(vars(linear).get("forward"), "group", None)
+
+
 def groups(module: nn.Module) -> Iterator[tuple[str, list[nn.Linear]]]:
     """Paths of modules that hold projections of one size of input, with these projections."""
     for path, owner in module.named_modules():
@@ -94,8 +99,10 @@ def groups(module: nn.Module) -> Iterator[tuple[str, list[nn.Linear]]]:
                 yield path, linears
 
 
-class _Group:
+class Group:
     """Projections of one input, and where their results wait to be fetched."""
+
+    times = staticmethod(linear)  # how they are computed; another treatment may put its own here
 
     def __init__(self, linears: Sequence[nn.Linear]) -> None:
         self.linears = linears
@@ -112,6 +119,7 @@ class _Group:
         self._sources: list[Tensor] = []
         self._key: Hashable = None
         self._before: list[Any] = []
+        self.own: list[Call] = []  # each one's, for when it computes apart
         self._calls: list[Call] = []
 
     def put(self, patches: Patches) -> bool:
@@ -123,7 +131,8 @@ class _Group:
             self.product = within(layers, self.together)
             self._before = calls
             # Made once, so that compiled regions meet the same functions again.
-            self._calls = [self._call(index, child.forward) for index, child in enumerate(self.linears)]
+            self.own = [child.forward for child in self.linears]
+            self._calls = [self._call(index) for index in range(len(self.linears))]
         if not self._stack():
             return False
         for child, call in zip(self.linears, self._calls, strict=True):
@@ -137,7 +146,7 @@ class _Group:
     def together(self, input: Tensor) -> Tensor:
         """All projections of ``input``, side by side in the last dimension."""
         assert self.weight is not None
-        return linear(input, self.weight, self.bias)
+        return self.times(input, self.weight, self.bias)
 
     def _layers(self) -> Sequence[Layer] | None:
         """The casts and probes around the projections, where they are alike; None where something else computes."""
@@ -168,29 +177,30 @@ class _Group:
         self.trained = any(tensor.requires_grad for tensor in tensors)
         return True
 
-    def _call(self, index: int, own: Call) -> Call:
+    def _call(self, index: int) -> Call:
         weight = self.linears[index].weight
 
         def forward(input: Tensor) -> Tensor:
             if self.given is input and self.shares[index] is not None:
                 return self._taken(index)
             if self.apart or (self.trained and torch.is_grad_enabled()) or weight.dtype != self.weight.dtype:  # type: ignore[union-attr]
-                return own(input)
+                return self.own[index](input)
             if self.leader < 0:
                 self.leader = index
             if self.leader != index:
-                return own(input)
+                return self.own[index](input)
             if self.given is not None:
                 self.given, self.shares = None, []
                 self.missed += 1
                 self.apart = self.missed == _MISSES
-                return own(input)
+                return self.own[index](input)
             shares: list[Tensor | None] = list(self.product(input).split(self.sizes, dim=-1))
             share, shares[index] = shares[index], None
             self.given, self.shares = input, shares
             assert share is not None
             return share
 
+        forward.group = self  # type: ignore[attr-defined]
         return forward
 
     def _taken(self, index: int) -> Tensor:

@@ -1,0 +1,185 @@
+"""Weights packed: the numbers of the linear layers, of their present weights, whoever calls them, and no trace."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from strobe.errors import UserError
+from strobe.subjects.families.family import Family
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments.layers import packed
+from strobe.treatments.layers.packed import PackedWeights
+from strobe.treatments.layers.projections import FusedProjections
+from strobe.treatments.numbers.precision import Precision
+from strobe.treatments.treatment import Treatment, Variant
+
+
+def able() -> bool:
+    try:
+        packed.require_packing(torch.device("cpu"))
+    except UserError:
+        return False
+    return True
+
+
+needs_kernels = pytest.mark.skipif(not able(), reason="a CPU without kernels for packed weights")
+
+
+class Layers(nn.Module):
+    """Projections of one input, of two inputs, and a layer on its own, in bfloat16."""
+
+    def __init__(self, sizes: tuple[int, int] = (64, 96)) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        narrow, wide = sizes
+        self.one = nn.ModuleDict({name: nn.Linear(narrow, wide) for name in ("q_proj", "k_proj", "v_proj")})
+        self.two = nn.ModuleDict({name: nn.Linear(narrow, wide) for name in ("q_proj", "k_proj", "v_proj")})
+        self.alone = nn.Linear(wide, narrow, bias=False)
+        self.bfloat16().requires_grad_(False)
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        own = [layer(x) for layer in self.one.values()]
+        crossed = [layer(x if name == "q_proj" else other) for name, layer in self.two.items()]
+        return self.alone(sum(own) + sum(crossed))
+
+
+class Bare:
+    """A subject of one module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.device = torch.device("cpu")
+        self.info = type("Info", (), {"name": "bare", "kind": "bare"})
+        self.family = Family("modules", ())
+
+
+def given() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    return torch.randn(5, 64).bfloat16(), torch.randn(5, 64).bfloat16()
+
+
+def run(module: nn.Module, *treatments: Treatment, calls: int = 4) -> Tensor:
+    undo = Variant("v", treatments).apply(Bare(module))  # type: ignore[arg-type]
+    try:
+        with torch.no_grad():
+            return [module(*given()) for _ in range(calls)][-1]
+    finally:
+        undo()
+
+
+def operators(call: Any) -> dict[str, int]:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        call()
+    return {event.key: event.count for event in profile.key_averages()}
+
+
+def close(got: Tensor, wanted: Tensor) -> bool:
+    return bool((got.float() - wanted.float()).abs().max() <= 0.02 * wanted.float().abs().max())
+
+
+@needs_kernels
+def test_every_layer_in_bfloat16_runs_packed_with_the_same_numbers() -> None:
+    module = Layers()
+    with torch.no_grad():
+        wanted = module(*given())
+    treatment = PackedWeights()
+    ran = operators(lambda: run(module, treatment, calls=1))
+    assert ran["mkldnn::_linear_pointwise"] == 7
+    assert "aten::linear" not in ran
+    assert close(run(module, treatment), wanted)
+
+
+@needs_kernels
+def test_fused_projections_are_packed_together_and_those_left_apart_on_their_own() -> None:
+    module = Layers()
+    with torch.no_grad():
+        wanted = module(*given())
+    treatments = (FusedProjections(), PackedWeights())
+    run(module, *treatments)  # by now the projections of two inputs are left apart
+    ran = operators(lambda: run(module, *treatments, calls=1))
+    assert ran["mkldnn::_linear_pointwise"] == 1 + 3 + 1
+    assert "aten::linear" not in ran
+    assert close(run(module, *treatments), wanted)
+
+
+@needs_kernels
+def test_weights_that_changed_are_packed_anew() -> None:
+    module, treatment = Layers(), PackedWeights()
+    before = run(module, treatment)
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.mul_(-0.5)
+        wanted = module(*given())
+    after = run(module, treatment)
+    assert close(after, wanted)
+    assert not close(after, before)
+
+
+@needs_kernels
+def test_it_leaves_no_trace_and_needs_bfloat16() -> None:
+    module, treatment = Layers(), PackedWeights()
+    before = [dict(vars(child)) for child in module.modules()]
+    run(module, FusedProjections(), treatment)
+    run(module, treatment)
+    assert [dict(vars(child)) for child in module.modules()] == before
+    with pytest.raises(UserError, match="add precision=bf16"):
+        run(module.float(), treatment)
+
+
+@needs_kernels
+def test_gradients_reach_the_weights() -> None:
+    module, treatment = Layers(), PackedWeights()
+    undo = Variant("v", (treatment,)).apply(Bare(module.requires_grad_()))  # type: ignore[arg-type]
+    try:
+        module(*given()).sum().backward()
+    finally:
+        undo()
+    assert all(weight.grad is not None for weight in module.parameters())
+
+
+@needs_kernels
+def test_a_compiled_region_calls_the_packed_product() -> None:
+    module, treatment = Layers(), PackedWeights()
+    wanted = run(module, treatment)
+    undo = Variant("v", (treatment,)).apply(Bare(module))  # type: ignore[arg-type]
+    try:
+        compiled = torch.compile(module, backend="aot_eager")
+        with torch.no_grad():
+            assert close(compiled(*given()), wanted)
+            assert operators(lambda: compiled(*given()))["strobe::packed_linear"] == 7
+    finally:
+        undo()
+
+
+def test_it_is_for_cpus() -> None:
+    with pytest.raises(UserError, match="for CPUs: on meta"):
+        packed.require_packing(torch.device("meta"))
+
+
+@functools.cache
+def tiny() -> PolicySubject:
+    return load_subject(policy_type="pi05", size="tiny", overrides=["--device=cpu", "--num_inference_steps=2"])
+
+
+@needs_kernels
+def test_a_flow_policy_acts_as_its_bfloat16_self() -> None:
+    subject, bf16 = tiny(), Precision("bf16")
+
+    def chunk(*treatments: Treatment) -> Tensor:
+        undo = Variant("v", treatments).apply(subject)
+        try:
+            return subject.model_chunk(0)
+        finally:
+            undo()
+
+    plain, wanted = chunk(bf16), chunk()
+    treatment = PackedWeights()
+    got = chunk(bf16, treatment)
+    assert (got - plain).abs().max() <= 2 * (plain - wanted).abs().max()
+    assert operators(lambda: chunk(bf16, treatment))["mkldnn::_linear_pointwise"] > 0
