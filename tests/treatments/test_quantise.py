@@ -192,9 +192,12 @@ def test_pieces_change_no_bit(rows: int, features: int, outputs: int, piece: int
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantised_weights, "_PIECE", piece)
         found = torch.nn.functional.linear(given_rows, weight, bias)
+    narrow = dtype is torch.bfloat16 and quantised_weights.packs()
     scale = (given_rows.abs().amax(-1, keepdim=True).float() / 127).clamp(min=1e-30)
+    scale = (scale * (1 + 2**-8)).bfloat16().float() if narrow else scale
     product = (given_rows / scale).round() @ weight.qdata.t().float()  # integers that float32 holds
-    whole = product * scale * weight.scale.t()
+    whole = product * weight.scale.t()
+    whole = (whole.bfloat16() * scale.bfloat16() if narrow else whole * scale).to(dtype if narrow else torch.float32)
     assert torch.equal(found, (whole if bias is None else whole + bias).to(dtype))
 
 

@@ -40,6 +40,11 @@ def packed_product(input: Tensor, weight: Tensor, *_: Any, **__: Any) -> int:
     return 2 * input.numel() * weight.shape[0]
 
 
+def packed_int8_product(input: Tensor, _scale: Any, _zero: Any, weight: Tensor, *_: Any, **__: Any) -> int:
+    """``(rows, inner)`` times a packed weight ``(inner, columns)`` of int8, by oneDNN."""
+    return 2 * input.shape[0] * weight.numel()
+
+
 _KINDS = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
 
 
@@ -52,9 +57,12 @@ def _formulas() -> dict[Any, Callable[..., int]]:
                 found[operator] = formula
     found.setdefault(torch.ops.aten._int_mm, product)
     found.setdefault(torch.ops.aten._scaled_mm, product)
-    packed = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-    if packed is not None:
-        found[packed] = packed_product
+    for library, name, formula in (
+        (torch.ops.mkldnn, "_linear_pointwise", packed_product),
+        (torch.ops.onednn, "qlinear_pointwise", packed_int8_product),
+    ):
+        if (operator := getattr(library, name, None)) is not None:
+            found[operator] = formula
     return found
 
 

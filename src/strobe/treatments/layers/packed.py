@@ -25,6 +25,8 @@ from strobe.treatments.layers.projections import Group, group_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
 
+Call = Callable[[Tensor], Tensor]
+
 SMALLEST = 64 * 64  # numbers; below, a call costs more than its product
 
 
@@ -73,6 +75,7 @@ class PackedWeights(Treatment):
         if "times" not in vars(group):  # met through another of its layers
             together = self._place(group)
             if together.fits():
+                group.spare()
                 patches.put(group, "times", together.times)
             calls = [self._place(each).call(own) or own for each, own in zip(group.linears, group.own, strict=True)]
             patches.put(group, "own", calls)
@@ -99,63 +102,75 @@ _PLACES: WeakValueDictionary[int, _Place] = WeakValueDictionary()
 
 
 @torch.library.custom_op("strobe::packed_linear", mutates_args=())
-def _packed_linear(input: Tensor, weight: Tensor, bias: Tensor | None, number: int) -> Tensor:
-    return _PLACES[number].times(input, weight, bias)
+def _packed_linear(input: Tensor, number: int, columns: int) -> Tensor:
+    return _PLACES[number].product(input)
 
 
 @_packed_linear.register_fake
-def _(input: Tensor, weight: Tensor, _bias: Tensor | None, _number: int) -> Tensor:
-    return input.new_empty(*input.shape[:-1], weight.shape[0])
+def _(input: Tensor, _number: int, columns: int) -> Tensor:
+    return input.new_empty(*input.shape[:-1], columns)
 
 
 class _Place:
-    """A linear layer, or projections fused to one product, and its packed weight."""
+    """A linear layer, or projections fused to one product, and the packed weight."""
 
     def __init__(self, owner: nn.Linear | Group) -> None:
         self.owner = owner
+        self._linears = owner.linears if isinstance(owner, Group) else [owner]
+        self._columns = sum(linear.out_features for linear in self._linears)
         self._number = next(_NUMBERS)
         _PLACES[self._number] = self
         self._packed: Tensor | None = None
-        self._source: Tensor | None = None  # held, so that no other weight comes to its address
-        self._version = -1
+        self._sources: list[Tensor] = []  # held, so that no other weights come to their addresses
+        self._key: Any = None
         self._before: Any = None
         self._call: Callable[[Tensor], Tensor] | None = None
 
     def fits(self) -> bool:
-        """Whether the owner's weight can be packed; a packed copy of another one is let go."""
-        weight = self.owner.weight
-        if weight is None or type(weight.data) is not Tensor or weight.dtype != torch.bfloat16:
+        """Whether the owner's weights can be packed; the packed copy of others is let go."""
+        weights = [linear.weight for linear in self._linears]
+        if any(type(weight.data) is not Tensor or weight.dtype != torch.bfloat16 for weight in weights):
             return False
-        if self._source is None or weight.data_ptr() != self._source.data_ptr() or weight._version != self._version:
-            self._packed, self._source, self._version = None, weight.data, weight._version
-        return weight.numel() >= SMALLEST
+        key = [(weight.data_ptr(), weight._version) for weight in weights]
+        if key != self._key:
+            self._packed, self._key, self._sources = None, key, [weight.data for weight in weights]
+        return sum(weight.numel() for weight in weights) >= SMALLEST
 
-    def call(self, own: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor] | None:
+    def call(self, own: Call) -> Call | None:
         """``own``, a linear layer's forward, by the packed weight; None where something else computes it."""
         if not self.fits():
             return None
         if own != self._before:  # bound methods are made anew each time they are asked for
             bottom, layers = peeled(own)
             plain = getattr(bottom, "__func__", None) is nn.Linear.forward
-            self._before, self._call = own, within(layers, self._forward) if plain else None
+            self._before, self._call = own, within(layers, self.times) if plain else None
         return self._call
 
-    def _forward(self, input: Tensor) -> Tensor:
-        assert self.owner.weight is not None
-        return self.times(input, self.owner.weight, self.owner.bias)
-
-    def times(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """``input`` (..., in) times ``weight`` (out, in), packed by now, plus ``bias``."""
-        if torch.is_grad_enabled() or input.dtype != weight.dtype:
-            return linear(input, weight, bias)
+    def times(self, input: Tensor) -> Tensor:
+        """The layer's or the group's result for ``input`` (..., in)."""
+        if torch.is_grad_enabled() or input.dtype != torch.bfloat16:
+            return self._plain(input)
         if torch.compiler.is_dynamo_compiling():
-            return _packed_linear(input, weight, bias, self._number)
+            return _packed_linear(input, self._number, self._columns)
         if torch.compiler.is_compiling():  # torch.export, for an engine, which packs weights by itself
-            return linear(input, weight, bias)
+            return self._plain(input)
+        return self.product(input)
+
+    def product(self, input: Tensor) -> Tensor:
+        """`times` from the packed weight, which is made at the first call."""
         if self._packed is None:
             rows = max(1, input.numel() // input.shape[-1])
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.data, rows)
-        return torch.ops.mkldnn._linear_pointwise(input, self._packed, bias, "none", [], "")
+            weight = self._sources[0] if len(self._sources) == 1 else torch.cat(self._sources)
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+        return torch.ops.mkldnn._linear_pointwise(input, self._packed, self.owner.bias, "none", [], "")
+
+    def _plain(self, input: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():  # what is traced is no weight to keep
+            weights = [linear.weight for linear in self._linears]
+            return linear(input, torch.cat(weights) if len(weights) > 1 else weights[0], self.owner.bias)
+        if isinstance(self.owner, Group):
+            return Group.times(self.owner, input)
+        return linear(input, self.owner.weight, self.owner.bias)
 
 
 def _make(spec: Spec) -> PackedWeights:

@@ -102,12 +102,10 @@ def groups(module: nn.Module) -> Iterator[tuple[str, list[nn.Linear]]]:
 class Group:
     """Projections of one input, and where their results wait to be fetched."""
 
-    times = staticmethod(linear)  # how they are computed; another treatment may put its own here
-
     def __init__(self, linears: Sequence[nn.Linear]) -> None:
         self.linears = linears
         self.sizes = [child.out_features for child in linears]
-        self.weight: Tensor | None = None
+        self.weight: Tensor | None = None  # the stack, (sum of the sizes, in); none while it is spared
         self.bias: Tensor | None = None
         self.trained = False
         self.product: Call = self.together
@@ -118,6 +116,7 @@ class Group:
         self.shares: list[Tensor | None] = []
         self._sources: list[Tensor] = []
         self._key: Hashable = None
+        self._spared = self._wanted = False
         self._before: list[Any] = []
         self.own: list[Call] = []  # each one's, for when it computes apart
         self._calls: list[Call] = []
@@ -145,8 +144,25 @@ class Group:
 
     def together(self, input: Tensor) -> Tensor:
         """All projections of ``input``, side by side in the last dimension."""
+        return self.times(input)
+
+    def times(self, input: Tensor) -> Tensor:
+        """`together` from the stack. Another treatment may put its own here."""
+        if self.weight is None:
+            self._spared, self._wanted = False, True
+            self._lay()
         assert self.weight is not None
-        return self.times(input, self.weight, self.bias)
+        return linear(input, self.weight, self.bias)
+
+    def spare(self) -> None:
+        """Let the stack go, as somebody else has these weights in another form, unless it turned out to be wanted."""
+        if not self._wanted:
+            self._spared, self.weight = True, None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of all the projections' weights when they were put together."""
+        return self._sources[0].dtype
 
     def _layers(self) -> Sequence[Layer] | None:
         """The casts and probes around the projections, where they are alike; None where something else computes."""
@@ -168,14 +184,18 @@ class Group:
             return False
         key = tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
         if key != self._key or tensors[0].dtype != self._sources[0].dtype:
-            with torch.no_grad():
-                self.weight = torch.cat([child.weight.data for child in self.linears])
-                biases = [child.bias.data for child in self.linears if child.bias is not None]
-                self.bias = torch.cat(biases) if biases else None
             # Held, so that no other tensor comes to their addresses.
             self._key, self._sources = key, [tensor.data for tensor in tensors]
+            self.weight = None
+            biases = [child.bias.data for child in self.linears if child.bias is not None]
+            self.bias = torch.cat(biases) if biases else None
+        if self.weight is None and not self._spared:
+            self._lay()
         self.trained = any(tensor.requires_grad for tensor in tensors)
         return True
+
+    def _lay(self) -> None:
+        self.weight = torch.cat([child.weight.data for child in self.linears])
 
     def _call(self, index: int) -> Call:
         weight = self.linears[index].weight
@@ -183,7 +203,7 @@ class Group:
         def forward(input: Tensor) -> Tensor:
             if self.given is input and self.shares[index] is not None:
                 return self._taken(index)
-            if self.apart or (self.trained and torch.is_grad_enabled()) or weight.dtype != self.weight.dtype:  # type: ignore[union-attr]
+            if self.apart or (self.trained and torch.is_grad_enabled()) or weight.dtype != self.dtype:
                 return self.own[index](input)
             if self.leader < 0:
                 self.leader = index

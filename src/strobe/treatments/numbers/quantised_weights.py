@@ -8,7 +8,9 @@ be captured in a graph, and on a CPU it took twice as long for the 50 tokens of 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
+from weakref import finalize
 
 import torch
 from torch import Tensor
@@ -117,15 +119,50 @@ def _int8_in_pieces(rows: Tensor, weight: QuantisedWeight, bias: Tensor | None) 
     As whole tensors they cost what the product saves: 562 tokens, 2048 to 16384 features, took 105 ms, and 57 in pieces
     (92 in bfloat16).
     """
-    scale, data = rows.new_empty(len(rows), 1, dtype=torch.float32), rows.new_empty(rows.shape, dtype=INT8)
+    packed = packs() and type(rows) is Tensor  # torch.compile tries with tensors that hold no numbers
+    narrow = packed and rows.dtype is torch.bfloat16
+    scale = rows.new_empty(len(rows), 1, dtype=torch.bfloat16 if narrow else torch.float32)
+    data = rows.new_empty(rows.shape, dtype=INT8)
     for some in _pieces(len(rows), rows.shape[1]):
-        scale[some] = _row_scale(rows[some])
-        data[some] = (rows[some] / scale[some]).round_()
+        # In bfloat16 scaling the product costs a tenth. Rounded up, so that no number leaves the range.
+        scale[some] = _row_scale(rows[some]) * (1 + 2**-8 if narrow else 1)
+        data[some] = (rows[some] / scale[some].float()).round_()
+    if packed:
+        return _int8_packed(data, scale, weight, bias)
     out = rows.new_empty(len(rows), len(weight.qdata))
     for some in _pieces(len(weight.qdata), len(rows)):
-        piece = torch._int_mm(data, weight.qdata[some].t()).float().mul_(scale).mul_(weight.scale[some].t())
+        piece = torch._int_mm(data, weight.qdata[some].t()).float().mul_(weight.scale[some].t()).mul_(scale)
         out[:, some] = piece if bias is None else piece.add_(bias[some])
     return out
+
+
+# ``id`` of a weight → its numbers as a CPU's kernels read them. Not on the weight: torch.compile looks at all of that.
+_PACKED: dict[int, Tensor] = {}
+
+
+@cache
+def packs() -> bool:
+    """Whether torch has oneDNN's product of packed int8, and this CPU the instructions for it (AVX-512 VNNI)."""
+    supported = getattr(torch.cpu, "_is_vnni_supported", None)
+    return supported is not None and supported() and hasattr(torch.ops.onednn, "qlinear_prepack")
+
+
+def _int8_packed(data: Tensor, scale: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tensor:
+    """The product from weights that lie as the CPU's kernels read them.
+
+    Measured with 2 cores with AMX, 600 rows, 2048 to 16384 features: 30 ms from weights as they are, 16 packed (25 in
+    packed bfloat16); 50 rows, 1024 to 4096 features: 0.64 and 0.34 ms (0.55).
+    """
+    key = id(weight)
+    if key not in _PACKED:
+        _PACKED[key] = torch.ops.onednn.qlinear_prepack(weight.qdata, list(data.shape))
+        finalize(weight, _PACKED.pop, key, None)
+    columns = weight.scale.flatten()
+    zeros = torch.zeros(len(columns), dtype=torch.int64)
+    out = torch.ops.onednn.qlinear_pointwise(
+        data, 1.0, 0, _PACKED[key], columns, zeros, None, 1.0, 0, scale.dtype, "none", [], ""
+    ).mul_(scale)
+    return out if bias is None else out.add_(bias)
 
 
 def _pieces(count: int, width: int) -> Iterator[slice]:
