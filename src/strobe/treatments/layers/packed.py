@@ -101,12 +101,17 @@ _NUMBERS = count()
 _PLACES: WeakValueDictionary[int, _Place] = WeakValueDictionary()
 
 
-@torch.library.custom_op("strobe::packed_linear", mutates_args=())
-def _packed_linear(input: Tensor, number: int, columns: int) -> Tensor:
+# Not torch.library.custom_op, whose own Python costs more than a small product.
+_LIBRARY = torch.library.Library("strobe", "DEF")
+_LIBRARY.define("packed_linear(Tensor input, int number, int columns) -> Tensor")
+
+
+@torch.library.impl(_LIBRARY, "packed_linear", "CPU")
+def _product(input: Tensor, number: int, columns: int) -> Tensor:
     return _PLACES[number].product(input)
 
 
-@_packed_linear.register_fake
+@torch.library.register_fake("strobe::packed_linear", lib=_LIBRARY)
 def _(input: Tensor, _number: int, columns: int) -> Tensor:
     return input.new_empty(*input.shape[:-1], columns)
 
@@ -151,7 +156,7 @@ class _Place:
         if torch.is_grad_enabled() or input.dtype != torch.bfloat16:
             return self._plain(input)
         if torch.compiler.is_dynamo_compiling():
-            return _packed_linear(input, self._number, self._columns)
+            return torch.ops.strobe.packed_linear(input, self._number, self._columns)
         if torch.compiler.is_compiling():  # torch.export, for an engine, which packs weights by itself
             return self._plain(input)
         return self.product(input)
