@@ -33,10 +33,10 @@ from lerobot.robots.so_follower import SO100Follower, SO100FollowerConfig, SO101
 from lerobot.teleoperators.so_leader import SO101LeaderConfig
 
 from strobe.subjects.robot import calibration, faults
-from strobe.subjects.robot import registers as r
 from strobe.subjects.robot.arm import EmulatedArm
 from strobe.subjects.robot.bus import Bus
-from strobe.subjects.robot.packets import BROADCAST, Instruction, Packet
+from strobe.subjects.robot.feetech import registers as r
+from strobe.subjects.robot.feetech.packets import BROADCAST, Instruction, Packet
 from strobe.subjects.robot.serving import serve
 from strobe.subjects.robot.servo import Servo
 from strobe.subjects.robot.terminal import Terminal

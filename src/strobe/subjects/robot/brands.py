@@ -1,0 +1,36 @@
+"""Makers of servos: the protocol and the models of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from strobe.subjects.robot.dynamixel.packets import Dynamixel
+from strobe.subjects.robot.dynamixel.x_series import X_SERIES
+from strobe.subjects.robot.feetech.packets import Feetech
+from strobe.subjects.robot.feetech.sts3215 import STS3215
+from strobe.subjects.robot.model import Model
+from strobe.subjects.robot.wire import Wire
+
+
+@dataclass(frozen=True)
+class Brand:
+    """``models`` are by LeRobot's names for them; ``offset`` is the largest homing offset that their register takes."""
+
+    wire: Wire
+    models: Mapping[str, Model]
+    offset: int
+
+
+BRANDS = {
+    "feetech": Brand(Feetech(), {"sts3215": STS3215}, offset=2047),  # the register's sign is bit 11
+    "dynamixel": Brand(Dynamixel(), X_SERIES, offset=1_044_479),
+}
+
+
+def brand_of(model: str) -> Brand:
+    """The brand that makes ``model``. Raise ValueError for a servo that none makes."""
+    for brand in BRANDS.values():
+        if model in brand.models:
+            return brand
+    raise ValueError(f"no servo '{model}' can be emulated")
