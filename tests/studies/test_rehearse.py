@@ -45,6 +45,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms n
 PATIENCE_MS = 60000
 SIZE = 64
 JOINTS = {name: joint.id for name, joint in calibration.so101().items()}
+ARMS = {"robot": JOINTS}
 CAMERAS = "{front: {type: opencv, index_or_path: 0, fps: 30, width: 64, height: 64}, "
 CAMERAS += "wrist: {type: opencv, index_or_path: 1, fps: 30, width: 64, height: 64}}"
 # Rules on times, which a busy machine breaks.
@@ -271,13 +272,13 @@ def test_a_package_that_is_missing_is_a_line(missing: str, act: Path, monkeypatc
 @given(st.text(max_size=30) | st.from_regex(r"(late|busy|inference|camera-gap|dead),[a-z]{2,8}=[a-z0-9.]{0,4}"))
 def test_any_text_is_a_fault_or_a_line(text: str) -> None:
     with contextlib.suppress(UserError):
-        assert isinstance(planned(text, JOINTS, ["front"]), Planned)
+        assert isinstance(planned(text, ARMS, ["front"]), Planned)
 
 
 def test_a_joints_name_is_its_servos_id() -> None:
-    found: Any = planned("dead,servo=gripper,when=end", JOINTS, [])
+    found: Any = planned("dead,servo=gripper,when=end", ARMS, [])
     assert (found.fault.servo, found.when) == (6, "end")
-    assert planned("busy,threads=1", JOINTS, []) == Busy(threads=1)
+    assert planned("busy,threads=1", ARMS, []) == Busy(threads=1)
 
 
 def test_a_users_own_calibration_is_what_the_servos_hold(act: Path, tmp_path: Path) -> None:
@@ -285,7 +286,7 @@ def test_a_users_own_calibration_is_what_the_servos_hold(act: Path, tmp_path: Pa
     calibration.write(mine, tmp_path / "mine.json")
     asked = arguments(act, "--robot.id=mine", f"--robot.calibration_dir={tmp_path}")
     made = stage.plan(asked, {}, 0, [])
-    assert made.arms["robot"] == (mine, tmp_path / "mine.json")
+    assert (made.arms["robot"].calibration, made.arms["robot"].file) == (mine, tmp_path / "mine.json")
     with stage.staged(made, 1.0) as found:
         assert f"--robot.calibration_dir={tmp_path}" in found.arguments
         cameras = json.loads(next(one for one in found.arguments if "cameras" in one).partition("=")[2])

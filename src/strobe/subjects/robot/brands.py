@@ -15,16 +15,17 @@ from strobe.subjects.robot.wire import Wire
 
 @dataclass(frozen=True)
 class Brand:
-    """``models`` are by LeRobot's names for them; ``offset`` is the largest homing offset that their register takes."""
+    """``models`` are by LeRobot's names; ``offset`` is the largest homing offset; LeRobot's driver needs ``sdk``."""
 
     wire: Wire
     models: Mapping[str, Model]
     offset: int
+    sdk: str
 
 
 BRANDS = {
-    "feetech": Brand(Feetech(), {"sts3215": STS3215}, offset=2047),  # the register's sign is bit 11
-    "dynamixel": Brand(Dynamixel(), X_SERIES, offset=1_044_479),
+    "feetech": Brand(Feetech(), {"sts3215": STS3215}, offset=2047, sdk="scservo_sdk"),  # the register's sign is bit 11
+    "dynamixel": Brand(Dynamixel(), X_SERIES, offset=1_044_479, sdk="dynamixel_sdk"),
 }
 
 
