@@ -69,7 +69,7 @@ def sections(rollout: Rollout) -> list[Section]:
     if rollout.cameras:
         found.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
     if rollout.bus is not None:
-        found.append(Section("bus", "Motor bus", motor_bus.bus(rollout.bus), motor_bus.about(rollout)))
+        found.append(Section("bus", "Motor bus", motor_bus.bus(rollout), motor_bus.about(rollout)))
     if rollout.rehearsal is not None:
         told = rollout.rehearsal
         found.append(Section("rehearsal", "Rehearsal", motor_bus.servos(told), motor_bus.about_rehearsal(told)))

@@ -143,7 +143,11 @@ class Rollout(Data):
     seams: list[JointSeam] = Field(default_factory=list)
     tracking: list[JointTracking] = Field(default_factory=list, description="empty where the robot tells no positions")
     cameras: list[Camera] = Field(default_factory=list)
-    bus: Bus | None = Field(default=None, description="the motors' bus; None where no read of one was seen")
+    bus: Bus | None = Field(
+        default=None,
+        description="the motors' bus, of several arms the one in the worst shape; None where no read of one was seen",
+    )
+    buses: list[Bus] = Field(default_factory=list, description="of each arm, where there are several")
     turns: Turns | None = Field(default=None, description="who had the CPUs; Linux only")
     rehearsal: Rehearsal | None = Field(default=None, description="None for a run on a robot")
     recording: Recording | None = None

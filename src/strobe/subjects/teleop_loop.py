@@ -173,7 +173,7 @@ class TeleopWatch(Watching):
         hooks = sleeps([self._module])
         for one in leaders:
             hooks.append(Hook(one, "get_action", LEADER))
-            for bus in buses_of(one, "get_action"):
+            for bus in buses_of(one, "get_action").values():
                 pairs = (("sync_read", LEADER_READ), ("sync_write", LEADER_WRITTEN))
                 hooks += [Hook(bus, name, of) for name, of in pairs if hasattr(bus, name)]
         if dataset is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from types import ModuleType
 from typing import Any, Self
@@ -260,18 +260,19 @@ class Watching:
             if hasattr(camera, method):
                 self._around(Hook(camera, method, CAMERA), around)
 
-    def _buses(self, buses: Iterable[Any]) -> None:
-        """The robot's motors, read and written."""
-        for bus in buses:
-            probe = BusProbe(bus, self.log.append)
-            self._around(Hook(bus, "sync_read", MOTORS_READ), functools.partial(self._bus, probe))
+    def _buses(self, buses: Mapping[str, Any]) -> None:
+        """The robot's motors, read and written; of each arm, where ``buses`` has several by name."""
+        for arm, bus in buses.items():
+            probe = BusProbe(bus, self.log.append, arm)
+            read, written = (f"{name} {arm}".rstrip() for name in (MOTORS_READ, MOTORS_WRITTEN))
+            self._around(Hook(bus, "sync_read", read), functools.partial(self._bus, probe, read))
             if hasattr(reader := getattr(bus, "sync_reader", None), "txRxPacket"):
                 self._around(Hook(reader, "txRxPacket", ""), probe.trying)
             if hasattr(bus, "sync_write"):
-                self._attached([Hook(bus, "sync_write", MOTORS_WRITTEN)])
+                self._attached([Hook(bus, "sync_write", written)])
 
-    def _bus(self, probe: BusProbe, inner: Call) -> Call:
-        return probe.reading(self._timed(inner, MOTORS_READ))
+    def _bus(self, probe: BusProbe, name: str, inner: Call) -> Call:
+        return probe.reading(self._timed(inner, name))
 
     def _recording(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, RECORD)

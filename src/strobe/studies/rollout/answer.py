@@ -13,7 +13,7 @@ from strobe.measure import machine
 from strobe.measure import rollout as measure
 from strobe.measure.call_times import beside
 from strobe.measure.components import Iteration, components, iterations, spans
-from strobe.measure.motor_bus import bus
+from strobe.measure.motor_bus import buses, worst
 from strobe.measure.price import empty_section_ms
 from strobe.measure.statistics import describe, summarise
 from strobe.measure.tracking import tracking
@@ -105,6 +105,7 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
     events = course.control_events if ticks else sum(map(len, course.rows.values()))
     ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
     guided = header["engine"] == "sync" or header["guided"]  # else chunks follow on one another in the queue
+    arms = buses(course.bus, ticks[0].start_ns) if ticks else []
     found = Rollout(
         robot=header["robot"],
         strategy=header["strategy"],
@@ -123,7 +124,8 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
         seams=measure.seams(course.actions, header["joints"]) if guided else [],
         tracking=tracking(course.moves, header["joints"]),
         cameras=_cameras(course),
-        bus=bus(course.bus, ticks[0].start_ns) if ticks else None,
+        bus=worst(arms),
+        buses=arms if len(arms) > 1 else [],
         turns=course.turns,
         recording=_recording(header, course),
         cadence="\n".join(text for kind, *rest in course.others if kind == "cadence" for text in rest),

@@ -22,6 +22,7 @@ TICK, CALL = "control tick", "inference call"
 NAMES = loop.NAMES | teleop_loop.NAMES | remote_client.NAMES  # parts of a tick
 CONTROL, INFERENCE, RECEIVING, OTHERS = "control", "inference", "receiving", "others"  # threads
 BESIDE = ("rtc", "remote", "server")  # engines whose policy is asked beside the control thread
+EACH = (watching.CAMERA, watching.MOTORS_READ, watching.MOTORS_WRITTEN)  # begin the names of parts: a camera, an arm
 ALWAYS = ("shared", "encoding", "cadence")  # events that count before and after the loop runs
 
 Row = tuple[str, int, int]  # name, start, end
@@ -217,7 +218,7 @@ class _Reader:
             return
         if name == watching.ACTION and tick.sent is None:
             tick.sent = start
-        if name in NAMES or name.startswith(watching.CAMERA):  # the policy's own parts are for the calls
+        if name in NAMES or name.startswith(EACH):  # the policy's own parts are for the calls
             tick.parts[name] = tick.parts.get(name, 0) + end - start
 
     def on_at(self, values: list[float]) -> None:
@@ -234,7 +235,7 @@ class _Reader:
     def on_camera(self, now: int, name: str, fresh: int) -> None:
         self.camera(name).read(now, bool(fresh))
 
-    def on_bus(self, *read: int) -> None:
+    def on_bus(self, *read: Any) -> None:
         self.found.bus.append(BusRead(*read))
         self.found.control_events += 1
 

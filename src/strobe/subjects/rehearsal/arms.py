@@ -62,7 +62,7 @@ def arms_of(config: Any, part: str) -> dict[str, Played]:
 
 
 def cameras_of(config: Any) -> dict[str, tuple[str, str, Any]]:
-    """A robot's cameras by their names in an observation: the flag of its dict, its name there, and its config of each."""
+    """A robot's cameras by their names in an observation: each with its dict's flag, its name there, its config."""
     return {
         f"{before}{short}": (flag, short, camera)
         for flag, before, told in _dicts(config)
