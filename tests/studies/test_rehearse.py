@@ -210,6 +210,17 @@ def test_two_arms_have_a_bus_and_faults_each(tmp_path: Path) -> None:
     assert {one.rule for one in advise(found)} - BUSY == {"damaged-answers", "torque-left-on"}
 
 
+def test_a_frozen_picture_and_late_frames_are_told_of_their_camera(act: Path, tmp_path: Path) -> None:
+    faults = ["camera-freeze,camera=front,when=0,seconds=100", "camera-late,camera=wrist,ms=300"]
+    found = rehearsed.rehearse(arguments(act), tmp_path / "events", frames={}, faults=faults).result
+    front, wrist = found.rollout.cameras
+    assert front.frozen_frames > 2
+    assert wrist.frozen_frames <= 2
+    assert wrist.age is not None
+    assert wrist.age.median > 300
+    assert {"camera-frozen", "old-frames"} & {one.rule for one in advise(found)} - BUSY
+
+
 def test_sigterm_ends_it_as_lerobot_does(act: Path, tmp_path: Path) -> None:
     process = os.getpid()
 

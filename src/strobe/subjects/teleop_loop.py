@@ -127,6 +127,7 @@ class TeleopWatch(Watching):
                 self._unwatched(error)
         append = self.log.append
         append(("reset", host_ns()))
+        self._scheduled()  # between two episodes the one before was encoded
         try:
             found = loop(*args, **kwargs)
         except BaseException as error:

@@ -73,6 +73,16 @@ class Rate(CameraFault):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LateFrames(CameraFault):
+    """Frames come later than they were captured, all the time."""
+
+    ms: float = 150.0
+
+    def fields(self) -> dict[str, float]:
+        return {"latency_ms": self.ms}
+
+
+@dataclass(frozen=True, kw_only=True)
 class SlowInference:
     """Calls of the policy that take longer: by ``ms``, and up to ``spread_ms`` more at random.
 
@@ -100,6 +110,7 @@ KINDS: dict[str, type[Any]] = {
     "camera-freeze": Freeze,
     "camera-gap": Gap,
     "camera-rate": Rate,
+    "camera-late": LateFrames,
     "inference": SlowInference,
     "busy": Busy,
 }
