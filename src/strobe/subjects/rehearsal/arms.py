@@ -72,7 +72,8 @@ def cameras_of(config: Any) -> dict[str, tuple[str, str, Any]]:
 
 def with_ports(argv: list[str]) -> list[str]:
     """``argv``, with a port for each arm that it names none for: a rehearsal has its own."""
-    given = dict(argument.removeprefix("--").partition("=")[::2] for argument in argv)
+    split = (argument.removeprefix("--").partition("=") for argument in argv)
+    given = {name: value for name, _, value in split}
     found = list(argv)
     for part in ("robot", "teleop"):
         kind = given.get(f"{part}.type", "so101_follower" if part == "robot" else "")
