@@ -178,7 +178,7 @@ def test_a_servo_in_error_at_the_end_leaves_torque_on_behind_it(act: Path, tmp_p
 def test_a_dynamixel_arm_moves_and_one_damaged_answer_ends_its_run(robot: str, act: Path, tmp_path: Path) -> None:
     """LeRobot's drivers of these arms ask once, those of SO arms three times."""
     flags = [one.replace("so101_follower", robot) for one in arguments(act, "--duration=60")]
-    faults = ["corrupt,servo=elbow_flex,when=0.4"]
+    faults = ["corrupt,servo=elbow_flex,when=0,after=30"]
     found = rehearsed.rehearse(flags, tmp_path / "events", frames={}, faults=faults).result
     told = found.rollout.rehearsal
     assert told is not None

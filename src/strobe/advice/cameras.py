@@ -12,6 +12,7 @@ from strobe.results.rollout import Camera, Pace, Rollout, RolloutResult
 
 # Where --fps is called otherwise.
 FPS_FLAGS = {"lerobot-record": "--dataset.fps"}
+FEW_FRAMES = 4  # below, pictures that are equal say little
 
 
 def cameras(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
@@ -22,7 +23,7 @@ def cameras(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     wanted = min(rollout.fps, pace.held_hz)
     late = waits_for_interpreter(rollout, thresholds) or waits_for_cpu(rollout, thresholds)
     for camera in rollout.cameras:
-        if camera.frozen_ms >= thresholds.camera_frozen * 1e3 / wanted:
+        if camera.frozen_frames >= FEW_FRAMES and camera.frozen_ms >= thresholds.camera_frozen * 1e3 / rollout.fps:
             yield _frozen(camera)
         elif late:
             continue  # a camera's own thread waits as the loop does

@@ -145,7 +145,7 @@ class Thresholds:
     camera_fresh: float = 0.9
     # Periods of the loop for which it may see one and the same frame of a camera that is fast enough otherwise.
     camera_stall: float = 5.0
-    # Periods of the loop for which a camera may give new frames with the same picture.
+    # Periods of the asked rate for which a camera may give new frames with the same picture.
     camera_frozen: float = 5.0
     # Milliseconds that the frames of a camera may be old when they are read (median).
     frame_age_ms: float = 100.0
