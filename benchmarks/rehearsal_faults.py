@@ -41,11 +41,14 @@ class Case:
     faults: tuple[str, ...]
     due: frozenset[str]
     given: tuple[str, ...] = ACT
+    robot: str = "so101_follower"
     may: frozenset[str] = field(default_factory=frozenset)  # follow from the fault in some runs
 
 
-def case(name: str, faults: list[str], due: str, given: tuple[str, ...] = ACT, may: str = "") -> Case:
-    return Case(name, tuple(faults), frozenset(due.split()), given, frozenset(may.split()))
+def case(
+    name: str, faults: list[str], due: str, given: tuple[str, ...] = ACT, may: str = "", robot: str = "so101_follower"
+) -> Case:
+    return Case(name, tuple(faults), frozenset(due.split()), given, robot, frozenset(may.split()))
 
 
 CASES = [
@@ -61,6 +64,8 @@ CASES = [
     case("a servo in error at the end", ["error-bits,servo=2,when=end"], "torque-left-on"),
     case("a camera that stalls", ["camera-gap,camera=front,when=3,seconds=0.4"], "camera-stall"),
     case("a camera slower than asked", ["camera-rate,camera=wrist,fps=10"], "repeated-frames"),
+    case("a camera whose picture freezes", ["camera-freeze,camera=front,when=3,seconds=0.4"], "camera-frozen"),
+    case("a camera whose frames come late", ["camera-late,camera=front,ms=150"], "old-frames"),
     case("inference of 100 ms more, sync", ["inference,ms=100"], "slow-inference", OFTEN),
     case("inference of 300 to 400 ms more, RTC", ["inference,ms=300,spread_ms=100"], "", RTC),
     case("a first call of 700 ms", ["inference,ms=700,call=0"], "poisoned-delay", RTC),
@@ -70,6 +75,17 @@ CASES = [
     case("busy processes", ["busy,processes=6"], "busy-machine", may="lost-answers"),
     case("a busy thread, sync", ["busy,threads=1"], "threads-fight"),
     case("a busy thread, RTC", ["busy,threads=1"], "threads-fight", RTC),
+    case("nothing, Koch", [], "", robot="koch_follower"),
+    case("a lost answer, Koch", ["lost,servo=3,when=3"], "motors-gone", robot="koch_follower"),
+    case("a damaged answer, Koch", ["corrupt,servo=3,when=3"], "motors-gone", robot="koch_follower"),
+    case("all answers 60 ms late, once, Koch", ["late,seconds=0.06,when=3"], "motors-gone", robot="koch_follower"),
+    case("a slow servo, Koch", ["slow,servo=3,seconds=0.01,when=0"], "slow-bus", robot="koch_follower"),
+    case("a dead servo, Koch", ["dead,servo=3,when=2"], "motors-gone torque-left-on", robot="koch_follower"),
+    case("a servo in error at the end, Koch", ["error-bits,servo=2,when=end"], "torque-left-on", robot="koch_follower"),
+    case("nothing, OMX", [], "", robot="omx_follower"),
+    case("nothing, two arms", [], "", robot="bi_so_follower"),
+    case("damaged answers of the right arm", [f"corrupt,servo=6,arm=right,when={second}" for second in (1, 2, 3)],
+         "damaged-answers", robot="bi_so_follower"),
 ]  # fmt: skip
 
 
@@ -77,7 +93,7 @@ def found(one: Case, folder: Path) -> tuple[set[str], str]:
     """The rules that fired, and the answer's sentence."""
     ours = [f"--fault={fault}" for fault in one.faults]
     theirs = [
-        "--robot.type=so101_follower", f"--robot.cameras={{front: {CAMERA}, wrist: {CAMERA}}}", "--device=cpu",
+        f"--robot.type={one.robot}", f"--robot.cameras={{front: {CAMERA}, wrist: {CAMERA}}}", "--device=cpu",
         "--task=push", "--fps=30", f"--duration={SECONDS}", "--play_sounds=false", "--return_to_initial_position=false",
         *one.given,
     ]  # fmt: skip

@@ -1,11 +1,12 @@
-"""LeRobot's own tests of Feetech's bus, the SO arms and the control scripts, on emulated servos instead of mocks.
+"""LeRobot's own tests of its servo buses, the SO arms and the control scripts, on emulated servos instead of mocks.
 
   git -C LEROBOT archive v0.6.1 tests | tar -x -C FOLDER
   python scripts/lerobot_motor_tests.py FOLDER
 
 The tests' serial mock becomes three servos on a pseudo-terminal, which count what they hear. The mock robot and the
 mock leader become an SO-101 follower and leader on arms of their own, and the mock bus of the SO-100's tests becomes
-the driver's own bus, watched. One test is left out: it wants whole degrees, which no count of a servo gives.
+the driver's own bus, watched. Two tests are left out: one wants whole degrees, which no count of a servo gives, the
+other writes a model number and wants the servo to take it.
 
 Strobe's extra 'robot' must be installed. Linux only.
 """
@@ -22,27 +23,41 @@ import threading
 import time
 import types
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, patch
 
+import dynamixel_sdk
 import pytest
 import scservo_sdk
 from lerobot.robots.so_follower import SO100Follower, SO100FollowerConfig, SO101FollowerConfig
 from lerobot.teleoperators.so_leader import SO101LeaderConfig
 
 from strobe.subjects.robot import calibration, faults
-from strobe.subjects.robot import registers as r
 from strobe.subjects.robot.arm import EmulatedArm
 from strobe.subjects.robot.bus import Bus
-from strobe.subjects.robot.packets import BROADCAST, Instruction, Packet
+from strobe.subjects.robot.dynamixel.packets import Dynamixel
+from strobe.subjects.robot.dynamixel.x_series import X_SERIES
+from strobe.subjects.robot.feetech.packets import Feetech, Instruction  # both protocols have the same numbers
+from strobe.subjects.robot.feetech.sts3215 import STS3215
+from strobe.subjects.robot.model import Model
+from strobe.subjects.robot.register import Register
 from strobe.subjects.robot.serving import serve
 from strobe.subjects.robot.servo import Servo
 from strobe.subjects.robot.terminal import Terminal
+from strobe.subjects.robot.wire import BROADCAST, Packet, Wire
 
-TESTS = ("tests/motors/test_feetech.py", "tests/robots/test_so100_follower.py", "tests/test_control_robot.py")
-WHOLE_DEGREES = "tests/robots/test_so100_follower.py::test_get_observation"
+TESTS = (
+    "tests/motors/test_feetech.py",
+    "tests/motors/test_dynamixel.py",
+    "tests/robots/test_so100_follower.py",
+    "tests/test_control_robot.py",
+)
+LEFT_OUT = {
+    "tests/robots/test_so100_follower.py::test_get_observation",
+    "tests/motors/test_dynamixel.py::test__write[0-1-1-2]",
+}
 
 heard: Counter[str] = Counter()
 holding: list[list[int]] = []
@@ -78,12 +93,19 @@ class Stub:
 
 
 class EmulatedMotors:
-    """The interface of LeRobot's `MockMotors`, kept by three servos."""
+    """The interface of LeRobot's `MockMotors` of both brands, kept by three servos.
 
-    def __init__(self) -> None:
+    Args:
+        wire: the protocol.
+        models: of the three servos.
+        width: bytes of an address, and of a size, in a packet.
+    """
+
+    def __init__(self, wire: Wire, models: Sequence[Model], width: int) -> None:
         self.stubs: dict[str, Stub] = {}
         self._wanted: dict[Packet, Stub] = {}
-        self._bus = Bus([Servo(id) for id in (1, 2, 3)])
+        self._width = width
+        self._bus = Bus(wire, [Servo(model, id) for id, model in enumerate(models, start=1)])
         self._bus.on_packet = self._arrived
         self._terminal = Terminal()
         self._told, self._end = os.pipe()
@@ -103,46 +125,46 @@ class EmulatedMotors:
     def build_broadcast_ping_stub(self, ids: Any = None, num_invalid_try: int = 0) -> str:
         return self._want(Packet(BROADCAST, Instruction.PING), lambda call: self._lose(call <= num_invalid_try))
 
-    def build_ping_stub(self, scs_id: int, num_invalid_try: int = 0, error: int = 0) -> str:
+    def build_ping_stub(self, id: int, model_nb: int = 0, num_invalid_try: int = 0, error: int = 0) -> str:
         def prepare(call: int) -> None:
-            self._bus.servos[scs_id].error = error
+            self._bus.servos[id].error = error
             self._lose(call <= num_invalid_try)
 
-        return self._want(Packet(scs_id, Instruction.PING), prepare)
+        return self._want(Packet(id, Instruction.PING), prepare)
 
     def build_read_stub(
         self,
         address: int,
         length: int,
-        scs_id: int,
+        id: int,
         value: int,
         reply: bool = True,
         error: int = 0,
         num_invalid_try: int = 0,
     ) -> str:
         def prepare(call: int) -> None:
-            self._set(scs_id, address, length, value)
-            self._bus.servos[scs_id].error = error
+            self._set(id, address, length, value)
+            self._bus.servos[id].error = error
             self._lose(not reply or call <= num_invalid_try)
 
-        return self._want(Packet(scs_id, Instruction.READ, bytes([address, length])), prepare)
+        return self._want(Packet(id, Instruction.READ, self._place(address, length)), prepare)
 
     def build_write_stub(
         self,
         address: int,
         length: int,
-        scs_id: int,
+        id: int,
         value: int,
         reply: bool = True,
         error: int = 0,
         num_invalid_try: int = 0,
     ) -> str:
         def prepare(call: int) -> None:
-            self._bus.servos[scs_id].error = error
+            self._bus.servos[id].error = error
             self._lose(not reply or call <= num_invalid_try)
 
         return self._want(
-            Packet(scs_id, Instruction.WRITE, bytes([address]) + value.to_bytes(length, "little")), prepare
+            Packet(id, Instruction.WRITE, self._place(address) + value.to_bytes(length, "little")), prepare
         )
 
     def build_sync_read_stub(
@@ -153,20 +175,25 @@ class EmulatedMotors:
                 self._set(id, address, length, value)
             self._lose(not reply or call <= num_invalid_try)
 
-        return self._want(Packet(BROADCAST, Instruction.SYNC_READ, bytes([address, length, *ids_values])), prepare)
+        told = self._place(address, length) + bytes(ids_values)
+        return self._want(Packet(BROADCAST, Instruction.SYNC_READ, told), prepare)
 
     def build_sequential_sync_read_stub(self, address: int, length: int, ids_values: Mapping[int, list[int]]) -> str:
         def prepare(call: int) -> None:
             for id, values in ids_values.items():
                 self._set(id, address, length, values[call - 1])
 
-        return self._want(Packet(BROADCAST, Instruction.SYNC_READ, bytes([address, length, *ids_values])), prepare)
+        told = self._place(address, length) + bytes(ids_values)
+        return self._want(Packet(BROADCAST, Instruction.SYNC_READ, told), prepare)
 
     def build_sync_write_stub(
         self, address: int, length: int, ids_values: Mapping[int, int], num_invalid_try: int = 0
     ) -> str:
         told = b"".join(bytes([id]) + value.to_bytes(length, "little") for id, value in ids_values.items())
-        return self._want(Packet(BROADCAST, Instruction.SYNC_WRITE, bytes([address, length]) + told))
+        return self._want(Packet(BROADCAST, Instruction.SYNC_WRITE, self._place(address, length) + told))
+
+    def _place(self, *numbers: int) -> bytes:
+        return b"".join(number.to_bytes(self._width, "little") for number in numbers)
 
     def _want(self, packet: Packet, prepare: Callable[[int], None] = lambda call: None) -> str:
         name = f"{Instruction(packet.code).name} {packet.id} {packet.parameters.hex()} {len(self.stubs)}"
@@ -181,14 +208,25 @@ class EmulatedMotors:
             stub.hit()
 
     def _set(self, id: int, address: int, length: int, value: int) -> None:
-        if address == r.PRESENT_POSITION.address:
-            self._bus.servos[id].place(r.PRESENT_POSITION.decode(value.to_bytes(length, "little")))
+        servo = self._bus.servos[id]
+        if address == servo.model.present.address:
+            servo.place(servo.model.present.decode(value.to_bytes(length, "little")))
         else:
-            self._bus.servos[id].set(r.Register(address, length), value)
+            servo.set(Register(address, length), value)
 
     def _lose(self, when: bool) -> None:
         if when:
             self._bus.plant(faults.Lost(instruction=None))
+
+
+def feetech() -> EmulatedMotors:
+    """Three STS3215."""
+    return EmulatedMotors(Feetech(), [STS3215] * 3, width=1)
+
+
+def dynamixel() -> EmulatedMotors:
+    """The three models that LeRobot's tests name."""
+    return EmulatedMotors(Dynamixel(), [X_SERIES[name] for name in ("xl430-w250", "xm540-w270", "xl330-m077")], width=2)
 
 
 class Emulated:
@@ -208,7 +246,7 @@ class Emulated:
             module.follower = _follower
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if item.nodeid != WHOLE_DEGREES]
+        items[:] = [item for item in items if item.nodeid not in LEFT_OUT]
 
     @pytest.fixture(autouse=True)
     def answers(self) -> Iterator[None]:
@@ -254,9 +292,10 @@ def main() -> int:
         parser.error(f"no {TESTS[0]} in {arguments.folder}")
     os.chdir(arguments.folder)
     sys.path.insert(0, ".")  # they import each other as tests.utils
-    mocks: Any = types.ModuleType("tests.mocks.mock_feetech")
-    mocks.MockMotors, mocks.MockPortHandler = EmulatedMotors, scservo_sdk.PortHandler
-    sys.modules[mocks.__name__] = mocks
+    for brand, motors, sdk in (("feetech", feetech, scservo_sdk), ("dynamixel", dynamixel, dynamixel_sdk)):
+        mocks: Any = types.ModuleType(f"tests.mocks.mock_{brand}")
+        mocks.MockMotors, mocks.MockPortHandler = motors, sdk.PortHandler
+        sys.modules[mocks.__name__] = mocks
     told = ["-q", "-p", "no:cacheprovider", "-n", "0", *TESTS, *more]
     return pytest.main(told, plugins=[Emulated()])
 

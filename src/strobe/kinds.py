@@ -13,6 +13,7 @@ from typing import Any
 from strobe.advice import (
     backbone,
     cadence,
+    cameras,
     delays,
     episodes,
     levers,
@@ -24,6 +25,7 @@ from strobe.advice import (
     rtc,
     rules,
     sameness,
+    scheduling,
     trust,
     view,
 )
@@ -145,6 +147,8 @@ KINDS: dict[type[Answer], Kind[Any]] = {
         (
             *rollout_rules.RULES,
             *motor_bus.RULES,
+            *cameras.RULES,
+            *scheduling.RULES,
             *remote_rules.RULES,
             *bench_rules.RULES,
             trust.unseen,

@@ -16,8 +16,8 @@ import pytest
 from support.arm_policy import save_act
 
 from strobe.subjects.robot import calibration
-from strobe.subjects.robot import registers as r
 from strobe.subjects.robot.arm import EmulatedArm
+from strobe.subjects.robot.feetech import registers as r
 
 try:
     importlib.metadata.distribution("lerobot_camera_strobe")

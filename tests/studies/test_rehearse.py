@@ -7,6 +7,7 @@ fault. Nothing here judges time.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
@@ -45,6 +46,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms n
 PATIENCE_MS = 60000
 SIZE = 64
 JOINTS = {name: joint.id for name, joint in calibration.so101().items()}
+ARMS = {"robot": JOINTS}
 CAMERAS = "{front: {type: opencv, index_or_path: 0, fps: 30, width: 64, height: 64}, "
 CAMERAS += "wrist: {type: opencv, index_or_path: 1, fps: 30, width: 64, height: 64}}"
 # Rules on times, which a busy machine breaks.
@@ -71,6 +73,18 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(feetech, "patch_setPacketTimeout", patient)
     monkeypatch.setattr(feetech.scs.PortHandler, "getCurrentTime", lambda handler: time.monotonic() * 1e3)
+    if importlib.util.find_spec("dynamixel_sdk") is None:
+        return
+    from dynamixel_sdk import PortHandler
+
+    bare = PortHandler.setPacketTimeout
+
+    def as_patient(handler: Any, length: int) -> None:
+        bare(handler, length)
+        handler.packet_timeout += PATIENCE_MS
+
+    monkeypatch.setattr(PortHandler, "setPacketTimeout", as_patient)
+    monkeypatch.setattr(PortHandler, "getCurrentTime", lambda handler: time.monotonic() * 1e3)
 
 
 def arguments(act: Path, *more: str) -> list[str]:
@@ -159,6 +173,54 @@ def test_a_servo_in_error_at_the_end_leaves_torque_on_behind_it(act: Path, tmp_p
     assert "gripper" in finding.seen
 
 
+@pytest.mark.skipif(importlib.util.find_spec("dynamixel_sdk") is None, reason="Dynamixel's SDK is not installed")
+@pytest.mark.parametrize("robot", ["koch_follower", "omx_follower"])
+def test_a_dynamixel_arm_moves_and_one_damaged_answer_ends_its_run(robot: str, act: Path, tmp_path: Path) -> None:
+    """LeRobot's drivers of these arms ask once, those of SO arms three times."""
+    flags = [one.replace("so101_follower", robot) for one in arguments(act, "--duration=60")]
+    faults = ["corrupt,servo=elbow_flex,when=0,after=30"]
+    found = rehearsed.rehearse(flags, tmp_path / "events", frames={}, faults=faults).result
+    told = found.rollout.rehearsal
+    assert told is not None
+    assert found.rollout.robot == robot
+    assert told.goals > 2
+    assert max(joint.error.max for joint in found.rollout.tracking) > 0.1, "servos move with their own speed"
+    assert told.holding == []
+    assert found.rollout.bus is not None
+    assert (found.rollout.bus.damaged, found.rollout.bus.lost) == (1, 0)
+    (finding,) = (one for one in advise(found) if one.rule not in BUSY)
+    assert finding.rule == "motors-gone"
+    assert "asks this arm once" in finding.why
+
+
+def test_two_arms_have_a_bus_and_faults_each(tmp_path: Path) -> None:
+    eye = "{type: opencv, index_or_path: 0, fps: 30, width: 64, height: 64}"
+    flags = [one for one in arguments(tmp_path) if not one.startswith(("--robot.", "--policy."))]
+    flags += ["--robot.type=bi_so_follower", f"--robot.cameras={{top: {eye}}}", "--policy.type=act"]
+    flags += [f"--robot.{side}_arm_config.cameras={{wrist: {eye}}}" for side in ("left", "right")]
+    faults = ["error-bits,servo=wrist_flex,when=end,arm=left", "corrupt,servo=2,when=0,arm=right"]
+    found = rehearsed.rehearse(flags, tmp_path / "events", frames={}, faults=faults).result
+    rollout, told = found.rollout, found.rollout.rehearsal
+    assert told is not None
+    assert {camera.name for camera in rollout.cameras} == {"top", "left_wrist", "right_wrist"}
+    assert [(bus.arm, bus.damaged) for bus in rollout.buses] == [("left", 0), ("right", 1)]
+    assert rollout.bus == rollout.buses[1]
+    assert len(rollout.tracking) == 12
+    assert told.holding == ["left wrist_roll", "left gripper"]
+    assert {one.rule for one in advise(found)} - BUSY == {"damaged-answers", "torque-left-on"}
+
+
+def test_a_frozen_picture_and_late_frames_are_told_of_their_camera(act: Path, tmp_path: Path) -> None:
+    faults = ["camera-freeze,camera=front,when=0,seconds=100", "camera-late,camera=wrist,ms=300"]
+    found = rehearsed.rehearse(arguments(act), tmp_path / "events", frames={}, faults=faults).result
+    front, wrist = found.rollout.cameras
+    assert front.frozen_frames > 2
+    assert wrist.frozen_frames <= 2
+    assert wrist.age is not None
+    assert wrist.age.median > 300
+    assert {"camera-frozen", "old-frames"} & {one.rule for one in advise(found)} - BUSY
+
+
 def test_sigterm_ends_it_as_lerobot_does(act: Path, tmp_path: Path) -> None:
     process = os.getpid()
 
@@ -232,6 +294,7 @@ def test_calls_can_be_as_slow_as_in_another_run(tmp_path: Path, act: Path) -> No
         (["--fault=dead,servo=elbow"], [], "no servo 'elbow'"),
         (["--fault=dead,when=soon"], [], "'connect' or 'end'"),
         (["--fault=camera-gap,camera=top"], [], "no camera 'top'"),
+        (["--fault=late,arm=left"], [], "no arm 'left'"),
         (["--fault=inference,ms=-5"], [], "0 or above"),
         (["--fault=inference,like=nowhere"], [], "nowhere"),
         (["--fault=busy"], [], "busy with what"),
@@ -240,7 +303,7 @@ def test_calls_can_be_as_slow_as_in_another_run(tmp_path: Path, act: Path) -> No
         (["--frames.top=x.mp4"], [], "no camera 'top'"),
         (["--frames=."], [], "no LeRobotDataset"),
         (["--frames=live", "--frames.front=."], [], "for all cameras or for none|no LeRobotDataset"),
-        ([], ["--robot.type=koch_follower"], "so100_follower and so101_follower only"),
+        ([], ["--robot.type=hope_jr_arm"], "koch_follower, omx_follower and bi_so_follower only"),
         ([], ["--robot.tpye=x"], "no flag --robot.tpye"),
     ],
 )
@@ -271,13 +334,13 @@ def test_a_package_that_is_missing_is_a_line(missing: str, act: Path, monkeypatc
 @given(st.text(max_size=30) | st.from_regex(r"(late|busy|inference|camera-gap|dead),[a-z]{2,8}=[a-z0-9.]{0,4}"))
 def test_any_text_is_a_fault_or_a_line(text: str) -> None:
     with contextlib.suppress(UserError):
-        assert isinstance(planned(text, JOINTS, ["front"]), Planned)
+        assert isinstance(planned(text, ARMS, ["front"]), Planned)
 
 
 def test_a_joints_name_is_its_servos_id() -> None:
-    found: Any = planned("dead,servo=gripper,when=end", JOINTS, [])
+    found: Any = planned("dead,servo=gripper,when=end", ARMS, [])
     assert (found.fault.servo, found.when) == (6, "end")
-    assert planned("busy,threads=1", JOINTS, []) == Busy(threads=1)
+    assert planned("busy,threads=1", ARMS, []) == Busy(threads=1)
 
 
 def test_a_users_own_calibration_is_what_the_servos_hold(act: Path, tmp_path: Path) -> None:
@@ -285,7 +348,7 @@ def test_a_users_own_calibration_is_what_the_servos_hold(act: Path, tmp_path: Pa
     calibration.write(mine, tmp_path / "mine.json")
     asked = arguments(act, "--robot.id=mine", f"--robot.calibration_dir={tmp_path}")
     made = stage.plan(asked, {}, 0, [])
-    assert made.arms["robot"] == (mine, tmp_path / "mine.json")
+    assert (made.arms["robot"].calibration, made.arms["robot"].file) == (mine, tmp_path / "mine.json")
     with stage.staged(made, 1.0) as found:
         assert f"--robot.calibration_dir={tmp_path}" in found.arguments
         cameras = json.loads(next(one for one in found.arguments if "cameras" in one).partition("=")[2])

@@ -248,6 +248,26 @@ def test_a_probe_that_cannot_be_attached_leaves_the_robot_alone(robot, checkpoin
     assert not robot.made[-1].is_connected
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="this system knows no scheduling policies")
+def test_an_encoder_that_makes_the_control_thread_real_time_is_found(robot, checkpoints, tmp_path, monkeypatch):
+    """As SVT-AV1 does for root, played here: nothing changes the test's own thread."""
+    now = [os.SCHED_OTHER, os.sched_param(0)]
+    monkeypatch.setattr(os, "sched_getscheduler", lambda _: now[0])
+    monkeypatch.setattr(os, "sched_getparam", lambda _: now[1])
+
+    def encode(tick):
+        if tick == 3:
+            now[:] = [os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(99)]
+
+    robot.before = staticmethod(encode)
+    given = arguments(checkpoints / "act", tmp_path / "told.jsonl", "--duration=0.5")
+    result = watch(given, tmp_path / "run.events").result
+    found = result.rollout.scheduling
+    assert found is not None
+    assert (found.before, found.after) == ("SCHED_OTHER", "SCHED_FIFO 99")
+    assert "real-time-thread" in {finding.rule for finding in advise(result)}
+
+
 def test_after_the_time_to_record_the_run_goes_on_alone(robot, checkpoints, tmp_path):
     given = arguments(checkpoints / "act", tmp_path / "told.jsonl", "--duration=2")
     result = watch(given, tmp_path / "run.events", record_s=0.7).result

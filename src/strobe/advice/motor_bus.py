@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
@@ -60,9 +61,9 @@ def _gone(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
     return Finding(
         rule="motors-gone",
         level="warning",
-        title="The motors stopped answering, and that ended the run",
+        title=f"The motors{_of(bus)} stopped answering, and that ended the run",
         seen=f"{error.rstrip('.')}. {bus.lost:,} tries had no answer, {bus.damaged:,} a damaged one.",
-        why="LeRobot asks three times and then ends the run. One silent servo is enough: all are read together.",
+        why=f"LeRobot asks {_asks(error)} and then ends the run. One silent servo is enough: all are read together.",
         do="Look at the servos' supply and plugs. Connect again: LeRobot then names the ids that do not answer. Turn "
         "the arm off before you touch it, torque may be on.",
         evidence={"lost": bus.lost, "damaged": bus.damaged},
@@ -75,7 +76,7 @@ def _lost(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
     return Finding(
         rule="lost-answers",
         level="warning",
-        title="Motors did not answer in time, and were asked again",
+        title=f"Motors{_of(bus)} did not answer in time, and were asked again",
         seen=f"{bus.lost:,} tries in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads had no answer. Such "
         f"a read took {bus.failed_ms.median:,.1f} ms (median), the others {bus.ms.median:,.1f} ms.",
         why=f"The driver waits {LOST_MS:.0f} ms for an answer before it asks again, and the loop waits with it. "
@@ -92,7 +93,7 @@ def _damaged(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | No
     return Finding(
         rule="damaged-answers",
         level="warning",
-        title="Answers of the motors were damaged, and asked for again",
+        title=f"Answers of the motors{_of(bus)} were damaged, and asked for again",
         seen=f"{bus.damaged:,} tries in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads. Such a read "
         f"took {bus.failed_ms.median:,.1f} ms (median), the others {bus.ms.median:,.1f} ms.",
         why="A checksum was wrong or bytes were missing. LeRobot asks up to three times, then the run ends.",
@@ -107,7 +108,7 @@ def _slow(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
     return Finding(
         rule="slow-bus",
         level="warning",
-        title="The motors answer slowly",
+        title=f"The motors{_of(bus)} answer slowly",
         seen=f"A read of all motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}). The reading "
         f"thread had a CPU for {bus.on_cpu:.0%} of it, so the time is the bus's.",
         why="Six servos at 1 Mbaud need about 1 ms and the adapter's latency, which Linux often sets to 16 ms.",
@@ -115,6 +116,19 @@ def _slow(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
         "late has a return delay in its register 7.",
         evidence={"read_ms": bus.ms.median},
     )
+
+
+def _of(bus: Bus) -> str:
+    """Words that tell which arm's bus it is."""
+    return f" of the arm '{bus.arm}'" if bus.arm else ""
+
+
+def _asks(error: str) -> str:
+    """How often LeRobot's driver asks, as its error tells: SO arms have `num_read_retries`, Koch and OMX arms none."""
+    told = re.search(r"after (\d+) tries", error)
+    if told is None or int(told[1]) == 3:
+        return "three times"
+    return "this arm once" if int(told[1]) == 1 else f"{told[1]} times"
 
 
 def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from strobe.advice.cameras import FPS_FLAGS
 from strobe.advice.motor_bus import explains, waits_for_cpu, waits_for_interpreter
 from strobe.advice.thresholds import Thresholds
 from strobe.results.finding import Finding
-from strobe.results.rollout import Camera, Inference, Pace, Rollout, RolloutResult
+from strobe.results.rollout import Inference, Pace, Rollout, RolloutResult
 
 # Parts of the loop's tick that belong to asking the policy.
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}
-# Where --fps is called otherwise.
-_FPS_FLAGS = {"lerobot-record": "--dataset.fps"}
 FEW_SEAMS = 3  # below, a median of jumps says nothing
 
 
@@ -111,7 +110,7 @@ def _lower(possible: float, rollout: Rollout) -> str:
 
 
 def _fps_flag(rollout: Rollout) -> str:
-    return _FPS_FLAGS.get(rollout.command, "--fps")
+    return FPS_FLAGS.get(rollout.command, "--fps")
 
 
 def never_moves(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
@@ -253,47 +252,6 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
     )
 
 
-def repeated_frames(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """A camera that gives the loop the same frame again."""
-    rollout, pace = result.rollout, result.rollout.pace
-    if pace is None or rollout.command == "lerobot-teleoperate":  # which only shows its frames, or not even that
-        return
-    if waits_for_interpreter(rollout, thresholds) or waits_for_cpu(rollout, thresholds):
-        return  # a camera's own thread waits as the loop does
-    acts = rollout.engine != "none"
-    wanted = min(rollout.fps, pace.held_hz)
-    for camera in rollout.cameras:
-        if camera.fresh_hz >= thresholds.camera_fresh * wanted:
-            if camera.longest_ms >= thresholds.camera_stall * 1e3 / wanted:
-                yield _stalled(camera)
-            continue
-        hz = math.floor(camera.fresh_hz)
-        sees = "the policy sees the past again, unnoticed" if acts else "the data set shows the past again, unmarked"
-        yield Finding(
-            rule="repeated-frames",
-            level="warning",
-            title=f"Camera {camera.name} is slower than the loop",
-            seen=f"{camera.fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.",
-            why=f"The robot takes the latest frame and never waits: {sees}.",
-            do="A higher fps of this camera in --robot.cameras, fewer pixels, or more light (long exposures halve the "
-            f"rate){f'; or {_fps_flag(rollout)}={hz}' if hz >= 1 else ''}.",
-            evidence={"fresh_hz": camera.fresh_hz, "camera": camera.name},
-        )
-
-
-def _stalled(camera: Camera) -> Finding:
-    return Finding(
-        rule="camera-stall",
-        level="warning",
-        title=f"Camera {camera.name} stood still for {camera.longest_ms:,.0f} ms",
-        seen=f"From {camera.longest_from_s:.1f} s on the loop saw one frame for {camera.longest_ms:,.0f} ms; over the "
-        f"whole run it saw {camera.fresh_hz:.1f} different frames per second.",
-        why="The robot takes the latest frame, however old; past 500 ms the run ends. LeRobot says nothing before.",
-        do="A USB port and a controller of its own for this camera, a shorter cable; look at `dmesg` for that moment.",
-        evidence={"longest_ms": camera.longest_ms, "camera": camera.name},
-    )
-
-
 def stamps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """Recorded frames that are stamped with other times than theirs."""
     rollout, frames = result.rollout, result.rollout.recording
@@ -325,4 +283,4 @@ def stamps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-RULES = (slow_loop, never_moves, starvation, poisoned_delay, seam_jumps, repeated_frames, stamps)
+RULES = (slow_loop, never_moves, starvation, poisoned_delay, seam_jumps, stamps)

@@ -145,6 +145,10 @@ class Thresholds:
     camera_fresh: float = 0.9
     # Periods of the loop for which it may see one and the same frame of a camera that is fast enough otherwise.
     camera_stall: float = 5.0
+    # Periods of the asked rate for which a camera may give new frames with the same picture.
+    camera_frozen: float = 5.0
+    # Milliseconds that the frames of a camera may be old when they are read (median).
+    frame_age_ms: float = 100.0
     # Median milliseconds of a read of all motors from which it is slow: six servos at 1 Mbaud need 1, adapters 1 to 3.
     bus_read_ms: float = 6.0
     # Reads of the motors that found answers to an earlier question.

@@ -1,9 +1,9 @@
 """strobe rehearse: what would happen on the robot, tried without it?
 
 Runs `lerobot-rollout` as it is, with the arguments that the robot gets, and watches it as `strobe rollout` does. All
-is real, the policy, the loop, LeRobot's driver, but the arm: servos of an SO-100 or SO-101 are emulated behind a serial
-port, with your calibration where you have one. Cameras replay a recording at their own rate (--frames), show a test
-pattern without one, or are your own (--frames=live).
+is real, the policy, the loop, LeRobot's driver, but the arm: servos of an SO, Koch or OMX arm, or of two SO arms, are
+emulated behind a serial port, with your calibration where you have one. Cameras replay a recording at their own rate
+(--frames), show a test pattern without one, or are your own (--frames=live).
 
 It ends by telling how the servos were left: torque, lock, goal. And it tries what nobody wants to try on an arm: lost
 answers, a dead servo, a camera that freezes, an inference of 700 ms, Ctrl-C at a bad moment.
@@ -13,8 +13,8 @@ Faults (--fault=KIND,key=value, also several):
 
   Those from `lost` to `unplugged` strike requests on the bus, and also take: servo (its id or joint; all), instruction
   (sync_read unless told; sync_write, read, write, ping), when (second of the loop, 1 unless told; 'connect' or 'end'),
-  after (requests that pass first), count (requests that it strikes; null is for ever). A camera's seconds begin when it
-  connects.
+  after (requests that pass first), count (requests that it strikes; null is for ever), arm (of bi_so_follower: left
+  unless told, or right). A camera's seconds begin when it connects.
 
 No checkpoint yet? --policy.type=act (or smolvla, …) after the -- makes a tiny one of random weights for the robot;
 --policy.size=full makes a full one.
@@ -24,6 +24,7 @@ Examples:
   strobe rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.id=my_arm --robot.cameras="{{…}}" \\
       --policy.path=FOLDER --task="pick up the cube" --duration=10
   strobe rehearse --frames=my/dataset --fault=late --fault=inference,ms=700,call=0 -- …
+  strobe rehearse -- --robot.type=koch_follower --policy.type=act --task=push --duration=10
   strobe rehearse --fault=error-bits,servo=gripper,when=end -- …      is torque left on?
   strobe rehearse --fault=inference,like=runs/RUN -- …                calls as slow as in another run
 

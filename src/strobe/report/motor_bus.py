@@ -9,20 +9,29 @@ from strobe.results.motor_bus import Bus, Rehearsal, Turns
 from strobe.results.rollout import Rollout
 
 
-def bus(bus: Bus) -> Table:
-    """Reads of all motors, those that went well and those that had to be repeated."""
-    return quantile_table("Reads", [("answered at once", bus.ms), ("asked again", bus.failed_ms)])
+def bus(rollout: Rollout) -> Table:
+    """Reads of all motors, those that went well and those that had to be repeated; of each arm."""
+    rows = [
+        (f"{one.arm}: {name}" if one.arm else name, took)
+        for one in _each(rollout)
+        for name, took in (("answered at once", one.ms), ("asked again", one.failed_ms))
+    ]
+    return quantile_table("Reads", rows)
+
+
+def _each(rollout: Rollout) -> list[Bus]:
+    return rollout.buses or ([rollout.bus] if rollout.bus is not None else [])
 
 
 def about(rollout: Rollout) -> list[str]:
     """Tries that failed, old answers, and the reading thread's share of a CPU."""
-    bus = rollout.bus
-    assert bus is not None
-    said = [
-        f"Tries without an answer: {bus.lost:,}; with a damaged one: {bus.damaged:,}; reads that found old answers: "
-        f"{bus.stale:,}."
-    ]
-    said.append(f"The reading thread had a CPU for {bus.on_cpu:.0%} of a read that went well (median).")
+    said = []
+    for bus in _each(rollout):
+        said.append(
+            f"{f'{bus.arm}: t' if bus.arm else 'T'}ries without an answer: {bus.lost:,}; with a damaged one: "
+            f"{bus.damaged:,}; reads that found old answers: {bus.stale:,}. The reading thread had a CPU for "
+            f"{bus.on_cpu:.0%} of a read that went well (median)."
+        )
     return said
 
 

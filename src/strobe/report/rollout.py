@@ -39,6 +39,10 @@ def answers(rollout: Rollout) -> list[str]:
             f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; 95 % within "
             f"{rollout.age.p95:,.0f}, oldest {rollout.age.max:,.0f})."
         )
+    if aged := [(one.age, one.name) for one in rollout.cameras if one.age is not None]:
+        age, name = max(aged, key=lambda one: one[0].p95)
+        of = "" if len(aged) == 1 else f" (camera {name}, the slowest)"
+        said.append(f"Frames were {age.median:,.0f} ms old when they were read, 95 % within {age.p95:,.0f}{of}.")
     if (told := rollout.rehearsal) is not None and told.arms:
         holding = told.holding
         left = f"torque was left on in {', '.join(holding)}" if holding else "no servo was left with torque"
@@ -69,7 +73,7 @@ def sections(rollout: Rollout) -> list[Section]:
     if rollout.cameras:
         found.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
     if rollout.bus is not None:
-        found.append(Section("bus", "Motor bus", motor_bus.bus(rollout.bus), motor_bus.about(rollout)))
+        found.append(Section("bus", "Motor bus", motor_bus.bus(rollout), motor_bus.about(rollout)))
     if rollout.rehearsal is not None:
         told = rollout.rehearsal
         found.append(Section("rehearsal", "Rehearsal", motor_bus.servos(told), motor_bus.about_rehearsal(told)))
@@ -187,8 +191,11 @@ def _ticks(lags: Sequence[int]) -> str:
 def _cameras(cameras: Sequence[Camera]) -> Table:
     columns = [Column("Camera", numeric=False), *(Column(f"{name} (ms)") for name in FIGURES)]
     columns += [Column("Frames/s"), Column("Same frame at most (ms)")]
-    rows = [
-        Row([units.plain(one.name), *quantile_cells(one.ms), f"{one.fresh_hz:.1f}", f"{one.longest_ms:,.0f}"])
-        for one in cameras
-    ]
+    aged = any(one.age is not None for one in cameras)
+    columns += [Column("Age (ms)"), Column("Age, 95 % (ms)")] if aged else []
+    rows = []
+    for one in cameras:
+        cells = [units.plain(one.name), *quantile_cells(one.ms), f"{one.fresh_hz:.1f}", f"{one.longest_ms:,.0f}"]
+        ages = (one.age.median, one.age.p95) if one.age is not None else (None, None)
+        rows.append(Row([*cells, *(None if age is None else f"{age:,.0f}" for age in ages)] if aged else cells))
     return Table(columns, rows)

@@ -11,6 +11,7 @@ from strobe.results.quantiles import Quantiles
 class Bus(Data):
     """Synchronous reads of all motors. A try is one question to them; LeRobot asks up to three times."""
 
+    arm: str = Field(default="", description="whose bus it is; '' where the robot has one")
     ms: Quantiles = Field(description="milliseconds of reads that were answered at the first try")
     on_cpu: Finite = Field(description="of such a read, the share in which its thread ran on a CPU (median)")
     blocked: Finite = Field(

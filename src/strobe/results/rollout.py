@@ -86,6 +86,24 @@ class Camera(Data):
     fresh_hz: Finite = Field(description="different frames per second")
     longest_ms: Finite = Field(default=0.0, description="longest time from the first to the last read of one frame")
     longest_from_s: Finite = Field(default=0.0, description="seconds from the first tick to that frame")
+    age: Quantiles | None = Field(
+        default=None, description="milliseconds of frames when they were read, since the camera's own time of each"
+    )
+    frozen_ms: Finite = Field(default=0.0, description="longest time in which new frames showed the same picture")
+    frozen_from_s: Finite = Field(default=0.0, description="seconds from the first tick to the first of them")
+    frozen_frames: int = Field(default=0, description="frames in that time")
+
+
+class Scheduling(Data):
+    """The scheduling policy of the control thread, as it began and as it was left, with a real-time priority."""
+
+    before: str = Field(description="such as SCHED_OTHER, or SCHED_FIFO 99")
+    after: str
+    real_time_before: bool = False
+    real_time_after: bool = False
+    from_s: Finite | None = Field(
+        default=None, description="seconds from the first tick to the first look that found it changed, if after it"
+    )
 
 
 class Recording(Data):
@@ -143,8 +161,13 @@ class Rollout(Data):
     seams: list[JointSeam] = Field(default_factory=list)
     tracking: list[JointTracking] = Field(default_factory=list, description="empty where the robot tells no positions")
     cameras: list[Camera] = Field(default_factory=list)
-    bus: Bus | None = Field(default=None, description="the motors' bus; None where no read of one was seen")
+    bus: Bus | None = Field(
+        default=None,
+        description="the motors' bus, of several arms the one in the worst shape; None where no read of one was seen",
+    )
+    buses: list[Bus] = Field(default_factory=list, description="of each arm, where there are several")
     turns: Turns | None = Field(default=None, description="who had the CPUs; Linux only")
+    scheduling: Scheduling | None = Field(default=None, description="of the control thread; Linux only")
     rehearsal: Rehearsal | None = Field(default=None, description="None for a run on a robot")
     recording: Recording | None = None
     cadence: str = Field(default="", description="what LeRobot's own timer said of the run, where it has one")

@@ -34,6 +34,7 @@ def figures_of(rollout: Rollout) -> dict[tuple[str, str], float | None]:
         found[f"jump of {seam.joint} over its steps", "×"] = seam.ratio
     for camera in rollout.cameras:
         found[f"frames of {camera.name}", "Hz"] = camera.fresh_hz
+        found |= _quantiles(f"age of frames of {camera.name}", camera.age)
     return found
 
 

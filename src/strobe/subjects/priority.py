@@ -1,8 +1,8 @@
-"""The process's own priority, kept where a video is encoded.
+"""The priority of a thread: looked at, and kept where a video is encoded.
 
-Where it may (as root, so in most containers), the encoder SVT-AV1 makes the thread that opens it real-time, with the
-highest priority there is (SCHED_FIFO, 99), and leaves it so. Whatever that thread does or starts from then on starves
-all else on the machine: a loop that waits for an answer keeps the one who answers from its core.
+Where it may (as root, or in a container with SYS_NICE), the encoder SVT-AV1 makes the thread that opens it real-time,
+with the highest priority there is (SCHED_FIFO, 99), and leaves it so. Whatever that thread does or starts from then on
+starves all else on the machine: a loop that waits for an answer keeps the one who answers from its core.
 """
 
 from __future__ import annotations
@@ -10,6 +10,21 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+
+_NAMES = {
+    getattr(os, name): name
+    for name in ("SCHED_OTHER", "SCHED_BATCH", "SCHED_IDLE", "SCHED_FIFO", "SCHED_RR", "SCHED_DEADLINE")
+    if hasattr(os, name)
+}
+REAL_TIME = ("SCHED_FIFO", "SCHED_RR", "SCHED_DEADLINE")
+
+
+def scheduling() -> tuple[str, int] | None:
+    """The calling thread's scheduling policy and its real-time priority; None on systems that do not tell."""
+    if not hasattr(os, "sched_getscheduler"):
+        return None
+    number = os.sched_getscheduler(0) & ~getattr(os, "SCHED_RESET_ON_FORK", 0)
+    return _NAMES.get(number, f"SCHED_{number}"), os.sched_getparam(0).sched_priority
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ import psutil
 from strobe.timeline.clock import host_ns
 from strobe.timeline.thread_clock import waited_ns
 
-TIMEOUT, CORRUPT = -6, -7  # COMM_RX_TIMEOUT, COMM_RX_CORRUPT of Feetech's and of Dynamixel's SDK
+# COMM_RX_TIMEOUT and COMM_RX_CORRUPT of Feetech's SDK (1.0.0) and of Dynamixel's (3.8.4).
+TIMEOUT, CORRUPT = (-6, -3001), (-7, -3002)
 UNKNOWN = -1
 
 _Call = Callable[..., Any]
@@ -24,14 +25,15 @@ _Call = Callable[..., Any]
 
 class BusProbe:
     """Reports each `sync_read` of a bus to ``append`` as an event: bus, start, end, lost, damaged, waiting, cpu,
-    waited.
+    waited, arm.
 
     lost, damaged: tries that ended without an answer, and with one that could not be read. waiting: bytes that lay in
     the port's input before the question, -1 where the port does not tell. cpu, waited: nanoseconds that the thread ran,
-    and that it waited for a CPU, -1 unknown.
+    and that it waited for a CPU, -1 unknown. arm: its name, where the robot has several; '' else.
     """
 
-    def __init__(self, bus: Any, append: Callable[[Any], None]) -> None:
+    def __init__(self, bus: Any, append: Callable[[Any], None], arm: str = "") -> None:
+        self._arm = arm
         self._port = getattr(getattr(bus, "port_handler", None), "ser", None)
         self._append = append
         self._lost = self._damaged = 0
@@ -52,7 +54,7 @@ class BusProbe:
                 ran, end = cpu() - ran, host_ns()
                 ended = waited_ns()
                 waited = UNKNOWN if begun is None or ended is None else ended - begun
-                append(("bus", start, end, self._lost, self._damaged, waiting, ran, waited))
+                append(("bus", start, end, self._lost, self._damaged, waiting, ran, waited, self._arm))
 
         return call
 
@@ -62,8 +64,8 @@ class BusProbe:
         @functools.wraps(inner)
         def call(*args: Any, **kwargs: Any) -> Any:
             found = inner(*args, **kwargs)
-            self._lost += found == TIMEOUT
-            self._damaged += found == CORRUPT
+            self._lost += found in TIMEOUT
+            self._damaged += found in CORRUPT
             return found
 
         return call

@@ -17,10 +17,11 @@ Events, by their first field; times are nanoseconds of `host_ns`:
     call start end assumed left length      one chunk was predicted; assumed: inference_delay
     used start end cpu waited               that call on its thread; waited: for a CPU, -1 unknown
     merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
-    camera t name fresh                     a camera was read; fresh: the frame is not the one read before
+    camera t name fresh age                 a camera was read: see `CameraProbe`
     bus start end lost damaged waiting cpu  the motors were read: see `BusProbe`
     turns t waited own all                  nanoseconds so far: see `spent`
     frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
+    scheduled t policy priority             scheduling policy of the control thread
     cadence text                            what LeRobot's own timer said of the run
 """
 

@@ -108,15 +108,43 @@ def type_of(device: Any) -> str:
 
 
 def cameras_of(robot: Any) -> dict[str, Any]:
-    """The robot's cameras by name; none where it keeps them elsewhere."""
-    found = getattr(robot, "cameras", None)
-    return dict(found) if isinstance(found, dict) else {}
+    """The robot's cameras by their names in an observation; none where it keeps them elsewhere.
+
+    Of a robot of several arms, an arm's own cameras have the arm's name before theirs.
+    """
+    own = getattr(robot, "cameras", None)
+    found = dict(own) if isinstance(own, dict) else {}
+    arms = {name: arm for name, arm in _arms_of(robot, "send_action").items() if isinstance(_cameras(arm), dict)}
+    if len(arms) < 2:
+        return found
+    shared = _cameras(getattr(robot, "config", None)) or {}  # one of the arms opens them
+    return {
+        name if name in shared else f"{arm}_{name}": camera
+        for arm, each in arms.items()
+        for name, camera in _cameras(each).items()
+    }
 
 
-def buses_of(robot: Any, method: str = "send_action") -> list[Any]:
-    """The motor buses of a robot or leader, also those of its arms, which have its ``method``."""
-    holders = [robot, *(value for value in vars(robot).values() if hasattr(value, method))]
-    return list({id(bus): bus for one in holders if hasattr(bus := getattr(one, "bus", None), "sync_read")}.values())
+def buses_of(robot: Any, method: str = "send_action") -> dict[str, Any]:
+    """The motor buses of a robot or leader, also those of its arms, which have its ``method``.
+
+    They are by the arm's name ("left"), '' for the one of the robot itself or of its only arm.
+    """
+    found: dict[str, Any] = {}
+    for name, one in ({"": robot} | _arms_of(robot, method)).items():
+        bus = getattr(one, "bus", None)
+        if hasattr(bus, "sync_read") and all(bus is not other for other in found.values()):
+            found[name] = bus
+    return found if len(found) > 1 else dict(zip([""], found.values(), strict=False))
+
+
+def _arms_of(robot: Any, method: str) -> dict[str, Any]:
+    """Parts of a robot that are robots themselves, by name: ``left_arm`` is "left"."""
+    return {name.strip("_").removesuffix("_arm"): part for name, part in vars(robot).items() if hasattr(part, method)}
+
+
+def _cameras(robot: Any) -> Any:
+    return getattr(robot, "cameras", None)
 
 
 def actions_left(policy: Any) -> int:

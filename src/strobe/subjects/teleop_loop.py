@@ -127,6 +127,7 @@ class TeleopWatch(Watching):
                 self._unwatched(error)
         append = self.log.append
         append(("reset", host_ns()))
+        self._scheduled()  # between two episodes the one before was encoded
         try:
             found = loop(*args, **kwargs)
         except BaseException as error:
@@ -173,7 +174,7 @@ class TeleopWatch(Watching):
         hooks = sleeps([self._module])
         for one in leaders:
             hooks.append(Hook(one, "get_action", LEADER))
-            for bus in buses_of(one, "get_action"):
+            for bus in buses_of(one, "get_action").values():
                 pairs = (("sync_read", LEADER_READ), ("sync_write", LEADER_WRITTEN))
                 hooks += [Hook(bus, name, of) for name, of in pairs if hasattr(bus, name)]
         if dataset is not None:

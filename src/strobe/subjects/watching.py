@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from types import ModuleType
 from typing import Any, Self
@@ -17,7 +17,9 @@ from typing import Any, Self
 from lerobot.processor.pipeline import DataProcessorPipeline
 
 from strobe.subjects import lerobot_versions
+from strobe.subjects.priority import scheduling
 from strobe.subjects.rollout_bus import BusProbe, spent
+from strobe.subjects.rollout_camera import CameraProbe
 from strobe.subjects.rollout_log import Log
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
@@ -62,6 +64,7 @@ class Watching:
         self._resting = False  # the robot is being put to rest, which nothing may disturb
         self._body, self._probes = ExitStack(), ExitStack()
         self._until = 0
+        self._scheduled()
 
     @property
     def signals(self) -> int:
@@ -72,6 +75,7 @@ class Watching:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._scheduled()
         self.let_go()
         self._body.close()
 
@@ -81,6 +85,7 @@ class Watching:
 
     def begin(self) -> None:
         """Say that the loop begins, on the thread that runs it."""
+        self._scheduled()
         self.log.append(("run", host_ns()))
         self.log.append(("turns", host_ns(), *spent()))
         if self._until:
@@ -91,9 +96,15 @@ class Watching:
 
     def end(self) -> None:
         """Say that the loop is over, on the thread that ran it, and take every probe off."""
+        self._scheduled()
         self.log.append(("turns", host_ns(), *spent()))
         self.log.append(("end", host_ns()))
         self.let_go()
+
+    def _scheduled(self) -> None:
+        """Say which scheduling policy this thread has: an encoder may change it."""
+        if (found := scheduling()) is not None:
+            self.log.append(("scheduled", host_ns(), *found))
 
     def _reporting(self, inner: Call, _: Hook, __: bool) -> Call:
         """Take along the words of LeRobot's timer at the end of a run."""
@@ -239,39 +250,24 @@ class Watching:
         return call
 
     def _camera(self, name: str, camera: Any) -> None:
-        append, ident, section = self.log.append, threading.get_ident, f"{CAMERA} {name}"
-        last: list[Any] = [None]  # held, so that no other frame gets its place in memory
-
-        def around(bare: Call) -> Call:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                start, frame = host_ns(), None
-                try:
-                    frame = bare(*args, **kwargs)
-                finally:
-                    end = host_ns()
-                    append(("s", section, start, end, ident()))
-                append(("camera", end, name, int(frame is not last[0])))
-                last[0] = frame
-                return frame
-
-            return call
-
+        probe = CameraProbe(name, f"{CAMERA} {name}", camera, self.log.append)
         for method in ("read_latest", "async_read"):
             if hasattr(camera, method):
-                self._around(Hook(camera, method, CAMERA), around)
+                self._around(Hook(camera, method, CAMERA), probe.reading)
 
-    def _buses(self, buses: Iterable[Any]) -> None:
-        """The robot's motors, read and written."""
-        for bus in buses:
-            probe = BusProbe(bus, self.log.append)
-            self._around(Hook(bus, "sync_read", MOTORS_READ), functools.partial(self._bus, probe))
+    def _buses(self, buses: Mapping[str, Any]) -> None:
+        """The robot's motors, read and written; of each arm, where ``buses`` has several by name."""
+        for arm, bus in buses.items():
+            probe = BusProbe(bus, self.log.append, arm)
+            read, written = (f"{name} {arm}".rstrip() for name in (MOTORS_READ, MOTORS_WRITTEN))
+            self._around(Hook(bus, "sync_read", read), functools.partial(self._bus, probe, read))
             if hasattr(reader := getattr(bus, "sync_reader", None), "txRxPacket"):
                 self._around(Hook(reader, "txRxPacket", ""), probe.trying)
             if hasattr(bus, "sync_write"):
-                self._attached([Hook(bus, "sync_write", MOTORS_WRITTEN)])
+                self._attached([Hook(bus, "sync_write", written)])
 
-    def _bus(self, probe: BusProbe, inner: Call) -> Call:
-        return probe.reading(self._timed(inner, MOTORS_READ))
+    def _bus(self, probe: BusProbe, name: str, inner: Call) -> Call:
+        return probe.reading(self._timed(inner, name))
 
     def _recording(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, RECORD)

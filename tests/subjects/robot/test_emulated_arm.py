@@ -17,9 +17,9 @@ import pytest
 
 from strobe.errors import UserError
 from strobe.subjects.robot import calibration, faults
-from strobe.subjects.robot import registers as r
 from strobe.subjects.robot.arm import ArmEnded, EmulatedArm
-from strobe.subjects.robot.packets import Instruction, Packet, Parser, build
+from strobe.subjects.robot.feetech import registers as r
+from strobe.subjects.robot.feetech.packets import Feetech, Instruction, Packet, Parser, build
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
 
@@ -78,7 +78,7 @@ def test_bytes_pass_as_they_are(arm: EmulatedArm) -> None:
 def test_faults_are_planted_and_cleared_while_it_runs(arm: EmulatedArm) -> None:
     fd = os.open(arm.port, os.O_RDWR | os.O_NOCTTY)
     arm.plant(faults.ErrorBits(servo=1))
-    assert talk(fd, PING) == [Packet(1, faults.OVERLOAD)]
+    assert talk(fd, PING) == [Packet(1, Feetech.overload)]
     arm.clear()
     assert talk(fd, PING) == [Packet(1, 0)]
     assert arm.state().struck == {"error-bits": 1}

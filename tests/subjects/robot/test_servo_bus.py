@@ -9,15 +9,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strobe.subjects.robot import calibration, faults
-from strobe.subjects.robot import registers as r
-from strobe.subjects.robot.bus import Bus, PortGone, servos_of
-from strobe.subjects.robot.packets import BROADCAST, Instruction, Packet, Parser, build
+from strobe.subjects.robot.bus import Bus, PortGone, bus_of
+from strobe.subjects.robot.feetech import registers as r
+from strobe.subjects.robot.feetech.packets import BROADCAST, Feetech, Instruction, Packet, Parser, build
+from strobe.subjects.robot.register import Register
 
 ALL = (1, 2, 3, 4, 5, 6)
 
 
 def bus(latency_s: float = 0.0) -> Bus:
-    made = Bus(servos_of(calibration.so101()), latency_s=latency_s)
+    joints = calibration.so101()
+    made = bus_of(joints, dict.fromkeys(joints, "sts3215"), latency_s=latency_s)
     for servo in made.servos.values():
         servo.set(r.RETURN_DELAY, 0)
     return made
@@ -31,15 +33,15 @@ def ping(id: int) -> Packet:
     return Packet(id, Instruction.PING)
 
 
-def read(id: int, register: r.Register) -> Packet:
+def read(id: int, register: Register) -> Packet:
     return Packet(id, Instruction.READ, bytes([register.address, register.size]))
 
 
-def write(id: int, register: r.Register, value: int) -> Packet:
+def write(id: int, register: Register, value: int) -> Packet:
     return Packet(id, Instruction.WRITE, bytes([register.address]) + register.encode(value))
 
 
-def sync_read(*ids: int, register: r.Register = r.PRESENT_POSITION) -> Packet:
+def sync_read(*ids: int, register: Register = r.PRESENT_POSITION) -> Packet:
     return Packet(BROADCAST, Instruction.SYNC_READ, bytes([register.address, register.size, *ids]))
 
 
@@ -155,8 +157,8 @@ def test_a_slow_servo_holds_up_those_behind_it_in_a_sync_read() -> None:
 def test_an_error_bit_is_in_every_answer_of_that_servo() -> None:
     arm = bus()
     arm.plant(faults.ErrorBits(servo=2))
-    assert ask(arm, ping(2)) == [Packet(2, faults.OVERLOAD)]
-    assert [each.code for each in ask(arm, sync_read(1, 2, 3))] == [0, faults.OVERLOAD, 0]
+    assert ask(arm, ping(2)) == [Packet(2, Feetech.overload)]
+    assert [each.code for each in ask(arm, sync_read(1, 2, 3))] == [0, Feetech.overload, 0]
     arm.faults.clear()
     assert ask(arm, ping(2)) == [Packet(2, 0)]
 

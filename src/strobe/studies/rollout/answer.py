@@ -13,13 +13,13 @@ from strobe.measure import machine
 from strobe.measure import rollout as measure
 from strobe.measure.call_times import beside
 from strobe.measure.components import Iteration, components, iterations, spans
-from strobe.measure.motor_bus import bus
+from strobe.measure.motor_bus import buses, worst
 from strobe.measure.price import empty_section_ms
 from strobe.measure.statistics import describe, summarise
 from strobe.measure.tracking import tracking
 from strobe.results.data import Samples
 from strobe.results.measurement import Measurement
-from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult
+from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult, Scheduling
 from strobe.results.subject import SubjectInfo
 from strobe.studies.rollout.course import CALL, TICK, Course
 from strobe.studies.rollout.remote import (
@@ -30,6 +30,7 @@ from strobe.studies.rollout.remote import (
     sections_of_trips,
     trips_of,
 )
+from strobe.subjects.priority import REAL_TIME
 from strobe.subjects.rollout_log import opener
 from strobe.subjects.watching import SLEEP
 from strobe.timeline.sections import recording
@@ -105,6 +106,7 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
     events = course.control_events if ticks else sum(map(len, course.rows.values()))
     ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
     guided = header["engine"] == "sync" or header["guided"]  # else chunks follow on one another in the queue
+    arms = buses(course.bus, ticks[0].start_ns) if ticks else []
     found = Rollout(
         robot=header["robot"],
         strategy=header["strategy"],
@@ -123,8 +125,10 @@ def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
         seams=measure.seams(course.actions, header["joints"]) if guided else [],
         tracking=tracking(course.moves, header["joints"]),
         cameras=_cameras(course),
-        bus=bus(course.bus, ticks[0].start_ns) if ticks else None,
+        bus=worst(arms),
+        buses=arms if len(arms) > 1 else [],
         turns=course.turns,
+        scheduling=_scheduling(course),
         recording=_recording(header, course),
         cadence="\n".join(text for kind, *rest in course.others if kind == "cadence" for text in rest),
         remote=remote_of(header, course),
@@ -172,10 +176,34 @@ def _cameras(course: Course) -> list[Camera]:
             fresh_hz=max(0, reads.fresh - 1) / seconds,
             longest_ms=reads.longest_ns / 1e6,
             longest_from_s=max(0, reads.longest_from_ns - ticks[0].start_ns) / 1e9,
+            age=measure.quantiles([age / 1e6 for age in reads.ages_ns]) if reads.ages_ns else None,
+            frozen_ms=reads.frozen_ns / 1e6,
+            frozen_from_s=max(0, reads.frozen_from_ns - ticks[0].start_ns) / 1e9,
+            frozen_frames=reads.frozen_frames,
         )
         for name, reads in course.cameras.items()
         if reads.took_ns and seconds > 0
     ]
+
+
+def _scheduling(course: Course) -> Scheduling | None:
+    seen = [event[1:] for event in course.others if event[0] == "scheduled"]
+    if not seen:
+        return None
+    changed = [(at, name) for at, name, _ in seen if name in REAL_TIME]
+    began, last = seen[0], seen[-1]
+    from_s = (changed[0][0] - course.ticks[0].start_ns) / 1e9 if changed and course.ticks else None
+    return Scheduling(
+        before=_named(*began[1:]),
+        after=_named(*last[1:]),
+        real_time_before=began[1] in REAL_TIME,
+        real_time_after=last[1] in REAL_TIME,
+        from_s=from_s if from_s is not None and from_s >= 0 else None,
+    )
+
+
+def _named(policy: str, priority: int) -> str:
+    return f"{policy} {priority}" if policy in REAL_TIME else policy
 
 
 def _recording(header: dict[str, Any], course: Course) -> Recording | None:

@@ -14,6 +14,7 @@ from strobe.measure.tracking import Move
 from strobe.results.motor_bus import Turns
 from strobe.subjects import remote_client, teleop_loop, watching
 from strobe.subjects import rollout_loop as loop
+from strobe.subjects.rollout_camera import FROZEN, UNKNOWN
 from strobe.subjects.rollout_log import Event
 from strobe.timeline.thread_clock import ThreadUse
 from strobe.timeline.timeline import Section, nest
@@ -22,24 +23,43 @@ TICK, CALL = "control tick", "inference call"
 NAMES = loop.NAMES | teleop_loop.NAMES | remote_client.NAMES  # parts of a tick
 CONTROL, INFERENCE, RECEIVING, OTHERS = "control", "inference", "receiving", "others"  # threads
 BESIDE = ("rtc", "remote", "server")  # engines whose policy is asked beside the control thread
-ALWAYS = ("shared", "encoding", "cadence")  # events that count before and after the loop runs
+EACH = (watching.CAMERA, watching.MOTORS_READ, watching.MOTORS_WRITTEN)  # begin the names of parts: a camera, an arm
+ALWAYS = ("shared", "encoding", "cadence", "scheduled")  # events that count before and after the loop runs
 
 Row = tuple[str, int, int]  # name, start, end
 
 
 @dataclass
 class CameraReads:
-    """Reads of one camera, in nanoseconds, and how many of them gave another frame than the one before."""
+    """Reads of one camera, in nanoseconds, and how many of them gave another frame than the one before.
+
+    ``ages_ns`` are those of frames when they were read, where the camera tells.
+    """
 
     took_ns: list[int] = field(default_factory=list)
     fresh: int = 0
     came_ns: int | None = None  # moment at which the latest frame was first read
     longest_ns: int = 0  # from the first read of a frame to the last one
     longest_from_ns: int = 0
+    ages_ns: list[int] = field(default_factory=list)
+    changed_ns: int | None = None  # moment at which the latest picture was first read
+    frozen: int = 0  # frames since then
+    frozen_ns: int = 0  # longest time, and how many frames came in it
+    frozen_from_ns: int = 0
+    frozen_frames: int = 0
 
-    def read(self, now: int, fresh: bool) -> None:
+    def read(self, now: int, fresh: int, age: int) -> None:
+        if age >= 0:
+            self.ages_ns.append(age)
+        if fresh == FROZEN and self.changed_ns is not None:
+            self.frozen += 1
+            if now - self.changed_ns > self.frozen_ns:
+                self.frozen_ns, self.frozen_from_ns = now - self.changed_ns, self.changed_ns
+                self.frozen_frames = self.frozen
+        elif fresh:
+            self.changed_ns, self.frozen = now, 1
         if fresh or self.came_ns is None:
-            self.fresh += fresh
+            self.fresh += bool(fresh)
             self.came_ns = now
         elif now - self.came_ns > self.longest_ns:
             self.longest_ns, self.longest_from_ns = now - self.came_ns, self.came_ns
@@ -217,7 +237,7 @@ class _Reader:
             return
         if name == watching.ACTION and tick.sent is None:
             tick.sent = start
-        if name in NAMES or name.startswith(watching.CAMERA):  # the policy's own parts are for the calls
+        if name in NAMES or name.startswith(EACH):  # the policy's own parts are for the calls
             tick.parts[name] = tick.parts.get(name, 0) + end - start
 
     def on_at(self, values: list[float]) -> None:
@@ -231,10 +251,10 @@ class _Reader:
     def on_role(self, thread: int, name: str) -> None:
         self.roles[thread] = name
 
-    def on_camera(self, now: int, name: str, fresh: int) -> None:
-        self.camera(name).read(now, bool(fresh))
+    def on_camera(self, now: int, name: str, fresh: int, age: int = UNKNOWN) -> None:
+        self.camera(name).read(now, fresh, age)
 
-    def on_bus(self, *read: int) -> None:
+    def on_bus(self, *read: Any) -> None:
         self.found.bus.append(BusRead(*read))
         self.found.control_events += 1
 

@@ -14,7 +14,7 @@ from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.watched import Watched, watch
 from strobe.subjects.rehearsal.disturb import disturbed
 from strobe.subjects.rehearsal.policy import with_policy
-from strobe.subjects.rehearsal.stage import Plan, Stage, plan, staged, with_port
+from strobe.subjects.rehearsal.stage import Plan, Stage, plan, staged
 from strobe.subjects.robot.arm import ArmEnded
 
 LATENCY_MS = 1.0  # of a USB adapter whose latency timer is set to its least
@@ -43,11 +43,10 @@ def rehearse(
         KeyboardInterrupt: it was interrupted before its second tick.
     """
     with ExitStack() as stack:
-        made = plan(stack.enter_context(with_policy(with_port(arguments))), frames, episode, faults)
+        made = plan(stack.enter_context(with_policy(arguments)), frames, episode, faults)
         drawn = draws([one.like for one in made.slow if one.like is not None])
         stage = stack.enter_context(staged(made, latency_ms))
-        arm = stage.arms["robot"]
-        with disturbed(arm, made.on_bus, made.slow, made.busy, drawn):
+        with disturbed(stage.arms, made.on_bus, made.slow, made.busy, drawn):
             try:
                 watched = watch(stage.arguments, events, depth, record_s, observations)
             except UserError as error:
@@ -61,15 +60,15 @@ def rehearse(
 
 def told_of(made: Plan, stage: Stage, faults: Sequence[str], latency_ms: float) -> Rehearsal:
     """Return the stand-ins for the robot, and how its servos are left now."""
-    file = made.arms["robot"][1]
+    robots = {name: arm.about for name, arm in made.arms.items() if arm.part == "robot"}
     found = Rehearsal(
         frames=made.shown,
-        calibration="a plausible SO-101: no calibration file was found" if file is None else str(file),
+        calibration="; ".join(about if len(robots) == 1 else f"{name}: {about}" for name, about in robots.items()),
         latency_ms=latency_ms,
         planted=list(faults),
     )
     for name, arm in stage.arms.items():
-        joints = {joint.id: joint_name for joint_name, joint in made.arms[name][0].items()}
+        joints = {joint.id: joint_name for joint_name, joint in made.arms[name].calibration.items()}
         try:
             state = arm.state()
         except ArmEnded as error:

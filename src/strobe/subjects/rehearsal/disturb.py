@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -27,7 +27,7 @@ _Call = Callable[..., Any]
 
 @contextlib.contextmanager
 def disturbed(
-    arm: EmulatedArm,
+    arms: Mapping[str, EmulatedArm],
     on_bus: Sequence[BusFault],
     slow: Sequence[SlowInference],
     busy: Sequence[Busy],
@@ -55,7 +55,7 @@ def disturbed(
             with ExitStack() as stack:
                 for each in busy:
                     stack.enter_context(working(each))
-                stack.enter_context(planting(arm, on_bus))
+                stack.enter_context(planting(arms, on_bus))
                 return run(*args, **kwargs)
 
         strategy.run = disturbed_run
@@ -130,16 +130,16 @@ def working(busy: Busy) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def planting(arm: EmulatedArm, faults: Sequence[BusFault]) -> Iterator[None]:
+def planting(arms: Mapping[str, EmulatedArm], faults: Sequence[BusFault]) -> Iterator[None]:
     """Plant each of ``faults`` at its second while open, and those of the end when it closes."""
     closed = threading.Event()
 
-    def later(seconds: float, fault: Any) -> None:
+    def later(seconds: float, arm: str, fault: Any) -> None:
         if not closed.wait(seconds):
             with contextlib.suppress(ArmEnded):
-                arm.plant(fault)
+                arms[arm].plant(fault)
 
-    timed = [(each.when, each.fault) for each in faults if isinstance(each.when, int | float)]
+    timed = [(each.when, each.arm, each.fault) for each in faults if isinstance(each.when, int | float)]
     threads = [threading.Thread(target=later, args=each, name="strobe-fault", daemon=True) for each in timed]
     for thread in threads:
         thread.start()
@@ -149,5 +149,7 @@ def planting(arm: EmulatedArm, faults: Sequence[BusFault]) -> Iterator[None]:
         closed.set()
         for thread in threads:
             thread.join()
-        with contextlib.suppress(ArmEnded):
-            arm.plant(*(each.fault for each in faults if each.when == "end"))
+        for each in faults:
+            if each.when == "end":
+                with contextlib.suppress(ArmEnded):
+                    arms[each.arm].plant(each.fault)

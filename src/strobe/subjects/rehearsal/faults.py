@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,10 +19,14 @@ When = float | Literal["connect", "end"]
 
 @dataclass(frozen=True, kw_only=True)
 class BusFault:
-    """A fault of the servos' bus, and when it is planted: seconds of the loop, before connecting, at the loop's end."""
+    """A fault of a bus of servos, and when it is planted: seconds of the loop, before connecting, at the loop's end.
+
+    ``arm`` is the one whose bus it is.
+    """
 
     fault: bus.Fault
     when: When = 1.0
+    arm: str = "robot"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +73,16 @@ class Rate(CameraFault):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LateFrames(CameraFault):
+    """Frames come later than they were captured, all the time."""
+
+    ms: float = 150.0
+
+    def fields(self) -> dict[str, float]:
+        return {"latency_ms": self.ms}
+
+
+@dataclass(frozen=True, kw_only=True)
 class SlowInference:
     """Calls of the policy that take longer: by ``ms``, and up to ``spread_ms`` more at random.
 
@@ -96,16 +110,18 @@ KINDS: dict[str, type[Any]] = {
     "camera-freeze": Freeze,
     "camera-gap": Gap,
     "camera-rate": Rate,
+    "camera-late": LateFrames,
     "inference": SlowInference,
     "busy": Busy,
 }
 
 
-def planned(text: str, joints: dict[str, int], cameras: Collection[str]) -> Planned:
+def planned(text: str, arms: Mapping[str, Mapping[str, int]], cameras: Collection[str]) -> Planned:
     """The fault that ``text`` asks for.
 
     Args:
-        joints: ids of the servos by the joint's name, either of which ``servo=`` takes.
+        arms: ids of the servos by the joint's name, either of which ``servo=`` takes, of each arm. ``arm=`` takes the
+            arm's name; left out, it is the first.
         cameras: names of the robot's cameras.
 
     Raises:
@@ -116,7 +132,7 @@ def planned(text: str, joints: dict[str, int], cameras: Collection[str]) -> Plan
     for part in settings:
         told |= _pair(text, part)
     if name in bus.FAULTS:
-        return _on_the_bus(text, name, told, joints)
+        return _on_the_bus(text, name, told, arms)
     if name not in KINDS:
         raise UserError(f"--fault={text}: no fault is called '{name}'; {nearest(name, [*bus.FAULTS, *KINDS], many=20)}")
     kind = KINDS[name]
@@ -146,8 +162,11 @@ def _pair(text: str, part: str) -> dict[str, Any]:
         return {key: value}
 
 
-def _on_the_bus(text: str, name: str, told: dict[str, Any], joints: dict[str, int]) -> BusFault:
-    when = told.pop("when", 1.0)
+def _on_the_bus(text: str, name: str, told: dict[str, Any], arms: Mapping[str, Mapping[str, int]]) -> BusFault:
+    when, arm = told.pop("when", 1.0), str(told.pop("arm", next(iter(arms))))
+    if arm not in arms:
+        raise UserError(f"--fault={text}: there is no arm '{arm}'; {nearest(arm, arms)}")
+    joints = arms[arm]
     if isinstance(when, bool) or not ((isinstance(when, int | float) and when >= 0) or when in ("connect", "end")):
         raise UserError(f"--fault={text}: when={when}: seconds of the loop, 'connect' or 'end'")
     servo = told.get("servo")
@@ -156,7 +175,7 @@ def _on_the_bus(text: str, name: str, told: dict[str, Any], joints: dict[str, in
     if servo is not None and told["servo"] not in joints.values():
         raise UserError(f"--fault={text}: the arm has no servo '{servo}'; {nearest(str(servo), joints)}")
     try:
-        return BusFault(fault=bus.of({"fault": name} | told), when=when)
+        return BusFault(fault=bus.of({"fault": name} | told), when=when, arm=arm)
     except ValueError as error:
         raise UserError(f"--fault={text}: {error}") from None
 

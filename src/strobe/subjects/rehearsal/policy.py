@@ -19,11 +19,11 @@ from strobe.errors import UserError
 from strobe.subjects import inputs, policies, rollout_loop
 from strobe.subjects.lerobot_flags import joined, lent, parsed
 from strobe.subjects.quiet import quiet
+from strobe.subjects.rehearsal.arms import arms_of, cameras_of, with_ports
 from strobe.subjects.rollout_config import COMMAND
 from strobe.subjects.rollout_robot import MADE
 from strobe.subjects.standins import stand_ins
 
-JOINTS = 6
 SOURCE = "random weights"  # the folder's name, which is where the report says that the policy is from
 
 
@@ -55,22 +55,23 @@ def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
     if size not in ("tiny", "full"):
         raise UserError(f"--policy.size={size}: 'full' or 'tiny'")
     rest = [f"{name}={value}" for name, value in given if not name.startswith("--policy.")]
-    body = [argument for argument in rest if argument.startswith("--robot.")]
+    body = [argument for argument in with_ports(rest) if argument.startswith("--robot.")]
     if not any(argument.startswith("--robot.type=") for argument in body):
-        raise UserError("which robot? --robot.type=so101_follower (or so100_follower)")
+        raise UserError("which robot? --robot.type=so101_follower (or another)")
     register_third_party_plugins()  # cameras that a recorded run replays are one
     assert rollout_loop.loop is not None  # robots and cameras register themselves when LeRobot's script is imported
     with lent(body, COMMAND):
         robot: Any = parsed(body, _Body, lambda _: None, COMMAND).robot
+    joints = sum(len(arm.kind.models) for arm in arms_of(robot, "robot").values())
     with tempfile.TemporaryDirectory(prefix="strobe-policy-") as temporary:
         folder = Path(temporary) / SOURCE
         device = [f"--device={value}" for name, value in given if name == "--device"]
         config = policies.config_from_type(kind, [*device, *(f"--{name}={value}" for name, value in of_policy.items())])
         config.input_features = {
             f"{OBS_IMAGES}.{name}": PolicyFeature(FeatureType.VISUAL, (3, camera.height, camera.width))
-            for name, camera in getattr(robot, "cameras", {}).items()
-        } | {OBS_STATE: PolicyFeature(FeatureType.STATE, (JOINTS,))}
-        config.output_features = {ACTION: PolicyFeature(FeatureType.ACTION, (JOINTS,))}
+            for name, (_, _, camera) in cameras_of(robot).items()
+        } | {OBS_STATE: PolicyFeature(FeatureType.STATE, (joints,))}
+        config.output_features = {ACTION: PolicyFeature(FeatureType.ACTION, (joints,))}
         loaded = policies.load(config, inputs.synthetic(config), size=size)  # type: ignore[arg-type]
         with quiet():
             for part in (loaded.policy, loaded.preprocessor, loaded.postprocessor):

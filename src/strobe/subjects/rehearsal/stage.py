@@ -17,13 +17,12 @@ import numpy as np
 from strobe.errors import UserError, install, nearest
 from strobe.subjects.lerobot_flags import joined
 from strobe.subjects.rehearsal import faults as f
+from strobe.subjects.rehearsal.arms import Played, arms_of, cameras_of, with_ports
 from strobe.subjects.robot import calibration as cal
 from strobe.subjects.robot.arm import EmulatedArm
 from strobe.subjects.rollout_config import COMMAND, rollout_config
 
 LIVE = "live"  # instead of a recording: the robot's own cameras
-PLAYED = ("so100_follower", "so101_follower")
-LED = ("so100_leader", "so101_leader")
 _PATTERN_S = 2.0
 
 
@@ -33,14 +32,16 @@ class Plan:
 
     Attributes:
         kept: lerobot-rollout's arguments without those that a rehearsal replaces.
-        arms: "robot", and "teleop" where there is a leader: its calibration, and its file where it was found.
+        arms: "robot", and "teleop" where there is a leader; two arms by their sides, see `arms_of`.
         cameras: flags of the replaying cameras by name, without a path where a test pattern is shown.
+        places: of each camera, the flag of the dict that it is in, and its name there.
         shown: what the cameras show, in words.
     """
 
     kept: list[str]
-    arms: dict[str, tuple[cal.Calibration, Path | None]]
+    arms: dict[str, Played]
     cameras: dict[str, dict[str, Any]]
+    places: dict[str, tuple[str, str]]
     shown: str
     on_bus: list[f.BusFault] = field(default_factory=list)
     slow: list[f.SlowInference] = field(default_factory=list)
@@ -68,27 +69,21 @@ def plan(argv: Sequence[str], frames: Mapping[str, str], episode: int, faults: S
         UserError: a package that is not installed; what `rollout_config` refuses; a robot that cannot be emulated; a
             camera or a recording that is not there; a fault that is none; a calibration file that is none.
     """
-    if find_spec("scservo_sdk") is None:
-        raise UserError(f"LeRobot's driver of SO arms is not installed: {install('robot')}")
-    argv = with_port(argv)
+    argv = with_ports(joined(argv, COMMAND))
     config = rollout_config(argv)
     robot, teleop = config.robot, getattr(config, "teleop", None)
     assert robot is not None
-    if robot.type not in PLAYED:
-        raise UserError(f"--robot.type={robot.type}: a rehearsal can play {' and '.join(PLAYED)} only")
-    if teleop is not None and teleop.type not in LED:
-        raise UserError(f"--teleop.type={teleop.type}: a rehearsal can play {' and '.join(LED)} only")
-    arms = {"robot": _calibration(robot, "robots", "so_follower")}
-    if teleop is not None:
-        arms["teleop"] = _calibration(teleop, "teleoperators", "so_leader")
-    eyes: dict[str, Any] = dict(getattr(robot, "cameras", {}))
+    arms = arms_of(robot, "robot") | (arms_of(teleop, "teleop") if teleop is not None else {})
+    if any(find_spec(arm.kind.brand.sdk) is None for arm in arms.values()):
+        raise UserError(f"LeRobot's driver of these servos is not installed: {install('robot')}")
+    eyes = cameras_of(robot)
     for name in frames:
         if name and name not in eyes:
             raise UserError(f"--frames.{name}: the robot has no camera '{name}'; {nearest(name, eyes)}")
-    ids = {name: joint.id for name, joint in arms["robot"][0].items()}
+    ids = {name: {joint: told.id for joint, told in arm.calibration.items()} for name, arm in arms.items()}
     planned = [f.planned(text, ids, list(eyes)) for text in faults]
     told, shown = {}, []
-    for name, camera in eyes.items():
+    for name, (_, _, camera) in eyes.items():
         source = frames.get(name, frames.get("", ""))
         if source == LIVE:
             told[name] = {LIVE: True}
@@ -104,14 +99,15 @@ def plan(argv: Sequence[str], frames: Mapping[str, str], episode: int, faults: S
         shown.append(f"{name}: {source or 'a test pattern'}")
     if any(LIVE in flags for flags in told.values()) and len({LIVE in flags for flags in told.values()}) > 1:
         raise UserError(f"--frames={LIVE} is for all cameras or for none")
-    replaced = {"--robot.port", "--robot.cameras", "--teleop.port"}
-    replaced |= {f"--{arm}.{name}" for arm in arms for name in ("id", "calibration_dir") if arms[arm][1] is None}
-    if any(LIVE in flags for flags in told.values()):
-        replaced.discard("--robot.cameras")
+    replaced = {f"--{arm.flag}.port" for arm in arms.values()}
+    replaced |= {f"--{flag}" for name, (flag, _, _) in eyes.items() if LIVE not in told[name]}
+    for part in _without_file(arms):
+        replaced |= {f"--{part}.id", f"--{part}.calibration_dir"}
     return Plan(
         [argument for argument in argv if argument.partition("=")[0] not in replaced],
         arms,
         {name: flags for name, flags in told.items() if LIVE not in flags},
+        {name: (flag, short) for name, (flag, short, _) in eyes.items()},
         "; ".join(shown) or "no cameras",
         [each for each in planned if isinstance(each, f.BusFault)],
         [each for each in planned if isinstance(each, f.SlowInference)],
@@ -125,29 +121,29 @@ def staged(made: Plan, latency_ms: float) -> Iterator[Stage]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-rehearsal-")))
         arguments, arms = list(made.kept), {}
-        for name, (calibration, file) in made.arms.items():
-            at_once = [each.fault for each in made.on_bus if each.when == "connect" and name == "robot"]
-            arms[name] = stack.enter_context(EmulatedArm(calibration, latency_ms=latency_ms, faults=at_once))
-            arguments.append(f"--{name}.port={arms[name].port}")
-            if file is None:
-                cal.write(calibration, folder / name / "rehearsal.json")
-                arguments += [f"--{name}.id=rehearsal", f"--{name}.calibration_dir={folder / name}"]
-        if made.cameras:
-            told = {}
-            for name, flags in made.cameras.items():
-                shown = flags if "path" in flags else flags | {"path": str(_pattern(folder / f"{name}.mp4", flags))}
-                told[name] = shown
-            arguments.append(f"--robot.cameras={json.dumps(told)}")
+        for name, arm in made.arms.items():
+            at_once = [each.fault for each in made.on_bus if each.when == "connect" and each.arm == name]
+            arms[name] = stack.enter_context(
+                EmulatedArm(arm.calibration, models=arm.kind.models, latency_ms=latency_ms, faults=at_once)
+            )
+            arguments.append(f"--{arm.flag}.port={arms[name].port}")
+        for part in _without_file(made.arms):
+            for arm in made.arms.values():
+                if arm.part == part:
+                    cal.write(arm.calibration, folder / part / f"rehearsal{arm.suffix}.json")
+            arguments += [f"--{part}.id=rehearsal", f"--{part}.calibration_dir={folder / part}"]
+        told: dict[str, dict[str, Any]] = {}
+        for name, flags in made.cameras.items():
+            shown = flags if "path" in flags else flags | {"path": str(_pattern(folder / f"{name}.mp4", flags))}
+            flag, short = made.places[name]
+            told.setdefault(flag, {})[short] = shown
+        arguments += [f"--{flag}={json.dumps(cameras)}" for flag, cameras in told.items()]
         yield Stage(arguments, arms)
 
 
-def _calibration(config: Any, kind: str, name: str) -> tuple[cal.Calibration, Path | None]:
-    """The calibration that the arm would load, and its file; a plausible one and None where there is no file."""
-    from lerobot.utils.constants import HF_LEROBOT_CALIBRATION
-
-    folder = config.calibration_dir or HF_LEROBOT_CALIBRATION / kind / name
-    file = Path(folder) / f"{config.id}.json"
-    return (cal.read(file), file) if file.is_file() else (cal.so101(), None)
+def _without_file(arms: Mapping[str, Played]) -> list[str]:
+    """Parts that lack a calibration file for one of their arms: "robot", "teleop"."""
+    return list(dict.fromkeys(arm.part for arm in arms.values() if arm.file is None))
 
 
 def _recording(camera: str, source: str, episode: int) -> dict[str, Any]:
@@ -190,9 +186,3 @@ def _pattern(path: Path, flags: Mapping[str, Any]) -> Path:
             out.mux(made.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         out.mux(made.encode())
     return path
-
-
-def with_port(argv: Sequence[str]) -> list[str]:
-    """``argv``, each flag with its value, and with a port where none is named: a rehearsal has its own."""
-    found = joined(argv, COMMAND)
-    return found if any(one.startswith("--robot.port=") for one in found) else [*found, "--robot.port=emulated"]

@@ -38,9 +38,10 @@ class EmulatedArm:
             …
         arm.ended.holding  # ids of the servos that were left with torque
 
-    The servos' registers agree with ``calibration``, or with a plausible SO-101. ``link`` becomes the port's path; left
-    out, the arm chooses one. ``latency_ms`` is what the adapter adds to each answer. ``record`` is a file that gets one
-    line of JSON for each request, with its time on the monotonic clock.
+    The servos' registers agree with ``calibration``, or with a plausible SO-101. ``models`` are their models by joint,
+    all of one brand; left out, each is an STS3215. ``link`` becomes the port's path; left out, the arm chooses one.
+    ``latency_ms`` is what the adapter adds to each answer. ``record`` is a file that gets one line of JSON for each
+    request, with its time on the monotonic clock.
 
     A Ctrl-C at the terminal does not reach the servos, which must still answer while a driver lets the arm go. They end
     with this object, or with this process, however that ends. Linux only: elsewhere pyserial asks a pseudo-terminal for
@@ -53,6 +54,7 @@ class EmulatedArm:
         self,
         calibration: cal.Calibration | None = None,
         *,
+        models: Mapping[str, str] | None = None,
         link: Path | None = None,
         latency_ms: float = 1.0,
         faults: Iterable[f.Fault] = (),
@@ -63,6 +65,7 @@ class EmulatedArm:
         self.ended: ArmState | None = None
         self._told = {
             "calibration": cal.content_of(self.calibration),
+            "models": dict(models or dict.fromkeys(self.calibration, "sts3215")),
             "link": str(link.absolute()) if link else None,
             "latency_s": latency_ms / 1e3,
             "faults": [f.content_of(each) for each in faults],

@@ -7,19 +7,22 @@ host does not talk while a servo answers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from strobe.subjects.robot import faults as f
-from strobe.subjects.robot import registers as r
+from strobe.subjects.robot.brands import brand_of
 from strobe.subjects.robot.calibration import Calibration
-from strobe.subjects.robot.packets import BROADCAST, LONGEST, Instruction, Packet, Parser, build
 from strobe.subjects.robot.servo import Servo
 from strobe.subjects.robot.state import ArmState, ServoState
+from strobe.subjects.robot.wire import Packet, Request, Wire
 
 USB_FRAME_S = 1e-3  # a full-speed adapter hands on together what came within one frame
 _BITS = 10  # of a byte on the wire: eight, start and stop
 _RETURN_DELAY_S = 2e-6  # one step of the register
+
+
+_Answer = tuple[int, Servo, int, bytes]  # id, servo, error, data: a new id counts from the next request on
 
 
 class Delivery(NamedTuple):
@@ -31,12 +34,25 @@ class PortGone(Exception):
     """The adapter left the host."""
 
 
-def servos_of(calibration: Calibration, now: float = 0.0) -> list[Servo]:
-    """Servos whose registers agree with ``calibration``, each in the middle of its range."""
-    return [
-        Servo(joint.id, low=joint.range_min, high=joint.range_max, offset=joint.homing_offset, now=now)
-        for joint in calibration.values()
+def bus_of(calibration: Calibration, models: Mapping[str, str], *, latency_s: float = 0.0, now: float = 0.0) -> Bus:
+    """A bus of servos whose registers agree with ``calibration``, each in the middle of its range.
+
+    ``models`` are theirs by joint, all of one brand. Raise ValueError for a model that cannot be emulated.
+    """
+    brand = brand_of(next(iter(models.values())))
+    servos = [
+        Servo(
+            brand.models[models[name]],
+            joint.id,
+            low=joint.range_min,
+            high=joint.range_max,
+            offset=joint.homing_offset,
+            drive_mode=joint.drive_mode,
+            now=now,
+        )
+        for name, joint in calibration.items()
     ]
+    return Bus(brand.wire, servos, latency_s=latency_s)
 
 
 class Bus:
@@ -45,12 +61,13 @@ class Bus:
     ``on_packet`` is called with the time and the packet of every good request, before it is obeyed.
     """
 
-    def __init__(self, servos: Iterable[Servo], *, latency_s: float = 0.0) -> None:
+    def __init__(self, wire: Wire, servos: Iterable[Servo], *, latency_s: float = 0.0) -> None:
+        self.wire = wire
         self.servos = {servo.id: servo for servo in servos}
         self.latency_s = latency_s
         self.faults = f.Planted()
         self.on_packet: Callable[[float, Packet], None] = lambda now, packet: None
-        self._parser = Parser()
+        self._parser = wire.parser()
         self._packets: Counter[str] = Counter()
         self._last_due = 0.0
 
@@ -81,11 +98,11 @@ class Bus:
             now,
             {
                 id: ServoState(
-                    torque=bool(servo.get(r.TORQUE_ENABLE)),
-                    lock=bool(servo.get(r.LOCK)),
-                    goal=servo.get(r.GOAL_POSITION),
-                    present=servo.get(r.PRESENT_POSITION),
-                    temperature=servo.get(r.PRESENT_TEMPERATURE),
+                    torque=bool(servo.get(servo.model.torque)),
+                    lock=servo.model.protected(servo),
+                    goal=servo.get(servo.model.goal),
+                    present=servo.get(servo.model.present),
+                    temperature=servo.get(servo.model.temperature),
                 )
                 for id, servo in self.servos.items()
             },
@@ -96,15 +113,15 @@ class Bus:
         )
 
     def _obey(self, packet: Packet, now: float) -> list[Delivery]:
-        try:
-            instruction = Instruction(packet.code)
-        except ValueError:
+        request = self.wire.request(packet)
+        if request is None:
             self._packets["unknown"] += 1
             return []
-        self._packets[name := instruction.name.lower()] += 1
+        self._packets[request.kind] += 1
         self.on_packet(now, packet)
-        called = self._called(instruction, packet)
-        met = self.faults.strike(name, called)
+        asked = self.servos if request.ids is None else request.ids
+        called = [id for id in asked if id in self.servos]
+        met = self.faults.strike(request.kind, called)
         if any(isinstance(fault, f.Unplugged) for fault in met):
             raise PortGone
         dead = {id for id in called for fault in met if isinstance(fault, f.Dead) and fault.touches(id)}
@@ -113,61 +130,50 @@ class Bus:
             if any(isinstance(fault, f.Restart) and fault.touches(id) for fault in met):
                 self.servos[id].restart()
             self.servos[id].advance(now)
-        answers = self._answers(instruction, packet, alive)
-        return self._send(answers, met, now + self._wire_s(len(build(packet))))
+        answers = self._answers(request, alive)
+        return self._send(answers, met, now + self._wire_s(len(self.wire.build(packet))))
 
-    def _called(self, instruction: Instruction, packet: Packet) -> list[int]:
-        told = packet.parameters
-        if instruction is Instruction.SYNC_READ:
-            return [id for id in told[2:] if id in self.servos]
-        if instruction is Instruction.SYNC_WRITE:
-            return [id for id in told[2 :: told[1] + 1] if id in self.servos] if len(told) > 1 else []
-        if packet.id == BROADCAST:
-            return list(self.servos)
-        return [packet.id] if packet.id in self.servos else []
-
-    def _answers(self, instruction: Instruction, packet: Packet, called: list[int]) -> list[tuple[Servo, bytes]]:
-        told = packet.parameters
-        servos = [self.servos[id] for id in called]
-        if instruction is Instruction.PING:
-            return [(servo, b"") for servo in servos]
-        if instruction in (Instruction.READ, Instruction.SYNC_READ):
-            if len(told) < 2 or told[1] > LONGEST:  # such an answer fits no packet: silence
+    def _answers(self, request: Request, called: list[int]) -> list[_Answer]:
+        """Each answering servo with its id, its error and its data."""
+        servos = [(id, self.servos[id]) for id in called]
+        if request.kind == "ping":
+            return [(id, servo, 0, servo.model.identity(servo)) for id, servo in servos]
+        if request.kind in ("read", "sync_read"):
+            if request.size is None:  # such an answer fits no packet: silence
                 return []
-            return [(servo, servo.read(told[0], told[1])) for servo in servos]
-        if instruction is Instruction.SYNC_WRITE:
-            step = told[1] + 1 if len(told) > 1 else 1
-            for at in range(2, len(told) - step + 1, step):
-                if told[at] in called:
-                    self._write(self.servos[told[at]], told[0], told[at + 1 : at + step])
+            return [(id, servo, 0, servo.read(request.address, request.size)) for id, servo in servos]
+        if request.kind == "sync_write":
+            for id, data in zip(request.ids or (), request.data, strict=True):
+                if id in called:
+                    self._write(self.servos[id], request.address, data)
             return []
-        answering = [servo for servo in servos if packet.id != BROADCAST and servo.get(r.STATUS_LEVEL)]
-        for servo in servos:
-            self._write(servo, told[0], told[1:]) if told else None
-        return [(servo, b"") for servo in answering]
+        answering = [id for id, servo in servos if request.ids is not None and servo.model.answers_writes(servo)]
+        errors = {id: self._write(servo, request.address, request.data[0]) for id, servo in servos}
+        return [(id, servo, errors[id], b"") for id, servo in servos if id in answering]
 
-    def _write(self, servo: Servo, address: int, data: bytes) -> None:
+    def _write(self, servo: Servo, address: int, data: bytes) -> int:
         before = servo.id
-        servo.write(address, data)
+        error = servo.write(address, data)
         if servo.id != before:
             del self.servos[before]
             self.servos[servo.id] = servo
+        return error
 
-    def _send(self, answers: list[tuple[Servo, bytes]], met: list[f.Fault], sent: float) -> list[Delivery]:
+    def _send(self, answers: list[_Answer], met: list[f.Fault], sent: float) -> list[Delivery]:
         """Answers in turn on the wire from ``sent`` on, then through the adapter, which keeps their order."""
         late = sum(fault.seconds for fault in met if isinstance(fault, f.Late))
         free, out, frame = sent, list[Delivery](), 0.0
-        for servo, data in answers:
-            mine = [fault for fault in met if fault.touches(servo.id)]
-            error = servo.error
+        for id, servo, error, data in answers:
+            mine = [fault for fault in met if fault.touches(id)]
+            error |= servo.error
             for fault in mine:
-                error |= fault.bits if isinstance(fault, f.ErrorBits) else 0
-            answer = build(Packet(servo.id, error, data))
+                error |= (fault.bits or self.wire.overload) if isinstance(fault, f.ErrorBits) else 0
+            answer = self.wire.status(id, error, data)
             if any(isinstance(fault, f.Corrupt) for fault in mine):
                 answer = answer[:-1] + bytes([answer[-1] ^ 0x55])
             if any(isinstance(fault, f.Short) for fault in mine):
                 answer = answer[:-1]
-            free += servo.get(r.RETURN_DELAY) * _RETURN_DELAY_S + self._wire_s(len(answer))
+            free += servo.get(servo.model.return_delay) * _RETURN_DELAY_S + self._wire_s(len(answer))
             free += sum(fault.seconds for fault in mine if isinstance(fault, f.Slow))
             if any(isinstance(fault, f.Lost) for fault in mine):
                 continue
@@ -182,5 +188,4 @@ class Bus:
 
     def _wire_s(self, size: int) -> float:
         first = next(iter(self.servos.values()), None)
-        rate = r.BAUD_RATES[min(first.get(r.BAUD_RATE), len(r.BAUD_RATES) - 1)] if first else r.BAUD_RATES[0]
-        return size * _BITS / rate
+        return size * _BITS / first.baud if first else 0.0

@@ -1,4 +1,4 @@
-"""Calibration files of LeRobot's SO arms, and one for an arm that nobody owns."""
+"""Calibration files of LeRobot's arms, and one for an arm that nobody owns."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, in_words
-from strobe.subjects.robot.registers import TURN
+from strobe.subjects.robot.register import TURN
 
-_OFFSET = 2047  # the register's sign is bit 11
 _LAST_ID = 253
 
 
@@ -42,8 +41,8 @@ def so101() -> Calibration:
     return {name: Joint(id, 0, *told) for id, (name, told) in enumerate(values.items(), start=1)}
 
 
-def read(path: Path) -> Calibration:
-    """Joints of a calibration file by name. Raise UserError for a file that is none."""
+def read(path: Path, offset: int = 2047) -> Calibration:
+    """Joints of a calibration file by name, see `of`. Raise UserError for a file that is none."""
     try:
         content = json.loads(path.read_text())
     except OSError as error:
@@ -51,16 +50,19 @@ def read(path: Path) -> Calibration:
     except ValueError:
         raise UserError(f"{path} is not a calibration file: it is not JSON") from None
     try:
-        return of(content)
+        return of(content, offset)
     except ValueError as error:
         raise UserError(f"{path} is not a calibration file of LeRobot: {error}") from None
 
 
-def of(content: Any) -> Calibration:
-    """Joints from a calibration file's content. Raise ValueError, naming the joint, for what no servo can hold."""
+def of(content: Any, offset: int = 2047) -> Calibration:
+    """Joints from a calibration file's content. Raise ValueError, naming the joint, for what no servo can hold.
+
+    ``offset`` is the largest homing offset, of the STS3215 unless told.
+    """
     if not isinstance(content, Mapping) or not content:
         raise ValueError("it names no joints")
-    joints = {str(name): _joint(str(name), told) for name, told in content.items()}
+    joints = {str(name): _joint(str(name), told, offset) for name, told in content.items()}
     if len({joint.id for joint in joints.values()}) < len(joints):
         raise ValueError("two joints have the same id")
     return joints
@@ -77,15 +79,15 @@ def content_of(calibration: Calibration) -> dict[str, Any]:
     return {name: asdict(joint) for name, joint in calibration.items()}
 
 
-def _joint(name: str, told: Any) -> Joint:
+def _joint(name: str, told: Any, offset: int) -> Joint:
     names = [field.name for field in fields(Joint)]
     if not isinstance(told, Mapping) or not all(type(told.get(each)) is int for each in names):
         raise ValueError(f"{name} needs whole numbers for {', '.join(names)}")
     joint = Joint(**{each: told[each] for each in names})
     if not 0 <= joint.id <= _LAST_ID:
         raise ValueError(f"{name} has the id {joint.id}")
-    if abs(joint.homing_offset) > _OFFSET:
-        raise ValueError(f"{name} has the homing offset {joint.homing_offset}, of at most {_OFFSET}")
+    if abs(joint.homing_offset) > offset:
+        raise ValueError(f"{name} has the homing offset {joint.homing_offset}, of at most {offset}")
     if not 0 <= joint.range_min < joint.range_max < TURN:
         raise ValueError(f"{name} has the range {joint.range_min} to {joint.range_max}, of 0 to {TURN - 1}")
     return joint

@@ -11,10 +11,9 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, ClassVar
 
 from strobe.errors import nearest
-from strobe.subjects.robot.packets import Instruction
+from strobe.subjects.robot.wire import KINDS
 
-OVERLOAD = 32  # bit of the error byte
-INSTRUCTIONS = tuple(each.name.lower() for each in Instruction)
+INSTRUCTIONS = KINDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +79,10 @@ class Slow(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorBits(Fault):
-    """The answer's error byte has ``bits`` (32 is overload). The servo goes on as before."""
+    """The answer's error byte has ``bits``; 0 for those of an overload. The servo goes on as before."""
 
     name: ClassVar[str] = "error-bits"
-    bits: int = OVERLOAD
+    bits: int = 0
     instruction: str | None = None
     count: int | None = None
 

@@ -19,10 +19,11 @@ from typing import Any, TextIO
 
 from strobe.errors import UserError, in_words
 from strobe.subjects.robot import calibration, faults
-from strobe.subjects.robot.bus import Bus, servos_of
-from strobe.subjects.robot.packets import Instruction, Packet
+from strobe.subjects.robot.brands import brand_of
+from strobe.subjects.robot.bus import Bus, bus_of
 from strobe.subjects.robot.serving import serve
 from strobe.subjects.robot.terminal import Terminal
+from strobe.subjects.robot.wire import Packet
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -46,7 +47,9 @@ def main() -> int:
 
 def _run(told: Mapping[str, Any]) -> int:
     now = time.monotonic()
-    bus = Bus(servos_of(calibration.of(told["calibration"]), now), latency_s=told["latency_s"])
+    models = told["models"]
+    joints = calibration.of(told["calibration"], brand_of(next(iter(models.values()))).offset)
+    bus = bus_of(joints, models, latency_s=told["latency_s"], now=now)
     parent = told["parent"]
     with contextlib.closing(Terminal(Path(told["link"]) if told["link"] else None)) as terminal:
         with contextlib.suppress(_End), _recording(bus, told["record"]):
@@ -108,12 +111,13 @@ def _recording(bus: Bus, path: str | None) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"cannot write the packets to {path}: {in_words(error)}") from None
     with out:
-        bus.on_packet = lambda now, packet: _record(out, now, packet)
+        bus.on_packet = lambda now, packet: _record(out, bus, now, packet)
         yield
 
 
-def _record(out: TextIO, now: float, packet: Packet) -> None:
-    name = Instruction(packet.code).name.lower()
+def _record(out: TextIO, bus: Bus, now: float, packet: Packet) -> None:
+    request = bus.wire.request(packet)
+    name = request.kind if request else "unknown"
     line = {"time_s": now, "instruction": name, "id": packet.id, "parameters": packet.parameters.hex()}
     out.write(json.dumps(line) + "\n")
 

@@ -10,10 +10,11 @@ feetech-servo-sdk 1.0.0.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+
+from strobe.subjects.robot import wire
+from strobe.subjects.robot.wire import BROADCAST, Packet, Request
 
 HEADER = b"\xff\xff"
-BROADCAST = 0xFE
 _AROUND = 6  # bytes of a packet without parameters
 LONGEST = 253  # bytes of parameters: the length, which counts two more, is one byte
 
@@ -24,12 +25,6 @@ class Instruction(IntEnum):
     WRITE = 0x03
     SYNC_READ = 0x82
     SYNC_WRITE = 0x83
-
-
-class Packet(NamedTuple):
-    id: int
-    code: int
-    parameters: bytes = b""
 
 
 def checksum(body: bytes | bytearray) -> int:
@@ -47,40 +42,8 @@ def build(packet: Packet) -> bytes:
     return HEADER + body + bytes([checksum(body)])
 
 
-class Parser:
-    """Packets out of a stream of bytes, however it is cut, and whatever lies between them.
-
-    ``noise`` counts the bytes that belonged to no packet, ``corrupt`` the packets whose checksum was wrong.
-    """
-
-    def __init__(self) -> None:
-        self.noise = 0
-        self.corrupt = 0
-        self._kept = bytearray()
-
-    @property
-    def waiting(self) -> int:
-        """Bytes kept, because they may be the start of a packet."""
-        return len(self._kept)
-
-    def feed(self, data: bytes) -> list[Packet]:
-        """Packets that ``data`` completes, in the order in which they came."""
-        self._kept += data
-        found = []
-        while packet := self._next():
-            found.append(packet)
-        return found
-
-    def quiet(self) -> list[Packet]:
-        """Packets in what is kept, once the line has been quiet: an unfinished packet ends there, like a servo's.
-
-        Noise that looks like a header would else swallow the packets that follow it.
-        """
-        found = []
-        while self._kept:
-            self._drop(1)
-            found += self.feed(b"")
-        return found
+class Parser(wire.Parser):
+    """Packets of protocol 0."""
 
     def _next(self) -> Packet | None:
         kept = self._kept
@@ -109,6 +72,38 @@ class Parser:
             del kept[:size]
             return packet
 
-    def _drop(self, count: int) -> None:
-        self.noise += count
-        del self._kept[:count]
+
+class Feetech(wire.Wire):
+    """Protocol 0 on a bus."""
+
+    overload = 32  # a bit of the error byte
+
+    def parser(self) -> Parser:
+        return Parser()
+
+    def build(self, packet: Packet) -> bytes:
+        return build(packet)
+
+    def request(self, packet: Packet) -> Request | None:
+        try:
+            kind = Instruction(packet.code)
+        except ValueError:
+            return None
+        told, name = packet.parameters, kind.name.lower()
+        ids = None if packet.id == BROADCAST else (packet.id,)
+        address = told[0] if told else 0
+        size = told[1] if len(told) > 1 and told[1] <= LONGEST else None
+        if kind is Instruction.PING:
+            return Request(name, ids)
+        if kind is Instruction.READ:
+            return Request(name, ids, address, size)
+        if kind is Instruction.WRITE:
+            return Request(name, ids, address, data=(told[1:],))
+        if kind is Instruction.SYNC_READ:
+            return Request(name, tuple(told[2:]), address, size)
+        step = told[1] + 1 if len(told) > 1 else 1
+        each = [told[at : at + step] for at in range(2, len(told) - step + 1, step)]
+        return Request(name, tuple(one[0] for one in each), address, data=tuple(one[1:] for one in each))
+
+    def status(self, id: int, error: int, data: bytes) -> bytes:
+        return build(Packet(id, error, data))

@@ -6,38 +6,12 @@ Source: ``lerobot/motors/feetech/tables.py`` (addresses, sign bits), and Feetech
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from strobe.subjects.robot.register import TURN, Register
 
 MODEL_NUMBER = 777
-TURN = 4096  # counts of one turn
 EEPROM_END = 40  # registers below survive a restart, if they were written while Lock was 0
 BAUD_RATES = (1_000_000, 500_000, 250_000, 128_000, 115_200, 57_600, 38_400, 19_200)  # bits/s, by Baud_Rate
 PHASE_MULTI_TURN = 0x10  # bit of Phase: positions count on past one turn
-
-
-@dataclass(frozen=True)
-class Register:
-    """``size`` bytes from ``address``, low byte first; ``sign`` is the bit that says 'negative', if there is one."""
-
-    address: int
-    size: int = 1
-    sign: int | None = None
-
-    def decode(self, data: bytes | bytearray) -> int:
-        raw = int.from_bytes(data, "little")
-        if self.sign is None:
-            return raw
-        size = raw & ((1 << self.sign) - 1)
-        return -size if raw >> self.sign & 1 else size
-
-    def encode(self, value: int) -> bytes:
-        """Bytes of ``value``, held to what the register can keep."""
-        if self.sign is None:
-            raw = min(max(value, 0), (1 << 8 * self.size) - 1)
-        else:
-            raw = min(abs(value), (1 << self.sign) - 1) | (1 << self.sign if value < 0 else 0)
-        return raw.to_bytes(self.size, "little")
-
 
 FIRMWARE_MAJOR = Register(0)
 FIRMWARE_MINOR = Register(1)

@@ -1,0 +1,1 @@
+"""Dynamixel servos: protocol 2 and the X series, of the Koch and OMX arms."""

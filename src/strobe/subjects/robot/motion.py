@@ -1,0 +1,24 @@
+"""How a servo's shaft moves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Motion:
+    """First-order motion: the speed is the distance to the goal over ``lag_s``, held to ``max_speed``."""
+
+    max_speed: float = 3000.0  # counts/s
+    lag_s: float = 0.04
+
+    def after(self, distance: float, seconds: float, max_speed: float) -> float:
+        """Distance to the goal that is left after ``seconds`` (counts), in closed form."""
+        size = abs(distance)
+        near = max_speed * self.lag_s  # from here on the speed falls with the distance
+        if size > near:
+            straight = min(seconds, (size - near) / max_speed)
+            size -= straight * max_speed
+            seconds -= straight
+        return math.copysign(size * math.exp(-seconds / self.lag_s), distance)

@@ -1,0 +1,98 @@
+"""A bus's protocol, as the bus sees it: packets out of bytes, requests out of packets, answers into bytes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+BROADCAST = 0xFE
+KINDS = ("ping", "read", "write", "sync_read", "sync_write")
+
+
+class Packet(NamedTuple):
+    """A packet whose checksum was right. ``code`` is a host's instruction, or what a servo has in its place."""
+
+    id: int
+    code: int
+    parameters: bytes = b""
+
+
+class Request(NamedTuple):
+    """A host's question or order, the same for all protocols.
+
+    ``kind`` is one of KINDS. ``ids`` are the servos that are meant, None for all that hear it. ``size`` is None where
+    no answer can hold as many bytes, or the packet ends too soon. ``data`` is what is written: to each of ``ids`` its
+    own, or the one to all.
+    """
+
+    kind: str
+    ids: tuple[int, ...] | None
+    address: int = 0
+    size: int | None = None
+    data: tuple[bytes, ...] = ()
+
+
+class Parser(ABC):
+    """Packets out of a stream of bytes, however it is cut, and whatever lies between them.
+
+    ``noise`` counts the bytes that belonged to no packet, ``corrupt`` the packets whose checksum was wrong.
+    """
+
+    def __init__(self) -> None:
+        self.noise = 0
+        self.corrupt = 0
+        self._kept = bytearray()
+
+    @property
+    def waiting(self) -> int:
+        """Bytes kept, because they may be the start of a packet."""
+        return len(self._kept)
+
+    def feed(self, data: bytes) -> list[Packet]:
+        """Packets that ``data`` completes, in the order in which they came."""
+        self._kept += data
+        found = []
+        while packet := self._next():
+            found.append(packet)
+        return found
+
+    def quiet(self) -> list[Packet]:
+        """Packets in what is kept, once the line has been quiet: an unfinished packet ends there, like a servo's.
+
+        Noise that looks like a header would else swallow the packets that follow it.
+        """
+        found = []
+        while self._kept:
+            self._drop(1)
+            found += self.feed(b"")
+        return found
+
+    @abstractmethod
+    def _next(self) -> Packet | None:
+        """Take the next packet from what is kept, and drop what lies before it; None if it is not whole yet."""
+
+    def _drop(self, count: int) -> None:
+        self.noise += count
+        del self._kept[:count]
+
+
+class Wire(ABC):
+    """A protocol. ``overload`` is the error byte of a servo that protects itself."""
+
+    overload: int
+
+    @abstractmethod
+    def parser(self) -> Parser:
+        """A parser of a stream of its own."""
+
+    @abstractmethod
+    def build(self, packet: Packet) -> bytes:
+        """Bytes of ``packet`` on the wire. Raise ValueError for what no packet can say."""
+
+    @abstractmethod
+    def request(self, packet: Packet) -> Request | None:
+        """The request that ``packet`` is; None for an instruction that the servos do not know."""
+
+    @abstractmethod
+    def status(self, id: int, error: int, data: bytes) -> bytes:
+        """Bytes of a servo's answer."""
