@@ -12,7 +12,7 @@ from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.candidates import Candidate
 from strobe.studies.optimize.climb import Climb
-from strobe.studies.optimize.runs import build_seconds, verdict_of
+from strobe.studies.optimize.runs import build_seconds
 from strobe.studies.optimize.tries import Judged, Trial, attempt, moved, outcome_of, speedup
 from strobe.treatments.treatment import Variant
 
@@ -81,10 +81,9 @@ class OneByOne:
         least, most = limits.TRY_S
         seconds = min(max(so_far.time_to_try(self.closing_rounds) / max(sharing, 1), least), most)
         rounds_s = (limits.ROUNDS + 1) * (runs.spaced_s(before.ms / 1e3) + runs.spaced_s(call_s))
-        measured = runs.sample([before.variant, trial.variant], max(seconds, rounds_s))
+        measured, verdict = runs.trial(before.variant, trial.variant, max(seconds, rounds_s))
         if measured.interrupted:
             raise KeyboardInterrupt
-        verdict = verdict_of(measured, before.variant.name, name)
         agreement = runs.agreement(measured, name)
         outcome, reason = outcome_of(verdict, runs.broken(trial.variant, agreement))
         figures = {

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from strobe.measure.agreement import agree
 from strobe.measure.guard import Guard, Guards, strongest
+from strobe.measure.looks import Looks
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.verdicts import paired_verdict
 from strobe.results.agreement import Agreement, Effect, Yardstick, yardstick
@@ -170,6 +171,14 @@ class Runs:
         return self._measure(
             variants, self._uncounted(SamplingBudget(seconds=seconds, min_iterations=limits.ROUNDS, precision=0.01))
         )
+
+    def trial(self, before: Variant, after: Variant, seconds: float) -> tuple[Measured, Verdict]:
+        """Run two variants in alternation until it is clear which is faster, for ``seconds`` at most. Judge them."""
+        looks = Looks(before.name, after.name)
+        budget = SamplingBudget(seconds=seconds, min_iterations=limits.ROUNDS, looking=looks)
+        measured = self._measure([before, after], self._uncounted(budget))
+        samples = measured.collected.samples
+        return measured, looks.verdict(samples[before.name].values, samples[after.name].values)
 
     def close(self, variants: Sequence[Variant], budget: SamplingBudget, ceiling: Ceiling | None) -> Measured:
         """Run ``variants`` in alternation, and count their FLOP and memory where that was asked for."""
