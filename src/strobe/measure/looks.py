@@ -1,10 +1,10 @@
 """Looks at a run before it ends: is a candidate faster, slower, or no faster by what would matter?
 
-An interval that is meant for one look, looked at again and again, shows a difference sooner or later where there is
-none. Here all looks together have the error of one: each may spend a part of it, the last one what is left. That error
-is spent over looks is Lan and DeMets's idea ("Discrete sequential boundaries for clinical trials", Biometrika 70, 1983).
-The parts simply add up (Bonferroni), so it holds however the looks depend on each other. Boundaries from the joint
-distribution of the looks would be a little narrower, but take increments as independent, and neighbouring times are not.
+An interval for one look, looked at again and again, shows a difference sooner or later where there is none. Here all
+looks together have the error of one: each spends a part of it, the last one what is left (Lan and DeMets, "Discrete
+sequential boundaries for clinical trials", Biometrika 70, 1983). The parts simply add up (Bonferroni), so it holds
+however the looks depend on each other. Boundaries from the joint distribution of the looks would be a little narrower,
+but take increments as independent, and neighbouring times are not.
 
 Each look uses the interval of `intervals.centre`, which knows of spikes and of neighbours that resemble each other.
 """

@@ -12,6 +12,8 @@ from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.candidates import Candidate
 from strobe.studies.optimize.climb import Climb
+from strobe.studies.optimize.closing import close
+from strobe.studies.optimize.last_time import put_on
 from strobe.studies.optimize.runs import build_seconds
 from strobe.studies.optimize.tries import Judged, Trial, attempt, moved, outcome_of, speedup
 from strobe.treatments.treatment import Variant
@@ -23,6 +25,7 @@ class OneByOne:
 
     so_far: Climb
     closing_rounds = limits.ROUNDS + 1  # of which the first is warm-up
+    closed: Measured | None = None
 
     def measure_start(self, variants: Sequence[Variant], chunk_s: float) -> Measured:
         rounds_s = (limits.ROUNDS + 1) * chunk_s * len(variants)
@@ -30,6 +33,8 @@ class OneByOne:
 
     def climb(self) -> str:
         so_far = self.so_far
+        if not so_far.reached() and (rungs := so_far.kept_last_time()):
+            self.closed = put_on(so_far, rungs, lambda variants: close(so_far, self, variants))
         while not so_far.reached():
             left = so_far.left_to_try()
             if not left:
@@ -44,7 +49,11 @@ class OneByOne:
         return so_far.end_at_target()
 
     def closing_budget(self, asked: SamplingBudget, seconds: float) -> SamplingBudget:
-        return replace(asked, seconds=seconds)
+        gains = [1 - step.verdict.ratio for step in self.so_far.steps if step.verdict is not None]
+        gains += [1 - rung.ratio for rung in self.so_far.earlier.rungs] if self.so_far.earlier is not None else []
+        # Known before the run begins, so that its end depends on widths alone.
+        precision = min([asked.precision, *(gain / 2 for gain in gains if gain > 0)])
+        return replace(asked, seconds=seconds, min_iterations=limits.ROUNDS, precision=precision)
 
     def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
         """Each rung was judged in its own try: nothing is taken off."""

@@ -65,6 +65,7 @@ class Runs:
         self.same: Sameness | None = None  # of a policy, from `begin_checks` on
         self.yardsticks: list[Yardstick] = []
         self.reference: list[Tensor] = []  # chunks of the untouched policy, by the index of observation and noise
+        self.ceiling: Ceiling | None = None  # of this machine, once it was measured
         self._reporter = reporter
         self._call = subject.call("inference", options.batch_size)
         self._made: dict[tuple[str, ...], Treatment] = {}
@@ -180,9 +181,9 @@ class Runs:
         samples = measured.collected.samples
         return measured, looks.verdict(samples[before.name].values, samples[after.name].values)
 
-    def close(self, variants: Sequence[Variant], budget: SamplingBudget, ceiling: Ceiling | None) -> Measured:
+    def close(self, variants: Sequence[Variant], budget: SamplingBudget) -> Measured:
         """Run ``variants`` in alternation, and count their FLOP and memory where that was asked for."""
-        return self._measure(variants, replace(self.options, budget=budget), ceiling)
+        return self._measure(variants, replace(self.options, budget=budget), self.ceiling)
 
     def agreement(self, measured: Measured, name: str) -> Agreement:
         """Compare the chunks of ``name`` with the untouched policy's on the observations that both saw."""
