@@ -115,6 +115,7 @@ def test_no_faster_now_means_not_kept(climb):
     result, _ = climb(entry(Planted("skip"), "vision"))
     assert tried(result)[0] == ("skip=true", "no difference shown")
     assert [rung.name for rung in result.ladder.rungs] == ["as it is"]
+    assert result.measurements[0].samples.summary.n >= limits.ROUNDS, "the first glance was not enough"
 
 
 def test_no_more_rungs_are_put_on_than_the_target_takes(climb):
@@ -122,6 +123,9 @@ def test_no_more_rungs_are_put_on_than_the_target_takes(climb):
     climb(*planted)
     result, _ = climb(*planted, hz=150.0)
     assert tried(result) == [("skip=true", "kept"), ("tidy=true", "not tried")]
+    result, _ = climb(*planted, hz=50.0)
+    assert result.ladder.ended == "it meets the target as it is"
+    assert result.measurements[0].samples.summary.n >= limits.ROUNDS
 
 
 def test_what_the_user_leaves_out_stays_out_and_fresh_knows_nothing(climb):

@@ -20,7 +20,7 @@ from strobe.studies.budget import budget
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing, SilentClimb
-from strobe.studies.optimize.candidates import Candidate, Choice, together, usual_gain
+from strobe.studies.optimize.candidates import Choice, together
 from strobe.studies.optimize.ladder import AS_IT_IS, recipe_of
 from strobe.studies.optimize.optimize import optimize
 from strobe.treatments import catalogue
@@ -378,13 +378,8 @@ def test_no_figure_vouches_for_numbers_that_are_not_finite():
     assert "infinite or not a number" in Guard.parse("largest_error<=1").broken(broken)
 
 
-def test_of_one_part_what_usually_buys_most_is_tried_first():
-    specs: list[Any] = [
-        {"channels_last": True},
-        {"precision": "bf16", "precision.part": "model.backbone"},
-        {"engine": "openvino", "engine.part": "model.backbone", "engine.precision": "fp32"},
-        {"engine": "openvino", "engine.part": "model.backbone", "engine.precision": "bf16"},
-    ]
-    gains = {catalogue.written(spec): usual_gain(Candidate((spec,), (), "rounding", 0)) for spec in specs}
-    assert max(gains, key=gains.__getitem__).endswith("engine.precision=bf16")
-    assert min(gains, key=gains.__getitem__).endswith("engine.precision=fp32")
+def test_of_one_part_what_usually_buys_most_is_tried_first(plant, climb):
+    planted = [entry(Planted(name), "vision", effect="rounding") for name in ("other", "channels_last")]
+    plant(*planted, entry(Planted("exact"), "vision"))
+    result = climb(time_limit=20.0)
+    assert [one.treatment for one in result.ladder.tries] == ["exact=true", "channels_last=true", "other=true"]

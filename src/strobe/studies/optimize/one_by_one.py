@@ -26,15 +26,22 @@ class OneByOne:
     so_far: Climb
     closing_rounds = limits.ROUNDS + 1  # of which the first is warm-up
     closed: Measured | None = None
+    _at_first_sight: bool = False  # whether the policy as it is was only glanced at
 
     def measure_start(self, variants: Sequence[Variant], chunk_s: float) -> Measured:
+        earlier = self.so_far.earlier
+        if earlier is not None and earlier.rungs and len(variants) == 1:
+            self._at_first_sight = True  # the run of what was kept last time measures it well
+            return self.so_far.runs.first_sight(variants)
         rounds_s = (limits.ROUNDS + 1) * chunk_s * len(variants)
         return self.so_far.runs.sample(variants, max(limits.TRY_S[0], rounds_s))
 
     def climb(self) -> str:
         so_far = self.so_far
-        if not so_far.reached() and (rungs := so_far.kept_last_time()):
+        if rungs := so_far.kept_last_time():
             self.closed = put_on(so_far, rungs, lambda variants: close(so_far, self, variants))
+        if self._at_first_sight:
+            self._measure_well(self.closed)
         while not so_far.reached():
             left = so_far.left_to_try()
             if not left:
@@ -57,6 +64,17 @@ class OneByOne:
 
     def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
         """Each rung was judged in its own try: nothing is taken off."""
+
+    def _measure_well(self, measured: Measured | None) -> None:
+        """Put a good measurement of the policy as it is in the place of a first glance: from ``measured``, or anew."""
+        first, runs = self.so_far.steps[0], self.so_far.runs
+        if measured is None:
+            seconds = (limits.ROUNDS + 1) * runs.spaced_s(first.ms / 1e3)
+            measured = runs.sample([first.variant], max(limits.TRY_S[0], seconds))
+            if measured.interrupted:
+                raise KeyboardInterrupt
+        first.measurement = measured.measurements[0]
+        runs.reference = measured.outputs.first(first.variant.name)
 
     def _needed_s(self, candidate: Candidate) -> float:
         """Seconds that a try takes at the least."""
