@@ -12,6 +12,9 @@ itself when its sums are taken in another order. The others may move no action d
 ladder ends with is looked at more closely: other prompts, missing cameras, earlier observations again, calls with
 Real-Time Chunking.
 
+A try ends as soon as it is clear which is faster. What the last ladder of this machine and this kind of policy kept is
+put on first, together, and judged like anything else; --fresh ignores it.
+
 Where chunks take too long for that (about 1 s on a CPU, unless --time_limit is raised), all exact treatments are one
 rung and all rounding ones the next, and the closing run judges them.
 
