@@ -94,6 +94,8 @@ def _judge(
     measured = close([*(step.variant for step in climb.steps), *variants])
     if measured.interrupted:
         raise KeyboardInterrupt
+    chunks = measured.outputs.first(climb.steps[0].variant.name)
+    runs.reference = max(runs.reference, chunks, key=len)  # the policy as it is may only have been glanced at
     verdict = verdict_of(measured, climb.top.variant.name, trial.variant.name)
     agreement = runs.agreement(measured, trial.variant.name)
     outcome, reason = outcome_of(verdict, runs.broken(trial.variant, agreement))

@@ -38,7 +38,8 @@ class OneByOne:
 
     def climb(self) -> str:
         so_far = self.so_far
-        if rungs := so_far.kept_last_time():
+        rungs = so_far.kept_last_time()
+        if rungs and sum(rung.build_s for rung in rungs) <= so_far.time_to_try(self.closing_rounds):
             self.closed = put_on(so_far, rungs, lambda variants: close(so_far, self, variants))
         if self._at_first_sight:
             self._measure_well(self.closed)
@@ -59,7 +60,7 @@ class OneByOne:
         gains = [1 - step.verdict.ratio for step in self.so_far.steps if step.verdict is not None]
         gains += [1 - rung.ratio for rung in self.so_far.earlier.rungs] if self.so_far.earlier is not None else []
         # Known before the run begins, so that its end depends on widths alone.
-        precision = min([asked.precision, *(gain / 2 for gain in gains if gain > 0)])
+        precision = min([asked.precision, *(max(gain / 2, limits.FINEST) for gain in gains if gain > 0)])
         return replace(asked, seconds=seconds, min_iterations=limits.ROUNDS, precision=precision)
 
     def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
