@@ -23,12 +23,12 @@ def times(rng: Generator, count: int, gain: float, spread: float) -> tuple[np.nd
 def tried(before: np.ndarray, after: np.ndarray) -> tuple[str, int]:
     """Verdict of a try that may end at any pair, and the pairs that it took."""
     looks = Looks("before", "after")
-    for pairs in range(1, len(before) + 1):
-        so_far = {"before": before[:pairs], "after": after[:pairs]}
-        if looks.due(pairs) and looks.look(so_far):
-            break
-    verdict = looks.verdict(*(list(each) for each in so_far.values()))
-    return verdict.kind, pairs
+
+    def ends(pairs: int) -> bool:
+        return looks.due(pairs) and bool(looks.look({"before": before[:pairs], "after": after[:pairs]}))
+
+    pairs = next(filter(ends, range(1, len(before) + 1)), len(before))
+    return looks.verdict(list(before[:pairs]), list(after[:pairs])).kind, pairs
 
 
 def test_looking_often_claims_no_more_differences_than_one_look_may():

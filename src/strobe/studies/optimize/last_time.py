@@ -44,6 +44,7 @@ def put_on(climb: Climb, rungs: Sequence[Candidate], close: Close) -> Measured |
     for rung in rungs:
         on.append(together(on[-1] if on else before.specs, rung.specs))
     measured: Measured | None = None
+    variants: list[Variant] = []
     first_s: list[float | None] = []
     try:
         variants = [climb.runs.variant(number + index, each) for index, each in enumerate(on)]
