@@ -8,8 +8,8 @@ flags, keeping its result, noticing that its process has ended and starting the 
 paid once however many cells there are (the driver's imports, the report) is shown beside it. A cell's start is from
 its process's begin to where it begins to measure: imports, flags, the policy.
 
-Cells are forked from a server that has done their imports (on Linux). Then pairs of cells, one forked and one started
-afresh, show whether that changes the time that a cell measures, or the memory.
+Cells are forked from a server that has done their imports (on Linux); `forked_cells.py` shows whether that changes what
+a cell measures.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from strobe.cli.study import finish as finish_study
 from strobe.kinds import page
 from strobe.results import store
 from strobe.sweeps.answer import answer
-from strobe.sweeps.execute import Job, Limits, Outcome, execute, outcome_of, write_outcome
-from strobe.sweeps.server import Server
+from strobe.sweeps.execute import Outcome, outcome_of, write_outcome
 from strobe.sweeps.table import folder_of
 
 BAR_S = 0.2
@@ -56,37 +55,6 @@ def keeping(root: Path, repeats: int) -> float:
         write_outcome(folder, Outcome(status="done", started=found.result.started, duration_s=0))
         took.append(time.perf_counter() - start)
     return statistics.median(took)
-
-
-def side_by_side(root: Path, pairs: int) -> dict[str, float]:
-    """Forked cells over fresh ones, in alternation: medians of the pairs' ratios.
-
-    Of time, as the median of a cell's iterations and as its fastest one, which a busy machine disturbs less; and of the
-    process's memory at its peak.
-    """
-    flags = ("--policy.type=act", "--policy.size=tiny", "--iterations=60", "--phases=[inference]")
-    found: dict[bool, list[tuple[float, float, float]]] = {True: [], False: []}
-    with Server() as server:
-        for number in range(2 * pairs):
-            forked = number % 4 in (1, 2)
-            folder = root / f"pair-{number}"
-            job = Job(str(number), 1, "breakdown", flags, str(number), folder, Limits(600, 2**40))
-            outcome = execute(job, server=server if forked else None)
-            assert outcome.status == "done", outcome.reason
-            [one] = store.load(folder).measurements
-            values = one.samples.values
-            assert one.memory is not None
-            found[forked].append((statistics.median(values), min(values), one.memory.peak_process or 0))
-        assert not server.unfit, server.unfit
-    each = [[a / b for a, b in zip(*both, strict=True)] for both in zip(found[True], found[False], strict=True)]
-    median, fastest, memory = (sorted(ratios) for ratios in zip(*each, strict=True))
-    return {
-        "time": statistics.median(median),
-        "time_least": median[0],
-        "time_most": median[-1],
-        "fastest": statistics.median(fastest),
-        "memory": statistics.median(memory),
-    }
 
 
 def main() -> None:
@@ -131,7 +99,6 @@ def main() -> None:
         once["report"] = time.perf_counter() - start
         once["the first cell's start"] = starts[0]
         command = time.time() - psutil.Process().create_time() - aside
-        forking = side_by_side(root, 2 if quick else 6)
 
     parts = {
         "checking its flags": checking,
@@ -152,11 +119,6 @@ def main() -> None:
     table.add_row("the same, most", f"{max(starts[1:]):.3f}")
     table.add_row("all of the command", f"{command:.1f}", style="bold")
     Console().print(table)
-    print(
-        f"forked over fresh, {2 if quick else 6} pairs: time {forking['time']:.3f} "
-        f"({forking['time_least']:.3f} to {forking['time_most']:.3f}), "
-        f"of the fastest iteration {forking['fastest']:.3f}, memory {forking['memory']:.3f}"
-    )
     figures = {
         "overhead_s": total,
         "start_s": statistics.median(starts[1:]),
@@ -166,7 +128,6 @@ def main() -> None:
         "cells": count,
         "parts": parts,
         "once": once,
-        "forked_over_fresh": forking,
     }
     bar = COMMAND_BAR_S if count == 12 else float("inf")
     finish(figures, total <= BAR_S and statistics.median(starts[1:]) <= START_BAR_S and command <= bar)

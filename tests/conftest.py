@@ -93,6 +93,14 @@ def _give_memory_back(request: pytest.FixtureRequest) -> Iterator[None]:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+@pytest.fixture(autouse=True)
+def _no_cache_of_the_users(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What earlier ladders showed, and engines, are neither read from the user's cache nor left there."""
+    if "STROBE_CACHE" not in os.environ:
+        base = request.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        monkeypatch.setenv("STROBE_CACHE", str(base / "cache" / f"{abs(hash(request.node.nodeid))}"))
+
+
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
     """An accelerator of two cards that stands in for torch's module of every type of device."""

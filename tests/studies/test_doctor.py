@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -312,6 +313,21 @@ def test_a_process_of_its_own_answers_fails_dies_and_hangs() -> None:
         apart.run(signal.raise_signal, signal.SIGKILL)
     with pytest.raises(apart.Died, match="no answer within 1 s"):
         apart.run(time.sleep, 60, limit_s=1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_where_the_server_is_unfit_processes_start_from_nothing_and_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "FORKED", "fork")  # of this process, in the server's place
+    monkeypatch.setattr(apart, "_unfit", [])
+    monkeypatch.setitem(sys.modules, apart.FIT, SimpleNamespace(WHY=""))
+    assert apart.run(os.getppid) == os.getpid()
+    assert apart.unfit() == ""
+    monkeypatch.setitem(sys.modules, apart.FIT, SimpleNamespace(WHY="imports started threads: hum"))
+    assert apart.run(os.getpid) != os.getpid()
+    assert apart.unfit() == "imports started threads: hum"
+    areas = Areas(first={"machine": lambda: iter(())}, last={})
+    result = doctor(torch.device("cpu"), Path("runs"), only=["machine"], areas=areas)
+    assert result.notes[-1].endswith("with imports of its own: imports started threads: hum")
 
 
 def test_a_process_that_hangs_takes_those_that_it_started_with_it(

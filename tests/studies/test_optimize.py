@@ -376,3 +376,10 @@ def test_a_guard_says_which_limit_is_overstepped():
 def test_no_figure_vouches_for_numbers_that_are_not_finite():
     broken = agree([torch.zeros(1, 2, 2)], [torch.full((1, 2, 2), float("nan"))])
     assert "infinite or not a number" in Guard.parse("largest_error<=1").broken(broken)
+
+
+def test_of_one_part_what_usually_buys_most_is_tried_first(plant, climb):
+    planted = [entry(Planted(name), "vision", effect="rounding") for name in ("other", "channels_last")]
+    plant(*planted, entry(Planted("exact"), "vision"))
+    result = climb(time_limit=20.0)
+    assert [one.treatment for one in result.ladder.tries] == ["exact=true", "channels_last=true", "other=true"]

@@ -8,14 +8,16 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from strobe.cli.live import CellsLive
 from strobe.results import store
-from strobe.sweeps.execute import LOG, Job, Limits, execute
+from strobe.sweeps.execute import LOG, Job, Limits, Outcome, execute, outcome_of
 from strobe.sweeps.server import STARTS_AT_MOST, Server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no cell is forked")
@@ -105,9 +107,23 @@ def test_a_cell_of_another_environment_is_a_process_of_its_own(job: Callable[...
 
 
 def test_a_server_that_has_a_thread_forks_nothing(job: Callable[..., Job], server: Server) -> None:
-    assert told(job("tell", module="support.threaded_cell"), server)["parent"] == os.getpid()
+    one = job("tell", module="support.threaded_cell")
+    assert told(one, server)["parent"] == os.getpid()
     assert "thread" in server.unfit
     assert server.pid is None
+    outcome = outcome_of(one.folder)
+    assert outcome is not None
+    assert outcome.afresh == server.unfit
+
+
+def test_that_cells_are_not_forked_is_told_once(job: Callable[..., Job], capsys: pytest.CaptureFixture[str]) -> None:
+    one = job("tell")
+    unfit = Outcome(status="done", started=datetime.now(UTC), duration_s=1, afresh="imports started threads: hum")
+    with CellsLive(3, 0) as live:
+        for outcome in (unfit.model_copy(update={"afresh": ""}), unfit, unfit):
+            live.ended(one, outcome)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("with imports of its own: imports started threads: hum") == 1
 
 
 def test_an_interruption_while_the_server_imports_ends_it(job: Callable[..., Job], server: Server) -> None:

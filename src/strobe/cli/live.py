@@ -108,6 +108,7 @@ class CellsLive:
         self._cells, self._known = cells, known
         self._done, self._failed = 0, 0
         self._took: list[float] = []
+        self._afresh: set[str] = set()
         self._running: dict[tuple[str, int], str] = {}
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -146,6 +147,10 @@ class CellsLive:
         self._done += 1
         self._failed += outcome.status != "done"
         self._took.append(outcome.duration_s)
+        if outcome.afresh and outcome.node not in self._afresh:
+            self._afresh.add(outcome.node)
+            where = f" on {outcome.node}" if outcome.node else ""
+            self._print(f"each cell{where} is a process of its own, with imports of its own: {outcome.afresh}")
         reason = f": {outcome.reason}" if outcome.reason else ""
         self._print(f"{self._place()}  {job.label}  {outcome.status}, {outcome.duration_s:.0f} s{reason}")
         self._update("")

@@ -12,6 +12,9 @@ itself when its sums are taken in another order. The others may move no action d
 ladder ends with is looked at more closely: other prompts, missing cameras, earlier observations again, calls with
 Real-Time Chunking.
 
+A try ends as soon as it is clear which is faster. What the last ladder of this machine and this kind of policy kept is
+put on first, together, and judged like anything else; --fresh ignores it.
+
 Where chunks take too long for that (about 1 s on a CPU, unless --time_limit is raised), all exact treatments are one
 rung and all rounding ones the next, and the closing run judges them.
 
@@ -102,6 +105,12 @@ class OptimizeConfig(PacedConfig):
     candidate: list[str] = field(default_factory=list)
     # Treatments that are on from the first rung, as in --variant: 'precision=bf16, channels_last=true'.
     start: str = ""
+    # Ignore earlier ladders of this machine and this kind of policy. Otherwise what the last one kept is tried first,
+    # together in one try, and what showed nothing comes last; nothing is kept without a try.
+    fresh: bool = False
+    # Stop the closing run once the interval of each rung's ratio to the policy as it is reaches this fraction to either
+    # side, or half of the smallest gain of a rung where that is less.
+    interval: float = field(default=0.025, metadata=above(0))
     # Also write the recipe there.
     recipe_out: Path | None = None
 
@@ -182,6 +191,7 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt where nothing was measured."""
     begin(flags, config, live)
     from strobe.cli.keep import latest
+    from strobe.studies.optimize.earlier import Earlier
     from strobe.studies.optimize.optimize import optimize
     from strobe.subjects.subject import ITERATION
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
@@ -195,7 +205,9 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
         base.append(WithoutRealTimeChunking() if off else RealTimeChunking(config.rtc, config.inference_delay))
     options = options_of(config)
     options.batch_size = config.batch_size or 1
-    result, sections = optimize(subject, aim, options, base, live)
+    result, sections = optimize(
+        subject, aim, options, base, live, lambda of: Earlier(of.subject, of.machine, ignored=config.fresh)
+    )
     written = Recipes(config.recipe_out)
     return Studied(result, flags, config, latest(sections, ITERATION), made_of=written)
 

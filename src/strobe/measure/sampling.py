@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -22,6 +23,18 @@ _INTERRUPTED = "interrupted"
 Round = dict[str, float]
 
 
+class Looking(Protocol):
+    """Looks at the samples now and then, by a method that allows for looking often (`strobe.measure.looks`)."""
+
+    def due(self, pairs: int) -> bool:
+        """Return whether to look, with so many rounds after warm-up."""
+        ...
+
+    def look(self, samples: Mapping[str, Array]) -> str:
+        """Return why to stop, in words; '' to go on. ``samples``: milliseconds by name, without the warm-up."""
+        ...
+
+
 @dataclass(frozen=True)
 class SamplingBudget:
     """When to stop: whichever comes first of ``iterations``, ``precision`` and ``seconds``.
@@ -31,6 +44,7 @@ class SamplingBudget:
     ``min_iterations``: rounds kept before the precision is looked at.
     ``precision``: relative half-width at which to stop (0.01 is 1 %): of the median's 95 % interval, or where several
     things are compared, of every paired ratio to the first (then load that slows all alike need not prolong it).
+    ``looking``: takes the place of ``precision``.
 
     Raises ValueError for a budget that makes no sense.
     """
@@ -39,6 +53,7 @@ class SamplingBudget:
     seconds: float = 60.0
     min_iterations: int = 20
     precision: float = 0.01
+    looking: Looking | None = None
 
     def __post_init__(self) -> None:
         if self.iterations is not None and self.iterations < 1:
@@ -88,7 +103,7 @@ def collect(
 
     Stopping early is honest here because only the interval's width decides, never where it lies (fixed-width
     sequential intervals: Chow and Robbins, Annals of Mathematical Statistics 36, 1965), and because it is
-    looked at only at counts that grow by a quarter each time.
+    looked at only at counts that grow by a quarter each time; or because ``budget.looking`` allows for its looks.
 
     Raises ValueError without calls, or when a call returns a negative or non-finite time.
     """
@@ -164,6 +179,13 @@ class _Pace:
             if done - warmup >= budget.iterations:
                 self.reason = f"{budget.iterations} iterations were measured"
             return budget.iterations + warmup
+        if budget.looking is not None:
+            if budget.looking.due(done - 1):  # the first round is warm-up
+                warmup = _warmup_rounds(rounds)
+                if budget.looking.due(done - warmup):
+                    columns = {name: _column(rounds[warmup:], name) for name in rounds[0]}
+                    self.reason = budget.looking.look(columns) or None
+            return None
         if done <= self._next_look:
             return self._needed
         warmup = _warmup_rounds(rounds)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import psutil
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from strobe.errors import in_words
 from strobe.results import store
@@ -74,6 +74,7 @@ class Outcome(Data):
     started: datetime
     duration_s: Finite
     node: str = ""
+    afresh: str = Field(default="", description="why its process was started from nothing, where it was to be forked")
 
 
 def outcome_of(folder: Path) -> Outcome | None:
@@ -144,7 +145,8 @@ def execute(
     if found is None or stopped is not None:
         status, reason = stopped or _died(process.wait(), job.folder / LOG)
         found = Outcome(status=status, reason=reason, started=started, duration_s=duration)
-    found = found.model_copy(update={"started": started, "duration_s": duration, "node": node})
+    afresh = server.unfit if server is not None and sys.platform == "linux" else ""  # elsewhere nothing forks
+    found = found.model_copy(update={"started": started, "duration_s": duration, "node": node, "afresh": afresh})
     try:
         write_outcome(job.folder, found)
     except OSError as error:

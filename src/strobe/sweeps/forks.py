@@ -14,15 +14,12 @@ import sys
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NoReturn
 
+from strobe.measure.forkable import unfit
 from strobe.measure.lifetime import end_with
 from strobe.sweeps import resident
 from strobe.sweeps.execute import DRIVER
-
-TASKS = Path("/proc/self/task")  # one entry a thread, proc(5)
-FORK_SAFE = ("jemalloc_bg_thd",)  # Arrow's allocator gives memory back with it; in a child it does so without
 
 
 @dataclass(frozen=True)
@@ -87,38 +84,6 @@ def prepare(order: Order) -> str:
     except Exception as error:  # any import can raise anything; the cell's own process will say it better
         return f"{type(error).__name__}: {error}"
     return ""
-
-
-def unfit() -> str:
-    """Return in words why a child of this process would not be as good as a fresh process; '' where it would.
-
-    A child is forked to try. OpenBLAS (NumPy's) has threads from its import on and ends them before a fork, so threads
-    are counted after it. torch knows in the child whether a device's driver had been started.
-    """
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            code = int(bool(_lost()))
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(pid, 0)
-    # Some imports ask how many devices there are, which starts the driver. Where there is none, nothing is lost.
-    if status and any(backend.device_count() for backend in _backends()):
-        return "an import started a device"
-    threads = [(task / "comm").read_text().strip() for task in TASKS.iterdir() if task.name != str(os.getpid())]
-    threads = [name for name in threads if name not in FORK_SAFE]
-    return f"imports started threads: {', '.join(threads)}" if threads else ""
-
-
-def _backends() -> list[Any]:
-    torch = sys.modules.get("torch")
-    return [getattr(torch, name) for name in ("cuda", "xpu") if hasattr(torch, name)]
-
-
-def _lost() -> list[Any]:
-    """The accelerators whose driver, as torch says in a child, its parent had started."""
-    return [backend for backend in _backends() if backend._is_in_bad_fork() or backend.is_initialized()]
 
 
 def _fork(order: Order, connection: Connection[Any, Any], pages: resident.Ranges) -> int:

@@ -79,6 +79,8 @@ def doctor(
                 result.checks.append(check)
     except KeyboardInterrupt:
         result.status = "interrupted"
+    if why := apart.unfit():
+        result.notes.append(f"each attempt was a process of its own, with imports of its own: {why}")
     result.checks.sort(key=lambda check: AREAS.index(check.area))
     return result
 

@@ -25,14 +25,19 @@ class ByEffect:
 
     so_far: Climb
     closing_rounds = limits.PAIRS + 1  # of which the first is warm-up
+    closed = None
 
     def measure_start(self, variants: Sequence[Variant], chunk_s: float) -> Measured:
         self.so_far.reporter.said(f"a chunk comes every {chunk_s:.1f} s: treatments of one effect are tried together")
         return self.so_far.runs.first_sight(variants)
 
     def climb(self) -> str:
+        for rung in self.so_far.kept_last_time():
+            if not self.so_far.reached():
+                attempt(self.so_far, rung, self._judge)
         for effect in EFFECTS:
-            for group in groups(self.so_far.left_to_try(), effect):
+            hopeful = [one for one in self.so_far.left_to_try() if self.so_far.standing(one.text) != "not kept"]
+            for group in groups(hopeful, effect):
                 if self.so_far.reached():
                     return self.so_far.end_at_target()
                 if not attempt(self.so_far, group, self._judge) and effect != "lossy":  # lossy ones are alone already

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from strobe.errors import UserError
 from strobe.measure.common_parts import share, shares
@@ -13,7 +14,14 @@ from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import CAPTURED, COMPILED, Effect, Entry, Spec
 
+# What earlier ladders showed of a candidate.
+Standing = Literal["kept", "unknown", "not kept"]
+STANDINGS: tuple[Standing, ...] = ("kept", "unknown", "not kept")
 EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "lossy")
+# Times as fast as a part became with it, roughly, in the ladders of docs/examples (on a CPU): what usually buys most is
+# tried first, so that few tries reach the target. By a treatment's key, and the precision that it is asked for in.
+USUAL = {"engine bf16": 4.0, "engine fp16": 4.0, "precision bf16": 2.0, "precision fp16": 2.0, "channels_last": 2.0}
+OTHERS_USUALLY = 1.3
 # torch.compile takes 20 to 60 s on two cores, more if they are busy.
 COMPILING_S, CAPTURING_S = 60.0, 5.0
 
@@ -71,20 +79,47 @@ def candidates(subject: Subject, choice: Choice, now: Measurement | None = None)
             offered += [(spec,) for spec in entry.candidates(subject)]
         except UserError:
             continue
-    found = [_candidate(subject, specs) for specs in offered]
+    found = [candidate_of(subject, specs) for specs in offered]
     return list({candidate.text: candidate for candidate in found}.values())
 
 
-def in_order(found: Iterable[Candidate], now: Measurement) -> list[Candidate]:
-    """Sort: those for the costliest part first; exact before rounding before lossy; what takes long to build last."""
+def in_order(
+    found: Iterable[Candidate], now: Measurement, standing: Callable[[str], Standing] = lambda _: "unknown"
+) -> list[Candidate]:
+    """Sort: those for the costliest part first; exact before rounding before lossy; what takes long to build last.
+
+    Of one part and one effect, what usually buys most comes first.
+    Before all that, those that were kept earlier come first, and those that were not come last: ``standing`` says it
+    of a candidate as it is written.
+    """
     most = max(shares(now).values(), default=0.0)
 
     def order(candidate: Candidate) -> tuple[float, ...]:
         # What speeds up the whole speeds up its costliest part, but comes after what is for that part alone.
         cost = largest(candidate, now)[1] if candidate.parts else most
-        return candidate.build_s, -cost, not candidate.parts, EFFECTS.index(candidate.effect), candidate.rank
+        known = STANDINGS.index(standing(candidate.text))
+        return (
+            known,
+            candidate.build_s,
+            -cost,
+            not candidate.parts,
+            EFFECTS.index(candidate.effect),
+            -usual_gain(candidate),
+            candidate.rank,
+        )
 
     return sorted(found, key=order)
+
+
+def usual_gain(candidate: Candidate) -> float:
+    """Return how many times as fast ``candidate`` usually makes its parts; a guess, which only orders."""
+    return max(_usual(spec) for spec in candidate.specs)
+
+
+def _usual(spec: Spec) -> float:
+    key, value = next(iter(spec.items()))
+    precision = value if key == "precision" else spec.get(f"{key}.precision", "")
+    return USUAL.get(f"{key} {precision}".rstrip(), OTHERS_USUALLY)
 
 
 def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
@@ -132,7 +167,8 @@ def slot_of(spec: Spec) -> tuple[str, str]:
     return key, str(spec.get(f"{key}.part", ""))
 
 
-def _candidate(subject: Subject, specs: Sequence[Spec]) -> Candidate:
+def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
+    """Return the candidate that puts on ``specs`` together. Raises UserError for a key that is no treatment's."""
     entries = [catalogue.entry_of(next(iter(spec))) for spec in specs]
     each = [tuple(entry.parts(subject, spec)) for entry, spec in zip(entries, specs, strict=True)]
     return Candidate(

@@ -5,13 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from strobe.errors import UserError
 from strobe.measure.guard import strongest
 from strobe.results.agreement import Agreement, Effect
 from strobe.results.comparison import Verdict
 from strobe.results.ladder import Try, TryOutcome
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing
-from strobe.studies.optimize.candidates import Candidate, candidates, in_order, largest, slot_of
+from strobe.studies.optimize.candidates import (
+    Candidate,
+    Standing,
+    candidate_of,
+    candidates,
+    in_order,
+    largest,
+    slot_of,
+)
+from strobe.studies.optimize.earlier import Earlier
 from strobe.studies.optimize.ladder import Step
 from strobe.studies.optimize.runs import Runs
 from strobe.treatments import catalogue
@@ -26,6 +36,7 @@ class Climb:
 
     def __init__(self, aim: Aim, runs: Runs, reporter: Climbing, limit_s: float) -> None:
         self.aim, self.runs, self.reporter, self.limit_s = aim, runs, reporter, limit_s
+        self.earlier: Earlier | None = None  # ladders that order the candidates
         self.steps: list[Step] = []
         self.tries: list[Try] = []
         self._began = time.perf_counter()
@@ -79,7 +90,31 @@ class Climb:
         found = [c for c in found if not {catalogue.written(spec) for spec in c.specs} <= on and not self._replaced(c)]
         new = [c for c in found if c.text not in self._tried_on]
         once_more = [c for c in found if c.text in self._tried_on and self._deserves_retry(c)]
-        return [*in_order(new, self.top.measurement), *in_order(once_more, self.top.measurement)]
+        return [*in_order(new, self.top.measurement, self.standing), *in_order(once_more, self.top.measurement)]
+
+    def standing(self, treatment: str) -> Standing:
+        """Return what earlier ladders showed of ``treatment``, as it is written."""
+        return self.earlier.standing(treatment) if self.earlier is not None else "unknown"
+
+    def kept_last_time(self) -> list[Candidate]:
+        """Return the rungs of the last ladder that may be tried now, as many as the target takes by what they bought.
+
+        Those of another policy or version that do not exist here are left out.
+        """
+        found: list[Candidate] = []
+        expected_ms = self.top.ms
+        for rung in self.earlier.rungs if self.earlier is not None else ():
+            if limits.SURE * expected_ms <= self.aim.target_ms and not self.aim.everything:
+                break
+            try:
+                entries = [catalogue.entry_of(next(iter(spec))) for spec in rung.treatments]
+                own = tuple(rung.treatments) in self.aim.choice.own
+                if entries and (own or all(map(self.aim.choice.allows, entries))):
+                    found.append(candidate_of(self.runs.subject, rung.treatments))
+                    expected_ms *= rung.ratio
+            except (UserError, StopIteration):
+                continue
+        return found
 
     def _replaced(self, candidate: Candidate) -> bool:
         """Return whether it is another form of what was kept (an engine in float32 where one in bfloat16 is).

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from strobe.results.machine import Ceiling
+from collections.abc import Sequence
+
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.strategy import Strategy
+from strobe.treatments.treatment import Variant
 
 
-def closing_run(climb: Climb, strategy: Strategy, ceiling: Ceiling | None) -> Measured:
-    """Run all rungs in alternation within the time that is left, but for the fewest rounds in any case.
+def closing_run(climb: Climb, strategy: Strategy) -> Measured:
+    """Run all rungs in alternation; not again where the run of what was kept last time had all of them.
 
     Raises:
         KeyboardInterrupt: before the first round was complete.
     """
     variants = [step.variant for step in climb.steps]
+    if strategy.closed is not None and list(strategy.closed.variants) == [variant.name for variant in variants]:
+        return strategy.closed
     climb.reporter.stage(f"the closing run: {', '.join(variant.name for variant in variants)}")
+    return close(climb, strategy, variants)
+
+
+def close(climb: Climb, strategy: Strategy, variants: Sequence[Variant]) -> Measured:
+    """Run ``variants`` in alternation within the time that is left, but for the fewest rounds in any case.
+
+    Raises:
+        KeyboardInterrupt: before the first round was complete.
+    """
     asked = climb.runs.options.budget
-    each = sum(climb.runs.spaced_s(step.ms / 1e3) for step in climb.steps)
+    known = {step.variant.name: step.ms for step in climb.steps}
+    each = sum(climb.runs.spaced_s(known.get(variant.name, climb.top.ms) / 1e3) for variant in variants)
     left = climb.time_left() - climb.counting_s()
     seconds = max(min(asked.seconds, left), limits.TRY_S[0], strategy.closing_rounds * each)
-    return climb.runs.close(variants, strategy.closing_budget(asked, seconds), ceiling)
+    return climb.runs.close(variants, strategy.closing_budget(asked, seconds))
 
 
 def enough(measured: Measured, rungs: int) -> bool:

@@ -13,7 +13,10 @@ CHECK_S = 12.0  # seconds for looking well at the actions of the rung that the l
 FIRST = 2  # of them before it is timed, so that what is wrong costs little
 SLOWER = 1.05  # times what was before, at first sight: too slow for the closing run
 TRIES = 3  # that must fit into the time limit, at the policy's first speed, for candidates to be tried one by one
-TRY_S = (2.0, 8.0)  # the least and the most that a try is sampled for, unless its rounds take longer
+# The least and the most that a try is sampled for, unless its rounds take longer; clear verdicts come sooner.
+TRY_S = (2.0, 10.0)
+FINEST = 0.01  # half-width of the closing run's intervals, unless a finer one is asked for
+SURE = 1.05  # times what earlier ladders promise, to count on it
 CLOSING_SHARE = 0.15  # of the time limit, kept for the closing run
 
 

@@ -12,7 +12,9 @@ from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.candidates import Candidate
 from strobe.studies.optimize.climb import Climb
-from strobe.studies.optimize.runs import build_seconds, verdict_of
+from strobe.studies.optimize.closing import close
+from strobe.studies.optimize.last_time import put_on
+from strobe.studies.optimize.runs import build_seconds
 from strobe.studies.optimize.tries import Judged, Trial, attempt, moved, outcome_of, speedup
 from strobe.treatments.treatment import Variant
 
@@ -23,13 +25,24 @@ class OneByOne:
 
     so_far: Climb
     closing_rounds = limits.ROUNDS + 1  # of which the first is warm-up
+    closed: Measured | None = None
+    _at_first_sight: bool = False  # whether the policy as it is was only glanced at
 
     def measure_start(self, variants: Sequence[Variant], chunk_s: float) -> Measured:
+        earlier = self.so_far.earlier
+        if earlier is not None and earlier.rungs and len(variants) == 1:
+            self._at_first_sight = True  # the run of what was kept last time measures it well
+            return self.so_far.runs.first_sight(variants)
         rounds_s = (limits.ROUNDS + 1) * chunk_s * len(variants)
         return self.so_far.runs.sample(variants, max(limits.TRY_S[0], rounds_s))
 
     def climb(self) -> str:
         so_far = self.so_far
+        rungs = so_far.kept_last_time()
+        if rungs and sum(rung.build_s for rung in rungs) <= so_far.time_to_try(self.closing_rounds):
+            self.closed = put_on(so_far, rungs, lambda variants: close(so_far, self, variants))
+        if self._at_first_sight:
+            self._measure_well(self.closed)
         while not so_far.reached():
             left = so_far.left_to_try()
             if not left:
@@ -44,10 +57,25 @@ class OneByOne:
         return so_far.end_at_target()
 
     def closing_budget(self, asked: SamplingBudget, seconds: float) -> SamplingBudget:
-        return replace(asked, seconds=seconds)
+        gains = [1 - step.verdict.ratio for step in self.so_far.steps if step.verdict is not None]
+        gains += [1 - rung.ratio for rung in self.so_far.earlier.rungs] if self.so_far.earlier is not None else []
+        # Known before the run begins, so that its end depends on widths alone.
+        precision = min([asked.precision, *(max(gain / 2, limits.FINEST) for gain in gains if gain > 0)])
+        return replace(asked, seconds=seconds, min_iterations=limits.ROUNDS, precision=precision)
 
     def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
         """Each rung was judged in its own try: nothing is taken off."""
+
+    def _measure_well(self, measured: Measured | None) -> None:
+        """Put a good measurement of the policy as it is in the place of a first glance: from ``measured``, or anew."""
+        first, runs = self.so_far.steps[0], self.so_far.runs
+        if measured is None:
+            seconds = (limits.ROUNDS + 1) * runs.spaced_s(first.ms / 1e3)
+            measured = runs.sample([first.variant], max(limits.TRY_S[0], seconds))
+            if measured.interrupted:
+                raise KeyboardInterrupt
+        first.measurement = measured.measurements[0]
+        runs.reference = measured.outputs.first(first.variant.name)
 
     def _needed_s(self, candidate: Candidate) -> float:
         """Seconds that a try takes at the least."""
@@ -81,10 +109,9 @@ class OneByOne:
         least, most = limits.TRY_S
         seconds = min(max(so_far.time_to_try(self.closing_rounds) / max(sharing, 1), least), most)
         rounds_s = (limits.ROUNDS + 1) * (runs.spaced_s(before.ms / 1e3) + runs.spaced_s(call_s))
-        measured = runs.sample([before.variant, trial.variant], max(seconds, rounds_s))
+        measured, verdict = runs.trial(before.variant, trial.variant, max(seconds, rounds_s))
         if measured.interrupted:
             raise KeyboardInterrupt
-        verdict = verdict_of(measured, before.variant.name, name)
         agreement = runs.agreement(measured, name)
         outcome, reason = outcome_of(verdict, runs.broken(trial.variant, agreement))
         figures = {

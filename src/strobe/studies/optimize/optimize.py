@@ -8,7 +8,7 @@ with the same noise. One interleaved run of all rungs gives the ladder's figures
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 
@@ -29,6 +29,7 @@ from strobe.studies.optimize.candidates import Candidate
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.closing import closing_run, enough
 from strobe.studies.optimize.confirm import confirm, hold
+from strobe.studies.optimize.earlier import Earlier
 from strobe.studies.optimize.ladder import AS_IT_IS, Step, compared, compared_by_tries, ladder_of
 from strobe.studies.optimize.one_by_one import OneByOne
 from strobe.studies.optimize.proof import prove, started
@@ -51,12 +52,15 @@ def optimize(
     options: Options,
     base: Sequence[Treatment] = (),
     reporter: Climbing | None = None,
+    earlier: Callable[[OptimizeResult], Earlier] | None = None,
 ) -> tuple[OptimizeResult, list[Section]]:
     """Climb, then measure all rungs in one interleaved run; Ctrl-C keeps what was climbed.
 
     Args:
         options: its budget is the closing run's.
         base: treatments of the untouched policy itself (Real-Time Chunking), on in everything that is measured.
+        earlier: a result that knows its subject and machine → their earlier ladders, which this one is added to; None
+            for none.
 
     Returns:
         The result, without findings, and the sections of the closing run.
@@ -71,25 +75,31 @@ def optimize(
     runs = Runs(subject, options, tuple(base), reporter, aim.guards)
     climb = Climb(aim, runs, reporter, limit_s)
     if not aim.episodes:
-        return _climb_and_close(climb, None)
+        return _climb_and_close(climb, None, earlier)
     # First, before anything is measured that a simulator's fault could cost.
     reporter.stage(f"starting {aim.env.type}")
     with closing(started(subject, aim.env, aim.episodes, aim.guards, base)) as episodes:
         reporter.said(foresight(episodes.planned, episodes.margin))
-        return _climb_and_close(climb, episodes)
+        return _climb_and_close(climb, episodes, earlier)
 
 
-def _climb_and_close(climb: Climb, episodes: Episodes | None) -> tuple[OptimizeResult, list[Section]]:
+def _climb_and_close(
+    climb: Climb, episodes: Episodes | None, earlier: Callable[[OptimizeResult], Earlier] | None
+) -> tuple[OptimizeResult, list[Section]]:
     aim, runs, reporter = climb.aim, climb.runs, climb.reporter
     title = f"{runs.subject.info.name}: a ladder to {aim.target_hz:g} Hz"
     result = begin(OptimizeResult, runs.subject, title, runs.options, reporter)
+    runs.ceiling = result.machine.ceiling
+    climb.earlier = earlier(result) if earlier is not None else None
     strategy, interrupted = _start(climb)
+    if climb.earlier is not None and climb.earlier.ladders:
+        reporter.said(str(climb.earlier))
     result.status, ended = "interrupted", "interrupted"
     measured: Measured | None = None
     with suppress(KeyboardInterrupt):
         if not interrupted:
             ended = strategy.climb()
-            measured = closing_run(climb, strategy, result.machine.ceiling)
+            measured = closing_run(climb, strategy)
             result.status = "interrupted" if measured.interrupted else "complete"
     if measured is not None and not enough(measured, len(climb.steps)):
         measured = None
@@ -124,6 +134,8 @@ def _climb_and_close(climb: Climb, episodes: Episodes | None) -> tuple[OptimizeR
         refused = confirm(result, climb, ladder)
     if episodes is not None and result.status == "complete":
         prove(result, [step.variant for step in climb.steps], episodes, runs.guards, ladder, reporter, refused)
+    if climb.earlier is not None and (why := climb.earlier.keep(result)):
+        reporter.said(why)
     return result, measured.sections if measured is not None else []
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from strobe.measure.agreement import agree
 from strobe.measure.guard import Guard, Guards, strongest
+from strobe.measure.looks import Looks
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.verdicts import paired_verdict
 from strobe.results.agreement import Agreement, Effect, Yardstick, yardstick
@@ -64,6 +65,7 @@ class Runs:
         self.same: Sameness | None = None  # of a policy, from `begin_checks` on
         self.yardsticks: list[Yardstick] = []
         self.reference: list[Tensor] = []  # chunks of the untouched policy, by the index of observation and noise
+        self.ceiling: Ceiling | None = None  # of this machine, once it was measured
         self._reporter = reporter
         self._call = subject.call("inference", options.batch_size)
         self._made: dict[tuple[str, ...], Treatment] = {}
@@ -171,9 +173,17 @@ class Runs:
             variants, self._uncounted(SamplingBudget(seconds=seconds, min_iterations=limits.ROUNDS, precision=0.01))
         )
 
-    def close(self, variants: Sequence[Variant], budget: SamplingBudget, ceiling: Ceiling | None) -> Measured:
+    def trial(self, before: Variant, after: Variant, seconds: float) -> tuple[Measured, Verdict]:
+        """Run two variants in alternation until it is clear which is faster, for ``seconds`` at most. Judge them."""
+        looks = Looks(before.name, after.name)
+        budget = SamplingBudget(seconds=seconds, min_iterations=limits.ROUNDS, looking=looks)
+        measured = self._measure([before, after], self._uncounted(budget))
+        samples = measured.collected.samples
+        return measured, looks.verdict(samples[before.name].values, samples[after.name].values)
+
+    def close(self, variants: Sequence[Variant], budget: SamplingBudget) -> Measured:
         """Run ``variants`` in alternation, and count their FLOP and memory where that was asked for."""
-        return self._measure(variants, replace(self.options, budget=budget), ceiling)
+        return self._measure(variants, replace(self.options, budget=budget), self.ceiling)
 
     def agreement(self, measured: Measured, name: str) -> Agreement:
         """Compare the chunks of ``name`` with the untouched policy's on the observations that both saw."""

@@ -15,6 +15,11 @@ class Strategy(Protocol):
     """A way to climb; the rungs it adds are in its `Climb`."""
 
     @property
+    def closed(self) -> Measured | None:
+        """A run of rungs that is as good as a closing run of them; None for none."""
+        ...
+
+    @property
     def closing_rounds(self) -> int:
         """Rounds of the closing run at the least, warm-up included."""
         ...

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from strobe.results.cache import cache_folder
 from strobe.treatments.engines.backends import Engine
 from strobe.treatments.engines.recorded import Call, Results
 
 
 def folder() -> Path:
     """The engines' folder, below STROBE_CACHE, else in the user's cache directory. It may be deleted at any time."""
-    if own := os.environ.get("STROBE_CACHE"):
-        return Path(own) / "engines"
-    users = os.environ.get("XDG_CACHE_HOME")
-    return (Path(users) if users else Path.home() / ".cache") / "strobe" / "engines"
+    return cache_folder() / "engines"
 
 
 def file_of(

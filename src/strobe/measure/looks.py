@@ -1,0 +1,85 @@
+"""Looks at a run before it ends: is a candidate faster, slower, or no faster by what would matter?
+
+An interval for one look, looked at again and again, shows a difference sooner or later where there is none. Here all
+looks together have the error of one: each spends a part of it, the last one what is left (Lan and DeMets, "Discrete
+sequential boundaries for clinical trials", Biometrika 70, 1983). The parts simply add up (Bonferroni), so it holds
+however the looks depend on each other. Boundaries from the joint distribution of the looks would be a little narrower,
+but take increments as independent, and neighbouring times are not.
+
+Each look uses the interval of `intervals.centre`, which knows of spikes and of neighbours that resemble each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from strobe.measure.intervals import Array, centre
+from strobe.measure.verdicts import LEVEL, paired_verdict
+from strobe.results.comparison import Verdict
+
+# With 10 pairs the rank test can reach an error of 2 ** -9, a fifth of 1 %, and no less.
+FIRST = 10
+AT_FIRST = 0.2  # of the error, at the first look
+LATER = 0.1  # of what is left, at each later one: most is for the end, where all pairs are there
+GROWTH = 1.5  # of the pairs, from look to look
+MATTERS = 0.03  # of the time: a gain below it may be missed
+MISSED = 0.05  # chance to give up a candidate that is faster by MATTERS
+
+
+@dataclass
+class Looks:
+    """When to end the run of two variants, and the verdict on it.
+
+    The chance to call one faster or slower that is neither is at most ``error``, and the chance to give up one that is
+    faster by `MATTERS` at most `MISSED`, wherever the run ends.
+
+    Args:
+        before, after: names of the variants.
+        error: of all looks together.
+    """
+
+    before: str
+    after: str
+    error: float = 1 - LEVEL
+    _next: int = FIRST
+    _left: float = 1.0  # of the error
+    _stopped: float | None = None  # the share of the error that the look had which ended it
+
+    def due(self, pairs: int) -> bool:
+        """Return whether it is time to look, with so many ``pairs``."""
+        return pairs >= self._next
+
+    def look(self, samples: Mapping[str, Array]) -> str:
+        """Return why to stop, in words; '' to go on.
+
+        Args:
+            samples: milliseconds of both variants, paired by round, without the warm-up.
+        """
+        first, second = samples[self.before], samples[self.after]
+        spent = AT_FIRST if self._left == 1 else LATER * self._left
+        logs = np.log(second) - np.log(first)
+        _, low, high, _ = centre(logs, 1 - spent * self.error)
+        found = ""
+        if low > 0 or high < 0:
+            found = f"{self.after} was shown to be {'slower' if low > 0 else 'faster'}"
+        elif centre(logs, 1 - 2 * spent * MISSED)[1] > math.log1p(-MATTERS):
+            found = f"{self.after} is not faster by {MATTERS * 100:g} %"
+        if found:
+            self._stopped = spent
+        self._left -= spent
+        self._next = math.ceil(len(first) * GROWTH)
+        return found
+
+    def verdict(self, before: Sequence[float], after: Sequence[float]) -> Verdict:
+        """Judge the run, which has ended: at the level of the look that ended it, else with all the error left.
+
+        Raises:
+            ValueError: as `verdicts.paired_verdict`.
+        """
+        share = self._left if self._stopped is None else self._stopped
+        level = 1 - share * self.error
+        return paired_verdict(before, after, baseline_name=self.before, candidate_name=self.after, level=level)

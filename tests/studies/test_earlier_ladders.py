@@ -1,0 +1,193 @@
+"""Earlier ladders of a machine and a policy: they order what is tried, and nothing is kept for their sake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from support.sleeper import Clock, Planted, Sleeper, entry
+
+from strobe.measure.sampling import SamplingBudget
+from strobe.results.cache import cache_folder
+from strobe.studies.measuring import Options
+from strobe.studies.optimize import earlier as earlier_ladders
+from strobe.studies.optimize import limits
+from strobe.studies.optimize.aim import Aim, SilentClimb
+from strobe.studies.optimize.candidates import Choice
+from strobe.studies.optimize.earlier import MOST_LADDERS, Earlier
+from strobe.studies.optimize.optimize import optimize
+from strobe.treatments import catalogue
+
+SKIP = Planted("skip", lambda _: {"vision": 1.0})
+TIDY = Planted("tidy", lambda _: {"head": 1.0})
+WRONG = Planted("wrong", lambda _: {"vision": 0.0}, lambda chunk, _, __: chunk + torch.tensor([0.5, 0.0]))
+
+
+class Lines(SilentClimb):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def said(self, line: str) -> None:
+        self.lines.append(line)
+
+    def stage(self, what: str) -> None:
+        self.lines.append(what)
+
+
+@pytest.fixture
+def climb(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "TRY_S", (0.2, 0.4))
+    clock = Clock().wind(monkeypatch)
+
+    def climbed(*entries, hz: float = 1000.0, fresh: bool = False, reporter: Lines | None = None, **aim):
+        monkeypatch.setattr(catalogue, "ENTRIES", entries)
+        options = Options(SamplingBudget(seconds=10.0, precision=0.025), batch_size=1, counted=False)
+        wanted = Aim(target_hz=hz, **{"time_limit": 30.0, **aim})
+        began = clock.now
+        result, _ = optimize(
+            Sleeper(clock), wanted, options, (), reporter, lambda of: Earlier(of.subject, of.machine, ignored=fresh)
+        )
+        return result, clock.now - began
+
+    return climbed
+
+
+def tried(result) -> list[tuple[str, str]]:
+    return [(one.treatment, one.outcome) for one in result.ladder.tries]
+
+
+def kept_file() -> Path:
+    (file,) = (cache_folder() / "ladders").iterdir()
+    return file
+
+
+def test_what_was_kept_is_put_on_together_and_its_run_shows_each_rung(climb):
+    planted = entry(Planted("idle"), "vision"), entry(SKIP, "vision"), entry(TIDY, "head")
+    first, took = climb(*planted, hz=400.0)
+    assert ("idle=true", "no difference shown") in tried(first)
+    lines = Lines()
+    second, took_again = climb(*planted, hz=400.0, reporter=lines)
+    assert [rung.treatments for rung in second.ladder.rungs] == [rung.treatments for rung in first.ladder.rungs]
+    assert tried(second)[:2] == [("skip=true", "kept"), ("tidy=true", "kept")]
+    assert (second.ladder.met, second.ladder.interleaved) == (True, True)
+    assert {(c.baseline, c.candidate): c.verdict.kind for c in second.comparisons} == {
+        ("as it is", "rung 1"): "faster",
+        ("as it is", "rung 2"): "faster",
+        ("rung 1", "rung 2"): "faster",
+    }
+    assert took_again < 0.7 * took
+    assert "ordered by 1 earlier ladder of sleeper on this machine; --fresh ignores it" in lines.lines
+    (line,) = [line for line in lines.lines if line.startswith("kept last time, now together: skip=true; tidy=true: ")]
+    assert line.endswith("→ kept")
+    assert not [line for line in lines.lines if line.startswith("the closing run")], "one run is enough"
+
+
+def test_the_search_goes_on_from_there_and_closes_anew(climb):
+    climb(entry(SKIP, "vision"))
+    lines = Lines()
+    result, _ = climb(entry(SKIP, "vision"), entry(TIDY, "head"), reporter=lines)
+    assert tried(result) == [("skip=true", "kept"), ("tidy=true", "kept")]
+    assert "the closing run: as it is, rung 1, rung 2" in lines.lines
+
+
+def test_what_was_refused_comes_last(climb):
+    planted = entry(WRONG, "vision"), entry(Planted("slow", lambda _: {"vision": 14.0}), "vision"), entry(TIDY, "head")
+    first, _ = climb(*planted)
+    assert [name for name, _ in tried(first)] == ["wrong=true", "slow=true", "tidy=true"]
+    idle = entry(Planted("idle"), "head")
+    second, _ = climb(*planted, idle)
+    assert [name for name, _ in tried(second)] == ["tidy=true", "idle=true", "wrong=true", "slow=true"]
+
+
+def test_what_is_wrong_now_is_refused_whatever_it_once_was(climb):
+    climb(entry(SKIP, "vision"), entry(TIDY, "head"))
+    wrong = Planted("skip", lambda _: {"vision": 0.0}, WRONG.change)
+    result, _ = climb(entry(wrong, "vision"), entry(TIDY, "head"))
+    assert tried(result) == [("skip=true, tidy=true", "guard"), ("skip=true", "guard"), ("tidy=true", "kept")]
+    again, _ = climb(entry(wrong, "vision"), entry(TIDY, "head"))
+    assert tried(again)[0] == ("tidy=true", "kept")
+
+
+def test_no_faster_now_means_not_kept(climb):
+    climb(entry(SKIP, "vision"))
+    result, _ = climb(entry(Planted("skip"), "vision"))
+    assert tried(result)[0] == ("skip=true", "no difference shown")
+    assert [rung.name for rung in result.ladder.rungs] == ["as it is"]
+    assert result.measurements[0].samples.summary.n >= limits.ROUNDS, "the first glance was not enough"
+
+
+def test_no_more_rungs_are_put_on_than_the_target_takes(climb):
+    planted = entry(SKIP, "vision"), entry(TIDY, "head")
+    climb(*planted)
+    result, _ = climb(*planted, hz=150.0)
+    assert tried(result) == [("skip=true", "kept"), ("tidy=true", "not tried")]
+    result, _ = climb(*planted, hz=50.0)
+    assert result.ladder.ended == "it meets the target as it is"
+    assert result.measurements[0].samples.summary.n >= limits.ROUNDS
+
+
+def test_what_the_user_leaves_out_stays_out_and_fresh_knows_nothing(climb):
+    planted = entry(SKIP, "vision"), entry(TIDY, "head")
+    climb(*planted)
+    result, _ = climb(*planted, choice=Choice(skip=("skip",)))
+    assert tried(result) == [("tidy=true", "kept")]
+    lines = Lines()
+    result, _ = climb(*planted, fresh=True, reporter=lines)
+    assert not [line for line in lines.lines if "earlier" in line or "last time" in line]
+    assert len(json.loads(kept_file().read_text())["ladders"]) == 3, "it is added to them all the same"
+
+
+def test_where_chunks_take_long_its_rungs_are_tried_first(climb):
+    planted = entry(WRONG, "vision"), entry(TIDY, "head")
+    first, _ = climb(*planted, time_limit=0.85)
+    assert tried(first)[0] == ("wrong=true, tidy=true", "guard")
+    second, _ = climb(*planted, time_limit=0.5)
+    assert tried(second)[0] == ("tidy=true", "kept")
+    assert "guard" not in {outcome for _, outcome in tried(second)}
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "", '{"version": 2, "of": "", "ladders": []}', None])
+def test_a_damaged_file_is_as_good_as_none(climb, damage, monkeypatch):
+    climb(entry(SKIP, "vision"))
+    if damage is None:
+        monkeypatch.setattr(earlier_ladders, "LARGEST_BYTES", 10)
+    else:
+        kept_file().write_text(damage)
+    lines = Lines()
+    result, _ = climb(entry(SKIP, "vision"), reporter=lines)
+    assert tried(result) == [("skip=true", "kept")]
+    assert not [line for line in lines.lines if "earlier" in line]
+    assert len(json.loads(kept_file().read_text())["ladders"]) == 1
+
+
+def test_the_file_stays_small_and_holds_no_run_that_was_cut_short(climb):
+    result, _ = climb(entry(SKIP, "vision"))
+    earlier = Earlier(result.subject, result.machine)
+    for _ in range(2 * MOST_LADDERS):
+        assert earlier.keep(result) == ""
+    assert len(Earlier(result.subject, result.machine).ladders) == MOST_LADDERS
+    result.status = "interrupted"
+    before = kept_file().read_bytes()
+    assert earlier.keep(result) == ""
+    assert kept_file().read_bytes() == before
+
+
+def test_other_machines_and_sizes_have_files_of_their_own(climb):
+    result, _ = climb(entry(SKIP, "vision"))
+    assert Earlier(result.subject, result.machine).ladders
+    larger = result.subject.model_copy(update={"parameters": 1000 * result.subject.parameters})
+    assert not Earlier(larger, result.machine).ladders
+    assert not Earlier(result.subject.model_copy(update={"kind": "other"}), result.machine).ladders
+    assert not Earlier(result.subject, result.machine.model_copy(update={"cores": 1000})).ladders
+
+
+def test_a_cache_that_cannot_be_written_costs_a_line(climb, monkeypatch, tmp_path):
+    monkeypatch.delenv("STROBE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("")
+    lines = Lines()
+    result, _ = climb(entry(SKIP, "vision"), reporter=lines)
+    assert result.status == "complete"
+    assert lines.lines[-1].startswith(f"the next climb will not know of this one: {tmp_path}/file/strobe/ladders: ")
