@@ -67,6 +67,13 @@ def logging_to(log: Log) -> Iterator[None]:
         _log.reset(before)
 
 
+def refuse(why: str) -> None:
+    """Raise UserError if `--log` was asked for: here is nothing to log, because of ``why``."""
+    asked = _log.get()
+    if asked.tool:
+        raise UserError(f"--log={asked.tool} has nothing to log: {why}")
+
+
 def log(answer: Answer, name: str) -> None:
     """Log an answer that is kept as ``name``, if that was asked for. What goes wrong costs a line, not the run."""
     asked = _log.get()
