@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 
 if TYPE_CHECKING:
     from strobe.results.answer import Answer
@@ -84,7 +84,7 @@ def log(answer: Answer, name: str) -> None:
     try:
         tracking.log(answer, asked.tool, asked.project, name)
     except Exception as error:  # the tool's own: no account, no network, a full disk
-        said = " ".join(str(error).split())[:200] or type(error).__name__
+        said = in_a_line(error, 200)
         print(
             f"not logged in {asked.tool}: {said}; `strobe report RUN --log={asked.tool}` tries again", file=sys.stderr
         )
