@@ -97,11 +97,11 @@ class Log:
 
 def _events(held: Event) -> list[Event]:
     """The events of one tuple that a probe appended."""
-    first, *rest = held
-    if not callable(first):
+    if isinstance(held[0], str):
         return [held]
+    make, *rest = held
     try:
-        return first(*rest)
+        return make(*rest)
     except Exception:  # one call that cannot be told must not end the writing of all others
         return []
 
