@@ -2,7 +2,7 @@
 
 A probe takes no lock and computes nothing that the robot is given. What it sees goes into a `Log`, as events that
 `rollout_loop` describes. After its sleep the loop finds its code cold: a call of a probe then costs it some
-microseconds, ten times what it costs in a tight loop. So a probe appends once, and as few functions as can be are
+microseconds, several times what it costs in a tight loop. So a probe appends once, and as few functions as can be are
 called in a tick.
 """
 
