@@ -6,7 +6,7 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) pip compile --quiet --pyth
 	--universal --generate-hashes --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help env libero test test-next tour lint format lock bench-quick gpu docs wheel clean
+.PHONY: help env libero test test-next tour tour-picture lint format lock bench-quick gpu docs wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,9 @@ gpu: env ## on a machine with a GPU: its tests, strobe doctor and five ladders a
 
 wheel: env ## build the wheel and the sdist into dist/, and try the wheel in an environment that is not this one
 	@scripts/wheel.sh
+
+tour-picture: env ## draw docs/images/tour.svg: what stops of the tour print; ARGS='--of runs/tour' takes one that ran
+	@$(BIN)/python scripts/tour_svg.py $(ARGS)
 
 docs: env ## build the documentation as a site into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)

@@ -22,6 +22,15 @@ def in_words(error: OSError) -> str:
     return os.strerror(error.errno).lower() if error.errno else str(error)
 
 
+def in_a_line(error: object, most: int | None = None) -> str:
+    """The words of an error of anybody's in one line of at most ``most`` characters; its type where it has none.
+
+    >>> in_a_line(ValueError("no\\n  such layer"))
+    'no such layer'
+    """
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
 def nearest(name: str, valid: Iterable[str], *, many: int = 12) -> str:
     """Say what ``name`` may have meant: the nearest of ``valid``, else the list of them.
 

@@ -87,3 +87,27 @@ def test_a_tool_that_is_not_there_is_named(run, monkeypatch, capsys):
     monkeypatch.setattr("strobe.report.tracking.find_spec", lambda _: None)
     assert main(["report", str(run), "--log=trackio"]) == 2
     assert "--log=trackio needs a package: pip install trackio" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["record", "--root={new}"], "--log=trackio has nothing to log: a dataset is recorded, nothing is measured"),
+        (["diff", "{run}", "{run}"], "the answer is not kept; --output_dir=FOLDER keeps it"),
+        (["report", "{runs}"], "holds several runs; name one of them"),
+        (["report", "{run}", "--format=model-card"], "--format=model-card only writes a file"),
+    ],
+)
+def test_what_keeps_nothing_says_that_it_logs_nothing(arguments, said, run, tmp_path, trackio, capsys):
+    places = {"run": run, "runs": run.parent, "new": tmp_path / "new"}
+    assert main([*(one.format(**places) for one in arguments), "--log=trackio"]) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert not shown.out
+    assert not trackio
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_difference_that_is_kept_is_logged(run, tmp_path, trackio):
+    assert main(["diff", str(run), str(run), f"--output_dir={tmp_path / 'kept'}", "--log=trackio"]) == 0
+    assert [name for name, _ in trackio] == ["init", "log", "finish"]

@@ -96,3 +96,14 @@ def test_the_readme_is_short_and_says_how_to_test():
 
 def test_what_a_markdown_character_means_is_escaped():
     assert reference.escaped("a_b `c_d|e` <x> [y]") == r"a\_b `c_d\|e` &lt;x&gt; \[y\]"
+
+
+def test_the_search_finds_a_flag_with_and_without_its_dashes(site: Path):
+    index = json.loads((site / "search" / "search_index.json").read_text())
+    separator = re.compile(index["config"]["separator"])
+    flags = next(one["text"] for one in index["docs"] if one["location"] == "reference/commands/optimize/#flags")
+    words = set(separator.split(flags)) | set(separator.split(re.sub(r"<[^>]+>", " ", flags)))
+    assert {"pace", "time_limit", "root"} <= words
+    # The search itself takes a leading dash for 'without': a script drops it.
+    assert '<script src="search.js">' in (site / "index.html").read_text()
+    assert "Worker.prototype.postMessage" in (site / "search.js").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from strobe.errors import UserError
 from strobe.results import store
 from strobe.results.sweep import Sweep
 from strobe.sweeps.largest import Search, knee
+from strobe.sweeps.server import Server
 
 
 def searched(
@@ -93,7 +95,17 @@ def test_wrong_input_is_told_in_a_line(flags: list[str], said: str):
         command.read(["--policy.type=act", *flags])
 
 
-def test_the_largest_batch_of_a_tiny_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+@pytest.fixture
+def one_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """The server of cells that all commands of a test fork from: each would import LeRobot once more."""
+    with Server() as server:
+        monkeypatch.setattr(Server, "__exit__", lambda *_: None)
+        monkeypatch.setattr("strobe.cli.batch.Server", lambda: server)
+        yield server
+        monkeypatch.undo()
+
+
+def test_the_largest_batch_of_a_tiny_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str], one_server: Server):
     root = tmp_path / "batch"
     flags = ["--policy.type=act", "--policy.size=tiny", "--device=cpu", "--image_size=64x64", "--iterations=2"]
     assert command.run([*flags, "--threads=1", "--largest=2", f"--sweep_dir={root}"]) == 0
@@ -109,3 +121,4 @@ def test_the_largest_batch_of_a_tiny_policy(tmp_path: Path, capsys: pytest.Captu
     asked = [*flags, "--threads=1", "--largest=2", "--memory_gib=0.05", f"--sweep_dir={tmp_path / 'none'}"]
     assert command.run(asked) == 0
     assert "No batch fits" in capsys.readouterr().out
+    assert one_server._starts == 1 or one_server.unfit

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from strobe.cli.metadata import quicken
-from strobe.errors import NotKeptError, UserError, in_words
+from strobe.errors import NotKeptError, UserError, in_a_line, in_words
 from strobe.measure.lifetime import end_with
 from strobe.results import store
 from strobe.results.sweep import Status
@@ -89,11 +89,11 @@ def attempt(folder: Path, study: str, argv: list[str]) -> tuple[Status, str]:
     except UserError as error:
         return "invalid", str(error)
     except Exception as error:
-        line = " ".join(str(error).split())
+        line = in_a_line(error, 300)
         if ran_out(error):
-            return "out of memory", line[:300] or "Python could not allocate memory"
+            return "out of memory", line if str(error) else "Python could not allocate memory"
         traceback.print_exc()
-        return "crashed", f"{type(error).__name__}: {line[:300]}"
+        return "crashed", f"{type(error).__name__}: {line}"
     return "done", ""
 
 

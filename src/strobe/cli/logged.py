@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 
 if TYPE_CHECKING:
     from strobe.results.answer import Answer
@@ -67,6 +67,13 @@ def logging_to(log: Log) -> Iterator[None]:
         _log.reset(before)
 
 
+def refuse(why: str) -> None:
+    """Raise UserError if `--log` was asked for: here is nothing to log, because of ``why``."""
+    asked = _log.get()
+    if asked.tool:
+        raise UserError(f"--log={asked.tool} has nothing to log: {why}")
+
+
 def log(answer: Answer, name: str) -> None:
     """Log an answer that is kept as ``name``, if that was asked for. What goes wrong costs a line, not the run."""
     asked = _log.get()
@@ -77,7 +84,7 @@ def log(answer: Answer, name: str) -> None:
     try:
         tracking.log(answer, asked.tool, asked.project, name)
     except Exception as error:  # the tool's own: no account, no network, a full disk
-        said = " ".join(str(error).split())[:200] or type(error).__name__
+        said = in_a_line(error, 200)
         print(
             f"not logged in {asked.tool}: {said}; `strobe report RUN --log={asked.tool}` tries again", file=sys.stderr
         )

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from strobe.cli import logged
 from strobe.cli.bounds import at_least
 from strobe.cli.parse import help_text, parse
 from strobe.errors import UserError, nearest
@@ -65,6 +66,7 @@ def run(argv: Sequence[str]) -> int:
         print(help_text(__doc__ or "", RecordConfig))
         return 0
     config = parse(RecordConfig, argv)
+    logged.refuse("a dataset is recorded, nothing is measured")
     try:
         record(config)
     except KeyboardInterrupt:

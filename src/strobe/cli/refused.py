@@ -10,7 +10,7 @@ from typing import Any
 
 from draccus.argparsing import ArgumentParser
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.subjects.quiet import errors_alone
 
 
@@ -43,5 +43,5 @@ def refusals() -> Iterator[None]:
 
 def one_line(error: BaseException) -> str:
     """An exception's message without its line breaks, cut where it grows long."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = in_a_line(error)
     return text if len(text) <= 300 else f"{text[:300]}…"

@@ -26,9 +26,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from strobe.cli import logged
 from strobe.cli.arguments import Arguments, levels
 from strobe.cli.keep import write_run
-from strobe.cli.logged import log
 from strobe.cli.showing import WIDTH, show
 from strobe.errors import UserError, in_words
 from strobe.kinds import document, figures, page
@@ -63,8 +63,10 @@ def hand_over(answer: Answer, shape: Callable[[Answer], str] | None, output: Pat
         shape: the renderer of the page at ``output``, as `page_shape` gives it.
 
     Raises:
-        UserError: the page, or the folder, cannot be written.
+        UserError: the page, or the folder, cannot be written; `--log` was asked for, and no folder.
     """
+    if root is None:
+        logged.refuse("the answer is not kept; --output_dir=FOLDER keeps it")
     show(answer)
     if shape is not None and output is not None:
         write(output, shape(answer))
@@ -94,6 +96,8 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--depth", type=levels, metavar="N", help="show this many levels of parts (default: all)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there (HTML unless --format says otherwise)")
     asked = parser.parse_args(argv)
+    if asked.format in (*WRITERS, "model-card", "png"):
+        logged.refuse(f"--format={asked.format} only writes a file; leave it out, or take --format=console")
     if asked.format in WRITERS:
         return _recording(asked.run, asked.format, asked.output)
     if asked.run.is_dir() and not (asked.run / store.RESULT).is_file() and any(asked.run.glob(f"*/{store.RESULT}")):
@@ -103,7 +107,7 @@ def run(argv: Sequence[str]) -> int:
         return _card(answer, asked.output)
     if asked.format == "png":
         return _picture(answer, asked.output)
-    log(answer, (asked.run if asked.run.is_dir() else asked.run.parent).resolve().name)
+    logged.log(answer, (asked.run if asked.run.is_dir() else asked.run.parent).resolve().name)
     shape = asked.format or ("html" if asked.output else None)
     if shape is None or shape == "html":
         folder = asked.run if asked.run.is_dir() else asked.run.parent
@@ -129,6 +133,7 @@ def _index(folder: Path, shape: str | None, output: Path | None) -> int:
 
     if shape not in (None, "html"):
         raise UserError(f"{folder} holds several runs, and --format={shape} shows one: name one of them")
+    logged.refuse(f"{folder} holds several runs; name one of them")
     lines, left_out = [], []
     for name, file in store.runs_of(folder):
         try:

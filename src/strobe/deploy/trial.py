@@ -23,7 +23,7 @@ from strobe.deploy.twin import Call
 from strobe.deploy.watching import Watch
 from strobe.deploy.wrapper import Outermost
 from strobe.devices import random_state
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import in_words
 from strobe.results.agreement import Agreement
 
@@ -34,7 +34,7 @@ SECONDS = 3.0  # that the check on synthetic observations takes, about: the one 
 
 def not_used(name: str, why: object) -> None:
     """Log the one line about a recipe that is not used."""
-    words = " ".join(str(why).split()) or type(why).__name__
+    words = in_a_line(why)
     logger.warning("strobe: %s is not used: %s; the policy runs as it is", name, words.removeprefix(f"{name}: "))
 
 
@@ -93,7 +93,7 @@ class Trial:
         try:
             chunk, why = self._both(call, args, kwargs)
         except Exception as error:
-            chunk, why = None, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            chunk, why = None, f"{type(error).__name__}: {in_a_line(error, 200)}"
         if chunk is None or why:
             return self._fall_back(call, why)
         if not self._seen:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from strobe.deploy.noise import OwnNoise
 from strobe.deploy.state import copied, copied_state
 from strobe.devices import random_state
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.treatments.flow.rtc import switch
 
 
@@ -84,7 +84,7 @@ class Twin:
         try:
             self.policy: Any = copy.deepcopy(policy, {id(tensor): _same_memory(tensor) for tensor in held})
         except Exception as error:
-            why = " ".join(str(error).split())[:200]
+            why = in_a_line(error, 200)
             raise UserError(f"the untouched policy cannot be copied to compare with: {why}") from error
         for module in self.policy.modules():
             _drop_replaced_methods(module)

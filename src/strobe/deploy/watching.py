@@ -24,7 +24,7 @@ from torch import Tensor
 from strobe.deploy.checking import Applied, device_of
 from strobe.deploy.twin import Call
 from strobe.deploy.wrapper import Outermost
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import in_words
 from strobe.results.agreement import Agreement
 
@@ -126,7 +126,7 @@ class Watch:
             try:
                 self._compare(*job)
             except Exception as error:
-                why = " ".join(str(error).split())[:200] or type(error).__name__
+                why = in_a_line(error, 200)
                 self.failed = f"{self._applied.name} is watched no longer: the untouched policy fails: {why}"
                 _tell(self.failed)
             del job

@@ -46,24 +46,19 @@ def biggest(components: Sequence[Component]) -> Component | None:
     return found
 
 
-def _short(ms: float) -> str:
-    """Milliseconds in a sentence: three figures or four."""
-    return units.ms(ms, 0) or "" if ms >= 1000 else units.rate(ms)
-
-
 def _biggest(result: Result, measurement: Measurement) -> str:
     whole = measurement.samples.summary
-    total = f"{_short(whole.median)} ms"
+    total = f"{units.short_ms(whole.median)} ms"
     subject, name = units.plain(result.subject.name), units.plain(measurement.name)
     for some in measurement.blocks:
         if some.share >= 0.5:
-            share, took = units.percent(some.share), f"{_short(some.total.median)} of {total}"
+            share, took = units.percent(some.share), f"{units.short_ms(some.total.median)} of {total}"
             inside = f" in {units.plain(some.path[-1])}" if some.path else ""
             return f"The {len(some.names)} blocks{inside} take {share} of {subject}'s {name}: {took}."
     part = biggest(measurement.components)
     if part is None:
         return f"{subject}: {name} takes {total}."
-    share, took = units.percent(part.share), f"{_short(part.summary.median)} of {total}"
+    share, took = units.percent(part.share), f"{units.short_ms(part.summary.median)} of {total}"
     if part.other:
         return f"{share} of {subject}'s {name} is in no named part: {took}."
     subject_of = part.name if "_" in part.name or "." in part.name else part.name[:1].upper() + part.name[1:]

@@ -88,7 +88,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     else:
         missing = last.samples.summary.median - ladder.target_ms
         nothing = "" if len(kept) > 1 else ", and nothing that was tried made it faster"
-        said = [f"{name} misses {target} by {_short_ms(missing)} ms: {climbed}{nothing}."]
+        said = [f"{name} misses {target} by {units.short_ms(missing)} ms: {climbed}{nothing}."]
     said += [moved] if moved else []
     if len(kept) > 1:
         bought = [f"{brief(rung.treatment)} ({_bought(result, ladder, rung)})" for rung in kept[1:]]
@@ -273,10 +273,6 @@ def _stacked(result: OptimizeResult, ladder: Ladder) -> tuple[list[str], list[di
     return [*names, REST], stacks
 
 
-def _short_ms(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def _allowed(ladder: Ladder) -> str:
     return f"{ladder.target_ms:,.0f}" if ladder.target_ms >= 1000 else f"{ladder.target_ms:.4g}"
 
@@ -286,7 +282,8 @@ def _missing(ladder: Ladder) -> str:
     if not alone:
         return "No part alone can make up for that: several must shrink."
     need = max(alone, key=lambda one: one.ms)
-    fall = f"{_short_ms(need.ms)} to {_short_ms(need.needed_ms or 0.0)} ms ({need.ms / (need.needed_ms or 1):.1f} ×)"
+    needed = need.needed_ms or 0.0
+    fall = f"{units.short_ms(need.ms)} to {units.short_ms(needed)} ms ({need.ms / (needed or 1):.1f} ×)"
     return f"What is missing: {units.plain(need.part)} would have to fall from {fall}, all else as it is."
 
 
@@ -358,8 +355,7 @@ def _short(index: int, rung: Rung) -> str:
 
 
 def _ms(m: Measurement) -> str:
-    median = m.samples.summary.median
-    return str(units.ms(median, 0 if median >= 100 else 1 if median >= 10 else 2))
+    return units.short_ms(m.samples.summary.median)
 
 
 def _hz(m: Measurement) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from strobe.report import units
 from strobe.report.document import Document, Section, Table
@@ -50,13 +51,19 @@ def _section(section: Section) -> list[str]:
     return [*blocks, _table(section.table)] if section.table is not None else blocks
 
 
+def grid(titles: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool] = ()) -> str:
+    """A table of cells that are Markdown already; ``numeric`` says of each column whether it stands on the right."""
+    sides = ["--:" if right else ":--" for right in numeric or [False] * len(titles)]
+    lines = [f"| {' | '.join(cells)} |" for cells in (titles, *rows)]
+    return "\n".join([lines[0], f"|{'|'.join(sides)}|", *lines[1:]])
+
+
 def _table(table: Table) -> str:
-    lines = ["| " + " | ".join(escape(column.title) for column in table.columns) + " |"]
-    lines += ["|" + "|".join("--:" if column.numeric else ":--" for column in table.columns) + "|"]
+    rows = []
     for row in table.rows:
         label, *cells = row.cells
         name = escape(label or "")
         shown = [INDENT * row.depth + (f"**{name}**" if row.kind == "whole" and name else name)]
         shown += [units.NONE if cell is None else escape(cell) for cell in cells]
-        lines.append("| " + " | ".join(shown) + " |")
-    return "\n".join(lines)
+        rows.append(shown)
+    return grid([escape(column.title) for column in table.columns], rows, [column.numeric for column in table.columns])

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.report import facts, sameness, units
-from strobe.report.markdown import escape
+from strobe.report.markdown import escape, grid
 from strobe.results.answer import Answer, OptimizeResult, Result
 from strobe.results.evaluate import EvaluateResult
 
@@ -56,7 +56,7 @@ def render(answer: Answer, card: str = "") -> str:
     try:
         there = ModelCard(card) if card else None
     except Exception as error:  # yaml's own, and the library's
-        raise UserError(f"the card that is there cannot be read: {' '.join(str(error).split())[:120]}") from None
+        raise UserError(f"the card that is there cannot be read: {in_a_line(error, 120)}") from None
     data: Any = there.data if there is not None else ModelCardData(library_name="lerobot", pipeline_tag="robotics")
     data.model_name = data.model_name or units.plain(answer.subject.name)
     data.tags = list(dict.fromkeys([*(data.tags or []), "robotics", "lerobot", answer.subject.kind]))
@@ -137,8 +137,7 @@ def _table(rows: list[_Row]) -> str:
         for row in rows
     ]
     kept = [index for index in range(len(HEADS)) if index == 0 or any(row[index] for row in cells)]
-    lines = ["| " + " | ".join(HEADS[index] for index in kept) + " |", "|" + "|".join(":--" for _ in kept) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(row[i] or units.NONE for i in kept) + " |" for row in cells)])
+    return grid([HEADS[index] for index in kept], ([row[index] or units.NONE for index in kept] for row in cells))
 
 
 def _versions(result: Result) -> str:

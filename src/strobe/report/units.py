@@ -86,6 +86,11 @@ def number(value: float | None, significant: int = 4) -> str | None:
     return None if value is None else f"{value:.{significant}g}"
 
 
+def short_ms(value: float) -> str:
+    """Milliseconds in a sentence: three figures, from a second on all of them."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else rate(value)
+
+
 def rate(value: float) -> str:
     """Three figures, and no exponent where a person would write none."""
     return f"{float(f'{value:.3g}'):,.10g}"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import agree
 from strobe.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.sameness.reordered import reordered
@@ -45,7 +45,7 @@ def _told(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise CallFailed(f"{what}: {' '.join(str(error).split())[:200] or type(error).__name__}") from error
+        raise CallFailed(f"{what}: {in_a_line(error, 200)}") from error
 
 
 def affordable(seconds: float, chunk_s: float) -> int:

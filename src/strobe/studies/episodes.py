@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.measure.decision import LEVEL, decide
 from strobe.measure.episodes import MARGIN, differences_of, judge
 from strobe.measure.sampling import Progress
@@ -117,7 +117,7 @@ class Episodes:
         try:
             after = self._with(candidate, lambda: other.play(task, seed))
         except Exception as error:  # whatever a treatment raises must not cost the ladder
-            words = " ".join(str(error).split())[:300]
+            words = in_a_line(error, 300)
             raise CandidateFailed(
                 words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
             ) from error

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.studies.variant_text import check_levers, check_rtc, take_apart
 from strobe.subjects.subject import Phase, Subject
 from strobe.treatments import catalogue
@@ -212,4 +212,4 @@ def _rtc_config(pairs: Sequence[str]) -> RTCConfig:
     try:
         return RTCConfig(**values)
     except (TypeError, ValueError) as error:
-        raise UserError(" ".join(str(error).split())) from None
+        raise UserError(in_a_line(error)) from None

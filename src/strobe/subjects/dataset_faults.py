@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet as parquet
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 
 SHARED = Path("/dev/shm")  # where torch hands batches over on Linux
 
@@ -22,7 +22,7 @@ def broken_table(root: Path) -> str | None:
         try:
             parquet.read_table(file)
         except (OSError, pyarrow.ArrowException) as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = in_a_line(error, 200)
             return f"{file.relative_to(root)} cannot be read{_holding(root, file)}: {reason}"
     return None
 

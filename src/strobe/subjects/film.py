@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from strobe.errors import in_a_line
+
 RATE, WIDTH = 10.0, 320  # frames per second of simulated time, and pixels: enough to see what happens
 MOST = 600  # frames in memory; a longer episode gets fewer per second
 
@@ -45,7 +47,7 @@ class Film:
         try:
             self.frames.append(shrunk(_drawn(vector)))
         except Exception as error:  # whatever a simulator raises
-            self.trouble = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            self.trouble = f"{type(error).__name__}: {in_a_line(error, 200)}"
             return
         self._last = tick
         if len(self.frames) >= MOST:

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch.utils.data._utils import worker as torch_worker
 
+from strobe.errors import in_a_line
 from strobe.timeline import Probe, timed, workers
 from strobe.timeline.probe import Attached, Hook, hooks_of
 
@@ -97,7 +98,7 @@ def _reporting(report: Report, inner: Callable[..., Any], _: Hook, __: bool) -> 
         try:
             return inner(reader, query_timestamps, ep_idx, *args, **kwargs)
         except Exception as error:
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            reason = in_a_line(error, 300)
             report(broken={"episode": int(ep_idx), "file": getattr(error, "strobe_file", ""), "reason": reason})
             raise
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from strobe.subjects.rollout_log import Event
 from strobe.timeline.clock import host_ns
 
 SAME, FRESH, FROZEN = 0, 1, 2  # the frame that was read before; another one; another one with the same picture
@@ -34,13 +35,14 @@ class CameraProbe:
         append, ident, name, section = self._append, threading.get_ident, self._name, self._section
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            start, frame = host_ns(), None
+            start = host_ns()
             try:
                 frame = inner(*args, **kwargs)
-            finally:
-                end = host_ns()
-                append(("s", section, start, end, ident()))
-            append(("camera", end, name, self._fresh(frame), self._age(frame, end)))
+            except BaseException:
+                append(("s", section, start, host_ns(), ident()))
+                raise
+            end = host_ns()
+            append((_read, name, section, start, end, ident(), self._fresh(frame), self._age(frame, end)))
             return frame
 
         return call
@@ -59,6 +61,10 @@ class CameraProbe:
         except Exception:  # a camera that keeps no time
             return UNKNOWN
         return age if 0 <= age < _LONGEST_S * 1e9 else UNKNOWN
+
+
+def _read(name: str, section: str, start: int, end: int, thread: int, fresh: int, age: int) -> list[Event]:
+    return [("s", section, start, end, thread), ("camera", end, name, fresh, age)]
 
 
 def _sampled(frame: Any) -> bytes:

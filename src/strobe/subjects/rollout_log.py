@@ -1,7 +1,8 @@
 """Events of a rollout on their way from its threads to a file: no lock, little memory, little lost in a crash.
 
 The threads append tuples to a deque, which is one step of the interpreter. A thread of its own takes them out and
-writes them, a few at a time, so that it never holds the interpreter for long.
+writes them, a few at a time, so that it never holds the interpreter for long. What a probe sees in one call may be
+several events: it appends one tuple, a function and its arguments, and the writing thread makes the events from it.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from strobe.timeline.clock import host_ns
 Event = tuple[Any, ...]
 
 EVERY_S = 0.5  # between two rounds of writing: a crash loses no more than this
-BATCH = 16  # events that become one line; json keeps the interpreter for about 50 µs
+BATCH = 16  # events, about, that become one line; json keeps the interpreter for about 50 µs
 PAUSE_S = 0.002  # between two batches, in which the loop may run
-MOST_HELD = 200_000  # events in memory where the file cannot be written: the latest ten minutes or so
+MOST_HELD = 200_000  # tuples in memory where the file cannot be written: the latest ten minutes or so
 
 
 class Log:
     """Writes events to ``file`` as they come: a header as a line of JSON, then lists of events, a line each.
 
     Attributes:
-        append: takes an event from any thread; never waits.
+        append: takes an event from any thread, or a function that returns events and its arguments; never waits.
         failed: why the file could not be written, in words; '' where it could. The latest events then stay in memory.
     """
 
@@ -63,7 +64,7 @@ class Log:
         kept: list[Event] = []
         with contextlib.suppress(OSError, UserError):
             kept = read(self.file)[1]
-        return self._header, [*kept, *self._held]
+        return self._header, [*kept, *(event for held in self._held for event in _events(held))]
 
     def remove(self) -> None:
         """Delete the file, once its answer is kept."""
@@ -87,8 +88,22 @@ class Log:
 
     def _lines(self) -> Iterator[str]:
         while self._held:
-            batch = [self._held.popleft() for _ in range(min(BATCH, len(self._held)))]
-            yield f"{json.dumps(batch)}\n"
+            batch: list[Event] = []
+            while self._held and len(batch) < BATCH:
+                batch += _events(self._held.popleft())
+            if batch:
+                yield f"{json.dumps(batch)}\n"
+
+
+def _events(held: Event) -> list[Event]:
+    """The events of one tuple that a probe appended."""
+    if isinstance(held[0], str):
+        return [held]
+    make, *rest = held
+    try:
+        return make(*rest)
+    except Exception:  # one call that cannot be told must not end the writing of all others
+        return []
 
 
 def read(file: Path) -> tuple[dict[str, Any], list[Event]]:

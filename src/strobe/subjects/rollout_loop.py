@@ -7,7 +7,7 @@ Events, by their first field; times are nanoseconds of `host_ns`:
 
     s name start end thread                 a section
     tick start                              the loop asks the robot for an observation
-    seen t identity                         the engine is told of an observation
+    seen t identity                         an engine with a thread is told of an observation
     taken t identity                        the inference thread begins with that observation
     get start end got depth chunk position  the loop asked for an action; depth: actions left, -1 unknown
     values t numbers                        the action it got
@@ -43,7 +43,7 @@ from lerobot.utils.action_interpolator import ActionInterpolator
 from strobe.subjects import lerobot_versions
 from strobe.subjects.families.registry import family_of
 from strobe.subjects.rollout_bench import CallWatch
-from strobe.subjects.rollout_log import LastError, Log, opener
+from strobe.subjects.rollout_log import Event, LastError, Log, opener
 from strobe.subjects.rollout_robot import (
     actions_left,
     buses_of,
@@ -64,6 +64,7 @@ from strobe.subjects.watching import (
     Call,
     Watching,
     given,
+    several,
     sleeps,
 )
 from strobe.timeline import sections
@@ -161,6 +162,7 @@ class Watch(Watching):
         """Attach every probe to what LeRobot's ``build_rollout_context`` made."""
         self._engine, self.calls = context.policy.inference, CallWatch(context, self.log.append)
         robot, policy = context.hardware.robot_wrapper.inner, context.policy.policy
+        multiplier = context.runtime.cfg.interpolation_multiplier
         unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
         base = unwrap()
         names, told = context.data.ordered_action_keys, robot.observation_features
@@ -189,13 +191,14 @@ class Watch(Watching):
             self._camera(name, camera)
         self._buses(buses_of(robot))
         self._around(Hook(ThreadSafeRobot, "get_observation", OBSERVATION), self._ticking)
-        self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base))
-        self._around(Hook(self._engine, "notify_observation", ""), self._noting)
+        self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base, picks=multiplier == 1))
+        if hasattr(self._engine, "_action_queue"):  # of one that asks the policy in the loop, it does nothing
+            self._around(Hook(self._engine, "notify_observation", ""), self._noting)
         self._around(Hook(self._engine, "reset", ""), self._resetting)
         if hasattr(self._engine, lerobot_versions.QUERY):
             self._attached([Hook(self._engine, lerobot_versions.QUERY, QUERY)])
-        self._around(Hook(ActionInterpolator, "add", ""), self._adding)
-        self._around(Hook(ActionInterpolator, "get", ""), self._picking)
+        if multiplier > 1:
+            self._around(Hook(ActionInterpolator, "get", ""), self._picking)
         self._around(Hook(rtc, "build_dataset_frame", PREPARE), self._taking)
         self._around(Hook(policy, "predict_action_chunk", CHUNK), self._predicting)
         self._around(Hook(ActionQueue, "merge", MERGE), self._merging)
@@ -210,47 +213,55 @@ class Watch(Watching):
         previous = sections.swap(opener(self.log.append))
         self._probes.callback(sections.swap, previous)
 
-    def _getting(self, policy: Any) -> Callable[[Call], Call]:
+    def _getting(self, policy: Any, picks: bool) -> Callable[[Call], Call]:
+        """``picks``: the tick sends what it gets here, and asks in every tick.
+
+        LeRobot makes each action anew and changes none, so the writing thread may read it; one on a device it may not,
+        since it would wait for that in the middle of other work. Functions of Strobe's own are left out of a tick.
+        """
         append, engine, used = self.log.append, self._engine, self.calls
         asynchronous = hasattr(engine, "_action_queue")
-        chunks = [0]
-
-        ident = threading.get_ident
+        chunks, ident, own = [0], threading.get_ident, vars(policy).get
 
         def around(inner: Call) -> Call:
             def from_queue(*args: Any, **kwargs: Any) -> Any:
                 start = host_ns()
                 try:
                     action = inner(*args, **kwargs)
-                finally:
+                except BaseException:
                     append(("s", GET_ACTION, start, host_ns(), ident()))
+                    raise
                 queue = engine._action_queue
-                held, number = None if queue is None else queue.queue, self._latest[1]
-                if held is None or queue is None:
-                    append(("get", start, host_ns(), int(action is not None), 0, number, -1))
-                    return action
-                if held is not self._latest[0]:
-                    number += 1  # merged this moment
-                at = queue.last_index
-                if at == 0 and action is not None:
-                    number -= 1  # merged since: the action was the last one of the chunk before
-                append(("get", start, host_ns(), int(action is not None), len(held) - at, number, at - 1))
+                held, number, left, at = None if queue is None else queue.queue, self._latest[1], 0, 0
+                if held is not None and queue is not None:
+                    if held is not self._latest[0]:
+                        number += 1  # merged this moment
+                    at = queue.last_index
+                    left = len(held) - at
+                    if at == 0 and action is not None:
+                        number -= 1  # merged since: the action was the last one of the chunk before
+                end = host_ns()
+                kept = action if action is None or action.is_cpu else action.tolist()
+                append((_got, start, end, ident(), kept, left, number, at - 1, picks))
                 return action
 
             def from_policy(*args: Any, **kwargs: Any) -> Any:
-                before, start = actions_left(policy), host_ns()
+                queue = own("_action_queue")
+                before, start = actions_left(policy) if queue is None else len(queue), host_ns()
                 if before <= 0:
                     used.begin(args, kwargs)
                 try:
                     action = inner(*args, **kwargs)
-                finally:
-                    end = host_ns()
-                    append(("s", GET_ACTION, start, end, ident()))
-                after = actions_left(policy)
+                except BaseException:
+                    append(("s", GET_ACTION, start, host_ns(), ident()))
+                    raise
+                end, queue = host_ns(), own("_action_queue")
+                after = actions_left(policy) if queue is None else len(queue)
                 if before <= 0:
                     used.end()
                     chunks[0] += 1
-                append(("get", start, end, int(action is not None), after, chunks[0], int(before > 0)))
+                kept = action if action is None or action.is_cpu else action.tolist()
+                append((_got, start, end, ident(), kept, after, chunks[0], int(before > 0), picks))
                 return action
 
             return from_queue if asynchronous else from_policy
@@ -292,12 +303,23 @@ class Watch(Watching):
         return call
 
     def _sending(self, bare: Call) -> Call:
-        append, inner, joints = self.log.append, self._timed(bare, ACTION), self.joints
+        append, ident, joints = self.log.append, threading.get_ident, self.joints
+        values = several(joints)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            sent = inner(*args, **kwargs)
-            if joints and isinstance(sent, dict):
-                append(("sent", [float(sent[name]) for name in joints if name in sent]))
+            start, told = host_ns(), []
+            try:
+                sent = bare(*args, **kwargs)
+            except BaseException:
+                append(("s", ACTION, start, host_ns(), ident()))
+                raise
+            end = host_ns()
+            if isinstance(sent, dict):
+                try:
+                    told = list(map(float, values(sent)))
+                except KeyError:  # some of the joints
+                    told = [float(sent[name]) for name in joints if name in sent]
+            append((_sent, start, end, ident(), told))
             return sent
 
         return call
@@ -321,15 +343,6 @@ class Watch(Watching):
 
         return call
 
-    def _adding(self, inner: Call) -> Call:
-        append = self.log.append
-
-        def call(interpolator: Any, action: Any) -> Any:
-            append(("values", host_ns(), action.tolist()))
-            return inner(interpolator, action)
-
-        return call
-
     def _picking(self, inner: Call) -> Call:
         append = self.log.append
 
@@ -348,3 +361,18 @@ class Watch(Watching):
             return inner(*args, **kwargs)
 
         return call
+
+
+def _got(
+    start: int, end: int, thread: int, action: Any, depth: int, chunk: int, position: int, picks: bool
+) -> list[Event]:
+    got = int(action is not None)
+    found: list[Event] = [("s", GET_ACTION, start, end, thread), ("get", start, end, got, depth, chunk, position)]
+    if got:
+        found.append(("values", end, action if isinstance(action, list) else action.tolist()))
+    return [*found, ("pick", end, got)] if picks else found
+
+
+def _sent(start: int, end: int, thread: int, told: list[float]) -> list[Event]:
+    section = ("s", ACTION, start, end, thread)
+    return [section, ("sent", told)] if told else [section]

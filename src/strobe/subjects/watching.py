@@ -1,15 +1,18 @@
 """Watch a loop of LeRobot from inside its process: what the watches of all its loops share.
 
 A probe takes no lock and computes nothing that the robot is given. What it sees goes into a `Log`, as events that
-`rollout_loop` describes.
+`rollout_loop` describes. After its sleep the loop finds its code cold: a call of a probe then costs it some
+microseconds, several times what it costs in a tight loop. So a probe appends once, and as few functions as can be are
+called in a tick.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import ModuleType
 from typing import Any, Self
@@ -20,7 +23,7 @@ from strobe.subjects import lerobot_versions
 from strobe.subjects.priority import scheduling
 from strobe.subjects.rollout_bus import BusProbe, spent
 from strobe.subjects.rollout_camera import CameraProbe
-from strobe.subjects.rollout_log import Log
+from strobe.subjects.rollout_log import Event, Log
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
 
@@ -230,7 +233,7 @@ class Watching:
 
     def _ticking(self, bare: Call) -> Call:
         """Record the observation, which begins a tick, as a section."""
-        append, keep, ident, joints = self.log.append, self.keep, threading.get_ident, self.joints
+        append, keep, ident, values = self.log.append, self.keep, threading.get_ident, several(self.joints)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             now = host_ns()
@@ -239,10 +242,11 @@ class Watching:
             append(("tick", now))
             try:
                 found = bare(*args, **kwargs)
-            finally:
+            except BaseException:
                 append(("s", OBSERVATION, now, host_ns(), ident()))
-            if joints:
-                append(("at", [float(found[name]) for name in joints]))
+                raise
+            end = host_ns()
+            append((_observed, now, end, ident(), list(map(float, values(found)))))
             if keep is not None:
                 keep((now, found))
             return found
@@ -270,14 +274,35 @@ class Watching:
         return probe.reading(self._timed(inner, name))
 
     def _recording(self, bare: Call) -> Call:
-        append, inner = self.log.append, self._timed(bare, RECORD)
+        append, ident = self.log.append, threading.get_ident
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            found = inner(*args, **kwargs)
-            append(("frame", host_ns()))
+            start = host_ns()
+            try:
+                found = bare(*args, **kwargs)
+            except BaseException:
+                append(("s", RECORD, start, host_ns(), ident()))
+                raise
+            append((_recorded, start, host_ns(), ident()))
             return found
 
         return call
+
+
+def _observed(start: int, end: int, thread: int, at: list[float]) -> list[Event]:
+    section = ("s", OBSERVATION, start, end, thread)
+    return [section, ("at", at)] if at else [section]
+
+
+def _recorded(start: int, end: int, thread: int) -> list[Event]:
+    return [("s", RECORD, start, end, thread), ("frame", end)]
+
+
+def several(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """A function that returns the values of ``names`` in a mapping, of which it may lack none."""
+    if len(names) > 1:
+        return operator.itemgetter(*names)  # no function of Python's: it costs a tick nothing to call
+    return lambda found: tuple(found[name] for name in names)
 
 
 def sleeps(modules: Iterable[Any]) -> list[Hook]:

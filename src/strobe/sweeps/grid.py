@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError, in_a_line, nearest
 from strobe.results.sweep import Axis, label
 
 # What the numbers of an axis count, by the last word of its name; the rest are counted by that word itself.
@@ -73,7 +73,7 @@ def read_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"--file={path}: {(error.strerror or 'cannot be read').lower()}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"--file={path} is not YAML: {' '.join(str(error).split())[:200]}") from None
+        raise UserError(f"--file={path} is not YAML: {in_a_line(error, 200)}") from None
     if not isinstance(document, dict):
         raise UserError(f"--file={path}: expected keys such as study, flags and grid")
     known = {"study": str, "flags": dict, "grid": dict, "cells": list, "sweep": dict}

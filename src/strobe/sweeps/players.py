@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import strobe
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.results.episode_log import EpisodeLine, Key
 from strobe.sweeps.fleet import LOST_AT_MOST, Fleet, Resources, Worker, devices
 from strobe.sweeps.ray_cluster import LostError, answer, answered, connected
@@ -181,7 +181,7 @@ class _Player:
 
 
 def _line(error: UserError) -> str:
-    return " ".join(str(error).split())[:400]
+    return in_a_line(error, 400)
 
 
 def _versions() -> dict[str, str]:

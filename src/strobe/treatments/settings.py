@@ -7,7 +7,7 @@ from typing import Any
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError, in_a_line, nearest
 from strobe.subjects.families.registry import known_families, registered, steps_field, steps_of
 from strobe.subjects.subject import Phase, Subject
 from strobe.treatments.treatment import (
@@ -75,7 +75,7 @@ class Settings(Treatment):
         try:
             replace(policy.config, **self.values)  # the config's own check of what goes together
         except ValueError as error:
-            raise UserError(" ".join(str(error).split())) from None
+            raise UserError(in_a_line(error)) from None
         self._checked = True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.measure.budget import top_level
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.steps_line import steps_line
@@ -39,7 +39,7 @@ def add_latency(
         result.status = "interrupted"
         return
     except (UserError, RuntimeError) as error:
-        words = " ".join(str(error).split())[:300]
+        words = in_a_line(error, 300)
         result.notes.append(f"the latency of a chunk was not measured apart from the episodes: {words}")
         return
     if measured.interrupted:

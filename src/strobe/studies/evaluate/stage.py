@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.measure.smoothness import motion
 from strobe.results.episode_log import EpisodeLine
 from strobe.studies.evaluate.variants import FIRST, Candidate
@@ -52,7 +52,7 @@ class Stage:
                 self.subject.policy.reset()  # nothing of the episode may be left in its queues
                 undo()
         except Exception as error:  # whatever a treatment raises: the episodes before it are kept
-            words = " ".join(str(error).split())[:300]
+            words = in_a_line(error, 300)
             why = words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
             raise UserError(f"'{name}' failed on {task}, seed {seed}: {why}") from error
         episode = played.episode

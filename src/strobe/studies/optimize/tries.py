@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.results.agreement import Agreement
 from strobe.results.comparison import Verdict
 from strobe.results.ladder import TryOutcome
@@ -70,7 +70,7 @@ def attempt(climb: Climb, candidate: Candidate, judge: Callable[[Trial], Judged]
     except UserError as error:
         trial, judged = None, Judged("does not apply", str(error))
     except Exception as error:
-        words = " ".join(str(error).split())[:200]
+        words = in_a_line(error, 200)
         trial, judged = None, Judged("failed", f"{type(error).__name__}: {words}")
     climb.record(candidate, judged.outcome, judged.reason, judged.verdict, judged.agreement, judged.build_s)
     if trial is not None and judged.measurement is not None and judged.outcome == "kept":

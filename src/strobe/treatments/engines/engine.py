@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.devices.random_state import put_back
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError, in_a_line, nearest
 from strobe.subjects.subject import Subject
 from strobe.timeline.sections import note_unseen, recording, section
 from strobe.treatments.engines import cache
@@ -205,7 +205,7 @@ class PartInEngine(Treatment):
         except Exception as error:
             if isinstance(error, torch.OutOfMemoryError | UserError):
                 raise
-            lines = " ".join(str(error).split())
+            lines = in_a_line(error)
             if "data-dependent" in lines:
                 lines = "its shapes hang on values of its inputs, such as the grid of an image"
             raise UserError(f"'{self.part}' cannot be built in {self.engine}: {lines[-200:].rstrip('.')}") from error

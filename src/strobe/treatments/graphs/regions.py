@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from strobe.devices.memory import Pool
 from strobe.devices.random_state import put_back
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.timeline import section
@@ -136,7 +136,7 @@ class Regions:
         except (RuntimeError, Changed) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
-            text = " ".join(str(error).split())
+            text = in_a_line(error)
             raise UserError(f"graph={self.what}: the {label} cannot be captured: {text[:200]}") from error
         outputs = Structure(made, f"graph={self.what}: what the {label} returns")
         return _Region(replay, host, inputs, outputs, [*self._holding, call])

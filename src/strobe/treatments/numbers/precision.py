@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.devices.which import computes_bf16
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import layered
 from strobe.treatments.numbers import casts
@@ -141,7 +141,7 @@ class Precision(Treatment):
             try:
                 return inner(*args, **kwargs)
             except (RuntimeError, TypeError) as error:
-                text = " ".join(str(error).split())
+                text = in_a_line(error)
                 if isinstance(error, torch.OutOfMemoryError) or not _UNFIT.search(text):
                     raise
                 raise UserError(

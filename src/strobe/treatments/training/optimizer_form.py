@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError, in_a_line, nearest
 from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import TRAINING, Effect, Entry, Treatment, Undo, policy_of, switch
 from strobe.treatments.words import FORMS
@@ -65,7 +65,7 @@ class OptimizerForm(Treatment):
                 make: Any = kind
                 make([torch.nn.Parameter(torch.zeros(1, dtype=first.dtype, device=first.device))], fused=True)
             except (RuntimeError, TypeError, ValueError) as error:
-                reason = " ".join(str(error).split())[:200]
+                reason = in_a_line(error, 200)
                 raise UserError(f"{kind.__name__} has no fused form on {first.device.type}: {reason}") from None
         self._checked = True
 
