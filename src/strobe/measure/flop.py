@@ -35,6 +35,16 @@ def product(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
     return 2 * left.shape[0] * left.shape[1] * right.shape[1]
 
 
+def packed_linear(inputs: Tensor, weight: Tensor, *_: Any, **__: Any) -> int:
+    """oneDNN's linear layer: ``(…, inner)`` by a weight of ``(columns, inner)``, whatever its packing."""
+    return 2 * inputs.numel() * weight.shape[0]
+
+
+def packed_convolution(_: Tensor, weight: Tensor, *__: Any, out_val: Tensor, **___: Any) -> int:
+    """oneDNN's convolution: each output value is one product with a weight of ``(out, in / groups, …)``."""
+    return 2 * out_val.numel() * (weight.numel() // weight.shape[0])
+
+
 _KINDS = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
 
 
@@ -47,6 +57,9 @@ def _formulas() -> dict[Any, Callable[..., int]]:
                 found[operator] = formula
     found.setdefault(torch.ops.aten._int_mm, product)
     found.setdefault(torch.ops.aten._scaled_mm, product)
+    for name, formula in (("_linear_pointwise", packed_linear), ("_convolution_pointwise", packed_convolution)):
+        if (operator := getattr(torch.ops.mkldnn, name, None)) is not None:  # not in builds without oneDNN
+            found.setdefault(operator, formula)
     return found
 
 
