@@ -2,9 +2,9 @@
 
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 2009. The ceilings of
 arithmetic are those of large matrix products, through the same library that the policy uses, and of an elementwise
-multiply-add on data in the cache; that of memory is the faster of two of McCalpin's streams (STREAM, 1995), a copy and a
-triad. They are not kept from run to run: a virtual machine's neighbours, clocks and heat change them. All together take
-2 to 3 seconds.
+multiply-add on data in the cache; that of memory is the faster of two of McCalpin's streams (STREAM, 1995), a copy and
+a triad. They are not kept from run to run: a virtual machine's neighbours, clocks and heat change them. All together
+take 2 to 3 seconds.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def _product(device: torch.device, dtype: torch.dtype) -> float | None:
         except (RuntimeError, TypeError, NotImplementedError):  # not on this device, or not enough memory
             break
         best = max(best or 0.0, 2 * side**3 / 1e9 / took)
-        if (
-            took > _ENOUGH and side >= _LARGE
-        ) or took * 8 > _SECONDS:  # a product of twice the side takes 8 times as long
+        if took > _ENOUGH and side >= _LARGE:
+            break
+        if took * 8 > _SECONDS:  # twice the side takes eight times as long
             break
     return best
 

@@ -2,9 +2,9 @@
 
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 2009: a part takes at least
 as long as its products at the measured ceiling of their dtype, and as its compulsory bytes at that of memory. All else,
-elementwise work and what the framework does around it, is free here. A bound is too high in two cases: weights that stay
-in a cache from call to call, and convolutions that need less arithmetic than is counted (Winograd's). There a part is
-seen to beat its bound, and the time that it took is taken for it.
+elementwise work and what the framework does around it, is free here. A bound is too high in two cases: weights that
+stay in a cache from call to call, and convolutions that need less arithmetic than is counted (Winograd's). There a part
+is seen to beat its bound, and the time that it took is taken for it.
 """
 
 from __future__ import annotations
