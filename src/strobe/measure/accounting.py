@@ -153,7 +153,7 @@ class Accounting(TorchDispatchMode):
     @property
     def total(self) -> Account:
         """The whole pass."""
-        return Account(self.flop, self.peak - self._start, calls=1)
+        return Account(self.flop, peak_bytes=self.peak - self._start, calls=1)
 
     def run(self, call: Callable[[], Any]) -> Any:
         """Run ``call`` counted, with sections going to accounts."""

@@ -43,7 +43,7 @@ def _limit(measurement: Measurement, parts: Mapping[str, Sequence[Component]], c
     # What is in no part; its bytes are not known, and none are taken.
     rest = total - _sum(part.gflop for part in found)
     rest_ms = max(0.0, whole_ms - sum(part.ms for part in found))
-    found.append(_part(OTHER, rest_ms, _clean(rest), None, ceiling))
+    found.append(_part(OTHER, rest_ms, _clean(rest, total.total() / 1e4), None, ceiling))
     dtype = max(total, key=lambda name: total[name])
     least = sum(part.least_ms for part in found)
     lower = [
@@ -105,8 +105,8 @@ def _sum(counts: Iterable[Mapping[str, float]]) -> Counter[str]:
     return total
 
 
-def _clean(counts: Mapping[str, float]) -> dict[str, float]:
-    return {dtype: count for dtype, count in counts.items() if count > 1e-6}  # 1 kFLOP: what is left of rounding
+def _clean(counts: Mapping[str, float], least: float) -> dict[str, float]:
+    return {dtype: count for dtype, count in counts.items() if count > least}
 
 
 def _moved(components: Sequence[Component]) -> int | None:

@@ -122,7 +122,7 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
     found += episodes.sections(result.episodes)
     if any(rung.parts for rung in ladder.rungs):
         found.append(Section("rung-latencies", "Component latencies per rung", _latencies(result, ladder)))
-    found += limits.sections(_named(result, ladder), ladder.chosen)
+    found += limits.sections(_named(result, ladder), ladder.chosen, "Rung")
     if ladder.needs:
         at = "As it is" if ladder.chosen == ladder.rungs[0].name else f"With {ladder.chosen}"
         about = f"{at}, each part alone, the others as they are."

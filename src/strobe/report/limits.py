@@ -39,17 +39,21 @@ def line(name: str, measurement: Measurement) -> str:
     )
 
 
-def sections(named: Sequence[Named], shown: str, *, detail: bool = False) -> list[Section]:
-    """The limits of all measurements, where there are several, and those of the parts of the one called ``shown``."""
+def sections(named: Sequence[Named], shown: str, what: str = "Variant") -> list[Section]:
+    """The limits of all measurements, where there are several, and those of the parts of the one called ``shown``.
+
+    Args:
+        what: a measurement is, for the heading of their names.
+    """
     known = [(label, m) for label, m in named if m.limit is not None]
     found = []
     if len(known) > 1:
-        found.append(Section(WHOLE, TITLE, _wholes(known), [MEANING], detail))
+        found.append(Section(WHOLE, TITLE, _wholes(known, what), [MEANING]))
     for label, m in known:
         if m.name == shown and m.limit is not None:
             about = [ABOUT_PARTS] if len(known) > 1 else [MEANING, ABOUT_PARTS]
             title = f"Parts and their limits, {units.plain(label)}"
-            found.append(Section(PARTS, title, _parts(m.limit), about, detail))
+            found.append(Section(PARTS, title, _parts(m.limit), about))
     return found
 
 
@@ -67,11 +71,16 @@ def cells(measurement: Measurement, decimals: int) -> list[str | None]:
     return [units.ms(limit.least_ms, decimals), units.percent(limit.ceiling_share)]
 
 
-def _wholes(named: Sequence[Named]) -> Table:
+def _wholes(named: Sequence[Named], what: str) -> Table:
     limits = [m.limit for _, m in named if m.limit is not None]
     narrow = list(dict.fromkeys(one.dtype for limit in limits for one in limit.lower))
     decimals = units.digits(max(m.samples.summary.median for _, m in named))
-    columns = [Column("", numeric=False), Column("ms (median)"), Column("Computes in", numeric=False), Column("GFLOP")]
+    columns = [
+        Column(what, numeric=False),
+        Column("ms (median)"),
+        Column("Computes in", numeric=False),
+        Column("GFLOP"),
+    ]
     columns += [Column("Moves"), Column("% of ceiling"), Column("At least (ms)"), Column("× left")]
     columns += [Column(f"× left in {dtype}") for dtype in narrow]
     rows = []
@@ -99,7 +108,7 @@ def _parts(limit: Limit) -> Table:
         row += [units.ms(part.ms - part.least_ms, decimals), part.bound or None]
         row += [units.percent(part.compute_ms / part.ms) if gflop and part.ms > 0 else None]
         row += [units.gflop(gflop) if gflop else None, units.size(part.moved_bytes)]
-        row += [units.number(roofline.intensity(part), 3), units.number(roofline.rate(part), 3)]
+        row += [_three(roofline.intensity(part)), _three(roofline.rate(part))]
         share = part.ms / total if (total := sum(one.ms for one in limit.parts)) > 0 else None
         rows.append(Row([*row, _dtypes(part)], "other" if part is limit.parts[-1] else "part", share=share))
     return Table(columns, rows).without_empty_columns()
@@ -109,6 +118,10 @@ def _dtypes(part: PartLimit) -> str | None:
     total = sum(part.gflop.values())
     said = [name for name, count in sorted(part.gflop.items(), key=lambda one: -one[1]) if count >= 0.01 * total]
     return ", ".join(said) or None
+
+
+def _three(value: float | None) -> str | None:
+    return None if value is None else units.rate(value)
 
 
 def _left(ms: float, least_ms: float, unit: str = " ×") -> str:

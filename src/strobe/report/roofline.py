@@ -40,7 +40,11 @@ def plot(named: Sequence[tuple[str, Limit]], ceiling: Ceiling) -> Plot | None:
     points = _points(named)
     if not points:
         return None
-    traces = [_trace(name, PALETTE[i % len(PALETTE)], steps) for i, (name, steps) in enumerate(points.items())]
+    traces = [
+        trace
+        for i, (name, steps) in enumerate(points.items())
+        for trace in _traces(name, PALETTE[i % len(PALETTE)], steps)
+    ]
     x = [point["x"] for steps in points.values() for point in steps]
     y = [point["y"] for steps in points.values() for point in steps]
     left, right = min(x) / 3, max(x) * 3
@@ -84,25 +88,28 @@ def _drawable(value: float) -> bool:
     return 1e-12 < value < 1e15  # what was measured is, and has a logarithm
 
 
-def _trace(name: str, colour: str, steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    last = len(steps) - 1
-    return {
-        "type": "scatter",
-        "mode": "lines+markers" if last else "markers",
-        "name": text(name),
-        "x": [float(f"{step['x']:.6g}") for step in steps],
-        "y": [float(f"{step['y']:.6g}") for step in steps],
-        "customdata": [step["told"] for step in steps],
-        "marker": {
-            "color": colour,
-            # The arrow's head is where it ends; a point alone has none.
-            "symbol": ["circle", *(["arrow"] * last)],
-            "size": [10, *([13] * last)],
-            "angleref": "previous",
-        },
-        "line": {"color": colour, "width": 1.5},
-        "hovertemplate": "%{customdata}<br>%{x:.3~g} FLOP/byte, %{y:,.3~g} GFLOP/s<extra></extra>",
-    }
+def _traces(name: str, colour: str, steps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where the part began as a circle and, of several measurements, the way that it went as arrows."""
+
+    def scatter(shown: Sequence[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        return {
+            "type": "scatter",
+            "legendgroup": name,
+            "name": text(name),
+            "x": [float(f"{step['x']:.6g}") for step in shown],
+            "y": [float(f"{step['y']:.6g}") for step in shown],
+            "customdata": [step["told"] for step in shown],
+            "hovertemplate": "%{customdata}<br>%{x:.3~g} FLOP/byte, %{y:,.3~g} GFLOP/s<extra></extra>",
+            **more,
+        }
+
+    begin = scatter(steps[:1], mode="markers", marker={"color": colour, "size": 10})
+    if len(steps) == 1:
+        return [begin]
+    # The head of each arrow is where it ends. A first point has no direction, and Plotly draws none.
+    arrows = {"color": colour, "symbol": "arrow", "size": 13, "angleref": "previous", "opacity": 1}
+    line = {"color": colour, "width": 1.5}
+    return [begin, scatter(steps, mode="lines+markers", marker=arrows, line=line, showlegend=False)]
 
 
 def _roofs(ceiling: Ceiling, left: float, right: float) -> list[dict[str, Any]]:
