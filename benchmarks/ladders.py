@@ -30,7 +30,7 @@ from strobe.studies.doctor import apart
 from strobe.subjects.families import pi
 from strobe.treatments.treatment import Spec
 
-LIMIT_S, QUICK_S = 2400.0, 240.0
+LIMIT_S, QUICK_S = 2400.0, 600.0
 
 KEPT: tuple[Spec, ...] = ({"memory": "kept"},)
 FLOW: tuple[Spec, ...] = (

@@ -9,7 +9,6 @@ is seen to beat its bound, and the time that it took is taken for it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from strobe.measure.common_parts import grouped
@@ -41,9 +40,10 @@ def _limit(measurement: Measurement, parts: Mapping[str, Sequence[Component]], c
         ms = sum(component.summary.median for component in components)
         found.append(_part(name, ms, _flop(components), _moved(components), ceiling))
     # What is in no part; its bytes are not known, and none are taken.
-    rest = total - _sum(part.gflop for part in found)
+    named = _sum(part.gflop for part in found)
+    rest = {dtype: gflop - named.get(dtype, 0.0) for dtype, gflop in total.items()}
     rest_ms = max(0.0, whole_ms - sum(part.ms for part in found))
-    found.append(_part(OTHER, rest_ms, _clean(rest, total.total() / 1e4), None, ceiling))
+    found.append(_part(OTHER, rest_ms, _clean(rest, sum(total.values()) / 1e4), None, ceiling))
     dtype = max(total, key=lambda name: total[name])
     least = sum(part.least_ms for part in found)
     lower = [
@@ -77,9 +77,10 @@ def _part(name: str, ms: float, gflop: Mapping[str, float], moved: int | None, c
 def _narrowed(part: PartLimit, narrow: str, ceiling: Ceiling) -> float:
     """Least ms of the part with all products that are wider than ``narrow`` in it, and as many fewer bytes."""
     wide = {dtype: BYTES.get(dtype, 0) > BYTES[narrow] for dtype in part.gflop}
-    changed = Counter[str]()
+    changed: dict[str, float] = {}
     for dtype, gflop in part.gflop.items():
-        changed[narrow if wide[dtype] else dtype] += gflop
+        runs_in = narrow if wide[dtype] else dtype
+        changed[runs_in] = changed.get(runs_in, 0.0) + gflop
     # Its bytes are taken for those of the dtype that most of its products are in.
     main = max(part.gflop, key=lambda dtype: part.gflop[dtype], default="")
     scale = BYTES[narrow] / BYTES[main] if wide.get(main) else 1.0
@@ -94,14 +95,15 @@ def _memory_ms(moved: int | None, ceiling: Ceiling) -> float:
     return (moved or 0) / 1e6 / ceiling.memory_gbps if ceiling.memory_gbps else 0.0
 
 
-def _flop(components: Sequence[Component]) -> Counter[str]:
+def _flop(components: Sequence[Component]) -> dict[str, float]:
     return _sum(component.gflop_by_dtype for component in components)
 
 
-def _sum(counts: Iterable[Mapping[str, float]]) -> Counter[str]:
-    total = Counter[str]()
+def _sum(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
     for count in counts:
-        total.update(count)
+        for dtype, gflop in count.items():
+            total[dtype] = total.get(dtype, 0.0) + gflop
     return total
 
 

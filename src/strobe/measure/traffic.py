@@ -115,7 +115,7 @@ class Traffic:
         held = max(1, round(storage.nbytes() * _scale(tensor)))
         found = section.read.setdefault((address, birth), _Storage(held))
         # A view with its dimensions in another order is the same bytes.
-        found.views[tensor.storage_offset(), tensor.numel()] = size
+        found.views[int(tensor.storage_offset()), tensor.numel()] = size
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
