@@ -112,7 +112,7 @@ def _flat[A: Answer, T](of: Callable[[A], T]) -> Callable[[A, int | None], T]:
 KINDS: dict[type[Answer], Kind[Any]] = {
     BreakdownResult: Kind[BreakdownResult](
         breakdown.outline,
-        measured.plots,
+        breakdown.plots,
         (*cadence.RULES, *parts.RULES, *rtc.RULES, *backbone.RULES, *machine.RULES, *profiles.RULES, *trust.RULES),
         view.plausible,
     ),

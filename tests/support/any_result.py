@@ -25,6 +25,7 @@ from strobe.results.evaluation import (
 )
 from strobe.results.finding import Finding
 from strobe.results.ladder import Ladder, Need, Rung, Try
+from strobe.results.limit import Limit, Lower, PartLimit
 from strobe.results.machine import Ceiling, Machine
 from strobe.results.measurement import Component, Measurement, Memory, Span
 from strobe.results.profiles import GapCause, Gaps, OperatorProfile, OperatorTime, PythonFunction, PythonProfile
@@ -67,10 +68,31 @@ components = st.builds(
     share=st.floats(0, 1),
     host_ms=maybe(TIME),
     gflop=maybe(TIME),
+    gflop_by_dtype=st.dictionaries(TEXT, TIME, max_size=2),
+    moved_bytes=maybe(COUNT),
     ceiling_share=maybe(st.floats(0, 2)),
     weight_bytes=maybe(COUNT),
     kept_bytes=maybe(st.integers(-(2**60), 2**60)),
     peak_bytes=maybe(COUNT),
+)
+part_limits = st.builds(
+    PartLimit,
+    part=TEXT,
+    ms=TIME,
+    gflop=st.dictionaries(TEXT, TIME, max_size=2),
+    moved_bytes=maybe(COUNT),
+    compute_ms=TIME,
+    memory_ms=TIME,
+    least_ms=TIME,
+    bound=st.sampled_from(["compute", "memory", ""]),
+)
+limits = st.builds(
+    Limit,
+    dtype=TEXT,
+    parts=st.lists(part_limits, max_size=3),
+    ceiling_share=st.floats(0, 2),
+    least_ms=TIME,
+    lower=st.lists(st.builds(Lower, dtype=TEXT, least_ms=TIME), max_size=2),
 )
 spans = st.builds(Span, name=TEXT, start_ms=TIME, duration_ms=TIME, depth=st.integers(0, 9), thread=TEXT)
 memories = st.builds(Memory, weights=maybe(COUNT), peak_process=maybe(COUNT), peak_device=maybe(COUNT))
@@ -85,6 +107,7 @@ measurements = st.builds(
     spans=st.lists(spans, max_size=4),
     facts=st.dictionaries(TEXT, SCALAR, max_size=3),
     unseen=st.dictionaries(TEXT, TEXT, max_size=2),
+    limit=maybe(limits),
     cadence=maybe(st.builds(Cadence, hz=TIME, ticks=COUNT, period_ms=TIME, calls=COUNT, late=COUNT)),
     notes=TEXTS,
 )
@@ -224,7 +247,9 @@ python_profiles = st.builds(
     host=maybe(gaps),
     device=maybe(gaps),
 )
-ceilings = st.builds(Ceiling, gflops=st.dictionaries(TEXT, TIME, max_size=2), memory_gbps=maybe(TIME))
+ceilings = st.builds(
+    Ceiling, gflops=st.dictionaries(TEXT, TIME, max_size=2), vector_gflops=maybe(TIME), memory_gbps=maybe(TIME)
+)
 machines = st.builds(
     Machine,
     system=TEXT,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from strobe.measure.roofline import limits
 from strobe.results.agreement import Agreement
 from strobe.results.answer import BreakdownResult, CompareResult
 from strobe.results.comparison import Comparison, Verdict
@@ -167,6 +168,16 @@ def measurement(name: str, tree: Tree, median: float, phase: str = "inference", 
             **more,
         }
     )
+
+
+def limited(measurements: Sequence[Measurement], dtypes: Sequence[str]) -> None:
+    """Give ``measurements`` their limits, as if their products were in ``dtypes``, one for each."""
+    for m, dtype in zip(measurements, dtypes, strict=True):
+        for part in m.components:
+            part.gflop_by_dtype = {dtype: part.gflop} if part.gflop else {}
+            part.moved_bytes = None if part.other else int((part.gflop or 0.0) * 2e6 * (2 if dtype == "float32" else 1))
+    for m, limit in zip(measurements, limits(measurements, MACHINE.ceiling), strict=True):
+        m.limit = limit
 
 
 def act(**more: object) -> BreakdownResult:

@@ -232,14 +232,20 @@ def test_real_architectures(kind: str, part: str, below: tuple[str, ...]) -> Non
 
 def test_the_part_is_timed_as_a_whole_and_its_inside_is_told_to_be_unseen() -> None:
     subject = subject_of("act")
-    variants = [Variant("as it is"), Variant("engine", (PartInEngine("openvino", "model.encoder"),))]
+    able = engine.ENGINES["openvino"]().precisions(torch.device("cpu"))
+    precision = "bf16" if "bf16" in able else "fp32"
+    variants = [Variant("as it is"), Variant("engine", (PartInEngine("openvino", "model.encoder", precision),))]
     result, _ = compare(subject, variants, "inference", Options(SamplingBudget(iterations=3), depth=2))
     measurement = result.measurement("engine")
     names = [part.name for part in measurement.components]
     assert "encoder" in names
     assert "layer 0" not in [p.name for p in measurement.components if "encoder" in p.path]
     assert measurement.facts["engine"] == "openvino"
-    assert not any(part.gflop for part in measurement.components)  # what an engine does cannot be counted
+    # Its products are those of the part that it stands for, in its own dtype.
+    [before], [after] = ([p for p in m.components if p.name == "encoder"] for m in result.measurements)
+    assert after.gflop_by_dtype == {{"bf16": "bfloat16", "fp32": "float32"}[precision]: pytest.approx(before.gflop)}
+    assert {part.part for part in measurement.limit.parts} >= {"encoder", "other"}
+    assert after.peak_bytes is None  # its memory is not
     assert result.comparisons[0].agreement is not None
     assert result.comparisons[0].agreement.cosine > 0.999
 

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from strobe.errors import UserError
+from strobe.measure.accounting import Accounting
 from strobe.subjects.families.family import Family
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
+from strobe.timeline import section
 from strobe.treatments.layers import packed
 from strobe.treatments.layers.packed import PackedWeights
 from strobe.treatments.layers.projections import FusedProjections
@@ -79,6 +81,18 @@ def operators(call: Any) -> dict[str, int]:
     return {event.key: event.count for event in profile.key_averages()}
 
 
+def count(call: Any) -> tuple[int, int]:
+    """FLOP in bfloat16 and the least bytes of ``call``."""
+    accounting, kept = Accounting(), []
+
+    def work() -> None:
+        with section("all"):
+            kept.append(call())
+
+    accounting.run(work)
+    return accounting.flop["bfloat16"], accounting.accounts["all",].moved_bytes
+
+
 def close(got: Tensor, wanted: Tensor) -> bool:
     return bool((got.float() - wanted.float()).abs().max() <= 0.02 * wanted.float().abs().max())
 
@@ -106,6 +120,21 @@ def test_fused_projections_are_packed_together_and_those_left_apart_on_their_own
     assert ran["mkldnn::_linear_pointwise"] == 1 + 3 + 1
     assert "aten::linear" not in ran
     assert close(run(module, *treatments), wanted)
+
+
+@needs_kernels
+def test_its_flop_and_bytes_are_counted() -> None:
+    layer = nn.Linear(64, 96, bias=False).bfloat16().requires_grad_(False)
+    found = []
+    for treatments in ((), (PackedWeights(),)):
+        undo = Variant("v", treatments).apply(Bare(layer))  # type: ignore[arg-type]
+        x = given()[0]
+        with torch.no_grad():
+            layer(x)
+            found.append(count(functools.partial(layer, x)))
+        undo()
+    assert found[1] == found[0]
+    assert found[1] == (2 * 5 * 64 * 96, 2 * (5 * 64 + 64 * 96 + 5 * 96))
 
 
 @needs_kernels

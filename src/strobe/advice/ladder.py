@@ -10,6 +10,7 @@ from strobe.results.agreement import Agreement
 from strobe.results.answer import OptimizeResult
 from strobe.results.finding import Finding
 from strobe.results.ladder import Ladder, Try
+from strobe.results.measurement import Measurement
 
 SHOWN = 4  # treatments that a finding names
 ENOUGH_S = 600.0  # a longer climb, where the one before was short
@@ -134,4 +135,56 @@ def _counted(count: int, noun: str = "treatment") -> str:
     return f"one {noun}" if count == 1 else f"{count} {noun}s"
 
 
-RULES = (missed, guarded, flat)
+def at_the_limit(result: OptimizeResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """The best rung takes hardly longer than its arithmetic and memory must: only fewer of them would help."""
+    last = _best(result)
+    if last is None or last.limit is None or last.limit.least_ms < thresholds.limit_near * whole_ms(last):
+        return
+    limit, took = last.limit, whole_ms(last)
+    narrower = [f"all in {one.dtype} would take at least {ms(one.least_ms)}" for one in limit.lower]
+    yield Finding(
+        rule="at-the-limit",
+        level="good",
+        title=f"'{last.name}' is at {percent(limit.least_ms / took)} of what this machine can give",
+        seen=f"{ms(took)}, of which arithmetic and memory take at least {ms(limit.least_ms)} at the measured ceilings, "
+        f"mostly in {limit.dtype}.",
+        why="No other way to compute the same can buy more than the rest.",
+        do=f"Nothing is left but fewer FLOP: {'; '.join(narrower) or 'no narrower dtype is faster here'}; fewer "
+        "denoising steps, cameras or pixels, or a smaller model.",
+        evidence={"least_ms": limit.least_ms, "share": limit.least_ms / took},
+    )
+
+
+def far_from_the_limit(result: OptimizeResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """The best rung takes several times as long as it must: the part that loses most is named."""
+    last = _best(result)
+    if last is None or last.limit is None or not last.limit.parts:
+        return
+    limit, took = last.limit, whole_ms(last)
+    if not 0 < limit.least_ms < thresholds.limit_far * took:
+        return
+    part = max(limit.parts, key=lambda one: one.ms - one.least_ms)
+    above = part.ms - part.least_ms
+    bound = f" (bound by {part.bound})" if part.bound else ""
+    yield Finding(
+        rule="far-from-the-limit",
+        level="info",
+        title=f"'{last.name}' reaches {percent(limit.least_ms / took)} of what this machine can give; most is lost in "
+        f"{part.part}",
+        seen=f"{ms(took)}, where arithmetic and memory need {ms(limit.least_ms)}. {part.part} takes {ms(part.ms)} and "
+        f"needs {ms(part.least_ms)}{bound}.",
+        why="What is above the bound goes to elementwise work, small shapes, copies, launches and the framework.",
+        do="`strobe breakdown --operators` shows which; compilation, an engine for the part, and memory=kept each "
+        "remove one.",
+        gain=f"at most: at its bound the chunk would go from {ms(took)} to {ms(took - above)} (computed)",
+        evidence={"least_ms": limit.least_ms, "share": limit.least_ms / took, "gain_share": above / took},
+    )
+
+
+def _best(result: OptimizeResult) -> Measurement | None:
+    """The measurement of the rung that the ladder ends with."""
+    chosen = result.ladder.chosen if result.ladder is not None else ""
+    return next((m for m in result.measurements if m.name == chosen and whole_ms(m) > 0), None)
+
+
+RULES = (missed, guarded, flat, at_the_limit, far_from_the_limit)

@@ -57,6 +57,10 @@ class Thresholds:
     host_bound: float = 0.95
     # Loss of success rate that paired episodes leave possible, above which they say little.
     drop_large: float = 0.1
+    # Share of the time taken that the roofline's bound must be for a ladder to be at the machine's limit.
+    limit_near: float = 0.8
+    # Share below which a ladder's best rung is far from that limit.
+    limit_far: float = 0.3
     # Share of the whole from which a part is big.
     big_part: float = 0.2
     # Share of the machine's measured ceiling under which a big part is far below it.

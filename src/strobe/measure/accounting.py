@@ -1,4 +1,4 @@
-"""FLOP and memory per section, from one pass that is counted instead of timed.
+"""FLOP, memory and memory traffic per section, from one pass that is counted instead of timed.
 
 The pass runs under a dispatch mode that sees every operator, so its times mean nothing and are not kept. Matrix
 products, convolutions and attention count, forward and backward; a multiply-add counts as two. Memory is that of live
@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from strobe.devices.memory import DeviceMemory, memory_of
 from strobe.measure.flop import FORMULAS
+from strobe.measure.traffic import Traffic, stand_in
 from strobe.results.measurement import MemorySource
 from strobe.timeline.sections import recording
 
@@ -31,7 +32,8 @@ class Account:
     """
 
     flop: Counter[str] = field(default_factory=Counter)  # dtype → FLOP
-    peak_bytes: int = 0
+    moved_bytes: int = 0  # the least that it must read and write, over all calls
+    peak_bytes: int | None = 0  # None where FLOP alone were counted
     kept_bytes: int | None = None  # at the call's end: outputs, and what autograd keeps; negative if it freed more
     calls: int = 0
 
@@ -131,6 +133,7 @@ class Accounting(TorchDispatchMode):
         super().__init__()
         self.accounts: dict[tuple[str, ...], Account] = {}
         self.flop: Counter[str] = Counter()
+        self.traffic = Traffic()
         self.meter = meter or LiveTensors()
         self._path: tuple[str, ...] = ()
         self._start = self.meter.live
@@ -150,7 +153,7 @@ class Accounting(TorchDispatchMode):
     @property
     def total(self) -> Account:
         """The whole pass."""
-        return Account(self.flop, self.peak - self._start, calls=1)
+        return Account(self.flop, peak_bytes=self.peak - self._start, calls=1)
 
     def run(self, call: Callable[[], Any]) -> Any:
         """Run ``call`` counted, with sections going to accounts."""
@@ -165,7 +168,8 @@ class Accounting(TorchDispatchMode):
         if formula is not None:
             operand = next((leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)), None)
             dtype = str(operand.dtype).removeprefix("torch.") if operand is not None else "unknown"
-            self.flop[dtype] += formula(*args, **kwargs, out_val=out)
+            self.flop[stand_in() or dtype] += formula(*args, **kwargs, out_val=out)
+        self.traffic.ran(func, (args, kwargs), out)
         self._know(out, made=True)
         return out
 
@@ -196,6 +200,7 @@ class _Counted:
         counting._look()  # what came before belongs to the part around this one
         self.live = counting.meter.live
         counting._peaks.append(self.live)
+        counting.traffic.open()
 
     def __exit__(self, *exception: object) -> None:
         counting = self.accounting
@@ -204,7 +209,8 @@ class _Counted:
         counting._peaks[-1] = max(counting._peaks[-1], peak)
         account = counting.accounts.setdefault(counting._path, Account())
         account.flop.update(counting.flop - self.flop)
-        account.peak_bytes = max(account.peak_bytes, peak - self.live)
+        account.moved_bytes += counting.traffic.close()
+        account.peak_bytes = max(account.peak_bytes or 0, peak - self.live)
         account.kept_bytes = kept if account.kept_bytes is None else max(account.kept_bytes, kept)
         account.calls += 1
         counting._path = self.outer

@@ -1,61 +1,115 @@
 """Ceilings of the roofline: the speeds that this machine reaches, measured in the same run as the policy.
 
-Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 2009. The arithmetic ceiling
-is a large matrix product's, through the same library that the policy uses; the memory ceiling is a large copy's.
+Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 2009. The ceilings of
+arithmetic are those of large matrix products, through the same library that the policy uses, and of an elementwise
+multiply-add on data in the cache; that of memory is the faster of two of McCalpin's streams (STREAM, 1995), a copy and
+a triad. They are not kept from run to run: a virtual machine's neighbours, clocks and heat change them. All together
+take 2 to 3 seconds.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
 
 import torch
 
+from strobe.measure.memory import available_bytes
 from strobe.results.machine import Ceiling
 from strobe.timeline.clock import synchronise
 
-_SECONDS = 0.6  # for each figure
+EVERYWHERE = ("float32", "bfloat16", "int8")  # rungs that a ladder may come to, whatever the policy's own dtype
+_SECONDS = 0.25  # for each figure
+_SIDES = (256, 512, 1024, 2048, 4096, 8192)  # of the matrices; small ones fit a small machine, large ones fill a card
+_ENOUGH, _LARGE = 2e-3, 1024  # seconds and side of a product whose start no longer counts
+_TRIAD = 3  # arrays
+_LEAST, _MOST = 256 * 2**20, 768 * 2**20  # bytes of all arrays together, on a CPU
+_ON_DEVICE = 3 * 2**30
+_CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def measure(device: torch.device, dtypes: Iterable[str]) -> Ceiling:
-    """GFLOP/s of a square matrix product per dtype, and GB/s of a copy (read and written); the best of several runs.
+    """GFLOP/s of a square matrix product per dtype, GFLOP/s of elementwise arithmetic, and GB/s of a stream.
+
+    Each is the best of several runs.
 
     Args:
         dtypes: torch's names, such as 'float32'; one that this device cannot multiply is left out.
     """
     gflops: dict[str, float] = {}
-    for name in dtypes:
+    for name in dict.fromkeys(dtypes):
         rate = _product(device, getattr(torch, name))
         if rate is not None:
             gflops[name] = rate
-    return Ceiling(gflops=gflops, memory_gbps=_copy(device))
+    return Ceiling(gflops=gflops, vector_gflops=_vector(device), memory_gbps=_stream(device))
 
 
 def _product(device: torch.device, dtype: torch.dtype) -> float | None:
-    side = 1024 if device.type == "cpu" else 8192
+    best: float | None = None
+    for side in _SIDES:
+        try:
+            # No constants: a card clocks higher on them.
+            a = torch.randn(side, side, device=device).mul_(1 if dtype.is_floating_point else 40).to(dtype)
+            # Integers are multiplied by a function of their own, whose results are wider.
+            multiply = torch.mm if dtype.is_floating_point else torch._int_mm
+            out = multiply(a, a)
+            took = _best(device, partial(multiply, a, a, out=out), _SECONDS / 4)
+        except (RuntimeError, TypeError, NotImplementedError):  # not on this device, or not enough memory
+            break
+        best = max(best or 0.0, 2 * side**3 / 1e9 / took)
+        if took > _ENOUGH and side >= _LARGE:
+            break
+        if took * 8 > _SECONDS:  # twice the side takes eight times as long
+            break
+    return best
+
+
+def _vector(device: torch.device) -> float | None:
+    count = 2**17 if device.type == "cpu" else 2**20  # 1.5 MiB and 12 MiB in three arrays
     try:
-        a = torch.randn(side, side, device=device).to(dtype)
+        a, b = (torch.ones(count, device=device) for _ in range(2))
         out = torch.empty_like(a)
-        torch.mm(a, a, out=out)
-    except (RuntimeError, TypeError, NotImplementedError):  # not on this device, or not enough memory
+        return 2 * count / 1e9 / _best(device, lambda: torch.addcmul(a, a, b, out=out), _SECONDS / 2)
+    except RuntimeError:
         return None
-    return 2 * side**3 / 1e9 / _best(device, lambda: torch.mm(a, a, out=out))
 
 
-def _copy(device: torch.device) -> float | None:
-    # Far larger than any cache, so that memory is measured and no cache.
+def _stream(device: torch.device) -> float | None:
+    # Larger than any cache where there is room, so that memory is measured and no cache.
     try:
-        source = torch.zeros((64 if device.type == "cpu" else 512) * 2**20, device=device)
-        target = torch.empty_like(source)
+        a, b = (torch.ones(stream_bytes(device) // _TRIAD // 4, device=device) for _ in range(2))
+        out = torch.empty_like(a)
+        copy = 2 * a.nbytes / 1e9 / _best(device, lambda: out.copy_(a))
+        return max(copy, 3 * a.nbytes / 1e9 / _best(device, lambda: torch.add(a, b, alpha=2.0, out=out)))
     except RuntimeError:  # no room beside the policy
         return None
-    return 2 * source.nbytes / 1e9 / _best(device, lambda: target.copy_(source))
 
 
-def _best(device: torch.device, work: Callable[[], object]) -> float:
+def stream_bytes(device: torch.device) -> int:
+    """Bytes of the arrays that memory is measured with: twice the largest cache, within what can be spared."""
+    if device.type != "cpu":
+        return _ON_DEVICE
+    return int(min(max(_LEAST, 2 * largest_cache()), _MOST, max(available_bytes() // 8, 48 * 2**20)))
+
+
+def largest_cache() -> int:
+    """Bytes of the largest cache that a core has a share in; 0 where the kernel does not say."""
+    sizes = [0]
+    for file in _CACHE.glob("index*/size"):
+        try:
+            text = file.read_text().strip()
+            sizes.append(int(text[:-1]) * {"K": 2**10, "M": 2**20}[text[-1]])
+        except (OSError, ValueError, KeyError, IndexError):
+            continue
+    return max(sizes)
+
+
+def _best(device: torch.device, work: Callable[[], object], seconds: float | None = None) -> float:
     work()
     synchronise(device)
-    best, end = float("inf"), time.perf_counter() + _SECONDS
+    best, end = float("inf"), time.perf_counter() + (_SECONDS if seconds is None else seconds)
     while time.perf_counter() < end:
         start = time.perf_counter()
         work()

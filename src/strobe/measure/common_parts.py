@@ -58,7 +58,17 @@ def _inside(path: Path, components: Sequence[Component]) -> bool:
 def _parts(
     components: Sequence[Component], opened: set[Path], figure: Callable[[Component], float]
 ) -> dict[str, float]:
-    found: dict[str, float] = {}
+    return {name: sum(map(figure, group)) for name, group in _grouped(components, opened).items()}
+
+
+def grouped(measurements: Sequence[Measurement]) -> list[dict[str, list[Component]]]:
+    """The same parts as `common_parts`, each as the components that it is made of."""
+    opened = _opened(measurements[0].components) if measurements else set()
+    return [_grouped(m.components, opened) for m in measurements]
+
+
+def _grouped(components: Sequence[Component], opened: set[Path]) -> dict[str, list[Component]]:
+    found: dict[str, list[Component]] = {}
     numbered: dict[str, int] = {}
     for part in components:
         path = tuple(part.path)
@@ -68,5 +78,5 @@ def _parts(
             continue
         kind = re.sub(r"[ _.]*\d+$", "", part.name) or part.name
         numbered[kind] = numbered.get(kind, 0) + (kind != part.name)
-        found[kind] = found.get(kind, 0.0) + figure(part)
-    return {f"{kind}s" if numbered[kind] > 1 else kind: value for kind, value in found.items()}
+        found.setdefault(kind, []).append(part)
+    return {f"{kind}s" if numbered[kind] > 1 else kind: group for kind, group in found.items()}

@@ -80,6 +80,8 @@ def components(
                 share=sum(values) / sum(whole) if sum(whole) else 0.0,
                 host_ms=host[path] / len(runs) if on_device and not other else None,
                 gflop=account.gflop if account is not None else None,
+                gflop_by_dtype={dtype: flop / 1e9 for dtype, flop in account.flop.items()} if account else {},
+                moved_bytes=account.moved_bytes if account is not None else None,
                 ceiling_share=_ceiling_share(account, busy_ms, ceiling),
                 weight_bytes=weight_bytes(path) if not other else None,
                 kept_bytes=account.kept_bytes if account is not None else None,

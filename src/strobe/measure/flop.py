@@ -35,14 +35,19 @@ def product(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
     return 2 * left.shape[0] * left.shape[1] * right.shape[1]
 
 
-def packed_product(input: Tensor, weight: Tensor, *_: Any, **__: Any) -> int:
-    """``(..., inner)`` times a packed weight ``(columns, inner)``, by oneDNN."""
-    return 2 * input.numel() * weight.shape[0]
+def packed_linear(inputs: Tensor, weight: Tensor, *_: Any, **__: Any) -> int:
+    """oneDNN's linear layer: ``(…, inner)`` by a weight of ``(columns, inner)``, whatever its packing."""
+    return 2 * inputs.numel() * weight.shape[0]
 
 
-def packed_int8_product(input: Tensor, _scale: Any, _zero: Any, weight: Tensor, *_: Any, **__: Any) -> int:
-    """``(rows, inner)`` times a packed weight ``(inner, columns)`` of int8, by oneDNN."""
-    return 2 * input.shape[0] * weight.numel()
+def packed_int8(inputs: Tensor, _scale: Any, _zero: Any, weight: Tensor, *_: Any, **__: Any) -> int:
+    """oneDNN's linear layer in int8: ``(rows, inner)`` by a weight of ``(inner, columns)``."""
+    return 2 * inputs.shape[0] * weight.numel()
+
+
+def packed_convolution(_: Tensor, weight: Tensor, *__: Any, out_val: Tensor, **___: Any) -> int:
+    """oneDNN's convolution: each output value is one product with a weight of ``(out, in / groups, …)``."""
+    return 2 * out_val.numel() * (weight.numel() // weight.shape[0])
 
 
 _KINDS = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
@@ -58,11 +63,12 @@ def _formulas() -> dict[Any, Callable[..., int]]:
     found.setdefault(torch.ops.aten._int_mm, product)
     found.setdefault(torch.ops.aten._scaled_mm, product)
     for library, name, formula in (
-        (torch.ops.mkldnn, "_linear_pointwise", packed_product),
-        (torch.ops.onednn, "qlinear_pointwise", packed_int8_product),
+        (torch.ops.mkldnn, "_linear_pointwise", packed_linear),
+        (torch.ops.mkldnn, "_convolution_pointwise", packed_convolution),
+        (torch.ops.onednn, "qlinear_pointwise", packed_int8),
     ):
-        if (operator := getattr(library, name, None)) is not None:
-            found[operator] = formula
+        if (operator := getattr(library, name, None)) is not None:  # not in builds without oneDNN
+            found.setdefault(operator, formula)
     return found
 
 

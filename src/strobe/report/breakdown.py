@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import cadence, measured, memory, profiles, tables, units
+from strobe.report import cadence, limits, measured, memory, profiles, tables, units
 from strobe.report.document import Document
+from strobe.report.plots import Plot
 from strobe.results.answer import BreakdownResult, Result
 from strobe.results.measurement import Component, Measurement
 
 
 def outline(result: BreakdownResult, depth: int | None = None) -> Document:
     """The document of a breakdown; ``depth`` limits the levels of its trees."""
-    sections = cadence.sections(result) + measured.sections(result, depth) + memory.sections(result.measurements, depth)
+    sections = cadence.sections(result) + measured.sections(result, depth)
+    for m in _limited(result):
+        sections += limits.sections([(m.name, m)], m.name)
+    sections += memory.sections(result.measurements, depth)
     sections += profiles.sections(result.operators, result.python)
-    return measured.document(result, answers(result) + cadence.answers(result), sections)
+    said = answers(result) + [limits.line(result.subject.name, m) for m in _limited(result)]
+    return measured.document(result, said + cadence.answers(result), sections)
+
+
+def plots(result: BreakdownResult, depth: int | None = None) -> dict[str, list[Plot]]:
+    """The plots of a measured answer, and the roofline of inference."""
+    found = measured.plots(result, depth)
+    for m in _limited(result):
+        found |= limits.plots([(m.name, m)], result.machine.ceiling)
+    return found
+
+
+def _limited(result: BreakdownResult) -> list[Measurement]:
+    """The inference whose limit is known, alone: calls at the robot's pace have the same."""
+    return [m for m in result.advised() if m.limit is not None][:1]
 
 
 def answers(result: Result) -> list[str]:

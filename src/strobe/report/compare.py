@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import breakdown, cadence, measured, memory, profiles, sameness, sameness_plots, tables, units
+from strobe.report import (
+    breakdown,
+    cadence,
+    limits,
+    measured,
+    memory,
+    profiles,
+    sameness,
+    sameness_plots,
+    tables,
+    units,
+)
 from strobe.report.document import Document, Section
 from strobe.report.plots import PALETTE, Plot, text
 from strobe.results.agreement import Yardstick
@@ -14,7 +25,9 @@ from strobe.results.measurement import Component, Measurement
 
 def outline(result: CompareResult, depth: int | None = None) -> Document:
     """The document of a comparison; ``depth`` limits the levels of its trees."""
-    found = sections(result, depth) + memory.sections(result.measurements, depth, detail=True)
+    found = sections(result, depth)
+    found += limits.sections(_named(result), result.measurements[-1].name) if result.measurements else []
+    found += memory.sections(result.measurements, depth, detail=True)
     found += profiles.sections(result.operators, result.python)
     said = answers(result) + cadence.answers(result)
     said += sameness.answers(sameness.of_comparisons(result.judged()), result.yardsticks)
@@ -69,7 +82,12 @@ def plots(result: Result, depth: int | None = None) -> dict[str, list[Plot]]:
     """The plots of each section, by its key; ``depth`` limits the levels of the parts side by side."""
     found, parted = measured.plots(result), _parted(result)
     found |= sameness_plots.plots(sameness.of_comparisons(result.judged()), yardsticks(result))
+    found |= limits.plots(_named(result), result.machine.ceiling)
     return found | ({"parts": [_side_by_side(parted, depth)]} if len(parted) > 1 else {})
+
+
+def _named(result: Result) -> list[limits.Named]:
+    return [(m.name, m) for m in result.measurements]
 
 
 def _parted(result: Result) -> list[Measurement]:

@@ -42,6 +42,8 @@ def machine(m: Machine) -> str:
 def ceiling(m: Machine) -> str | None:
     """The rates that the machine was measured to reach, in a line."""
     said = [f"{rate:,.0f} GFLOP/s {dtype}" for dtype, rate in m.ceiling.gflops.items()]
+    if m.ceiling.vector_gflops is not None:
+        said += [f"{m.ceiling.vector_gflops:,.0f} GFLOP/s elementwise"]
     if m.ceiling.memory_gbps is not None:
         said += [f"{m.ceiling.memory_gbps:,.1f} GB/s"]
     return units.plain(", ".join(said)) or None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from strobe.report import cadence, compare, episodes, measured, memory, sameness, sameness_plots, units
+from strobe.report import cadence, compare, episodes, limits, measured, memory, sameness, sameness_plots, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
 from strobe.results.agreement import Agreement
@@ -57,6 +57,7 @@ def plots(result: OptimizeResult, depth: int | None = None) -> dict[str, list[Pl
         return found
     found.pop(sameness.KEY, None)
     found |= sameness_plots.plots(_climbed(result, ladder), result.yardsticks, closely=_closely(ladder))
+    found |= limits.plots(_named(result, ladder), result.machine.ceiling)
     return found | {"ladder": [_rungs(result, ladder)]} | episodes.plots(result.episodes)
 
 
@@ -93,6 +94,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     if len(kept) > 1:
         bought = [f"{brief(rung.treatment)} ({_bought(result, ladder, rung)})" for rung in kept[1:]]
         said.append(f"{units.count(len(kept) - 1, 'rung')}: {'; '.join(bought)}.")
+    said += [near] if (near := limits.line(name, last)) else []
     said += [_missing(ladder)] if ladder.needs else []
     if result.yardsticks and len(kept) > 1:
         said.append(sameness.beside(result.yardsticks))
@@ -120,6 +122,7 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
     found += episodes.sections(result.episodes)
     if any(rung.parts for rung in ladder.rungs):
         found.append(Section("rung-latencies", "Component latencies per rung", _latencies(result, ladder)))
+    found += limits.sections(_named(result, ladder), ladder.chosen, "Rung")
     if ladder.needs:
         at = "As it is" if ladder.chosen == ladder.rungs[0].name else f"With {ladder.chosen}"
         about = f"{at}, each part alone, the others as they are."
@@ -193,6 +196,7 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
     columns = [Column("Rung", numeric=False), Column("ms (median)"), Column("95 % interval"), Column("Hz")]
     if len(ladder.rungs) > 1:
         columns += [Column("× so far"), Column("Interval of it"), Column("× this rung"), Column("Interval of it")]
+    columns += [Column("At least (ms)"), Column("% of ceiling")]
     rows = []
     for index, rung in enumerate(ladder.rungs):
         m = result.measurement(rung.name)
@@ -205,8 +209,10 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
         ]
         for before in (first.name, ladder.rungs[max(index - 1, 0)].name):
             cells += _gain(_comparison(result, before, rung.name)) if len(ladder.rungs) > 1 else []
+        cells += limits.cells(m, decimals)
         rows.append(Row(cells, "whole" if rung.name == ladder.chosen else "part"))
-    return Table(columns, rows)
+    whole = Table(columns, rows)
+    return whole if any(m.limit for m in result.measurements) else whole.left(len(columns) - 2)
 
 
 def _price(result: OptimizeResult, ladder: Ladder) -> Table:
@@ -304,6 +310,11 @@ def _bought(result: OptimizeResult, ladder: Ladder, rung: Rung) -> str:
 
 def _comparison(result: OptimizeResult, baseline: str, candidate: str) -> Comparison | None:
     return next((c for c in result.comparisons if (c.baseline, c.candidate) == (baseline, candidate)), None)
+
+
+def _named(result: OptimizeResult, ladder: Ladder) -> list[limits.Named]:
+    """The rungs that were kept, from the policy as it is to the chosen one."""
+    return [(_short(index, rung), result.measurement(rung.name)) for index, rung in enumerate(_kept(ladder))]
 
 
 def _climbed(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]:

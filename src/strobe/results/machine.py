@@ -11,9 +11,16 @@ class Ceiling(Data):
     """Highest rates that this machine was measured to reach, in the same run."""
 
     gflops: dict[str, Finite] = Field(
-        default_factory=dict, description="dtype name → GFLOP/s of a large matrix product"
+        default_factory=dict, description="dtype name → GFLOP/s of a large matrix product (of integers: GOP/s)"
     )
-    memory_gbps: Finite | None = Field(default=None, description="GB/s (1e9 bytes) read + written by a large copy")
+    vector_gflops: Finite | None = Field(
+        default=None, description="GFLOP/s of an elementwise multiply-add of float32 on data in the cache"
+    )
+    memory_gbps: Finite | None = Field(
+        default=None,
+        description="GB/s (1e9 bytes) read + written by a large stream: the fastest of a copy and a triad, which "
+        "results of earlier versions lack",
+    )
 
 
 class Machine(Data):

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from strobe.results.cadence import Cadence
 from strobe.results.data import Data, Finite, Samples, Summary
+from strobe.results.limit import Limit
 
 MeasuredPhase = Literal["inference", "training forward", "training step", "loading", "control tick", "receiving"]
 MemorySource = Literal["live tensors", "CUDA allocator", "XPU allocator"]
@@ -24,6 +25,12 @@ class Component(Data):
     share: Finite = Field(description="of the whole, 0 to 1: sum of this part over sum of the whole")
     host_ms: Finite | None = Field(default=None, description="median host time, where `values` are device time")
     gflop: Finite | None = Field(default=None, description="GFLOP per iteration; None where it was not counted")
+    gflop_by_dtype: dict[str, Finite] = Field(default_factory=dict, description="the same by the products' dtype")
+    moved_bytes: int | None = Field(
+        default=None,
+        description="the least that the part must read and write per iteration: what was there before each call, such "
+        "as weights, once a call, and what is left of it afterwards; None where it was not counted",
+    )
     ceiling_share: Finite | None = Field(
         default=None,
         description="achieved FLOP/s over the ceiling measured on this machine at the part's dtypes, 0 to 1",
@@ -113,5 +120,6 @@ class Measurement(Data):
     unseen: dict[str, str] = Field(
         default_factory=dict, description="section or probe that could not be timed → why (compiled, captured …)"
     )
+    limit: Limit | None = Field(default=None, description="None where FLOP or the ceiling are not known")
     cadence: Cadence | None = Field(default=None, description="None where the calls were back to back")
     notes: list[str] = Field(default_factory=list)

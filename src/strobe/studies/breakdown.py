@@ -86,9 +86,9 @@ def begin[R: Result](
     where = machine.describe(subject.device)
     if options.counted:
         reporter.stage("measuring what this machine can do")
-        asked = dict.fromkeys((*subject.info.dtypes, *dtypes))
-        known = [dtype for dtype in asked if dtype in ("float32", "bfloat16", "float16")]
-        where.ceiling = ceilings.measure(subject.device, known or ["float32"])
+        asked = dict.fromkeys((*subject.info.dtypes, *dtypes, *ceilings.EVERYWHERE))
+        known = [dtype for dtype in asked if dtype in ("float32", "bfloat16", "float16", "int8")]
+        where.ceiling = ceilings.measure(subject.device, known)
     else:
         where.ceiling = Ceiling()
     return kind(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from strobe.measure.accounting import Accounting, allocator_of
+from strobe.measure.accounting import Account, Accounting, allocator_of
 from strobe.measure.blocks import blocks
 from strobe.measure.components import Iteration, components, iterations, spans
 from strobe.measure.kernel import kernel_use, median_use
 from strobe.measure.memory import peak_process
+from strobe.measure.roofline import limits
 from strobe.measure.sampling import Collected, Progress, SamplingBudget, collect
 from strobe.measure.statistics import summarise
 from strobe.measure.weights import Weights, weight_bytes
@@ -200,6 +201,9 @@ def measure(
             measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
         measurement.notes += [lost] if lost else []
         measurements.append(measurement)
+    if ceiling is not None and phase == "inference":
+        for measurement, limit in zip(measurements, limits(measurements, ceiling), strict=True):
+            measurement.limit = None if "tf32" in seen[measurement.name].variant.dtypes else limit
     first_s = {name: one.first_s for name, one in seen.items()}
     by_name = {name: one.variant for name, one in seen.items()}
     acting = subject if isinstance(subject, PolicySubject) and phase == "inference" and outputs.whole else None
@@ -246,7 +250,7 @@ def _build(subject: Subject, variant: Variant, call: Callable[[int], Any]) -> fl
 
 @dataclass
 class _Counted:
-    accounting: Accounting | None
+    accounts: dict[tuple[str, ...], Account] | None
     memory: Memory
     weights: Weights
 
@@ -258,7 +262,7 @@ def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks
     try:
         weights = Weights(hooks)
         with peak_process() as process:
-            if variant.builds:  # operators inside a compiled region or an engine cannot be counted
+            if variant.builds:  # operators inside a compiled region or an engine cannot be seen
                 call(0)
                 if allocator is not None:
                     pools = variant.pools(subject.device)
@@ -271,10 +275,31 @@ def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks
     finally:
         undo()
     memory = Memory(peak_process=process.bytes, peak_device=on_device)
-    if accounting is not None:
-        memory.source = accounting.meter.source
-        memory.peak_activations = accounting.total.peak_bytes
-    return _Counted(accounting, memory, weights)
+    if accounting is None:
+        return _Counted(_count_unbuilt(subject, variant, call, hooks), memory, weights)
+    memory.source = accounting.meter.source
+    memory.peak_activations = accounting.total.peak_bytes
+    return _Counted(accounting.accounts, memory, weights)
+
+
+def _count_unbuilt(
+    subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]
+) -> dict[tuple[str, ...], Account] | None:
+    """FLOP and traffic of ``variant`` with what it builds left out: the same products, in the same dtypes.
+
+    Its memory is another one, and not kept. None where it does not run that way, so that a study does not end for it.
+    """
+    accounting = Accounting()
+    try:
+        undo = variant.unbuilt().apply(subject)
+        try:
+            with Attached(hooks):
+                accounting.run(lambda: call(0))
+        finally:
+            undo()
+    except Exception:  # a library's own, too
+        return None
+    return {path: replace(account, peak_bytes=None, kept_bytes=None) for path, account in accounting.accounts.items()}
 
 
 def _measurement(
@@ -284,8 +309,8 @@ def _measurement(
     runs = one.runs(kept)
     values = [run.ms for run in runs]
     accounts = None
-    if counted is not None and counted.accounting is not None:
-        accounts = {path[1:]: account for path, account in counted.accounting.accounts.items()}
+    if counted is not None and counted.accounts is not None:
+        accounts = {path[1:]: account for path, account in counted.accounts.items()}
     # The ceiling of float32 was measured without TF32, and FLOP are counted by the weights' dtype.
     if "tf32" in one.variant.dtypes:
         ceiling = None

@@ -84,6 +84,30 @@ class Treatment(ABC):
     def apply(self, subject: Subject) -> Undo:
         """Change ``subject`` and return what undoes it. Raises UserError where it does not apply."""
 
+    def unbuilt(self, subject: Subject) -> Undo:
+        """Stand in for a treatment that builds while FLOP are counted, where operators must be seen.
+
+        Nothing for one that computes in the dtypes that it finds.
+        """
+        return _nothing_to_undo
+
+
+def _nothing_to_undo() -> None: ...
+
+
+@dataclass
+class _Unbuilt(Treatment):
+    """What stands in for ``built`` while FLOP are counted."""
+
+    built: Treatment
+    effect: Effect = "exact"
+
+    def facts(self) -> Facts:
+        return {}
+
+    def apply(self, subject: Subject) -> Undo:
+        return self.built.unbuilt(subject)
+
 
 # A treatment as it is written down, in `--variant` and in a recipe: its key with a value, then its options, such as
 # {"precision": "bf16", "precision.part": "model.backbone"}. Values are what YAML makes of the text.
@@ -223,6 +247,10 @@ class Variant:
         """The dtypes in which its treatments hold copies of the weights, each once."""
         holding = (treatment.dtypes for treatment in self.treatments if treatment.copies_weights)
         return tuple(dict.fromkeys(dtype for dtypes in holding for dtype in dtypes))
+
+    def unbuilt(self) -> Variant:
+        """Return the variant whose operators can be seen: nothing is compiled, built or captured."""
+        return Variant(self.name, tuple(_Unbuilt(one) if one.builds else one for one in self.treatments))
 
     @property
     def changes_input(self) -> bool:

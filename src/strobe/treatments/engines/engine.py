@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from strobe.devices.random_state import put_back
 from strobe.errors import UserError, in_a_line, nearest
+from strobe.measure.traffic import counted_as
 from strobe.subjects.subject import Subject
 from strobe.timeline.sections import note_unseen, recording, section
 from strobe.treatments.engines import cache
@@ -100,6 +101,16 @@ class PartInEngine(Treatment):
             built = self._built[call.key]
             with _sections(names):
                 return built.run(call.tensors)
+
+        return put(part, "forward", forward)
+
+    def unbuilt(self, subject: Subject) -> Undo:
+        part = part_of(subject.module, self.part)
+        inner, dtype = part.forward, DTYPES[self.precision or "fp32"]
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            with counted_as(dtype):
+                return inner(*args, **kwargs)
 
         return put(part, "forward", forward)
 

@@ -1,0 +1,153 @@
+"""One policy of the table of ladders: its variants in one interleaved run, and what that showed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from strobe.cli.live import Live
+from strobe.errors import UserError
+from strobe.measure.guard import Guards
+from strobe.measure.sampling import SamplingBudget
+from strobe.results.answer import CompareResult
+from strobe.results.comparison import Comparison
+from strobe.results.measurement import Measurement
+from strobe.studies.compare import compare
+from strobe.studies.measuring import Options
+from strobe.subjects.loading import load_model, load_subject
+from strobe.subjects.subject import Subject
+from strobe.treatments import catalogue
+from strobe.treatments.treatment import Spec, Treatment, Variant
+
+LEROBOT, COMPILED, STROBE = "LeRobot as it is", "torch.compile alone", "Strobe's recipe"
+IMAGE, CAMERAS = (480, 640), 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """A policy or backbone, its recipe, and what it must reach.
+
+    Args:
+        name: its type, as on LeRobot's command line; 'vjepa2' for the backbone.
+        flags: settings of its config.
+        recipe: the best that is known, without lossy treatments.
+        bar: how many times as fast as LeRobot the recipe must be.
+        more: further variants by name, each with its own bar; None for one that is only shown.
+        exported: path of the part that OpenVINO is given alone, as its own export would be; '' for none.
+        guard: how far the actions may move, as for ``--guard``; '' for the usual.
+        share: of the ceiling that the best rung must reach; 0 for any.
+    """
+
+    name: str
+    recipe: tuple[Spec, ...]
+    bar: float
+    flags: tuple[str, ...] = ()
+    more: dict[str, tuple[tuple[Spec, ...], float | None]] = field(default_factory=dict)
+    exported: str = ""
+    guard: str = ""
+    share: float = 0.0
+
+    def variants(self) -> Iterator[tuple[str, tuple[Spec, ...]]]:
+        """All that take turns, LeRobot first."""
+        yield LEROBOT, ()
+        yield COMPILED, ({"compile": "default"},)
+        if self.exported:
+            yield f"OpenVINO: {self.exported}", ({"engine": "openvino", "engine.part": self.exported},)
+        yield STROBE, self.recipe
+        for name, (specs, _) in self.more.items():
+            yield name, specs
+
+
+@dataclass
+class Seen:
+    """What one variant showed; figures are None where it could not be run."""
+
+    name: str
+    why_not: str = ""
+    ms: float | None = None
+    times: float = 1.0
+    interval: tuple[float, float] | None = None
+    ceiling_share: float | None = None
+    least_ms: float | None = None
+    dtype: str = ""
+    broken: str = ""
+    rms: float | None = None
+    worst: float | None = None
+    cosine: float | None = None
+
+
+def look(case: Case, quick: bool, iterations: int) -> tuple[list[Seen], dict[str, Any]]:
+    """Measure all variants of ``case`` that can be run; the machine's ceilings with them.
+
+    Args:
+        quick: a tiny version of it.
+        iterations: of each variant.
+    """
+    subject = _subject(case, quick)
+    made: dict[str, Treatment] = {}
+    variants, failed = list[Variant](), list[Seen]()
+    with Live() as live:
+        for name, specs in case.variants():
+            live.stage(f"{case.name}: putting on {name}")
+            try:
+                variant = _variant(name, specs, made)
+                undo = variant.apply(subject)
+                try:
+                    subject.call("inference", 1)(0)
+                finally:
+                    undo()
+            except (UserError, RuntimeError) as error:  # does not apply here, or the tiny version has no such part
+                failed.append(Seen(name, " ".join(str(error).split())[:160] or type(error).__name__))
+            else:
+                variants.append(variant)
+        budget = SamplingBudget(iterations=iterations, seconds=3600)
+        result, _ = compare(subject, variants, "inference", Options(budget), live, Guards.parse(case.guard))
+    judged = {one.candidate: one for one in result.comparisons if one.baseline == LEROBOT}
+    seen = {m.name: _seen(m, judged.get(m.name)) for m in result.measurements} | {one.name: one for one in failed}
+    return [seen[name] for name, _ in case.variants()], _machine(result)
+
+
+def _subject(case: Case, quick: bool) -> Subject:
+    if case.name == "vjepa2":
+        small = ["--num_hidden_layers=3"] if quick else []
+        side, frames = (64, 4) if quick else (256, 16)
+        made = {"kind": "vjepa2", "size": "large", "img_size": side, "num_frames": frames, "overrides": small}
+        return load_model(**made, dtype="float32", device="cpu")
+    return load_subject(
+        policy_type=case.name,
+        size="tiny" if quick else "full",
+        overrides=["--device=cpu", *case.flags],
+        image_size=None if quick else IMAGE,
+        cameras=CAMERAS,
+    )
+
+
+def _variant(name: str, specs: tuple[Spec, ...], made: dict[str, Treatment]) -> Variant:
+    # Variants share what begins alike, so that a converted copy of the weights is there once: they must fit in memory.
+    treatments, began = list[Treatment](), ""
+    for spec in catalogue.ordered(specs):
+        began += f"{catalogue.written(spec)}; "
+        if began not in made:
+            made[began] = catalogue.make(spec)
+        treatments.append(made[began])
+    return Variant(name, tuple(treatments))
+
+
+def _seen(measured: Measurement, judged: Comparison | None) -> Seen:
+    seen = Seen(measured.name, ms=measured.samples.summary.median)
+    if measured.limit is not None:
+        seen.ceiling_share, seen.least_ms = measured.limit.ceiling_share, measured.limit.least_ms
+        seen.dtype = measured.limit.dtype
+    if judged is not None and judged.verdict.ratio > 0:
+        between = judged.verdict.interval
+        seen.times, seen.interval = 1 / judged.verdict.ratio, (1 / between.high, 1 / between.low)
+        seen.broken = judged.broken
+        if (same := judged.agreement) is not None:
+            seen.rms, seen.worst, seen.cosine = same.rms, same.worst, same.cosine
+    return seen
+
+
+def _machine(result: CompareResult) -> dict[str, Any]:
+    machine = result.machine
+    return {"cpu": machine.cpu, "threads": machine.threads, **machine.ceiling.model_dump()}

@@ -1,0 +1,174 @@
+"""What a CPU can give: five policies at full size, LeRobot as it is, torch.compile alone, and Strobe's recipe.
+
+The variants of a policy take turns in one run, each policy in a process of its own: random weights, two cameras of
+480 × 640, V-JEPA 2 with 16 frames of 256 px. Shown are ms, Hz, the share of the machine's measured ceiling, the least
+ms that the roofline allows, and how far the actions move. Where OpenVINO is installed it is also given one part alone.
+
+    python benchmarks/ladders.py [--quick] [--policies=act,pi05] [--iterations=15]
+
+Bars: so many times LeRobot as the table in this file says, with no limit of the guard broken; of ACT, pi0.5 and V-JEPA
+2 the best rung computes at 60 % of the ceiling or more. The last line is JSON. `--quick` takes tiny versions, whose
+ratios are not judged: the recipe must run and hold its guard.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import asdict
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from _ladders import LEROBOT, STROBE, Case, Seen, look
+from _shared import finish
+from rich.console import Console
+from rich.table import Table
+
+from strobe.errors import UserError
+from strobe.studies.doctor import apart
+from strobe.subjects.families import pi
+from strobe.treatments.treatment import Spec
+
+LIMIT_S, QUICK_S = 2400.0, 600.0
+
+KEPT: tuple[Spec, ...] = ({"memory": "kept"},)
+FLOW: tuple[Spec, ...] = (
+    {"padding": "trimmed"},
+    {"prefix_tail": "skipped"},
+    {"prefix_cache": "static"},
+    {"timesteps": "precomputed"},
+    {"masks": "once"},
+    {"projections": "fused"},
+    {"attention": "sdpa"},
+)
+
+
+def engine(part: str) -> Spec:
+    """``part`` in OpenVINO, in bf16."""
+    return {"engine": "openvino", "engine.part": part, "engine.precision": "bf16"}
+
+
+PI05: tuple[Spec, ...] = (*FLOW, {"precision": "bf16"}, engine(pi.VISION))
+SMOLVLA_VISION = "model.vlm_with_expert.vlm.model.vision_model"
+
+ACT: tuple[Spec, ...] = (
+    {"precision": "bf16", "precision.part": "model.backbone"},
+    {"channels_last": True},
+    engine("model.encoder"),
+    engine("model.backbone"),
+)
+DIFFUSION: tuple[Spec, ...] = (
+    {"precision": "bf16"},
+    {"channels_last": True},
+    engine("diffusion.unet"),
+    engine("diffusion.rgb_encoder.0"),
+)
+INT8: Spec = {"int8": "dynamic", "int8.part": pi.LANGUAGE}
+
+# The best recipes that are known, and the bars.
+CASES = (
+    Case("act", (*ACT, *KEPT), bar=4.5, exported="model.backbone", share=0.6),
+    Case(
+        "diffusion",
+        (*DIFFUSION, *KEPT),
+        bar=10.0,
+        flags=("--noise_scheduler_type=DDIM", "--num_inference_steps=10"),
+        more={"memory=kept alone": (KEPT, 1.5)},
+        exported="diffusion.unet",
+        guard="rms<=0.1, worst<=1",  # random weights amplify what rounding does: docs/optimize.md
+    ),
+    Case("smolvla", (*FLOW, {"precision": "bf16"}, engine(SMOLVLA_VISION), *KEPT), bar=3.0, exported=SMOLVLA_VISION),
+    Case(
+        "pi05",
+        (*PI05, *KEPT),
+        bar=2.0,
+        flags=("--dtype=bfloat16",),
+        more={"with int8": ((*PI05, INT8, *KEPT), 2.5)},
+        exported=pi.VISION,
+        share=0.6,
+    ),
+    Case("vjepa2", ({"precision": "bf16"}, {"attention": "sdpa"}, *KEPT), bar=2.2, exported="encoder", share=0.6),
+)
+
+
+def main() -> None:
+    names = [case.name for case in CASES]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny versions; ratios are not judged")
+    parser.add_argument("--policies", default=",".join(names), help="some of them, separated by commas")
+    parser.add_argument("--iterations", type=int, default=15, help="calls of each variant")
+    arguments = parser.parse_args()
+    asked = arguments.policies.split(",")
+    if unknown := sorted(set(asked) - set(names)):
+        parser.error(f"no such policy: {', '.join(unknown)}; there are {', '.join(names)}")
+    console = Console()
+    console.width = max(console.width, 130)
+    found: dict[str, Any] = {}
+    for case in CASES:
+        if case.name not in asked:
+            continue
+        limit_s = QUICK_S if arguments.quick else LIMIT_S
+        try:
+            seen, machine = apart.run(
+                look, case, arguments.quick, 3 if arguments.quick else arguments.iterations, limit_s=limit_s
+            )
+        except (UserError, apart.Died) as error:
+            console.print(f"{case.name}: {error}", markup=False)
+            found[case.name] = {"failed": str(error), "holds": False}
+            continue
+        wrong = judge(case, seen, quick=arguments.quick)
+        console.print(shown(case, seen))
+        for text in wrong:
+            console.print(f"  {text}", markup=False)
+        found[case.name] = {
+            "variants": {one.name: asdict(one) for one in seen}, "ceiling": machine, "wrong": wrong, "holds": not wrong,
+        }  # fmt: skip
+    finish({"quick": arguments.quick, "policies": found}, all(one["holds"] for one in found.values()))
+
+
+def judge(case: Case, seen: list[Seen], *, quick: bool) -> list[str]:
+    """What does not hold, in words; of a tiny version, whether the recipe runs and holds its guard."""
+    by_name = {one.name: one for one in seen}
+    bars = {STROBE: case.bar} | {name: bar for name, (_, bar) in case.more.items() if bar is not None}
+    wrong = []
+    for name, bar in bars.items():
+        one = by_name[name]
+        if one.ms is None:
+            wrong += [] if quick else [f"{name}: {one.why_not}"]
+            continue
+        if one.broken:
+            wrong.append(f"{name}: {one.broken}")
+        if not quick and one.times < bar:
+            wrong.append(f"{name}: {one.times:.2f} × LeRobot, not {bar:g} ×")
+    best = max((by_name[name] for name in bars if by_name[name].ms), key=lambda one: one.times, default=None)
+    if best is not None and not quick and (best.ceiling_share or 0.0) < case.share:
+        wrong.append(f"{best.name}: {best.ceiling_share or 0.0:.0%} of the ceiling, not {case.share:.0%}")
+    return wrong
+
+
+def shown(case: Case, seen: list[Seen]) -> Table:
+    """The variants of one policy, a row each."""
+    table = Table("", "ms", "Hz", "× LeRobot", "% of ceiling", "at least (ms)", "actions", title=f"\n{case.name}")
+    for one in seen:
+        if one.ms is None:
+            table.add_row(one.name, "–", "", "", "", "", one.why_not)
+            continue
+        times = f"{one.times:.2f}" + (f" [{one.interval[0]:.2f}, {one.interval[1]:.2f}]" if one.interval else "")
+        share = "–" if one.ceiling_share is None else f"{one.ceiling_share:.0%} {one.dtype}"
+        least = "–" if one.least_ms is None else f"{one.least_ms:.1f}"
+        table.add_row(one.name, f"{one.ms:.1f}", f"{1e3 / one.ms:.2f}", times, share, least, _moved(one))
+    return table
+
+
+def _moved(one: Seen) -> str:
+    if one.name == LEROBOT or one.cosine is None:
+        return ""
+    held = f"; breaks {one.broken}" if one.broken else ""
+    if one.rms is None or one.worst is None:
+        return f"cosine {one.cosine:.6f}{held}"
+    return f"{one.rms:.2g} σ, at most {one.worst:.2g} σ{held}"
+
+
+if __name__ == "__main__":
+    main()
