@@ -93,7 +93,12 @@ def config_from_type(kind: str, overrides: Sequence[str] = ()) -> PreTrainedConf
     choice = PreTrainedConfig.get_choice_class(kind)
     _check_names(choice, overrides)
     family, named = registered(kind), {override.partition("=")[0] for override in overrides}
-    flags = [flag for flag in (family.flags if family is not None else ()) if flag.partition("=")[0] not in named]
+    fields = {f"--{field.name}" for field in dataclasses.fields(choice)}
+    flags = [
+        flag
+        for flag in (family.flags if family is not None else ())
+        if (name := flag.partition("=")[0]) not in named and name.partition(".")[0] in fields
+    ]
     with quiet(), _parsing(f"--policy.type={kind}"):
         return draccus.parse(choice, args=[*flags, *overrides])
 

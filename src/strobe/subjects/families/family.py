@@ -250,7 +250,7 @@ class Family:
         tiny: how it is shrunk.
         hub: what it needs from the Hub, and what stands in.
         flags: settings of the config, as on LeRobot's command line (``--name=value``), that a policy with random
-            weights needs where the user gives none.
+            weights needs where the user gives none; those that the installed LeRobot does not have are left out.
         building: config and whether the policy is tiny → a context in which a policy with random weights and its
             processors are made; it may give notes of what it stands in for, as `SubjectInfo.stand_ins` has them.
         settle: policy, preprocessor → None: loads what LeRobot would load at the first chunk, while ``building`` and

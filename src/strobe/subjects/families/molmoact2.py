@@ -236,7 +236,13 @@ FAMILY = Family(
     },
     steps="num_inference_steps",
     # The released checkpoint's own number of steps; its discrete mode needs a tokenizer from the Hub.
-    flags=("--action_mode=continuous", "--inference_action_mode=continuous", "--num_inference_steps=10"),
+    # After 0.6.1 the language model is wrapped for LoRA where nothing else is said.
+    flags=(
+        "--action_mode=continuous",
+        "--inference_action_mode=continuous",
+        "--num_inference_steps=10",
+        "--train_mode_vlm=fft",
+    ),
     tiny=Tiny({}),
     building=checkpoint,
     memos=memos,
