@@ -33,6 +33,7 @@ from strobe.treatments.treatment import Spec
 LIMIT_S, QUICK_S = 2400.0, 600.0
 
 KEPT: tuple[Spec, ...] = ({"memory": "kept"},)
+PACKED: Spec = {"weights": "packed"}
 FLOW: tuple[Spec, ...] = (
     {"padding": "trimmed"},
     {"prefix_tail": "skipped"},
@@ -49,8 +50,10 @@ def engine(part: str) -> Spec:
     return {"engine": "openvino", "engine.part": part, "engine.precision": "bf16"}
 
 
-PI05: tuple[Spec, ...] = (*FLOW, {"precision": "bf16"}, engine(pi.VISION))
+PI05: tuple[Spec, ...] = (*FLOW, {"precision": "bf16"}, PACKED)
 SMOLVLA_VISION = "model.vlm_with_expert.vlm.model.vision_model"
+
+STEPS_COMPILED: Spec = {"compile": "default", "compile.part": "model.denoise_step"}
 
 ACT: tuple[Spec, ...] = (
     {"precision": "bf16", "precision.part": "model.backbone"},
@@ -78,17 +81,23 @@ CASES = (
         exported="diffusion.unet",
         guard="rms<=0.1, worst<=1",  # random weights amplify what rounding does: docs/optimize.md
     ),
-    Case("smolvla", (*FLOW, {"precision": "bf16"}, engine(SMOLVLA_VISION), *KEPT), bar=3.0, exported=SMOLVLA_VISION),
+    Case(
+        "smolvla",
+        (*FLOW, {"precision": "bf16"}, PACKED, engine(SMOLVLA_VISION), STEPS_COMPILED, *KEPT),
+        bar=3.0,
+        exported=SMOLVLA_VISION,
+    ),
     Case(
         "pi05",
         (*PI05, *KEPT),
         bar=2.0,
         flags=("--dtype=bfloat16",),
         more={"with int8": ((*PI05, INT8, *KEPT), 2.5)},
-        exported=pi.VISION,
         share=0.6,
     ),
-    Case("vjepa2", ({"precision": "bf16"}, {"attention": "sdpa"}, *KEPT), bar=2.2, exported="encoder", share=0.6),
+    Case(
+        "vjepa2", ({"precision": "bf16"}, {"attention": "sdpa"}, PACKED, *KEPT), bar=2.2, exported="encoder", share=0.6
+    ),
 )
 
 
