@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_a_line
 from strobe.sameness.check import CallFailed
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize.candidates import Candidate, candidate_of, largest, together
@@ -54,7 +54,7 @@ def put_on(climb: Climb, rungs: Sequence[Candidate], close: Close) -> Measured |
     except UserError as error:
         judged = Judged("does not apply", str(error))
     except Exception as error:
-        words = " ".join(str(error).split())[:200]
+        words = in_a_line(error, 200)
         judged = Judged("failed", f"{type(error).__name__}: {words}")
     if judged.outcome != "kept" or measured is None:
         climb.record(whole, judged.outcome, judged.reason, judged.verdict, judged.agreement)
