@@ -95,9 +95,7 @@ CASES = (
         more={"with int8": ((*PI05, INT8, *KEPT), 2.5)},
         share=0.6,
     ),
-    Case(
-        "vjepa2", ({"precision": "bf16"}, {"attention": "sdpa"}, PACKED, *KEPT), bar=2.2, exported="encoder", share=0.6
-    ),
+    Case("vjepa2", ({"precision": "bf16"}, PACKED, *KEPT), bar=2.2, exported="encoder", share=0.6),
 )
 
 
