@@ -39,14 +39,14 @@ from strobe.subjects.robot.arm import EmulatedArm
 from strobe.subjects.robot.bus import Bus
 from strobe.subjects.robot.dynamixel.packets import Dynamixel
 from strobe.subjects.robot.dynamixel.x_series import X_SERIES
-from strobe.subjects.robot.feetech.packets import Feetech, Instruction  # both protocols have the same numbers
+from strobe.subjects.robot.feetech.packets import Feetech
 from strobe.subjects.robot.feetech.sts3215 import STS3215
 from strobe.subjects.robot.model import Model
 from strobe.subjects.robot.register import Register
 from strobe.subjects.robot.serving import serve
 from strobe.subjects.robot.servo import Servo
 from strobe.subjects.robot.terminal import Terminal
-from strobe.subjects.robot.wire import BROADCAST, Packet, Wire
+from strobe.subjects.robot.wire import BROADCAST, Instruction, Packet, Wire
 
 TESTS = (
     "tests/motors/test_feetech.py",

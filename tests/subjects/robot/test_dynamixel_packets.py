@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.subjects.robot.dynamixel.packets import LONGEST, Instruction, Packet, Parser, build
-from strobe.subjects.robot.wire import BROADCAST
+from strobe.subjects.robot.dynamixel.packets import LONGEST, Packet, Parser, build
+from strobe.subjects.robot.wire import BROADCAST, Instruction
 
 codes = st.sampled_from([*Instruction, 0x55, 0xFD, 0xFF])
 # Headers and halves of headers, which have to be stuffed, lie in every other packet.

@@ -7,11 +7,11 @@ import pytest
 from strobe.subjects.robot import arms, faults
 from strobe.subjects.robot.bus import Bus, bus_of
 from strobe.subjects.robot.dynamixel import registers as r
-from strobe.subjects.robot.dynamixel.packets import STATUS, Instruction, Packet, Parser, build
+from strobe.subjects.robot.dynamixel.packets import STATUS, Packet, Parser, build
 from strobe.subjects.robot.dynamixel.x_series import ACCESS_ERROR, X_SERIES
 from strobe.subjects.robot.register import Register
 from strobe.subjects.robot.servo import Servo
-from strobe.subjects.robot.wire import BROADCAST
+from strobe.subjects.robot.wire import BROADCAST, Instruction
 
 KOCH = arms.FOLLOWERS["koch_follower"]
 ALL = tuple(joint.id for joint in KOCH.plausible.values())

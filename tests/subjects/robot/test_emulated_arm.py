@@ -19,7 +19,8 @@ from strobe.errors import UserError
 from strobe.subjects.robot import calibration, faults
 from strobe.subjects.robot.arm import ArmEnded, EmulatedArm
 from strobe.subjects.robot.feetech import registers as r
-from strobe.subjects.robot.feetech.packets import Feetech, Instruction, Packet, Parser, build
+from strobe.subjects.robot.feetech.packets import Feetech, Packet, Parser, build
+from strobe.subjects.robot.wire import Instruction
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
 

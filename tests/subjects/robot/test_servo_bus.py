@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from strobe.subjects.robot import calibration, faults
 from strobe.subjects.robot.bus import Bus, PortGone, bus_of
 from strobe.subjects.robot.feetech import registers as r
-from strobe.subjects.robot.feetech.packets import BROADCAST, Feetech, Instruction, Packet, Parser, build
+from strobe.subjects.robot.feetech.packets import BROADCAST, Feetech, Packet, Parser, build
 from strobe.subjects.robot.register import Register
+from strobe.subjects.robot.wire import Instruction
 
 ALL = (1, 2, 3, 4, 5, 6)
 

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import IntEnum
 from typing import NamedTuple
 
 BROADCAST = 0xFE
-KINDS = ("ping", "read", "write", "sync_read", "sync_write")
+
+
+class Instruction(IntEnum):
+    """A host's instructions, which have the same numbers in both protocols."""
+
+    PING = 0x01
+    READ = 0x02
+    WRITE = 0x03
+    SYNC_READ = 0x82
+    SYNC_WRITE = 0x83
+
+
+KINDS = tuple(each.name.lower() for each in Instruction)
 
 
 class Packet(NamedTuple):
@@ -77,9 +90,17 @@ class Parser(ABC):
 
 
 class Wire(ABC):
-    """A protocol. ``overload`` is the error byte of a servo that protects itself."""
+    """A protocol.
+
+    Attributes:
+        overload: the error byte of a servo that protects itself.
+        number: bytes of an address and of a size, the low one first.
+        longest: bytes of a register that an answer can hold.
+    """
 
     overload: int
+    number: int
+    longest: int
 
     @abstractmethod
     def parser(self) -> Parser:
@@ -89,9 +110,30 @@ class Wire(ABC):
     def build(self, packet: Packet) -> bytes:
         """Bytes of ``packet`` on the wire. Raise ValueError for what no packet can say."""
 
-    @abstractmethod
     def request(self, packet: Packet) -> Request | None:
         """The request that ``packet`` is; None for an instruction that the servos do not know."""
+        try:
+            kind = Instruction(packet.code)
+        except ValueError:
+            return None
+        told, name, first, second = packet.parameters, kind.name.lower(), self.number, 2 * self.number
+        ids = None if packet.id == BROADCAST else (packet.id,)
+        address = int.from_bytes(told[:first], "little")
+        asked = int.from_bytes(told[first:second], "little")
+        size = asked if len(told) >= second and asked <= self.longest else None
+        match kind:
+            case Instruction.PING:
+                return Request(name, ids)
+            case Instruction.READ:
+                return Request(name, ids, address, size)
+            case Instruction.WRITE:
+                return Request(name, ids, address, data=(told[first:],))
+            case Instruction.SYNC_READ:
+                return Request(name, tuple(told[second:]), address, size)
+            case Instruction.SYNC_WRITE:
+                step = asked + 1
+                each = [told[at : at + step] for at in range(second, len(told) - asked, step)]
+                return Request(name, tuple(one[0] for one in each), address, data=tuple(one[1:] for one in each))
 
     @abstractmethod
     def status(self, id: int, error: int, data: bytes) -> bytes:

@@ -10,10 +10,8 @@ parameter is the error. FF FF FD between length and CRC is followed by one more 
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from strobe.subjects.robot import wire
-from strobe.subjects.robot.wire import BROADCAST, Packet, Request
+from strobe.subjects.robot.wire import BROADCAST, Packet
 
 HEADER = b"\xff\xff\xfd\x00"
 STATUS = 0x55
@@ -22,14 +20,6 @@ _HEAD = 7  # bytes up to the length
 _LEAST = 3  # what the length counts in a packet without parameters
 _BARE, _STUFFED = b"\xff\xff\xfd", b"\xff\xff\xfd\xfd"
 _MOST = _LEAST + LONGEST * 4 // 3 + 1  # with every third byte stuffed
-
-
-class Instruction(IntEnum):
-    PING = 0x01
-    READ = 0x02
-    WRITE = 0x03
-    SYNC_READ = 0x82
-    SYNC_WRITE = 0x83
 
 
 def _table() -> tuple[int, ...]:
@@ -99,33 +89,14 @@ class Dynamixel(wire.Wire):
     """Protocol 2 on a bus."""
 
     overload = 0x80  # "alert": Hardware_Error_Status tells more
+    number = 2
+    longest = LONGEST - 1  # the error takes one
 
     def parser(self) -> Parser:
         return Parser()
 
     def build(self, packet: Packet) -> bytes:
         return build(packet)
-
-    def request(self, packet: Packet) -> Request | None:
-        try:
-            kind = Instruction(packet.code)
-        except ValueError:
-            return None
-        told, name = packet.parameters, kind.name.lower()
-        ids = None if packet.id == BROADCAST else (packet.id,)
-        address = int.from_bytes(told[:2], "little")
-        asked = int.from_bytes(told[2:4], "little")
-        size = asked if len(told) > 3 and asked < LONGEST else None
-        if kind is Instruction.PING:
-            return Request(name, ids)
-        if kind is Instruction.READ:
-            return Request(name, ids, address, size)
-        if kind is Instruction.WRITE:
-            return Request(name, ids, address, data=(told[2:],))
-        if kind is Instruction.SYNC_READ:
-            return Request(name, tuple(told[4:]), address, size)
-        each = [told[at : at + asked + 1] for at in range(4, len(told) - asked, asked + 1)]
-        return Request(name, tuple(one[0] for one in each), address, data=tuple(one[1:] for one in each))
 
     def status(self, id: int, error: int, data: bytes) -> bytes:
         return build(Packet(id, STATUS, bytes([error]) + data))

@@ -9,22 +9,12 @@ feetech-servo-sdk 1.0.0.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from strobe.subjects.robot import wire
-from strobe.subjects.robot.wire import BROADCAST, Packet, Request
+from strobe.subjects.robot.wire import BROADCAST, Packet
 
 HEADER = b"\xff\xff"
 _AROUND = 6  # bytes of a packet without parameters
 LONGEST = 253  # bytes of parameters: the length, which counts two more, is one byte
-
-
-class Instruction(IntEnum):
-    PING = 0x01
-    READ = 0x02
-    WRITE = 0x03
-    SYNC_READ = 0x82
-    SYNC_WRITE = 0x83
 
 
 def checksum(body: bytes | bytearray) -> int:
@@ -77,33 +67,14 @@ class Feetech(wire.Wire):
     """Protocol 0 on a bus."""
 
     overload = 32  # a bit of the error byte
+    number = 1
+    longest = LONGEST
 
     def parser(self) -> Parser:
         return Parser()
 
     def build(self, packet: Packet) -> bytes:
         return build(packet)
-
-    def request(self, packet: Packet) -> Request | None:
-        try:
-            kind = Instruction(packet.code)
-        except ValueError:
-            return None
-        told, name = packet.parameters, kind.name.lower()
-        ids = None if packet.id == BROADCAST else (packet.id,)
-        address = told[0] if told else 0
-        size = told[1] if len(told) > 1 and told[1] <= LONGEST else None
-        if kind is Instruction.PING:
-            return Request(name, ids)
-        if kind is Instruction.READ:
-            return Request(name, ids, address, size)
-        if kind is Instruction.WRITE:
-            return Request(name, ids, address, data=(told[1:],))
-        if kind is Instruction.SYNC_READ:
-            return Request(name, tuple(told[2:]), address, size)
-        step = told[1] + 1 if len(told) > 1 else 1
-        each = [told[at : at + step] for at in range(2, len(told) - step + 1, step)]
-        return Request(name, tuple(one[0] for one in each), address, data=tuple(one[1:] for one in each))
 
     def status(self, id: int, error: int, data: bytes) -> bytes:
         return build(Packet(id, error, data))
