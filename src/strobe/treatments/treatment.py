@@ -97,7 +97,7 @@ def _nothing_to_undo() -> None: ...
 
 @dataclass
 class _Unbuilt(Treatment):
-    """What stands in for ``built`` while FLOP are counted."""
+    """A stand-in for ``built`` while FLOP are counted."""
 
     built: Treatment
     effect: Effect = "exact"

@@ -52,40 +52,44 @@ class PackedWeights(Treatment):
         require_packing(subject.device)
         patches = Patches()
         try:
-            put = sum(self._put(layer, patches) for layer in subject.module.modules() if type(layer) is nn.Linear)
+            put = [self._put(owner, patches) for owner in _owners(subject.module)]
         except BaseException:
             patches.undo()
             raise
-        if not put:
+        if not any(put):
             raise UserError(
                 f"{subject.info.name} has no linear layers in bfloat16, and only those gain by being packed: add "
                 "precision=bf16"
             )
         return patches.undo
 
-    def _put(self, layer: nn.Linear, patches: Patches) -> bool:
-        """Whether ``layer`` runs packed now; of fused projections, also what they compute together."""
-        group = group_of(layer)
-        if group is None:
-            place = self._place(layer)
-            call = place.call(layer.forward)
+    def _put(self, owner: nn.Linear | Group, patches: Patches) -> bool:
+        """Whether ``owner`` runs packed now."""
+        place = self._place(owner)
+        if not isinstance(owner, Group):
+            call = place.call(owner.forward)
             if call is not None:
-                patches.put(layer, "forward", call)
+                patches.put(owner, "forward", call)
             return call is not None
-        if "times" not in vars(group):  # met through another of its layers
-            together = self._place(group)
-            if together.fits():
-                group.spare()
-                patches.put(group, "times", together.times)
-            calls = [self._place(each).call(own) or own for each, own in zip(group.linears, group.own, strict=True)]
-            patches.put(group, "own", calls)
-        return "times" in vars(group)
+        fits = place.fits()
+        if fits:
+            owner.spare()
+            patches.put(owner, "times", place.times)
+        calls = [self._place(each).call(own) or own for each, own in zip(owner.linears, owner.own, strict=True)]
+        patches.put(owner, "own", calls)
+        return fits
 
     def _place(self, owner: nn.Linear | Group) -> _Place:
         place = self._places.get(id(owner))
         if place is None or place.owner is not owner:
             place = self._places[id(owner)] = _Place(owner)
         return place
+
+
+def _owners(module: nn.Module) -> list[nn.Linear | Group]:
+    """The linear layers of ``module``; in the place of those whose projections are fused, their group."""
+    layers = (child for child in module.modules() if type(child) is nn.Linear)
+    return list(dict.fromkeys(group_of(layer) or layer for layer in layers))
 
 
 def require_packing(device: torch.device) -> None:

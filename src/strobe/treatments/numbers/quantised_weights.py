@@ -120,12 +120,12 @@ def _int8_in_pieces(rows: Tensor, weight: QuantisedWeight, bias: Tensor | None) 
     (92 in bfloat16).
     """
     packed = packs() and type(rows) is Tensor  # torch.compile tries with tensors that hold no numbers
-    narrow = packed and rows.dtype is torch.bfloat16
-    scale = rows.new_empty(len(rows), 1, dtype=torch.bfloat16 if narrow else torch.float32)
+    # In bfloat16 scaling the product costs a tenth.
+    scale = rows.new_empty(len(rows), 1, dtype=rows.dtype if packed and rows.dtype is torch.bfloat16 else torch.float32)
     data = rows.new_empty(rows.shape, dtype=INT8)
     for some in _pieces(len(rows), rows.shape[1]):
-        # In bfloat16 scaling the product costs a tenth. Rounded up, so that no number leaves the range.
-        scale[some] = _row_scale(rows[some]) * (1 + 2**-8 if narrow else 1)
+        exact = _row_scale(rows[some])
+        scale[some] = exact * _UP if scale.dtype is torch.bfloat16 else exact
         data[some] = (rows[some] / scale[some].float()).round_()
     if packed:
         return _int8_packed(data, scale, weight, bias)
@@ -136,8 +136,11 @@ def _int8_in_pieces(rows: Tensor, weight: QuantisedWeight, bias: Tensor | None) 
     return out
 
 
-# ``id`` of a weight → its numbers as a CPU's kernels read them. Not on the weight: torch.compile looks at all of that.
-_PACKED: dict[int, Tensor] = {}
+_UP = 1 + 2**-8  # rounds up to the next bfloat16, so that no number leaves int8's range
+
+# ``id`` of a weight → its numbers as a CPU's kernels read them, the scales and the zeros of its rows. Not kept on the
+# weight: torch.compile looks at all of that.
+_PACKED: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
 
 @cache
@@ -155,12 +158,13 @@ def _int8_packed(data: Tensor, scale: Tensor, weight: QuantisedWeight, bias: Ten
     """
     key = id(weight)
     if key not in _PACKED:
-        _PACKED[key] = torch.ops.onednn.qlinear_prepack(weight.qdata, list(data.shape))
+        columns = weight.scale.flatten()
+        packed = torch.ops.onednn.qlinear_prepack(weight.qdata, list(data.shape))
+        _PACKED[key] = packed, columns, torch.zeros(len(columns), dtype=torch.int64)
         finalize(weight, _PACKED.pop, key, None)
-    columns = weight.scale.flatten()
-    zeros = torch.zeros(len(columns), dtype=torch.int64)
+    packed, columns, zeros = _PACKED[key]
     out = torch.ops.onednn.qlinear_pointwise(
-        data, 1.0, 0, _PACKED[key], columns, zeros, None, 1.0, 0, scale.dtype, "none", [], ""
+        data, 1.0, 0, packed, columns, zeros, None, 1.0, 0, scale.dtype, "none", [], ""
     ).mul_(scale)
     return out if bias is None else out.add_(bias)
 
