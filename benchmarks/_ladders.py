@@ -61,7 +61,7 @@ class Case:
 
 @dataclass
 class Seen:
-    """What one variant showed; figures are None where it could not be run."""
+    """Figures of one variant; those are None where it could not be run."""
 
     name: str
     why_not: str = ""

@@ -1,4 +1,4 @@
-"""What a CPU can give: five policies at full size, LeRobot as it is, torch.compile alone, and Strobe's recipe.
+"""Ladders on a CPU: five policies at full size, LeRobot as it is, torch.compile alone, and Strobe's recipe.
 
 The variants of a policy take turns in one run, each policy in a process of its own: random weights, two cameras of
 480 × 640, V-JEPA 2 with 16 frames of 256 px. Shown are ms, Hz, the share of the machine's measured ceiling, the least
@@ -135,7 +135,7 @@ def main() -> None:
 
 
 def judge(case: Case, seen: list[Seen], *, quick: bool) -> list[str]:
-    """What does not hold, in words; of a tiny version, whether the recipe runs and holds its guard."""
+    """Return in words all that does not hold; of a tiny version, whether the recipe runs and holds its guard."""
     by_name = {one.name: one for one in seen}
     bars = {STROBE: case.bar} | {name: bar for name, (_, bar) in case.more.items() if bar is not None}
     wrong = []

@@ -95,7 +95,7 @@ def _give_memory_back(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_cache_of_the_users(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What earlier ladders showed, and engines, are neither read from the user's cache nor left there."""
+    """Keep earlier ladders and engines out of the user's cache: none is read there, and none is left."""
     if "STROBE_CACHE" not in os.environ:
         base = request.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         monkeypatch.setenv("STROBE_CACHE", str(base / "cache" / f"{abs(hash(request.node.nodeid))}"))

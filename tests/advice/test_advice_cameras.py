@@ -83,7 +83,7 @@ class Camera:
 
 
 def written(appended: list[Any]) -> list[Any]:
-    """What the log's thread makes of what a probe appended."""
+    """Events that the log's thread makes of what a probe appended."""
     return [event for make, *rest in appended for event in make(*rest)]
 
 

@@ -1,4 +1,4 @@
-"""What libraries print is kept off the screen, or short."""
+"""Libraries' own lines are kept off the screen, or short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the probes of a rollout append is what the file says, also where one tuple is several events."""
+"""The file of a rollout says what its probes appended, also where one tuple is several events."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from support.bare import Bare
 from torch import Tensor, nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 from transformers.models.gemma.modeling_gemma import eager_attention_forward
 
 from strobe.errors import UserError
-from strobe.subjects.families.family import Family
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import catalogue
@@ -47,16 +47,6 @@ def fused_calls(run: Any) -> int:
 
 def places(module: nn.Module) -> list[Any]:
     return [{name: id(value) for name, value in vars(child).items()} for child in module.modules()]
-
-
-class Bare:
-    """A subject of one module."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self.device = torch.device("cpu")
-        self.info = type("Info", (), {"name": "bare", "kind": "bare"})
-        self.family = Family("modules", ())
 
 
 @pytest.mark.parametrize(("heads", "shared"), [(4, 4), (8, 1), (6, 3)])

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from support.bare import Bare
 from torch import Tensor, nn
 
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting
-from strobe.subjects.families.family import Family
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.timeline import section
@@ -49,16 +49,6 @@ class Layers(nn.Module):
         own = [layer(x) for layer in self.one.values()]
         crossed = [layer(x if name == "q_proj" else other) for name, layer in self.two.items()]
         return self.alone(sum(own) + sum(crossed))
-
-
-class Bare:
-    """A subject of one module."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self.device = torch.device("cpu")
-        self.info = type("Info", (), {"name": "bare", "kind": "bare"})
-        self.family = Family("modules", ())
 
 
 def given() -> tuple[Tensor, Tensor]:

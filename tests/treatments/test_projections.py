@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from support.bare import Bare
 from torch import Tensor, nn
 from transformers import VJEPA2Config, VJEPA2Model
 
 from strobe.errors import UserError
-from strobe.subjects.families.family import Family
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached, Hook
@@ -61,16 +61,6 @@ class OneAttention(nn.Module):
     def forward(self, x: Tensor, others: Tensor | None = None) -> list[Tensor]:
         others = x if others is None else others
         return [self.q_proj(x), self.k_proj(others), self.v_proj(others)]
-
-
-class Bare:
-    """A subject of one module."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self.device = torch.device("cpu")
-        self.info = type("Info", (), {"name": "bare", "kind": "bare"})
-        self.family = Family("modules", ())
 
 
 def products(run: Any) -> int:

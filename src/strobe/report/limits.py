@@ -28,7 +28,7 @@ Named = tuple[str, Measurement]  # a rung's or a variant's label, and what was m
 
 
 def line(name: str, measurement: Measurement) -> str:
-    """What the measurement could come to at most, in a sentence; '' where its limit is not known."""
+    """Say in a sentence what is left to gain at most; '' where its limit is not known."""
     limit, ms = measurement.limit, measurement.samples.summary.median
     if limit is None or limit.least_ms <= 0:
         return ""

@@ -96,7 +96,8 @@ def test_after_one_late_answer_whoever_asks_on_is_one_answer_behind(arm: Emulate
     arm.plant(faults.Late(seconds=0.4))
     with pytest.raises(ConnectionError):
         elbow(robot)
-    time.sleep(0.3)
+    while not robot.bus.port_handler.ser.in_waiting:
+        pass  # until the late answer is there
     arm.place(elbow_flex=2040)
     assert elbow(robot) == 2000
     arm.place(elbow_flex=2080)

@@ -1,4 +1,4 @@
-"""What the last ladder kept, put on together and tried in one run of all its rungs.
+"""The rungs that the last ladder kept, put on together and tried in one run of all its rungs.
 
 The run ends by the width of its intervals alone, and what is in it was chosen before it began. So it is as good as a
 closing run, and is one where nothing is added to it.

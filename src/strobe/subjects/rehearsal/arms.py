@@ -38,7 +38,7 @@ class Played:
 
     @property
     def about(self) -> str:
-        """What the servos' registers agree with."""
+        """Words for the calibration that the servos' registers agree with."""
         return f"a plausible {self.kind.owner}: no calibration file was found" if self.file is None else str(self.file)
 
 

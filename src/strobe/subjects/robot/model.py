@@ -85,7 +85,7 @@ class Model(ABC):
 
     @abstractmethod
     def identity(self, servo: Servo) -> bytes:
-        """What it says of itself to a ping."""
+        """Its answer to a ping, about itself."""
 
     @abstractmethod
     def restarted(self, servo: Servo) -> Mapping[Register, int]:

@@ -30,6 +30,14 @@ class Packet(NamedTuple):
     parameters: bytes = b""
 
 
+def check(packet: Packet, most: int) -> None:
+    """Raise ValueError for an id above 254 and for more than ``most`` bytes of parameters."""
+    if packet.id > BROADCAST:
+        raise ValueError(f"no servo has the id {packet.id}")
+    if len(packet.parameters) > most:
+        raise ValueError(f"no packet has {len(packet.parameters)} bytes of parameters")
+
+
 class Request(NamedTuple):
     """A host's question or order, the same for all protocols.
 

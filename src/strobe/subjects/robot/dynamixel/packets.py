@@ -45,10 +45,7 @@ def checksum(data: bytes | bytearray) -> int:
 
 def build(packet: Packet) -> bytes:
     """Bytes of ``packet`` on the wire. Raise ValueError for an id above 254 and for more than 1000 bytes."""
-    if packet.id > BROADCAST:
-        raise ValueError(f"no servo has the id {packet.id}")
-    if len(packet.parameters) > LONGEST:
-        raise ValueError(f"no packet has {len(packet.parameters)} bytes of parameters")
+    wire.check(packet, LONGEST)
     body = (bytes([packet.code]) + packet.parameters).replace(_BARE, _STUFFED)
     data = HEADER + bytes([packet.id]) + (len(body) + 2).to_bytes(2, "little") + body
     return data + checksum(data).to_bytes(2, "little")

@@ -24,10 +24,7 @@ def checksum(body: bytes | bytearray) -> int:
 
 def build(packet: Packet) -> bytes:
     """Bytes of ``packet`` on the wire. Raise ValueError for an id above 254 or more than 253 bytes of parameters."""
-    if packet.id > BROADCAST:
-        raise ValueError(f"no servo has the id {packet.id}")
-    if len(packet.parameters) > LONGEST:
-        raise ValueError(f"no packet has {len(packet.parameters)} bytes of parameters")
+    wire.check(packet, LONGEST)
     body = bytes([packet.id, len(packet.parameters) + 2, packet.code]) + packet.parameters
     return HEADER + body + bytes([checksum(body)])
 

@@ -1,0 +1,18 @@
+"""A subject that is one module, for treatments of modules."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from strobe.subjects.families.family import Family
+
+
+class Bare:
+    """A subject of one module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.device = torch.device("cpu")
+        self.info = type("Info", (), {"name": "bare", "kind": "bare"})
+        self.family = Family("modules", ())
