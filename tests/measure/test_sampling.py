@@ -123,6 +123,24 @@ def test_very_slow_calls_still_give_a_warmup_and_two_samples():
     assert samples.notes[0].startswith("only 2 samples after warm-up (the budget of 60 s was spent)")
 
 
+def test_a_machine_that_became_busy_still_gives_the_fewest_rounds():
+    def slowed(count: int) -> float:
+        return 1000.0 if count < 2 else 2500.0
+
+    budget = SamplingBudget(seconds=12.0, fewest=8)
+    collected = Bench(a=slowed).collect(budget)
+    assert len(collected.samples["a"].values) == 8
+    assert collected.stopped_because == "the budget of 12 s was spent"
+    assert len(Bench(a=slowed).collect(SamplingBudget(seconds=12.0)).samples["a"].values) < 6
+
+    def stuck(count: int) -> float:
+        return 1000.0 if count < 2 else 10_000.0
+
+    bench = Bench(a=stuck)
+    bench.collect(budget)
+    assert bench.now <= 36.0, "its patience has an end"
+
+
 def test_a_long_first_call_does_not_end_the_sampling():
     collected = Bench(a=lambda count: 50_000.0 if count == 0 else noisy(count)(0)).collect(SamplingBudget(seconds=60))
     assert collected.stopped_because.startswith("the intervals")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from support.sleeper import Clock, Planted, Sleeper, entry
 
+from strobe.measure import machine
 from strobe.measure.sampling import SamplingBudget
 from strobe.results.cache import cache_folder
 from strobe.studies.measuring import Options
@@ -92,13 +94,37 @@ def test_the_search_goes_on_from_there_and_closes_anew(climb):
     assert "the closing run: as it is, rung 1, rung 2" in lines.lines
 
 
-def test_what_was_refused_comes_last(climb):
+def test_what_was_refused_is_left_out_unless_all_is_asked_for(climb):
     planted = entry(WRONG, "vision"), entry(Planted("slow", lambda _: {"vision": 14.0}), "vision"), entry(TIDY, "head")
     first, _ = climb(*planted)
     assert [name for name, _ in tried(first)] == ["wrong=true", "slow=true", "tidy=true"]
     idle = entry(Planted("idle"), "head")
     second, _ = climb(*planted, idle)
-    assert [name for name, _ in tried(second)] == ["tidy=true", "idle=true", "wrong=true", "slow=true"]
+    assert [name for name, _ in tried(second)] == ["tidy=true", "idle=true"]
+    left_out = "nothing was left to try but 2 that an earlier ladder did not keep (--fresh tries them again)"
+    assert second.ladder.ended == left_out
+    third, _ = climb(*planted, idle, everything=True)
+    assert [name for name, _ in tried(third)] == ["tidy=true", "wrong=true", "slow=true", "idle=true"]
+    assert third.ladder.ended == "nothing was left to try"
+
+
+def test_what_another_version_did_not_keep_is_tried_again(climb, monkeypatch):
+    planted = entry(WRONG, "vision"), entry(TIDY, "head")
+    climb(*planted)
+    described = machine.describe
+    other = {"versions": {"torch": "another"}}
+    monkeypatch.setattr(machine, "describe", lambda device: described(device).model_copy(update=other))
+    again, _ = climb(*planted)
+    assert tried(again) == [("tidy=true", "kept"), ("wrong=true", "guard")]
+
+
+def test_what_was_too_noisy_is_tried_again(climb):
+    random = np.random.default_rng(0)
+    loud = entry(Planted("loud", lambda _: {"vision": float(random.uniform(2, 14))}), "vision")
+    first, _ = climb(loud)
+    assert tried(first) == [("loud=true", "too noisy")]
+    second, _ = climb(loud)
+    assert [name for name, _ in tried(second)] == ["loud=true"]
 
 
 def test_what_is_wrong_now_is_refused_whatever_it_once_was(climb):
@@ -148,7 +174,7 @@ def test_where_chunks_take_long_its_rungs_are_tried_first(climb):
     assert "guard" not in {outcome for _, outcome in tried(second)}
 
 
-@pytest.mark.parametrize("damage", ["{", "[]", "", '{"version": 2, "of": "", "ladders": []}', None])
+@pytest.mark.parametrize("damage", ["{", "[]", "", '{"version": 1, "of": "", "ladders": []}', None])
 def test_a_damaged_file_is_as_good_as_none(climb, damage, monkeypatch):
     climb(entry(SKIP, "vision"))
     if damage is None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -28,6 +29,9 @@ LATER = 0.1  # of what is left, at each later one: most is for the end, where al
 GROWTH = 1.5  # of the pairs, from look to look
 MATTERS = 0.03  # of the time: a gain below it may be missed
 MISSED = 0.05  # chance to give up a candidate that is faster by MATTERS
+# A glance, where calls take long: what each of its pairs shows decides.
+GLANCED_AT = 2  # pairs
+CLEAR, NO_GAIN = 0.10, 0.02  # shares of the time saved: at least so much in each pair, less than so much in each
 
 
 @dataclass
@@ -83,3 +87,34 @@ class Looks:
         share = self._left if self._stopped is None else self._stopped
         level = 1 - share * self.error
         return paired_verdict(before, after, baseline_name=self.before, candidate_name=self.after, level=level)
+
+
+@dataclass
+class Glance:
+    """A first look at two pairs, which ends the run where both say the same; else ``looks`` goes on with all pairs.
+
+    It claims nothing: what it likes is for a later run to judge, and a candidate that it drops was never called slower.
+    So the error of ``looks`` is none the larger for it.
+    """
+
+    looks: Looks
+    seen: Literal["", "a clear gain", "no gain"] = ""
+    times: float = 1.0  # as fast as before, in the pairs that were glanced at
+    _done: bool = False
+
+    def due(self, pairs: int) -> bool:
+        """Return whether it is time to look, with so many ``pairs``."""
+        return self.looks.due(pairs) if self._done else pairs >= GLANCED_AT
+
+    def look(self, samples: Mapping[str, Array]) -> str:
+        """Return why to stop, in words; '' to go on. ``samples``: as for `Looks.look`."""
+        if self._done:
+            return self.looks.look(samples)
+        self._done = True
+        ratios = samples[self.looks.after] / samples[self.looks.before]
+        self.times = float(1 / np.exp(np.log(ratios).mean()))
+        if (ratios <= 1 - CLEAR).all():
+            self.seen = "a clear gain"
+        elif (ratios > 1 - NO_GAIN).all():
+            self.seen = "no gain"
+        return f"{len(ratios)} pairs showed {self.seen}" if self.seen else ""

@@ -17,7 +17,7 @@ from strobe.devices.which import module_of
 from strobe.errors import DISTRIBUTION
 from strobe.results.machine import Machine
 
-_PACKAGES = ("strobe", "lerobot", "torch", "transformers", "diffusers", "numpy")
+_PACKAGES = ("lerobot", "torch", "transformers", "diffusers", "openvino", "numpy")
 _GPU_FIELDS = {
     "driver": "driver_version",
     "sm clock": "clocks.sm",

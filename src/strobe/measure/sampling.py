@@ -18,6 +18,8 @@ from strobe.results.data import Samples
 
 # One round is always warm-up (the first call allocates, tunes and compiles), and two can show a spread.
 _FEWEST_ROUNDS = 3
+# Times the budget's seconds that its fewest rounds may take: a machine that became busy halves the pace, or worse.
+PATIENCE = 3.0
 _INTERRUPTED = "interrupted"
 
 Round = dict[str, float]
@@ -41,6 +43,7 @@ class SamplingBudget:
 
     ``iterations``: rounds to keep after warm-up; None to sample until the precision is reached.
     ``seconds``: wall time; except for the first three, no round is started that would overrun it.
+    ``fewest``: rounds to keep after warm-up even where they overrun ``seconds``, by up to `PATIENCE` times.
     ``min_iterations``: rounds kept before the precision is looked at.
     ``precision``: relative half-width at which to stop (0.01 is 1 %): of the median's 95 % interval, or where several
     things are compared, of every paired ratio to the first (then load that slows all alike need not prolong it).
@@ -51,6 +54,7 @@ class SamplingBudget:
 
     iterations: int | None = None
     seconds: float = 60.0
+    fewest: int = 0
     min_iterations: int = 20
     precision: float = 0.01
     looking: Looking | None = None
@@ -58,6 +62,8 @@ class SamplingBudget:
     def __post_init__(self) -> None:
         if self.iterations is not None and self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, got {self.iterations}")
+        if self.fewest < 0:
+            raise ValueError(f"fewest must not be negative, got {self.fewest}")
         if self.min_iterations < 1:
             raise ValueError(f"min_iterations must be at least 1, got {self.min_iterations}")
         for name, value in (("seconds", self.seconds), ("precision", self.precision)):
@@ -160,10 +166,13 @@ class _Pace:
             self._first = seconds
         # The first round may hold minutes of compiling, which says nothing about the next.
         each = (seconds - self._first) / (done - 1) if done > 1 else seconds
-        fits = done + math.floor(max(0.0, budget.seconds - seconds) / each) if each > 0 else None
         wanted = self._wanted(rounds)
+        limit = budget.seconds
+        if budget.fewest and done - _warmup_rounds(rounds) < budget.fewest:
+            limit *= PATIENCE
+        fits = done + math.floor(max(0.0, limit - seconds) / each) if each > 0 else None
         if self.reason is None and fits == done and done >= _FEWEST_ROUNDS:
-            self.reason = f"the budget of {budget.seconds:g} s was spent"
+            self.reason = f"the budget of {limit:g} s was spent"
         known = [count for count in (fits, wanted) if count is not None]
         expected = done if self.reason else max(done + 1, _FEWEST_ROUNDS, min(known)) if known else None
         left = None if expected is None else (expected - done) * each

@@ -140,6 +140,7 @@ class Entry:
         candidates: subject → the specs worth trying on it in inference, best first; none where it does not apply.
         pays: measurement of the subject as it is → whether the candidates can buy anything there.
         parts: subject, spec → the anatomy's parts that it speeds up; none for the whole.
+        replaces: whether it computes its parts by itself, so that another treatment of them alone buys nothing.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
     """
 
@@ -151,6 +152,7 @@ class Entry:
     options: tuple[str, ...] = ()
     candidates: Callable[[Subject], Sequence[Spec]] = _nothing
     parts: Callable[[Subject, Spec], Sequence[str]] = _whole
+    replaces: bool = False
     untried: tuple[Feature, ...] = ()
     pays: Callable[[Measurement], bool] = _perhaps
 

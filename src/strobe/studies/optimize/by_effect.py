@@ -14,8 +14,9 @@ from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.candidates import EFFECTS, groups
 from strobe.studies.optimize.climb import Climb
+from strobe.studies.optimize.closing import take_off
 from strobe.studies.optimize.runs import build_seconds
-from strobe.studies.optimize.tries import Judged, Trial, attempt, milliseconds, moved, outcome_of
+from strobe.studies.optimize.tries import Judged, Trial, attempt, milliseconds, moved
 from strobe.treatments.treatment import Effect, Variant
 
 
@@ -36,8 +37,7 @@ class ByEffect:
             if not self.so_far.reached():
                 attempt(self.so_far, rung, self._judge)
         for effect in EFFECTS:
-            hopeful = [one for one in self.so_far.left_to_try() if self.so_far.standing(one.text) != "not kept"]
-            for group in groups(hopeful, effect):
+            for group in groups(self.so_far.left_to_try(), effect):
                 if self.so_far.reached():
                     return self.so_far.end_at_target()
                 if not attempt(self.so_far, group, self._judge) and effect != "lossy":  # lossy ones are alone already
@@ -46,28 +46,18 @@ class ByEffect:
             return self.so_far.end_at_target()
         self.so_far.leave("there was no time to try it by itself", self.so_far.left_to_try())
         enough = limits.TRIES * limits.try_s(self.so_far.runs.spaced_s(self.so_far.steps[0].ms / 1e3))
-        return f"nothing was left to try together; from --time_limit={enough:.0f} on they are tried one by one"
+        left_out = self.so_far.left_out()
+        return (
+            f"nothing was left to try together{left_out}; from --time_limit={enough:.0f} on they are tried one by one"
+        )
 
     def closing_budget(self, asked: SamplingBudget, seconds: float) -> SamplingBudget:
-        # Counted in pairs, which its verdicts need, since warm-up may take more than its one round.
-        return SamplingBudget(iterations=asked.iterations or limits.PAIRS, seconds=3 * seconds)
+        iterations = asked.iterations or limits.PAIRS
+        return SamplingBudget(iterations=iterations, seconds=seconds, fewest=iterations)
 
     def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
-        """Take off the top what is not shown to be faster than the rung below it.
-
-        What was asked for with the start stays, whatever it buys.
-        """
-        so_far = self.so_far
-        while len(so_far.steps) > (2 if so_far.aim.start else 1):
-            top, below = (step.variant.name for step in (so_far.steps[-1], so_far.steps[-2]))
-            verdict = next(c.verdict for c in comparisons if (c.baseline, c.candidate) == (below, top))
-            taken = next(one for one in so_far.tries if one.rung == len(so_far.steps) - 1 and one.outcome == "kept")
-            taken.verdict = verdict
-            if verdict.kind == "faster":
-                return
-            taken.outcome, taken.reason = outcome_of(verdict, "")
-            so_far.reporter.said(f"{top}: not kept, {taken.reason}")
-            so_far.steps.pop()
+        """Take off the top what is not shown to be faster than the rung below it."""
+        take_off(self.so_far, comparisons)
 
     def _try_each(self, effect: Effect) -> None:
         """Try each candidate of ``effect`` by itself, those that are quick to build, while there is time."""

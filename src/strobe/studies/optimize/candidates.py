@@ -179,6 +179,12 @@ def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
     )
 
 
+def replaced(subject: Subject, specs: Sequence[Spec]) -> list[str]:
+    """Return the parts that one of ``specs`` computes by itself, in place of the modules that are there."""
+    entries = [(catalogue.entry_of(next(iter(spec))), spec) for spec in specs]
+    return [part for entry, spec in entries if entry.replaces for part in entry.parts(subject, spec)]
+
+
 def _build_s(rank: int) -> float:
     """Return the seconds for building a treatment of ``rank``: the one place that knows which ranks are built."""
     return {COMPILED // 10: COMPILING_S, CAPTURED // 10: CAPTURING_S}.get(rank // 10, 0.0)

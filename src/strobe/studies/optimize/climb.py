@@ -19,6 +19,7 @@ from strobe.studies.optimize.candidates import (
     candidates,
     in_order,
     largest,
+    replaced,
     slot_of,
 )
 from strobe.studies.optimize.earlier import Earlier
@@ -80,7 +81,23 @@ class Climb:
     # Its candidates
 
     def left_to_try(self) -> list[Candidate]:
-        """Return what may be tried now, in order: what was not tried yet, then once more what showed no difference."""
+        """Return what may be tried now, in order: what was not tried yet, then once more what showed no difference.
+
+        What the last ladder did not keep is left out, unless everything is to be tried.
+        """
+        new, once_more = self._found()
+        if not self.aim.everything:
+            new = [candidate for candidate in new if self.standing(candidate.text) != "not kept"]
+        return [*in_order(new, self.top.measurement, self.standing), *in_order(once_more, self.top.measurement)]
+
+    def left_out(self) -> str:
+        """Return how many are left out since an earlier ladder did not keep them, in words; '' for none."""
+        new, _ = self._found()
+        count = 0 if self.aim.everything else sum(self.standing(candidate.text) == "not kept" for candidate in new)
+        return f" but {count} that an earlier ladder did not keep (--fresh tries them again)" if count else ""
+
+    def _found(self) -> tuple[list[Candidate], list[Candidate]]:
+        """Return the candidates that were not tried yet, and those that deserve one more try."""
         undo = self.top.variant.apply(self.runs.subject)
         try:
             found = candidates(self.runs.subject, self.aim.choice, self.top.measurement)
@@ -89,8 +106,7 @@ class Climb:
         on = {catalogue.written(spec) for step in self.steps for spec in step.specs}
         found = [c for c in found if not {catalogue.written(spec) for spec in c.specs} <= on and not self._replaced(c)]
         new = [c for c in found if c.text not in self._tried_on]
-        once_more = [c for c in found if c.text in self._tried_on and self._deserves_retry(c)]
-        return [*in_order(new, self.top.measurement, self.standing), *in_order(once_more, self.top.measurement)]
+        return new, [c for c in found if c.text in self._tried_on and self._deserves_retry(c)]
 
     def standing(self, treatment: str) -> Standing:
         """Return what earlier ladders showed of ``treatment``, as it is written."""
@@ -119,11 +135,15 @@ class Climb:
     def _replaced(self, candidate: Candidate) -> bool:
         """Return whether it is another form of what was kept (an engine in float32 where one in bfloat16 is).
 
+        Nor does one buy anything whose parts are computed by what was kept (channels_last where an engine runs).
         Lossy ones are tried all the same: fewer steps than the fewer that were kept. So are the user's own.
         """
+        if candidate.effect == "lossy" or candidate.specs in self.aim.choice.own:
+            return False
         taken = {slot_of(spec) for spec in self.top.specs}
-        free = candidate.effect == "lossy" or candidate.specs in self.aim.choice.own
-        return not free and {slot_of(spec) for spec in candidate.specs} <= taken
+        elsewhere = set(replaced(self.runs.subject, self.top.specs))
+        computed = bool(candidate.parts) and set(candidate.parts) <= elsewhere
+        return computed or {slot_of(spec) for spec in candidate.specs} <= taken
 
     def _deserves_retry(self, candidate: Candidate) -> bool:
         """Cheap, undecided, and others were kept since: then it may be a larger share of what is left."""

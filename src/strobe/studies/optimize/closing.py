@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from strobe.results.comparison import Comparison
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.strategy import Strategy
+from strobe.studies.optimize.tries import outcome_of
 from strobe.treatments.treatment import Variant
 
 
@@ -36,6 +38,24 @@ def close(climb: Climb, strategy: Strategy, variants: Sequence[Variant]) -> Meas
     left = climb.time_left() - climb.counting_s()
     seconds = max(min(asked.seconds, left), limits.TRY_S[0], strategy.closing_rounds * each)
     return climb.runs.close(variants, strategy.closing_budget(asked, seconds))
+
+
+def take_off(climb: Climb, comparisons: Sequence[Comparison]) -> None:
+    """Give the rungs that were kept at first sight their verdicts, and take off the top those not shown to be faster.
+
+    What was asked for with the start was judged before, and stays.
+    """
+    kept = {one.rung: one for one in climb.tries if one.outcome == "kept"}
+    at_first_sight = [rung for rung, step in enumerate(climb.steps) if rung and step.verdict is None]
+    for rung in at_first_sight:
+        below, name = climb.steps[rung - 1].variant.name, climb.steps[rung].variant.name
+        verdict = next(c.verdict for c in comparisons if (c.baseline, c.candidate) == (below, name))
+        climb.steps[rung].verdict = kept[rung].verdict = verdict
+    while len(climb.steps) - 1 in at_first_sight and (verdict := climb.top.verdict) and verdict.kind != "faster":
+        taken = kept[len(climb.steps) - 1]
+        taken.outcome, taken.reason = outcome_of(verdict, "")
+        climb.reporter.said(f"{climb.top.variant.name}: not kept, {taken.reason}")
+        climb.steps.pop()
 
 
 def enough(measured: Measured, rungs: int) -> bool:

@@ -16,6 +16,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
+import strobe
 from strobe.errors import in_words
 from strobe.results import store
 from strobe.results.answer import OptimizeResult
@@ -28,7 +29,7 @@ from strobe.studies.optimize.candidates import Standing
 from strobe.studies.optimize.ladder import AS_IT_IS
 from strobe.treatments.treatment import Spec
 
-VERSION = 1  # of the file; in its name, so that two versions of Strobe do not disturb each other
+VERSION = 2  # of the file; in its name, so that two versions of Strobe do not disturb each other
 MOST_LADDERS = 8  # in a file, the newest
 MOST_TRIES = 100  # of a ladder
 MOST_FILES = 64  # the least recently written ones go
@@ -46,6 +47,7 @@ class EarlierLadder(Data):
     """A climb that ran to its end."""
 
     made: datetime
+    versions: dict[str, str] = Field(description="of the packages that it was made with")
     rungs: list[EarlierRung] = Field(
         description="up to the chosen one, without those that its closing run did not show"
     )
@@ -53,7 +55,7 @@ class EarlierLadder(Data):
 
 
 class _Document(Data):
-    version: Literal[1] = VERSION
+    version: Literal[2] = VERSION
     of: str = Field(description="policy and machine, for a reader")
     ladders: list[EarlierLadder]
 
@@ -72,6 +74,7 @@ class Earlier:
         self._folder = folder or cache_folder() / "ladders"
         self._of = f"{subject.kind}, {subject.size}, {subject.parameters:,} parameters; {_called(machine)}"
         self._kind = subject.kind
+        self._versions = _versions(machine)
         self.file = self._folder / f"v{VERSION}-{_name(subject, machine)}.json"
         self.ladders: list[EarlierLadder] = [] if ignored else self._read()
 
@@ -86,11 +89,16 @@ class Earlier:
         return self.ladders[-1].rungs if self.ladders else []
 
     def standing(self, treatment: str) -> Standing:
-        """Return how ``treatment``, as it is written, did in the last ladder that tried it."""
+        """Return how ``treatment``, as it is written, did in the last ladder that tried it and could judge it.
+
+        What another version of a package did not make faster, this one may.
+        """
         for ladder in reversed(self.ladders):
             outcome = ladder.tries.get(treatment, "not tried")
-            if outcome != "not tried":
-                return "kept" if outcome == "kept" else "not kept"
+            if outcome == "kept":
+                return "kept"
+            if outcome not in ("not tried", "too noisy") and ladder.versions == self._versions:
+                return "not kept"
         return "unknown"
 
     def keep(self, result: OptimizeResult) -> str:
@@ -140,7 +148,7 @@ def _ladder_of(result: OptimizeResult) -> EarlierLadder | None:
             added = [spec for spec in rung.treatments if spec not in on]
             rungs.append(EarlierRung(treatments=added, ratio=min(verdict.ratio, 1 - 1e-9)))
         on = rung.treatments
-    return EarlierLadder(made=result.started, rungs=rungs, tries=tries)
+    return EarlierLadder(made=result.started, versions=_versions(result.machine), rungs=rungs, tries=tries)
 
 
 def _name(subject: SubjectInfo, machine: Machine) -> str:
@@ -148,6 +156,10 @@ def _name(subject: SubjectInfo, machine: Machine) -> str:
     kind = re.sub(r"[^a-z0-9]+", "-", subject.kind.lower()).strip("-")[:40]
     size = f"{subject.size}-2e{round(math.log2(max(subject.parameters, 1)))}"
     return f"{kind}-{size}-{hashlib.blake2b(_called(machine).encode(), digest_size=8).hexdigest()}"
+
+
+def _versions(machine: Machine) -> dict[str, str]:
+    return {**machine.versions, "strobe": strobe.__version__}
 
 
 def _called(machine: Machine) -> str:

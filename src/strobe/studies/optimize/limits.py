@@ -11,6 +11,8 @@ GUARDED = 16  # observations with noise of their own that a try is guarded on, a
 LOOKED_AT = 2  # observations of a try that differ in prompt and state, the first of them twice
 CHECK_S = 12.0  # seconds for looking well at the actions of the rung that the ladder ends with, roughly
 FIRST = 2  # of them before it is timed, so that what is wrong costs little
+GLANCED_FROM_S = 3.0  # a try that takes longer begins with a glance
+FAR = 2.0  # times the target: such a policy need not be measured well to know that it misses it
 SLOWER = 1.05  # times what was before, at first sight: too slow for the closing run
 TRIES = 3  # that must fit into the time limit, at the policy's first speed, for candidates to be tried one by one
 # The least and the most that a try is sampled for, unless its rounds take longer; clear verdicts come sooner.

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from strobe.measure.looks import GLANCED_AT, Glance
 from strobe.measure.sampling import SamplingBudget
+from strobe.results.agreement import Agreement
 from strobe.results.comparison import Comparison
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.candidates import Candidate
 from strobe.studies.optimize.climb import Climb
-from strobe.studies.optimize.closing import close
+from strobe.studies.optimize.closing import close, take_off
 from strobe.studies.optimize.last_time import put_on
 from strobe.studies.optimize.runs import build_seconds
 from strobe.studies.optimize.tries import Judged, Trial, attempt, moved, outcome_of, speedup
@@ -30,8 +32,9 @@ class OneByOne:
 
     def measure_start(self, variants: Sequence[Variant], chunk_s: float) -> Measured:
         earlier = self.so_far.earlier
-        if earlier is not None and earlier.rungs and len(variants) == 1:
-            self._at_first_sight = True  # the run of what was kept last time measures it well
+        learned = earlier is not None and bool(earlier.rungs)
+        if len(variants) == 1 and (learned or self._glances(chunk_s)):
+            self._at_first_sight = True  # the run of what was kept last time, or the closing run, measures it well
             return self.so_far.runs.first_sight(variants)
         rounds_s = (limits.ROUNDS + 1) * chunk_s * len(variants)
         return self.so_far.runs.sample(variants, max(limits.TRY_S[0], rounds_s))
@@ -41,12 +44,12 @@ class OneByOne:
         rungs = so_far.kept_last_time()
         if rungs and sum(rung.build_s for rung in rungs) <= so_far.time_to_try(self.closing_rounds):
             self.closed = put_on(so_far, rungs, lambda variants: close(so_far, self, variants))
-        if self._at_first_sight:
+        if self._at_first_sight and (self.closed is not None or not self._far()):
             self._measure_well(self.closed)
         while not so_far.reached():
             left = so_far.left_to_try()
             if not left:
-                return "nothing was left to try"
+                return f"nothing was left to try{so_far.left_out()}"
             # What is quick may still fit where what comes first does not.
             seconds = so_far.time_to_try(self.closing_rounds)
             fitting = next((candidate for candidate in left if self._needed_s(candidate) <= seconds), None)
@@ -61,10 +64,20 @@ class OneByOne:
         gains += [1 - rung.ratio for rung in self.so_far.earlier.rungs] if self.so_far.earlier is not None else []
         # Known before the run begins, so that its end depends on widths alone.
         precision = min([asked.precision, *(max(gain / 2, limits.FINEST) for gain in gains if gain > 0)])
-        return replace(asked, seconds=seconds, min_iterations=limits.ROUNDS, precision=precision)
+        fewest = asked.iterations or limits.PAIRS
+        return replace(asked, seconds=seconds, fewest=fewest, min_iterations=limits.ROUNDS, precision=precision)
 
     def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
-        """Each rung was judged in its own try: nothing is taken off."""
+        """Take off what was kept at a glance and is not shown to be faster; the others were judged in their tries."""
+        take_off(self.so_far, comparisons)
+
+    def _glances(self, chunk_s: float) -> bool:
+        """Return whether tries of such a chunk begin with a glance."""
+        return limits.try_s(chunk_s) > limits.GLANCED_FROM_S
+
+    def _far(self) -> bool:
+        """Return whether the policy as it is misses the target by so much that a glance at it shows that."""
+        return self.so_far.aim.everything or self.so_far.steps[0].ms > limits.FAR * self.so_far.aim.target_ms
 
     def _measure_well(self, measured: Measured | None) -> None:
         """Put a good measurement of the policy as it is in the place of a first glance: from ``measured``, or anew."""
@@ -109,10 +122,14 @@ class OneByOne:
         least, most = limits.TRY_S
         seconds = min(max(so_far.time_to_try(self.closing_rounds) / max(sharing, 1), least), most)
         rounds_s = (limits.ROUNDS + 1) * (runs.spaced_s(before.ms / 1e3) + runs.spaced_s(call_s))
-        measured, verdict = runs.trial(before.variant, trial.variant, max(seconds, rounds_s))
+        glanced = not trial.candidate.build_s and self._glances(runs.spaced_s(before.ms / 1e3))
+        measured, verdict = runs.trial(before.variant, trial.variant, max(seconds, rounds_s), glanced=glanced)
         if measured.interrupted:
             raise KeyboardInterrupt
         agreement = runs.agreement(measured, name)
+        build_s = build_seconds(measured, name, first_s)
+        if isinstance(verdict, Glance):
+            return self._at_a_glance(verdict, measured, trial, agreement, build_s)
         outcome, reason = outcome_of(verdict, runs.broken(trial.variant, agreement))
         figures = {
             "kept": f"{speedup(verdict)}, {moved(agreement)}",
@@ -125,5 +142,17 @@ class OneByOne:
             measurement=measured.measurements[-1],
             verdict=verdict,
             agreement=agreement,
-            build_s=build_seconds(measured, name, first_s),
+            build_s=build_s,
         )
+
+    def _at_a_glance(
+        self, glance: Glance, measured: Measured, trial: Trial, agreement: Agreement, build_s: float
+    ) -> Judged:
+        """Keep what gains clearly in two pairs, until the closing run judges it; drop what gains nothing in them."""
+        seen = f"{glance.times:.2f}× as fast in {GLANCED_AT} pairs"
+        if glance.seen == "no gain":
+            return Judged("no difference shown", f"no gain: {seen}", agreement=agreement, build_s=build_s)
+        if broken := self.so_far.runs.broken(trial.variant, agreement):
+            return Judged("guard", f"guard: {broken}", figures=seen, agreement=agreement, build_s=build_s)
+        figures, after = f"{seen}, {moved(agreement)}", measured.measurements[-1]
+        return Judged("kept", figures=figures, measurement=after, agreement=agreement, build_s=build_s)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from strobe.measure.agreement import agree
 from strobe.measure.guard import Guard, Guards, strongest
-from strobe.measure.looks import Looks
+from strobe.measure.looks import Glance, Looks
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.verdicts import paired_verdict
 from strobe.results.agreement import Agreement, Effect, Yardstick, yardstick
@@ -173,11 +173,25 @@ class Runs:
             variants, self._uncounted(SamplingBudget(seconds=seconds, min_iterations=limits.ROUNDS, precision=0.01))
         )
 
-    def trial(self, before: Variant, after: Variant, seconds: float) -> tuple[Measured, Verdict]:
-        """Run two variants in alternation until it is clear which is faster, for ``seconds`` at most. Judge them."""
+    def trial(
+        self, before: Variant, after: Variant, seconds: float, *, glanced: bool = False
+    ) -> tuple[Measured, Verdict | Glance]:
+        """Run two variants in alternation until it is clear which is faster, for ``seconds`` at most.
+
+        Args:
+            glanced: whether two pairs may end it.
+
+        Returns:
+            The run, and the judgement on it; the glance where that ended it.
+        """
         looks = Looks(before.name, after.name)
-        budget = SamplingBudget(seconds=seconds, min_iterations=limits.ROUNDS, looking=looks)
+        glance = Glance(looks) if glanced else None
+        budget = SamplingBudget(
+            seconds=seconds, fewest=limits.PAIRS, min_iterations=limits.ROUNDS, looking=glance or looks
+        )
         measured = self._measure([before, after], self._uncounted(budget))
+        if glance is not None and glance.seen:
+            return measured, glance
         samples = measured.collected.samples
         return measured, looks.verdict(samples[before.name].values, samples[after.name].values)
 

@@ -303,5 +303,6 @@ ENTRY = Entry(
     options=("part", "precision"),
     candidates=_candidates,
     parts=lambda subject, spec: parts_of(subject, [str(spec.get("engine.part", ""))]),
+    replaces=True,
     untried=("TensorRT",),
 )

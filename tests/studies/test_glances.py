@@ -1,0 +1,113 @@
+"""Tries of chunks that take long begin with a glance at two pairs; the closing run judges what that liked."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import pytest
+import torch
+from support.sleeper import Clock, Planted, Sleeper, entry
+
+from strobe.measure.sampling import SamplingBudget
+from strobe.results.answer import OptimizeResult
+from strobe.studies.measuring import Options
+from strobe.studies.optimize import limits
+from strobe.studies.optimize.aim import Aim, SilentClimb
+from strobe.studies.optimize.ladder import recipe_of
+from strobe.studies.optimize.optimize import optimize
+from strobe.treatments import catalogue
+
+SKIP = Planted("skip", lambda _: {"vision": 1.0})
+TIDY = Planted("tidy", lambda _: {"head": 1.0})
+IDLE = Planted("idle")
+
+
+class Lines(SilentClimb):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def said(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture
+def climb(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "TRY_S", (0.2, 0.4))
+    monkeypatch.setattr(limits, "GLANCED_FROM_S", 0.03)  # a chunk takes 12 ms: a try 0.3 s
+    return functools.partial(climbed, monkeypatch, Clock().wind(monkeypatch))
+
+
+def climbed(monkeypatch, clock, *entries, lines: Lines | None = None, **aim) -> tuple[OptimizeResult, float]:
+    monkeypatch.setattr(catalogue, "ENTRIES", entries)
+    options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
+    began = clock.now
+    wanted = Aim(**{"target_hz": 1000.0, "time_limit": 30.0, **aim})
+    result, _ = optimize(Sleeper(clock), wanted, options, reporter=lines)
+    return result, clock.now - began
+
+
+def outcomes(result):
+    return {one.treatment: one.outcome for one in result.ladder.tries}
+
+
+def test_a_clear_gain_takes_two_pairs_and_the_closing_run_judges_it(climb, monkeypatch):
+    lines = Lines()
+    planted = entry(SKIP, "vision"), entry(TIDY, "head"), entry(IDLE, "head")
+    result, took = climb(*planted, lines=lines)
+    assert outcomes(result) == {"skip=true": "kept", "tidy=true": "kept", "idle=true": "no difference shown"}
+    (said,) = [line for line in lines.lines if line.startswith("rung 1: skip=true")]
+    assert "× as fast in 2 pairs" in said
+    assert {c.verdict.kind for c in result.comparisons} == {"faster"}
+    assert all(c.verdict.pairs >= limits.PAIRS for c in result.comparisons)
+    assert [one.verdict.kind for one in result.ladder.tries if one.outcome == "kept"] == ["faster", "faster"]
+    (idle,) = [one for one in result.ladder.tries if one.treatment == "idle=true"]
+    assert idle.reason.startswith("no gain: 1.0")
+    assert recipe_of(result) is not None
+    monkeypatch.setattr(limits, "GLANCED_FROM_S", 10.0)
+    thorough, took_thoroughly = climb(*planted)
+    assert outcomes(thorough) == outcomes(result)
+    assert took < 0.6 * took_thoroughly
+
+
+def test_what_two_pairs_cannot_tell_gets_a_whole_try(climb):
+    lines = Lines()
+    little = Planted("little", lambda now: {"vision": now.ms["vision"] - 0.6})
+    result, _ = climb(entry(little, "vision"), lines=lines)
+    (one,) = result.ladder.tries
+    assert (one.outcome, one.verdict.kind) == ("kept", "faster")
+    assert [line for line in lines.lines if "1.05× faster [" in line]
+
+
+def test_what_the_closing_run_does_not_show_is_taken_off_again(climb):
+    calls: list[None] = []
+
+    def tiring(now: Sleeper) -> dict[str, float]:
+        calls.append(None)
+        return {"head": 1.0 if len(calls) <= 5 else now.ms["head"]}
+
+    result, _ = climb(entry(SKIP, "vision"), entry(Planted("tiring", tiring), "head"))
+    assert outcomes(result) == {"skip=true": "kept", "tiring=true": "no difference shown"}
+    assert [rung.treatment for rung in result.ladder.rungs] == ["", "skip=true"]
+    assert [m.name for m in result.measurements] == ["as it is", "rung 1"]
+
+
+def test_what_is_wrong_is_refused_at_a_glance_too(climb):
+    wrong = Planted("wrong", lambda _: {"vision": 0.0}, lambda chunk, _, __: chunk + torch.tensor([0.5, 0.0]))
+    result, _ = climb(entry(wrong, "vision"))
+    assert outcomes(result) == {"wrong=true": "guard"}
+
+
+def test_a_policy_near_its_target_is_measured_well_first(climb):
+    result, _ = climb(entry(SKIP, "vision"), target_hz=80.0)  # 12.5 ms, and the policy takes 12
+    assert result.ladder.ended == "it meets the target as it is"
+    assert result.measurements[0].samples.summary.n >= limits.PAIRS
+
+
+def test_what_a_kept_treatment_computes_by_itself_is_left_alone(climb):
+    engine = replace(entry(SKIP, "vision"), replaces=True)
+    inside, whole = Planted("inside", lambda _: {"vision": 0.1}), Planted("whole", lambda _: {"head": 1.0})
+    result, _ = climb(engine, entry(inside, "vision"), entry(whole))
+    assert outcomes(result) == {"skip=true": "kept", "whole=true": "kept"}
+    result, _ = climb(entry(SKIP, "vision"), entry(inside, "vision"), entry(whole))
+    assert outcomes(result) == {"skip=true": "kept", "inside=true": "kept", "whole=true": "kept"}
