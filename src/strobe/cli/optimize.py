@@ -13,7 +13,7 @@ ladder ends with is looked at more closely: other prompts, missing cameras, earl
 Real-Time Chunking.
 
 A try ends as soon as it is clear which is faster. What the last ladder of this machine and this kind of policy kept is
-put on first, together, and judged like anything else; --fresh ignores it.
+put on first, together, and judged like anything else; what it did not keep is left out. --fresh ignores it.
 
 Where chunks take too long for that (about 1 s on a CPU, unless --time_limit is raised), all exact treatments are one
 rung and all rounding ones the next, and the closing run judges them.
@@ -106,7 +106,7 @@ class OptimizeConfig(PacedConfig):
     # Treatments that are on from the first rung, as in --variant: 'precision=bf16, channels_last=true'.
     start: str = ""
     # Ignore earlier ladders of this machine and this kind of policy. Otherwise what the last one kept is tried first,
-    # together in one try, and what showed nothing comes last; nothing is kept without a try.
+    # together in one try, and what it did not keep is left out (with --all: comes last).
     fresh: bool = False
     # Stop the closing run once the interval of each rung's ratio to the policy as it is reaches this fraction to either
     # side, or half of the smallest gain of a rung where that is less.
