@@ -52,10 +52,13 @@ def navigation() -> list[Any]:
 
 
 def commands_page() -> str:
-    """Return the list of all commands, as `strobe --help` has it."""
+    """Return the list of all commands, as `strobe --help` has it, and the flags that all of them take."""
+    from strobe.cli import logged, showing
+
     lines = ["# Every command", "", "As `strobe COMMAND --help` has them.", "", "| command | answers |", "|---|---|"]
     lines += [f"| [`strobe {name}`](commands/{name}.md) | {escaped(about)} |" for name, about in _commands().items()]
-    return "\n".join(lines) + "\n"
+    lines += ["", *_flags(f"{showing.HELP}\n{logged.HELP}")]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def command_page(name: str) -> str:
@@ -68,9 +71,13 @@ def command_page(name: str) -> str:
     if listed:
         lines += ["The treatments that a variant can have: [every treatment](../treatments.md).", ""]
     if flags:
-        table, rest = _flags(flags)
-        lines += ["## Flags", "", "| flag | default | |", "|---|---|---|", *table, ""]
-        lines += ["```text", textwrap.dedent(rest).strip(), "```"] if rest.strip() else []
+        lines += [
+            "## Flags",
+            "",
+            "And [those of every command](../commands.md#flags-of-every-command).",
+            "",
+            *_flags(flags),
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -111,24 +118,24 @@ def _prose(text: str) -> Iterator[str]:
             yield from (*map(escaped, lines), "")
 
 
-def _flags(text: str) -> tuple[list[str], str]:
-    """Rows of a table from the flags of `strobe.cli.parse.help_text`, and what follows them."""
-    rows: list[tuple[str, str, list[str]]] = []
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        found = re.fullmatch(r"  (--\S+)(?: \((.*)\))?", line)
-        if found:
-            rows.append((found[1], found[2] or "", []))
-        elif line.startswith("      ") and rows:
-            rows[-1][2].append(line.strip())
-        elif line.strip():
-            return list(map(_row, rows)), "\n".join(lines[number:])
-    return list(map(_row, rows)), ""
+def _flags(text: str) -> Iterator[str]:
+    """The flags of a help text, each under a heading of its own, where the site's search finds it.
 
-
-def _row(flag: tuple[str, str, list[str]]) -> str:
-    name, default, about = flag
-    return f"| `{name}` | {escaped(default.removeprefix('default: '))} | {escaped(' '.join(about))} |"
+    ``text`` has them as `strobe.cli.parse.help_text` writes them, or each in a line with its words. A line that is not
+    indented stands above more flags.
+    """
+    for line in text.splitlines():
+        if found := re.fullmatch(r"  (--[^\s=]+)(=\S+)?(?: \((.*)\)| {2,}(.*))?", line):
+            name, value, default, about = found.groups()
+            yield from ("", f"### `{name}{value or ''}` {{: #{name.lstrip('-')} }}", "")
+            if default:
+                yield from (f"{_capital(escaped(default))}.", "")
+            if about:
+                yield escaped(_capital(about))
+        elif line.strip() and line != "Flags:":
+            yield from (
+                [escaped(line.strip())] if line.startswith(" ") else ["", f"## {escaped(line.rstrip(':'))}", ""]
+            )
 
 
 # Findings and their limits

@@ -68,6 +68,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
         title, _, rest = markdown.partition("\n")
         # In HTML, since the page is there only once the site is built.
         markdown = f'{title}\n\n<p><a href="../report.html">The page with plots</a></p>\n{rest}'
+    page.meta["search"] = {"boost": _weight(place)}
     return markdown
 
 
@@ -86,6 +87,14 @@ def on_post_build(config: Any) -> None:
         there = Path(config.site_dir) / "examples" / result.parent.name / "report.html"
         there.parent.mkdir(parents=True, exist_ok=True)
         there.write_text(page(store.load_answer(result), None, result.parent))
+
+
+def _weight(place: Path) -> float:
+    """What a page counts in the search: those on flags come before those that are full of figures."""
+    if place.is_relative_to(f"{reference.WHERE}/commands"):
+        return 1.5
+    figures = place.parts[0] == "examples" or place in (Path(reference.WHERE, "results.md"), Path("benchmarks.md"))
+    return 0.2 if figures else 1
 
 
 def _whole(word: re.Match[str]) -> str:

@@ -65,7 +65,7 @@ def main() -> int:
 
 def toured(folder: Path, last: int) -> None:
     """Run `strobe tour` in ``folder`` until stop ``last`` is done. Raises RuntimeError where it fails."""
-    command = [sys.executable, "-m", "strobe", "tour"]
+    command = [sys.executable, "-u", "-m", "strobe", "tour"]  # a pipe would hold the headings back
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as tour:
         assert tour.stdout is not None
         for line in tour.stdout:

@@ -48,6 +48,9 @@ cat "$work/said"
 try strobe breakdown --policy.type=act --policy.size=tiny --iterations=3 --skip_counting
 try strobe report "$(echo runs/*_breakdown_act)" --format html
 try strobe report "$(echo runs/*_breakdown_act)" --format markdown --output report.md
+try strobe optimize --policy.type=act --policy.size=tiny --only=channels_last,precision --time_limit=5 --skip_counting
 try strobe record --root=pusht --episodes=1 --frames=8 # the tour's first stop
-[ -s runs/*_breakdown_act/report.html ] && [ -s report.md ] && [ -s pusht/meta/info.json ]
+for made in runs/*_{breakdown,optimize}_act/report.html report.md pusht/meta/info.json; do
+    [ -s "$made" ] || { echo "wheel: failed: no $made" >&2; exit 1; }
+done
 say "dist/ holds what was tried"

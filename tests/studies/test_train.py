@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from statistics import fmean, median
 
 import pytest
 import torch
+from support.slow_rank import run_ranks
 from support.training_run import arguments, rules, trained
 from torch.utils.data import get_worker_info
 
@@ -34,7 +32,7 @@ from strobe.subjects import training_loop
 def dataset(tmp_path_factory):
     from strobe.subjects.scripted_pusht import record_pusht
 
-    return record_pusht(tmp_path_factory.mktemp("train") / "pusht", episodes=5, frames=40, image=128)
+    return record_pusht(tmp_path_factory.mktemp("train") / "pusht", episodes=5, frames=40, image=96)
 
 
 FEW = 8  # steps, enough for a verdict on a planted fault
@@ -201,16 +199,9 @@ def test_frequent_checkpoints_are_named(dataset, tmp_path, monkeypatch, steps_of
 
 
 def test_one_slow_rank_of_two_is_named(dataset, tmp_path):
-    # Processes of their own: gloo, as torchrun starts them.
     theirs = arguments(dataset, tmp_path / "out", steps=FEW, workers=1)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0",
-               "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
-               str(Path(__file__).parents[1] / "support" / "slow_rank.py"),
-               "--full", f"--output_dir={tmp_path / 'runs'}", "--", *theirs]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    codes, said = run_ranks(["--full", f"--output_dir={tmp_path / 'runs'}", "--", *theirs], tmp_path)
+    assert codes == [0, 0], said[-2000:]
     (folder,) = (tmp_path / "runs").glob("*_train_act*")
     result = json.loads((folder / "result.json").read_text())
     assert [rank["rank"] for rank in result["training"]["ranks"]] == [0, 1]
@@ -218,7 +209,7 @@ def test_one_slow_rank_of_two_is_named(dataset, tmp_path):
     assert set(found) & {*CAUSES, "straggler"} == {"straggler"}
     assert found["straggler"]["evidence"]["rank"] == 1
     assert found["straggler"]["evidence"]["part"] == "forward"
-    assert "waiting for others" in done.stdout, "the ranks are shown side by side"
+    assert "waiting for others" in said, "the ranks are shown side by side"
     assert not list((tmp_path / "runs").glob(".ranks-*")), "what the ranks met in is gone"
 
 

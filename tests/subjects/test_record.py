@@ -206,3 +206,9 @@ def test_an_encoder_that_makes_the_process_real_time_does_not_leave_it_so(monkey
 def test_a_recording_leaves_the_process_its_priority(tmp_path: Path) -> None:
     record_pusht(tmp_path / "set", 1, 3)
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"^cannot record into .*file/set: not a directory; name another folder"):
+        record_pusht(tmp_path / "file" / "set", 1, 3)

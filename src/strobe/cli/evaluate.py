@@ -81,6 +81,7 @@ from strobe.cli.parse import (
     PolicyFlags,
     help_text,
     parse,
+    policy_help,
     require_subject,
     split_subject,
 )
@@ -155,9 +156,7 @@ def run(argv: Sequence[str]) -> int:
         print(help_text(__doc__ or "", EvaluateConfig, skip=["ray"]))
         print(launcher.HELP)
         print(f"\n{judge_results.help()}")
-        print(
-            "\nPolicy flags: --policy.path, --policy.type, --policy.size=full|tiny, --policy.<any field of its config>"
-        )
+        print(f"\n{policy_help()}")
         return 0
     if judge_results.asked(argv):
         return judge_results.run(argv)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from strobe.results.answer import Answer
 
 HELP = """\
-  --log=wandb      log its figures there, as lerobot-train does (or --log=trackio); --log.project=NAME (strobe)"""
+  --log=wandb  log the figures there too, as lerobot-train does (or --log=trackio)
+  --log.project=NAME  the project to log in (default: strobe)"""
 
 
 @dataclass(frozen=True)

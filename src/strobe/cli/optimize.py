@@ -108,8 +108,8 @@ class OptimizeConfig(PacedConfig):
     # Ignore earlier ladders of this machine and this kind of policy. Otherwise what the last one kept is tried first,
     # together in one try, and what it did not keep is left out (with --all: comes last).
     fresh: bool = False
-    # Stop the closing run once the interval of each rung's ratio to the policy as it is reaches this fraction to either
-    # side, or half of the smallest gain of a rung where that is less.
+    # How narrow the closing run's intervals must be: this fraction to either side of each rung's ratio to the untouched
+    # policy, or half of the smallest gain of a rung where that is less.
     interval: float = field(default=0.025, metadata=above(0))
     # Also write the recipe there.
     recipe_out: Path | None = None

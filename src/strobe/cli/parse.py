@@ -35,13 +35,19 @@ POLICY_NAMES = ("--policy.path", "--policy.type", "--policy.size")
 MODEL_NAMES = ("--model.path", "--model.type", "--model.size")
 
 
+Size = Literal["full", "tiny"]
+
+
 @dataclass
 class PolicyFlags:
     """The ``--policy.*`` flags: the policy's name, and overrides of its config's fields (``--chunk_size=50`` …)."""
 
+    # A checkpoint: its folder, or its name on the Hub.
     path: str | None = None
+    # A kind of policy, built with random weights: act, diffusion, pi05, smolvla …
     type: str | None = None
-    size: Literal["full", "tiny"] = "full"
+    # The size of a policy that is built: full or tiny.
+    size: Size = "full"
     overrides: list[str] = field(default_factory=list)
 
 
@@ -49,12 +55,19 @@ class PolicyFlags:
 class ModelFlags:
     """The ``--model.*`` flags: the backbone's name, its clips, and overrides of its config's fields."""
 
+    # A checkpoint of transformers: its folder, or its name on the Hub.
     path: str | None = None
+    # A kind of backbone, built with random weights: vjepa2, vit, dinov2, videomae …
     type: str | None = None
+    # The size of a V-JEPA 2 that is built: tiny, large, huge, giant or giant-384.
     size: str | None = None
+    # Height and width of its images in pixels.
     img_size: int | None = field(default=None, metadata=at_least(1))
+    # Frames in a clip.
     num_frames: int | None = field(default=None, metadata=at_least(1))
+    # The weights' format, such as bfloat16.
     dtype: str | None = None
+    # Also run V-JEPA 2's predictor.
     predictor: bool = False
     overrides: list[str] = field(default_factory=list)
 
@@ -264,9 +277,35 @@ def check_names(known: Collection[str], names: Iterable[str], *, others: Callabl
 
 def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
     """A command's docstring, then its own flags with their defaults, bounds and comments."""
+    return "\n".join([doc.strip(), "", "Flags:", *_told(config_class, "--", skip)])
+
+
+def policy_help() -> str:
+    """The help on ``--policy.*``, which many commands take."""
+    lines = _told(PolicyFlags, "--policy.", ["overrides"])
+    return "\n".join(
+        ["Flags of the policy:", *lines, "  --policy.FIELD", "      Any field of its config, as LeRobot spells it."]
+    )
+
+
+def model_help() -> str:
+    """The help on ``--model.*``."""
+    lines = _told(ModelFlags, "--model.", ["overrides"])
+    return "\n".join(
+        [
+            "Flags of a vision or video backbone, in a policy's place:",
+            *lines,
+            "  --model.FIELD",
+            "      Any field of its config.",
+        ]
+    )
+
+
+def _told(config_class: Any, prefix: str, skip: Iterable[str]) -> list[str]:
+    """Lines on each field of a config as a flag."""
     from draccus.wrappers.docstring import get_attribute_docstring
 
-    lines = [doc.strip(), "", "Flags:"]
+    lines = []
     for item in dataclasses.fields(config_class):
         if item.name in skip:
             continue
@@ -281,11 +320,11 @@ def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
         plain = isinstance(default, str | int | float | bool | Path | list) and default not in ("", [])
         bound = bound_of(item)
         said_of = [f"default: {_shown(default)}"] * plain + [str(bound)] * (bound is not None)
-        lines.append(f"  --{item.name}{f' ({"; ".join(said_of)})' if said_of else ''}")
+        lines.append(f"  {prefix}{item.name}{f' ({"; ".join(said_of)})' if said_of else ''}")
         lines += [f"      {line}" for line in said.splitlines() if line.strip()]
         if words := untried(*item.metadata.get(KEY, ())):
             lines.append(f"      {words}")
-    return "\n".join(lines)
+    return lines
 
 
 def policy_type(name: str) -> str:

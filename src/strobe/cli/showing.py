@@ -17,10 +17,10 @@ if TYPE_CHECKING:  # what brings rich and pydantic, which a wrong flag should no
 Style = Literal["brief", "full", "json", "quiet"]
 FLAGS: dict[str, Style] = {"--full": "full", "--json": "json", "--quiet": "quiet"}
 HELP = """\
-How the answer is printed (every command): in brief, on one screen, or
-  --full   with every table, finding and note
-  --json   as one line of JSON on stdout, what result.json holds; all else goes to stderr
-  --quiet  its sentences alone, without progress"""
+Flags of every command:
+  --full   print every table, finding and note, not just what fits on one screen
+  --json   print one line of JSON on stdout, what result.json holds; all else goes to stderr
+  --quiet  print the answer's sentences alone, without progress"""
 WIDTH = 120  # of what is no terminal: a file has no width, and tables read better at this one than at rich's 80
 
 _style: ContextVar[Style] = ContextVar("style", default="brief")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.cli.flags import RunConfig, SubjectFlags
 from strobe.cli.live import Live
-from strobe.cli.parse import ModelFlags, help_text
+from strobe.cli.parse import ModelFlags, help_text, model_help, policy_help
 
 if TYPE_CHECKING:
     from strobe.results.answer import Result
@@ -79,9 +79,5 @@ def show_help(doc: str, config_class: type, argv: Sequence[str]) -> bool:
     if not {"-h", "--help"} & set(argv):
         return False
     print(help_text(doc, config_class))
-    print("\nPolicy flags: --policy.path, --policy.type, --policy.size=full|tiny, --policy.<any field of its config>")
-    print(
-        "Model flags:  --model.path, --model.type, --model.size, --model.img_size, --model.num_frames, --model.dtype,"
-    )
-    print("              --model.predictor, --model.<any field of its config>; --input.video=FILE")
+    print(f"\n{policy_help()}\n\n{model_help()}")
     return True

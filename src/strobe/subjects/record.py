@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_words
 from strobe.subjects.priority import kept_priority
 from strobe.subjects.quiet import muted_stderr, quiet
 
@@ -45,7 +45,7 @@ def write(
 
     ``start`` is called once the folder and the numbers are known to be good. ``progress`` is called with (frames
     done, frames in all). Whatever ends the recording early, the episodes finished by then are kept and readable. If
-    none was finished, nothing is kept. Raises UserError if ``root`` holds something already.
+    none was finished, nothing is kept. Raises UserError if ``root`` holds something already, or cannot be made.
     """
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
@@ -55,8 +55,12 @@ def write(
     if min(episodes, frames, fps) < 1:
         raise UserError("a recording needs at least one episode of one frame, and 1 frame per second")
     scripted = start()
-    if where.is_dir():
+    try:
+        where.mkdir(parents=True, exist_ok=True)
         where.rmdir()  # LeRobot makes the folder itself and refuses one that is there
+    except OSError as error:
+        scripted.close()
+        raise UserError(f"cannot record into {where}: {in_words(error)}; name another folder with --root") from None
     with quiet():
         dataset = LeRobotDataset.create(
             f"local/{where.name}", fps, scripted.features, root=where, robot_type=scripted.robot, use_videos=True
