@@ -1,7 +1,7 @@
 """strobe compare: is it faster, and does the robot still act the same?
 
 Runs variants of one policy in alternation (A B, B A, …) on the same observations with the same noise, and judges each
-against the first on the paired ratio of its samples: faster, slower, as fast as far as these samples can show, or too
+against the first on the paired ratio of its samples: faster, slower, no difference that these samples can show, or too
 noisy to say. For RTC it shows what the guidance costs and where.
 
 Without --variant, a policy that RTC can guide (pi0, pi05, smolvla, evo1, molmoact2) is compared without and with
