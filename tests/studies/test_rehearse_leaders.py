@@ -18,6 +18,7 @@ from support.patience import BUSY, patient_drivers
 from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.kinds import advise
+from strobe.report.motor_bus import about_rehearsal
 from strobe.results import store
 from strobe.studies.rollout.rehearsed import rehearse
 
@@ -59,7 +60,10 @@ def test_a_follower_follows_its_leader(brand: str, arms: list[str], tmp_path: Pa
     assert "lerobot-teleoperate, rehearsed," in result.title
     assert list(told.arms) == arms
     assert told.holding == []
-    parts = {part.name for part in result.measurement("control tick").components}
+    tick = result.measurement("control tick")
+    assert tick.facts["leader"] == f"{brand}_leader"
+    assert "leader, whose joints a hand swung" in about_rehearsal(told)[0]
+    parts = {part.name for part in tick.components}
     assert "leader" in parts
     assert len(rollout.tracking) == 6 * len(arms) / 2
     moved = [joint for joint in rollout.tracking if joint.lag_ticks is not None]

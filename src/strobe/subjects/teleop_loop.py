@@ -141,7 +141,8 @@ class TeleopWatch(Watching):
 
     def _header(self, given: dict[str, Any]) -> dict[str, Any]:
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")
-        kind, told = asked("--robot.type") or type_of(robot), robot.observation_features
+        kind, led = asked("--robot.type") or type_of(robot), asked("--teleop.type") or _named(leader)
+        told = robot.observation_features
         self.joints = [name for name in robot.action_features if told.get(name) is float]
         info = SubjectInfo(
             name=kind,
@@ -149,14 +150,14 @@ class TeleopWatch(Watching):
             source="no policy",
             parameters=0,
             weight_bytes=0,
-            inputs=f"the leader {_named(leader)}, {len(cameras_of(robot))} cameras",
+            inputs=f"the leader {led}, {len(cameras_of(robot))} cameras",
         )
         return {
             "command": self.command,
             "subject": info.model_dump(mode="json"),
             "robot": kind,
             "device": "cpu",
-            "strategy": _named(leader),
+            "strategy": led,
             "engine": "none",
             "fps": float(given["fps"]),
             "multiplier": 1,
