@@ -117,6 +117,15 @@ def test_a_rehearsal_with_random_weights_is_replayed_with_the_same_ones(
     torch.testing.assert_close(action[0], torch.tensor(first), rtol=0, atol=5)
 
 
+def test_the_first_documented_command_needs_no_camera_and_no_checkpoint(tmp_path: Path) -> None:
+    flags = ["--robot.type=so101_follower", "--policy.type=act", "--task=push", "--duration=0.5", "--device=cpu"]
+    flags += ["--return_to_initial_position=false", "--play_sounds=false"]
+    found = rehearsed.rehearse(flags, tmp_path / "events", frames={}).result
+    assert [camera.name for camera in found.rollout.cameras] == ["front"]
+    assert found.rollout.rehearsal is not None
+    assert found.rollout.rehearsal.goals > 2
+
+
 def test_damaged_answers_are_counted_where_the_driver_hides_them(act: Path, tmp_path: Path) -> None:
     found = rehearsed.rehearse(
         arguments(act), tmp_path / "events", frames={}, faults=["corrupt,servo=gripper,count=2,when=0"], latency_ms=0.2
