@@ -105,7 +105,8 @@ def main() -> None:
         jumps += good
         mean = [sum(pair[side]["ratio"] for pair in pairs) / len(pairs) if pairs else math.nan for side in (0, 1)]
         figures.append({"of": of, "to": to, "starved_foretold": [told["low"], told["high"]], "starved": was,
-                        "jump_foretold": mean[0] if pairs else None, "jump": mean[1] if pairs else None, "joints_foretold": sum(good)})  # fmt: skip
+                        "jump_foretold": mean[0] if pairs else None,
+                        "jump": mean[1] if pairs else None, "joints_foretold": sum(good)})  # fmt: skip
         table.add_row(of, to, f"{told['low']:.0f} to {told['high']:.0f}", str(was), f"{mean[0]:.2f}", f"{mean[1]:.2f}",
                       f"{sum(good)} of {len(good)}")  # fmt: skip
     Console(width=150).print(table)
