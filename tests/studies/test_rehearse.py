@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +24,7 @@ from hypothesis import strategies as st
 from lerobot.policies.utils import prepare_observation_for_inference
 from lerobot.utils.feature_utils import build_dataset_frame
 from support.arm_policy import save_act
+from support.patience import BUSY, patient_drivers
 
 from strobe.cli.main import main
 from strobe.errors import UserError
@@ -43,15 +43,11 @@ from strobe.subjects.rollout_log import read
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
 
-PATIENCE_MS = 60000
 SIZE = 64
 JOINTS = {name: joint.id for name, joint in calibration.so101().items()}
 ARMS = {"robot": JOINTS}
 CAMERAS = "{front: {type: opencv, index_or_path: 0, fps: 30, width: 64, height: 64}, "
 CAMERAS += "wrist: {type: opencv, index_or_path: 1, fps: 30, width: 64, height: 64}}"
-# Rules on times, which a busy machine breaks.
-BUSY = {"slow-pace", "slow-loop", "slow-inference", "slow-bus", "slow-camera", "repeated-frames", "camera-stall"}
-BUSY |= {"busy-machine", "busy-process", "threads-fight"}
 
 
 @pytest.fixture(scope="module")
@@ -63,28 +59,7 @@ def act(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lerobot.motors.feetech import feetech
-
-    plain = feetech.patch_setPacketTimeout
-
-    def patient(handler: Any, length: int) -> None:
-        plain(handler, length)
-        handler.packet_timeout += PATIENCE_MS
-
-    monkeypatch.setattr(feetech, "patch_setPacketTimeout", patient)
-    monkeypatch.setattr(feetech.scs.PortHandler, "getCurrentTime", lambda handler: time.monotonic() * 1e3)
-    if importlib.util.find_spec("dynamixel_sdk") is None:
-        return
-    from dynamixel_sdk import PortHandler
-
-    bare = PortHandler.setPacketTimeout
-
-    def as_patient(handler: Any, length: int) -> None:
-        bare(handler, length)
-        handler.packet_timeout += PATIENCE_MS
-
-    monkeypatch.setattr(PortHandler, "setPacketTimeout", as_patient)
-    monkeypatch.setattr(PortHandler, "getCurrentTime", lambda handler: time.monotonic() * 1e3)
+    patient_drivers(monkeypatch)
 
 
 def arguments(act: Path, *more: str) -> list[str]:
@@ -142,6 +117,15 @@ def test_a_rehearsal_with_random_weights_is_replayed_with_the_same_ones(
     torch.testing.assert_close(action[0], torch.tensor(first), rtol=0, atol=5)
 
 
+def test_the_first_documented_command_needs_no_camera_and_no_checkpoint(tmp_path: Path) -> None:
+    flags = ["--robot.type=so101_follower", "--policy.type=act", "--task=push", "--duration=0.5", "--device=cpu"]
+    flags += ["--return_to_initial_position=false", "--play_sounds=false"]
+    found = rehearsed.rehearse(flags, tmp_path / "events", frames={}).result
+    assert [camera.name for camera in found.rollout.cameras] == ["front"]
+    assert found.rollout.rehearsal is not None
+    assert found.rollout.rehearsal.goals > 2
+
+
 def test_damaged_answers_are_counted_where_the_driver_hides_them(act: Path, tmp_path: Path) -> None:
     found = rehearsed.rehearse(
         arguments(act), tmp_path / "events", frames={}, faults=["corrupt,servo=gripper,count=2,when=0"], latency_ms=0.2
@@ -195,7 +179,8 @@ def test_a_dynamixel_arm_moves_and_one_damaged_answer_ends_its_run(robot: str, a
 
 def test_two_arms_have_a_bus_and_faults_each(tmp_path: Path) -> None:
     eye = "{type: opencv, index_or_path: 0, fps: 30, width: 64, height: 64}"
-    flags = [one for one in arguments(tmp_path) if not one.startswith(("--robot.", "--policy."))]
+    given = arguments(tmp_path, "--duration=1.5")
+    flags = [one for one in given if not one.startswith(("--robot.", "--policy."))]
     flags += ["--robot.type=bi_so_follower", f"--robot.cameras={{top: {eye}}}", "--policy.type=act"]
     flags += [f"--robot.{side}_arm_config.cameras={{wrist: {eye}}}" for side in ("left", "right")]
     faults = ["error-bits,servo=wrist_flex,when=end,arm=left", "corrupt,servo=2,when=0,arm=right"]

@@ -240,3 +240,19 @@ def test_a_log_that_cannot_be_written_keeps_the_latest_events_and_never_raises(t
     log.stop()
     assert log.failed
     assert log.read() == (header(), [("run", 0)])
+
+
+@pytest.mark.parametrize("slow", [{0}, {0, 2}, {0, 1, 3}])
+def test_few_slow_calls_of_a_short_run_are_no_slow_policy(slow: set[int]):
+    """A run of 2 s that a fault cut off: its first call warms the policy up, another was held up by something."""
+    result = answered(sync(lambda call: 150.0 if call in slow else 20.0, every=15, ticks=60), engine="sync")
+    pace = result.rollout.pace
+    assert pace is not None
+    assert pace.late == len(slow)
+    assert advise(result) == []
+
+
+@pytest.mark.parametrize(("ticks", "every"), [(60, 15), (240, 30)])
+def test_slow_calls_are_found_in_a_short_run_and_in_a_long_one(ticks: int, every: int):
+    result = answered(sync(150.0, every=every, ticks=ticks), engine="sync")
+    assert only_finding(result).rule == "slow-inference"

@@ -117,13 +117,20 @@ def rtc(
     return events
 
 
-def sync(call_ms: float, *, every: int = 20, ticks: int = 200, part: str = "select action") -> list:
-    """Events of the sync engine at 30 Hz: every so many ticks the policy is asked for a chunk."""
+def sync(
+    call_ms: float | Callable[[int], float], *, every: int = 20, ticks: int = 200, part: str = "select action"
+) -> list:
+    """Events of the sync engine at 30 Hz: every so many ticks the policy is asked for a chunk.
+
+    Args:
+        call_ms: of each call, or by its number.
+    """
+    told = call_ms if callable(call_ms) else lambda _: call_ms
     events: list = [("run", 0)]
     now, period = 0, round(1e9 / 30)
     for number in range(ticks):
         asks = number % every == 0
-        start, took = now, round(call_ms * MS) if asks else MS
+        start, took = now, round(told(number // every) * MS) if asks else MS
         events += [("tick", start), ("s", "observation", start, start + MS, MAIN)]
         at = start + MS
         events += [("s", part, at, at + took, MAIN), ("s", "get action", at, at + took, MAIN)]

@@ -14,6 +14,7 @@ from strobe.results.rollout import Inference, Pace, Rollout, RolloutResult
 # Parts of the loop's tick that belong to asking the policy.
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}
 FEW_SEAMS = 3  # below, a median of jumps says nothing
+FEW_CALLS = 3  # so many late ones, after the first, tell slow calls from one that something held up
 
 
 def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
@@ -22,8 +23,12 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
     if pace is None:
         return
     repeated = rollout.bus.failed_reads if rollout.bus is not None else 0  # late for a reason that is told already
-    late = max(0, pace.late - repeated)
-    if late < thresholds.ticks_late * pace.ticks and pace.held_hz >= thresholds.rate_held * pace.asked_hz:
+    first_ms = _first_lost_ms(rollout, pace)
+    late = max(0, pace.late - repeated - (first_ms > 0))
+    held_hz = 1 / (1 / pace.held_hz - first_ms / 1e3 / pace.period.n)
+    if late < thresholds.ticks_late * pace.ticks and held_hz >= thresholds.rate_held * pace.asked_hz:
+        return
+    if _asks_the_policy(rollout, pace) and late < FEW_CALLS:
         return
     on_the_bus = "motors" in pace.late_part and explains(rollout, thresholds)
     if on_the_bus or waits_for_interpreter(rollout, thresholds) or _for_want_of_cpu(rollout, pace, thresholds):
@@ -49,6 +54,20 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
     )
 
 
+def _first_lost_ms(rollout: Rollout, pace: Pace) -> float:
+    """Milliseconds by which the first call made its tick late; 0 where it is not the loop that waits for it.
+
+    It warms the policy up, once, and is told as a figure of its own: in a short run it would pass for the rate.
+    """
+    if rollout.engine != "sync" or rollout.inference is None:
+        return 0.0
+    return max(0.0, min(rollout.inference.first_ms, pace.period.max) - 1e3 / pace.asked_hz)
+
+
+def _asks_the_policy(rollout: Rollout, pace: Pace) -> bool:
+    return rollout.engine == "sync" and pace.late_part in _ASKING
+
+
 def _for_want_of_cpu(rollout: Rollout, pace: Pace, thresholds: Thresholds) -> bool:
     """Whether ticks are late since the thread waits for a CPU, and not by their own work as well."""
     if rollout.turns is None or not waits_for_cpu(rollout, thresholds):
@@ -65,7 +84,7 @@ def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str, str]:
         why = "Ticks did their work in time: what is lost, is lost between them."
         do = "See what else runs on this machine; a busy thread of the same process delays every wake-up."
         return "slow-pace", "The loop is slower than asked, though its work is in time", why, do
-    if part in _ASKING and rollout.engine == "sync":
+    if _asks_the_policy(rollout, pace):
         why = "The loop stands still while the policy predicts: the arm holds its last action, then moves on late."
         if rollout.can_rtc:
             do = "--inference.type=rtc predicts on a thread of its own."

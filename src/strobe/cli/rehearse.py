@@ -5,6 +5,10 @@ is real, the policy, the loop, LeRobot's driver, but the arm: servos of an SO, K
 emulated behind a serial port, with your calibration where you have one. Cameras replay a recording at their own rate
 (--frames), show a test pattern without one, or are your own (--frames=live).
 
+The first word after -- chooses another loop of LeRobot, lerobot-record or lerobot-teleoperate. Its leader is an
+emulated arm as well, whose joints a hand swings slowly. A data set that a rehearsal records goes to a temporary folder,
+and never to the Hub.
+
 It ends by telling how the servos were left: torque, lock, goal. And it tries what nobody wants to try on an arm: lost
 answers, a dead servo, a camera that freezes, an inference of 700 ms, Ctrl-C at a bad moment.
 
@@ -13,8 +17,8 @@ Faults (--fault=KIND,key=value, also several):
 
   Those from `lost` to `unplugged` strike requests on the bus, and also take: servo (its id or joint; all), instruction
   (sync_read unless told; sync_write, read, write, ping), when (second of the loop, 1 unless told; 'connect' or 'end'),
-  after (requests that pass first), count (requests that it strikes; null is for ever), arm (of bi_so_follower: left
-  unless told, or right). A camera's seconds begin when it connects.
+  after (requests that pass first), count (requests that it strikes; null is for ever), arm (teleop for the leader; of
+  two arms left unless told, right, 'teleop left', 'teleop right'). A camera's seconds begin when it connects.
 
 No checkpoint yet? --policy.type=act (or smolvla, …) after the -- makes a tiny one of random weights for the robot;
 --policy.size=full makes a full one.
@@ -26,6 +30,7 @@ Examples:
   strobe rehearse --frames=my/dataset --fault=late --fault=inference,ms=700,call=0 -- …
   strobe rehearse -- --robot.type=koch_follower --policy.type=act --task=push --duration=10
   strobe rehearse --fault=error-bits,servo=gripper,when=end -- …      is torque left on?
+  strobe rehearse -- lerobot-teleoperate --robot.type=koch_follower --teleop.type=koch_leader --teleop_time_s=10
   strobe rehearse --fault=inference,like=runs/RUN -- …                calls as slow as in another run
 
 Linux only. Exit code: 0, 1 when the run failed, 2 for wrong input, 130 when it was interrupted.
@@ -46,6 +51,8 @@ from strobe.cli.parse import help_text, pairs, parse, split_lerobot, take_repeat
 from strobe.errors import UserError
 from strobe.results.recorded import beside
 from strobe.subjects.lerobot_words import check
+
+PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 
 
 @dataclass
@@ -94,7 +101,17 @@ def run(argv: Sequence[str]) -> int:
             "lerobot-rollout's arguments come after --: strobe rehearse -- --robot.type=so101_follower "
             "--robot.port=/dev/ttyACM0 --policy.path=FOLDER"
         )
-    check(theirs, "lerobot-rollout", new_policy=True)
+    from strobe.subjects.loops import ROLLOUT, chosen
+
+    command, arguments = chosen(theirs)
+    if command not in PLAYED:
+        raise UserError(f"a rehearsal plays {', '.join(PLAYED[:-1])} and {PLAYED[-1]}, not {command}")
+    if command == ROLLOUT:
+        check(arguments, command, new_policy=True)
+    elif config.observations:
+        raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} leaves none to replay")
+    elif config.bench:
+        raise UserError(f"--bench calls the policy of {ROLLOUT}: {command} asks none")
     started = time.monotonic()
     with importing():
         from strobe.studies.rollout.rehearsed import rehearse
@@ -102,7 +119,7 @@ def run(argv: Sequence[str]) -> int:
     events = rollout.events_file(config.output_dir)
     shown = {name: value for name, value in frames.items() if value is not None}
     found = rehearse(
-        theirs,
+        arguments,
         events,
         frames=shown | ({"": config.frames} if config.frames else {}),
         episode=config.episode,
@@ -111,6 +128,7 @@ def run(argv: Sequence[str]) -> int:
         depth=config.depth,
         record_s=config.record_s,
         observations=beside(events) if config.observations else None,
+        command=command,
     )
     if config.bench:
         rollout.benched(found)

@@ -61,8 +61,10 @@ def servos(told: Rehearsal) -> Table | None:
 
 def about_rehearsal(told: Rehearsal) -> list[str]:
     """Lines on the stand-ins for the robot, and on the faults that were planted."""
+    led = any(name.startswith("teleop") for name in told.arms)
+    whose = "for the arm and its leader, whose joints a hand swung" if led else "for the arm"
     said = [
-        f"Emulated servos stood in for the arm, {told.latency_ms:g} ms from question to answer besides the bytes' own "
+        f"Emulated servos stood in {whose}, {told.latency_ms:g} ms from question to answer besides the bytes' own "
         f"time; calibration: {told.calibration}. Cameras: {told.frames}.",
         f"They were sent {units.count(told.goals, 'goal')}. The table is how they were left.",
     ]

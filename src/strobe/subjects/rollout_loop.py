@@ -64,7 +64,6 @@ from strobe.subjects.watching import (
     Call,
     Watching,
     given,
-    several,
     sleeps,
 )
 from strobe.timeline import sections
@@ -167,7 +166,7 @@ class Watch(Watching):
         base = unwrap()
         names, told = context.data.ordered_action_keys, robot.observation_features
         self.joints = list(names) if all(told.get(name) is float for name in names) else []
-        self._around(Hook(ThreadSafeRobot, "send_action", ACTION), self._sending)
+        self._around(Hook(ThreadSafeRobot, "send_action", ACTION), self._commanding)
         hooks: list[Hook] = []
         if context.runtime.cfg.display_data:
             hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
@@ -302,28 +301,6 @@ class Watch(Watching):
 
         return call
 
-    def _sending(self, bare: Call) -> Call:
-        append, ident, joints = self.log.append, threading.get_ident, self.joints
-        values = several(joints)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            start, told = host_ns(), []
-            try:
-                sent = bare(*args, **kwargs)
-            except BaseException:
-                append(("s", ACTION, start, host_ns(), ident()))
-                raise
-            end = host_ns()
-            if isinstance(sent, dict):
-                try:
-                    told = list(map(float, values(sent)))
-                except KeyError:  # some of the joints
-                    told = [float(sent[name]) for name in joints if name in sent]
-            append((_sent, start, end, ident(), told))
-            return sent
-
-        return call
-
     def _noting(self, inner: Call) -> Call:
         append = self.log.append
 
@@ -371,8 +348,3 @@ def _got(
     if got:
         found.append(("values", end, action if isinstance(action, list) else action.tolist()))
     return [*found, ("pick", end, got)] if picks else found
-
-
-def _sent(start: int, end: int, thread: int, told: list[float]) -> list[Event]:
-    section = ("s", ACTION, start, end, thread)
-    return [section, ("sent", told)] if told else [section]

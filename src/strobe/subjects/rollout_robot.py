@@ -25,7 +25,7 @@ def header_of(context: Any) -> dict[str, Any]:
     config, policy = context.runtime.cfg, context.policy.policy
     kind, path = config.policy.type, config.policy.pretrained_path
     family = registered(kind)
-    robot = _asked("--robot.type") or config.robot.type  # so100 and so101 are one class, which knows one name
+    robot = asked("--robot.type") or config.robot.type  # so100 and so101 are one class, which knows one name
     images = [one for one in context.hardware.robot_wrapper.observation_features.values() if isinstance(one, tuple)]
     info = SubjectInfo(
         name=kind,
@@ -57,7 +57,7 @@ def header_of(context: Any) -> dict[str, Any]:
     }
 
 
-def _asked(flag: str) -> str:
+def asked(flag: str) -> str:
     """The value of ``flag`` among the run's arguments; '' without one."""
     given = [argument.partition("=")[2] for argument in sys.argv if argument.startswith(f"{flag}=")]
     return given[-1] if given else ""

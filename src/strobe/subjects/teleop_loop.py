@@ -21,7 +21,7 @@ from strobe.results.subject import SubjectInfo
 from strobe.subjects.lerobot_flags import joined, lent, parsed
 from strobe.subjects.rollout_bus import spent
 from strobe.subjects.rollout_log import Log
-from strobe.subjects.rollout_robot import buses_of, cameras_of, type_of
+from strobe.subjects.rollout_robot import asked, buses_of, cameras_of, type_of
 from strobe.subjects.watching import (
     ACTION,
     LEADER_READ,
@@ -141,20 +141,23 @@ class TeleopWatch(Watching):
 
     def _header(self, given: dict[str, Any]) -> dict[str, Any]:
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")
+        kind, led = asked("--robot.type") or type_of(robot), asked("--teleop.type") or _named(leader)
+        told = robot.observation_features
+        self.joints = [name for name in robot.action_features if told.get(name) is float]
         info = SubjectInfo(
-            name=type_of(robot),
-            kind=type_of(robot),
+            name=kind,
+            kind=kind,
             source="no policy",
             parameters=0,
             weight_bytes=0,
-            inputs=f"the leader {_named(leader)}, {len(cameras_of(robot))} cameras",
+            inputs=f"the leader {led}, {len(cameras_of(robot))} cameras",
         )
         return {
             "command": self.command,
             "subject": info.model_dump(mode="json"),
-            "robot": type_of(robot),
+            "robot": kind,
             "device": "cpu",
-            "strategy": _named(leader),
+            "strategy": led,
             "engine": "none",
             "fps": float(given["fps"]),
             "multiplier": 1,
@@ -163,7 +166,7 @@ class TeleopWatch(Watching):
             "horizon": None,
             "guided": False,
             "can_rtc": False,
-            "joints": [],
+            "joints": self.joints,
             "main": threading.get_ident(),
             "compiled": False,
         }
@@ -194,16 +197,7 @@ class TeleopWatch(Watching):
         for name, camera in cameras_of(robot).items():
             self._camera(name, camera)
         self._around(Hook(robot, "get_observation", OBSERVATION), self._ticking)
-        self._around(Hook(robot, "send_action", ACTION), self._sending)
-
-    def _sending(self, bare: Call) -> Call:
-        append, inner = self.log.append, self._timed(bare, ACTION)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            append(("pick", host_ns(), 1))
-            return inner(*args, **kwargs)
-
-        return call
+        self._around(Hook(robot, "send_action", ACTION), functools.partial(self._commanding, picks=True))
 
 
 def _named(leader: Any) -> str:

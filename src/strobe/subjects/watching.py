@@ -208,13 +208,14 @@ class Watching:
 
         def around(inner: Call) -> Call:
             # One function for all: each further one costs the loop some µs, cold as its code is in every tick.
-            def call(pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+            # Its one argument is passed on as such: packing and unpacking it would double its price.
+            def call(pipeline: Any, data: Any) -> Any:
                 name = name_of(id(pipeline))
                 if name is None:
-                    return inner(pipeline, *args, **kwargs)
+                    return inner(pipeline, data)
                 start = host_ns()
                 try:
-                    return inner(pipeline, *args, **kwargs)
+                    return inner(pipeline, data)
                 finally:
                     append(("s", name, start, host_ns(), ident()))
 
@@ -273,6 +274,29 @@ class Watching:
     def _bus(self, probe: BusProbe, name: str, inner: Call) -> Call:
         return probe.reading(self._timed(inner, name))
 
+    def _commanding(self, bare: Call, picks: bool = False) -> Call:
+        """``picks``: an action that is sent is the one that the tick has."""
+        append, ident, joints = self.log.append, threading.get_ident, self.joints
+        values = several(joints)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            start, told = host_ns(), []
+            try:
+                sent = bare(*args, **kwargs)
+            except BaseException:
+                append((_sent, start, host_ns(), ident(), told, picks))
+                raise
+            end = host_ns()
+            if isinstance(sent, dict):
+                try:
+                    told = list(map(float, values(sent)))
+                except KeyError:  # some of the joints
+                    told = [float(sent[name]) for name in joints if name in sent]
+            append((_sent, start, end, ident(), told, picks))
+            return sent
+
+        return call
+
     def _recording(self, bare: Call) -> Call:
         append, ident = self.log.append, threading.get_ident
 
@@ -292,6 +316,12 @@ class Watching:
 def _observed(start: int, end: int, thread: int, at: list[float]) -> list[Event]:
     section = ("s", OBSERVATION, start, end, thread)
     return [section, ("at", at)] if at else [section]
+
+
+def _sent(start: int, end: int, thread: int, told: list[float], picks: bool) -> list[Event]:
+    found: list[Event] = [("pick", start, 1)] if picks else []
+    found.append(("s", ACTION, start, end, thread))
+    return [*found, ("sent", told)] if told else found
 
 
 def _recorded(start: int, end: int, thread: int) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Run a real ``lerobot-rollout`` on an emulated arm, watch it, and say how the servos were left."""
+"""Run a real loop of LeRobot on emulated arms, watch it, and say how the servos were left."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from strobe.results import store
 from strobe.results.motor_bus import Rehearsal, ServoLeft
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.watched import Watched, watch
+from strobe.subjects.loops import ROLLOUT
 from strobe.subjects.rehearsal.disturb import disturbed
 from strobe.subjects.rehearsal.policy import with_policy
 from strobe.subjects.rehearsal.stage import Plan, Stage, plan, staged
@@ -31,11 +32,12 @@ def rehearse(
     depth: int = 1,
     record_s: float = 1800.0,
     observations: Path | None = None,
+    command: str = ROLLOUT,
 ) -> Watched:
-    """Run ``lerobot-rollout`` with ``arguments`` on an emulated arm, and watch it as `watch` does.
+    """Run ``command`` with ``arguments`` on emulated arms, and watch it as `watch` does.
 
     Args:
-        frames, episode, faults: see `stage.plan`.
+        frames, episode, faults, command: see `stage.plan`.
         latency_ms: milliseconds that the emulated adapter adds to each answer.
 
     Raises:
@@ -43,18 +45,22 @@ def rehearse(
         KeyboardInterrupt: it was interrupted before its second tick.
     """
     with ExitStack() as stack:
-        made = plan(stack.enter_context(with_policy(arguments)), frames, episode, faults)
+        if command == ROLLOUT:
+            arguments = stack.enter_context(with_policy(arguments))
+        made = plan(arguments, frames, episode, faults, command)
         drawn = draws([one.like for one in made.slow if one.like is not None])
         stage = stack.enter_context(staged(made, latency_ms))
-        with disturbed(stage.arms, made.on_bus, made.slow, made.busy, drawn):
+        with disturbed(stage.arms, made.on_bus, made.slow, made.busy, drawn, command):
             try:
-                watched = watch(stage.arguments, events, depth, record_s, observations)
+                watched = watch(stage.arguments, events, depth, record_s, observations, command)
             except UserError as error:
                 told = told_of(made, stage, faults, latency_ms)
                 left = f"torque is left on in: {', '.join(told.holding)}" if told.holding else "no servo holds torque"
                 raise UserError(f"{error} ({left})") from None
         watched.result.rollout.rehearsal = told_of(made, stage, faults, latency_ms)
-    watched.result.title = watched.result.title.replace(" of lerobot-rollout", " of lerobot-rollout, rehearsed,")
+    watched.result.title = watched.result.title.replace(f" of {command}", f" of {command}, rehearsed,")
+    if made.records:
+        watched.result.notes.append("the data set was written to a temporary folder, and is gone")
     return watched
 
 

@@ -48,14 +48,8 @@ def arms_of(config: Any, part: str) -> dict[str, Played]:
     Raises:
         UserError: none that can be played; a calibration file that is none.
     """
-    known = FOLLOWERS if part == "robot" else LEADERS
-    one = PAIRS.get(config.type, config.type)
-    if one not in known:
-        names = [*known, *(name for name, each in PAIRS.items() if each in known)]
-        listed = f"{', '.join(names[:-1])} and {names[-1]}"
-        raise UserError(f"--{part}.type={config.type}: a rehearsal can play {listed} only")
-    kind = known[one]
-    if config.type == one:
+    kind = _arm(part, config.type)
+    if config.type not in PAIRS:
         return {part: _played(config, part, part, kind, "")}
     before = "" if part == "robot" else f"{part} "
     return {f"{before}{side}": _played(config, part, f"{part}.{side}_arm_config", kind, f"_{side}") for side in SIDES}
@@ -71,15 +65,32 @@ def cameras_of(config: Any) -> dict[str, tuple[str, str, Any]]:
 
 
 def with_ports(argv: list[str]) -> list[str]:
-    """``argv``, with a port for each arm that it names none for: a rehearsal has its own."""
+    """``argv``, with a port for each arm that it names none for: a rehearsal has its own.
+
+    Raises:
+        UserError: an arm that cannot be played.
+    """
     split = (argument.removeprefix("--").partition("=") for argument in argv)
     given = {name: value for name, _, value in split}
     found = list(argv)
     for part in ("robot", "teleop"):
         kind = given.get(f"{part}.type", "so101_follower" if part == "robot" else "")
+        if kind:
+            _arm(part, kind)
         flags = [f"{part}.{side}_arm_config.port" for side in SIDES] if kind in PAIRS else [f"{part}.port"] * bool(kind)
         found += [f"--{flag}=emulated" for flag in flags if flag not in given]
     return found
+
+
+def _arm(part: str, name: str) -> Arm:
+    """The arm of LeRobot's type ``name``, or each one of two."""
+    known = FOLLOWERS if part == "robot" else LEADERS
+    one = PAIRS.get(name, name)
+    if one not in known:
+        names = [*known, *(pair for pair, each in PAIRS.items() if each in known)]
+        listed = f"{', '.join(names[:-1])} and {names[-1]}"
+        raise UserError(f"--{part}.type={name}: a rehearsal can play {listed} only")
+    return known[one]
 
 
 def _dicts(config: Any) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

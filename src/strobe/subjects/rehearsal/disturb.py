@@ -12,12 +12,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 from strobe.subjects import rollout_loop
+from strobe.subjects.loops import ROLLOUT
 from strobe.subjects.rehearsal.faults import BusFault, Busy, SlowInference
 from strobe.subjects.robot.arm import ArmEnded, EmulatedArm
 from strobe.subjects.rollout_robot import actions_left
 from strobe.timeline.clock import host_ns
+from strobe.timeline.probe import Attached, Hook
 
 # A process that ends with its parent, however that ends.
 _SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10000): pass"
@@ -32,12 +35,18 @@ def disturbed(
     slow: Sequence[SlowInference],
     busy: Sequence[Busy],
     drawn: Callable[[str, int], float],
+    command: str = ROLLOUT,
 ) -> Iterator[None]:
-    """While open, a rollout of this process meets these faults; they begin with its loop.
+    """While open, a run of ``command`` in this process meets these faults; they begin with its loop.
 
     Args:
+        slow: none but with lerobot-rollout.
         drawn: the milliseconds of a call like those of a run: takes the run's name and the call's number.
     """
+    if command != ROLLOUT:
+        with _led(command, arms, on_bus, busy):
+            yield
+        return
     loop = rollout_loop.loop
     build, create = loop.build_rollout_context, loop.create_strategy
 
@@ -66,6 +75,46 @@ def disturbed(
         yield
     finally:
         loop.build_rollout_context, loop.create_strategy = build, create
+
+
+@contextlib.contextmanager
+def _led(
+    command: str, arms: Mapping[str, EmulatedArm], on_bus: Sequence[BusFault], busy: Sequence[Busy]
+) -> Iterator[None]:
+    """`disturbed` for a loop that a leader drives: until robot or leader is let go, over episodes and rests."""
+    from strobe.subjects.teleop_loop import LOOPS
+
+    module, name = LOOPS[command]
+    loop, begun, trouble = getattr(module, name), [False], ExitStack()
+
+    @functools.wraps(loop)
+    def looped(*args: Any, **kwargs: Any) -> Any:
+        if not begun[0]:
+            begun[0] = True
+            for each in busy:
+                trouble.enter_context(working(each))
+            trouble.enter_context(planting(arms, on_bus))
+        return loop(*args, **kwargs)
+
+    def ending(inner: _Call, *_: Any) -> _Call:
+        @functools.wraps(inner)
+        def disconnect(*args: Any, **kwargs: Any) -> Any:
+            trouble.close()
+            return inner(*args, **kwargs)
+
+        return disconnect
+
+    def made(make: _Call, *args: Any, **kwargs: Any) -> Any:
+        device = make(*args, **kwargs)
+        # On its class: an object that holds itself would let its motors go in another order than LeRobot's does.
+        attached.enter_context(Attached([Hook(type(device), "disconnect", "")], ending))
+        return device
+
+    with ExitStack() as attached, trouble:
+        attached.enter_context(mock.patch.object(module, name, looped))
+        for maker in ("make_robot_from_config", "make_teleoperator_from_config"):
+            attached.enter_context(mock.patch.object(module, maker, functools.partial(made, getattr(module, maker))))
+        yield
 
 
 def slow_down(

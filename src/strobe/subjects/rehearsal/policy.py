@@ -24,6 +24,7 @@ from strobe.subjects.rollout_config import COMMAND
 from strobe.subjects.rollout_robot import MADE
 from strobe.subjects.standins import stand_ins
 
+_EYE = "--robot.cameras={front: {type: opencv, index_or_path: 0, fps: 30, width: 640, height: 480}}"
 SOURCE = "random weights"  # the folder's name, which is where the report says that the policy is from
 
 
@@ -32,13 +33,18 @@ class _Body:
     robot: RobotConfig
 
 
+def _robot(body: Sequence[str]) -> Any:
+    with lent(body, COMMAND):
+        return parsed(body, _Body, lambda _: None, COMMAND).robot
+
+
 @contextlib.contextmanager
 def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
     """Lend lerobot-rollout a policy of random weights where ``argv`` names a type instead of a checkpoint.
 
     ``--policy.type=KIND`` makes one for the robot's cameras and joints, tiny unless ``--policy.size=full``; further
     ``--policy.*`` flags are its config's. The same flags make the same weights. Yields the arguments that
-    lerobot-rollout is to get.
+    lerobot-rollout is to get. A robot without cameras gets one, ``front``.
 
     Raises:
         UserError: an unknown type or field, a type and a path, a robot that LeRobot does not know.
@@ -60,8 +66,10 @@ def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
         raise UserError("which robot? --robot.type=so101_follower (or another)")
     register_third_party_plugins()  # cameras that a recorded run replays are one
     assert rollout_loop.loop is not None  # robots and cameras register themselves when LeRobot's script is imported
-    with lent(body, COMMAND):
-        robot: Any = parsed(body, _Body, lambda _: None, COMMAND).robot
+    robot = _robot(body)
+    if not cameras_of(robot):  # LeRobot refuses most policies that see nothing
+        rest.append(_EYE)
+        robot = _robot([*body, _EYE])
     joints = sum(len(arm.kind.models) for arm in arms_of(robot, "robot").values())
     with tempfile.TemporaryDirectory(prefix="strobe-policy-") as temporary:
         folder = Path(temporary) / SOURCE

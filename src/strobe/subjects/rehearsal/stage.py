@@ -1,4 +1,4 @@
-"""lerobot-rollout's arguments, turned to an emulated arm and to cameras that replay."""
+"""The arguments of a loop of LeRobot, turned to emulated arms and to cameras that replay."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ import numpy as np
 
 from strobe.errors import UserError, install, nearest
 from strobe.subjects.lerobot_flags import joined
+from strobe.subjects.loops import ROLLOUT, loop_of
 from strobe.subjects.rehearsal import faults as f
 from strobe.subjects.rehearsal.arms import Played, arms_of, cameras_of, with_ports
 from strobe.subjects.robot import calibration as cal
 from strobe.subjects.robot.arm import EmulatedArm
-from strobe.subjects.rollout_config import COMMAND, rollout_config
 
 LIVE = "live"  # instead of a recording: the robot's own cameras
 _PATTERN_S = 2.0
+_RECORDED = ("--dataset.root", "--dataset.push_to_hub", "--resume")
 
 
 @dataclass
@@ -31,11 +32,12 @@ class Plan:
     """A rehearsal as it was asked for, checked; nothing is started.
 
     Attributes:
-        kept: lerobot-rollout's arguments without those that a rehearsal replaces.
+        kept: the command's arguments without those that a rehearsal replaces.
         arms: "robot", and "teleop" where there is a leader; two arms by their sides, see `arms_of`.
         cameras: flags of the replaying cameras by name, without a path where a test pattern is shown.
         places: of each camera, the flag of the dict that it is in, and its name there.
         shown: what the cameras show, in words.
+        records: the command writes a data set.
     """
 
     kept: list[str]
@@ -43,6 +45,7 @@ class Plan:
     cameras: dict[str, dict[str, Any]]
     places: dict[str, tuple[str, str]]
     shown: str
+    records: bool = False
     on_bus: list[f.BusFault] = field(default_factory=list)
     slow: list[f.SlowInference] = field(default_factory=list)
     busy: list[f.Busy] = field(default_factory=list)
@@ -50,27 +53,31 @@ class Plan:
 
 @dataclass
 class Stage:
-    """A plan whose emulated arms run: the arguments that lerobot-rollout is given, and the arms by name."""
+    """A plan whose emulated arms run: the arguments that the command is given, and the arms by name."""
 
     arguments: list[str]
     arms: dict[str, EmulatedArm]
 
 
-def plan(argv: Sequence[str], frames: Mapping[str, str], episode: int, faults: Sequence[str]) -> Plan:
+def plan(
+    argv: Sequence[str], frames: Mapping[str, str], episode: int, faults: Sequence[str], command: str = ROLLOUT
+) -> Plan:
     """Check ``argv``, and everything else that can be wrong before something starts.
 
     Args:
-        argv: lerobot-rollout's arguments.
+        argv: the command's arguments.
         frames: recordings (a video, or a LeRobotDataset's folder, or 'live') by camera; '' is for all others.
         episode: of a dataset.
         faults: as `faults.planned` reads them.
+        command: lerobot-rollout, lerobot-record or lerobot-teleoperate.
 
     Raises:
-        UserError: a package that is not installed; what `rollout_config` refuses; a robot that cannot be emulated; a
-            camera or a recording that is not there; a fault that is none; a calibration file that is none.
+        UserError: a package that is not installed; what the command refuses; an arm that cannot be emulated; a camera
+            or a recording that is not there; a fault that is none, or of a policy where the command asks none; a
+            calibration file that is none.
     """
-    argv = with_ports(joined(argv, COMMAND))
-    config = rollout_config(argv)
+    argv = with_ports(joined(argv, command))
+    config = loop_of(command).check(argv)
     robot, teleop = config.robot, getattr(config, "teleop", None)
     assert robot is not None
     arms = arms_of(robot, "robot") | (arms_of(teleop, "teleop") if teleop is not None else {})
@@ -82,6 +89,9 @@ def plan(argv: Sequence[str], frames: Mapping[str, str], episode: int, faults: S
             raise UserError(f"--frames.{name}: the robot has no camera '{name}'; {nearest(name, eyes)}")
     ids = {name: {joint: told.id for joint, told in arm.calibration.items()} for name, arm in arms.items()}
     planned = [f.planned(text, ids, list(eyes)) for text in faults]
+    slow = [each for each in planned if isinstance(each, f.SlowInference)]
+    if slow and command != ROLLOUT:
+        raise UserError(f"--fault=inference is for {ROLLOUT}: {command} asks no policy")
     told, shown = {}, []
     for name, (_, _, camera) in eyes.items():
         source = frames.get(name, frames.get("", ""))
@@ -103,14 +113,17 @@ def plan(argv: Sequence[str], frames: Mapping[str, str], episode: int, faults: S
     replaced |= {f"--{flag}" for name, (flag, _, _) in eyes.items() if LIVE not in told[name]}
     for part in _without_file(arms):
         replaced |= {f"--{part}.id", f"--{part}.calibration_dir"}
+    records = getattr(config, "dataset", None) is not None
+    replaced.update(_RECORDED if records else ())
     return Plan(
         [argument for argument in argv if argument.partition("=")[0] not in replaced],
         arms,
         {name: flags for name, flags in told.items() if LIVE not in flags},
         {name: (flag, short) for name, (flag, short, _) in eyes.items()},
         "; ".join(shown) or "no cameras",
+        records,
         [each for each in planned if isinstance(each, f.BusFault)],
-        [each for each in planned if isinstance(each, f.SlowInference)],
+        slow,
         [each for each in planned if isinstance(each, f.Busy)],
     )
 
@@ -124,7 +137,13 @@ def staged(made: Plan, latency_ms: float) -> Iterator[Stage]:
         for name, arm in made.arms.items():
             at_once = [each.fault for each in made.on_bus if each.when == "connect" and each.arm == name]
             arms[name] = stack.enter_context(
-                EmulatedArm(arm.calibration, models=arm.kind.models, latency_ms=latency_ms, faults=at_once)
+                EmulatedArm(
+                    arm.calibration,
+                    models=arm.kind.models,
+                    latency_ms=latency_ms,
+                    led=arm.part == "teleop",
+                    faults=at_once,
+                )
             )
             arguments.append(f"--{arm.flag}.port={arms[name].port}")
         for part in _without_file(made.arms):
@@ -138,6 +157,8 @@ def staged(made: Plan, latency_ms: float) -> Iterator[Stage]:
             flag, short = made.places[name]
             told.setdefault(flag, {})[short] = shown
         arguments += [f"--{flag}={json.dumps(cameras)}" for flag, cameras in told.items()]
+        if made.records:  # what nobody did must not be taken for a demonstration
+            arguments += [f"--dataset.root={folder / 'dataset'}", "--dataset.push_to_hub=false"]
         yield Stage(arguments, arms)
 
 

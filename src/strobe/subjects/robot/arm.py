@@ -40,7 +40,8 @@ class EmulatedArm:
 
     The servos' registers agree with ``calibration``, or with a plausible SO-101. ``models`` are their models by joint,
     all of one brand; left out, each is an STS3215. ``link`` becomes the port's path; left out, the arm chooses one.
-    ``latency_ms`` is what the adapter adds to each answer. ``record`` is a file that gets one line of JSON for each
+    ``latency_ms`` is what the adapter adds to each answer. ``led`` lets a hand swing its joints, as an operator moves a
+    leader's arm. ``record`` is a file that gets one line of JSON for each
     request, with its time on the monotonic clock.
 
     A Ctrl-C at the terminal does not reach the servos, which must still answer while a driver lets the arm go. They end
@@ -57,6 +58,7 @@ class EmulatedArm:
         models: Mapping[str, str] | None = None,
         link: Path | None = None,
         latency_ms: float = 1.0,
+        led: bool = False,
         faults: Iterable[f.Fault] = (),
         record: Path | None = None,
     ) -> None:
@@ -68,6 +70,7 @@ class EmulatedArm:
             "models": dict(models or dict.fromkeys(self.calibration, "sts3215")),
             "link": str(link.absolute()) if link else None,
             "latency_s": latency_ms / 1e3,
+            "led": led,
             "faults": [f.content_of(each) for each in faults],
             "record": str(record.absolute()) if record else None,
         }

@@ -42,9 +42,13 @@ def _koch(elbow: int = 0) -> Calibration:
     }
 
 
-def _omx(first: int) -> Calibration:
-    """Servos as they leave the factory, which is what LeRobot writes to an OMX arm."""
-    return {name: Joint(id, 0, 0, 0, 4095) for id, name in enumerate(_JOINTS, start=first)}
+def _omx(first: int, gripper: tuple[int, int] = (0, 0)) -> Calibration:
+    """Servos as they leave the factory, which is what LeRobot writes to an OMX arm.
+
+    ``gripper`` is its drive mode and homing offset, which LeRobot sets otherwise in a leader.
+    """
+    joints = enumerate(_JOINTS, start=first)
+    return {name: Joint(id, *(gripper if name == "gripper" else (0, 0)), 0, 4095) for id, name in joints}
 
 
 _SO = _models(*["sts3215"] * 6)
@@ -62,5 +66,5 @@ LEADERS = {
     "so100_leader": _LEADER,
     "so101_leader": _LEADER,
     "koch_leader": Arm(_models(*[_LEADING] * 6), "koch_leader", _koch(elbow=1), "Koch"),
-    "omx_leader": Arm(_models(*[_SMALL] * 5, _LEADING), "omx_leader", _omx(1), "OMX"),
+    "omx_leader": Arm(_models(*[_SMALL] * 5, _LEADING), "omx_leader", _omx(1, gripper=(1, 100)), "OMX"),
 }

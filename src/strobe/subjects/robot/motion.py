@@ -1,8 +1,9 @@
-"""How a servo's shaft moves."""
+"""How a servo's shaft moves: by its motor, or by a hand."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -22,3 +23,21 @@ class Motion:
             size -= straight * max_speed
             seconds -= straight
         return math.copysign(size * math.exp(-seconds / self.lag_s), distance)
+
+
+_SWING = 0.2  # of a joint's range, from end to end
+_SWING_S = 4.0
+
+
+def swinging(low: int, high: int, begun: float) -> Callable[[float], float]:
+    """Return the motion of a hand that swings a joint slowly about the middle of its range.
+
+    Args:
+        low, high: the joint's range, in counts.
+        begun: seconds, when the joint is in the middle.
+    """
+
+    def at(now: float) -> float:
+        return (low + high) / 2 + _SWING / 2 * (high - low) * math.sin(math.tau * (now - begun) / _SWING_S)
+
+    return at

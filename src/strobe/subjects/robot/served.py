@@ -21,6 +21,7 @@ from strobe.errors import UserError, in_words
 from strobe.subjects.robot import calibration, faults
 from strobe.subjects.robot.brands import brand_of
 from strobe.subjects.robot.bus import Bus, bus_of
+from strobe.subjects.robot.motion import swinging
 from strobe.subjects.robot.serving import serve
 from strobe.subjects.robot.terminal import Terminal
 from strobe.subjects.robot.wire import Packet
@@ -50,6 +51,9 @@ def _run(told: Mapping[str, Any]) -> int:
     models = told["models"]
     joints = calibration.of(told["calibration"], brand_of(next(iter(models.values()))).offset)
     bus = bus_of(joints, models, latency_s=told["latency_s"], now=now)
+    if told["led"]:
+        for joint in joints.values():
+            bus.servos[joint.id].hand = swinging(joint.range_min, joint.range_max, now)
     parent = told["parent"]
     with contextlib.closing(Terminal(Path(told["link"]) if told["link"] else None)) as terminal:
         with contextlib.suppress(_End), _recording(bus, told["record"]):

@@ -7,6 +7,7 @@ a shaft without torque stays where it is; there is no gravity. Only modes that h
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from strobe.subjects.robot.model import Model
 from strobe.subjects.robot.motion import Motion
@@ -21,7 +22,8 @@ class Servo:
     """Registers, as the host reads and writes them, over a shaft that moves while torque is on.
 
     ``shaft`` is the encoder's own count; the host sees what the model makes of it with the homing offset. ``error`` is
-    in the error byte of every answer. All times are seconds of one monotonic clock, which the caller reads.
+    in the error byte of every answer. ``hand`` turns the shaft while torque is off: from the time to the position that
+    the host then reads (counts). All times are seconds of one monotonic clock, which the caller reads.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Servo:
         self.model = model
         self.error = 0
         self.motion = motion or model.motion
+        self.hand: Callable[[float], float] | None = None
         self._temperature = AMBIENT
         self._at = now
         self._memory = bytearray(model.memory)
@@ -78,7 +81,9 @@ class Servo:
         """Bring shaft and present registers up to ``now``. Nothing runs in between, however long that is."""
         seconds, self._at = max(0.0, now - self._at), max(now, self._at)
         load = speed = 0.0
-        if self.get(self.model.torque) and self.model.holds_position(self):
+        if self.hand is not None and not self.get(self.model.torque):
+            self.shaft = self.model.shaft(self, self.hand(now))
+        elif self.get(self.model.torque) and self.model.holds_position(self):
             limit = min(self.model.max_speed(self), self.motion.max_speed)
             here = self.model.position(self, self.shaft)
             distance = self._goal() - here
