@@ -1,7 +1,7 @@
 """What a text encoder says of the task, once for each task: it is the same in all chunks of an episode.
 
-FastWAM runs UMT5-XXL, 5.7 billion parameters, over the task's words in every chunk. What was said of a task is kept as
-long as the encoder's weights are the same.
+FastWAM runs UMT5-XXL, 5.7 billion parameters, over 128 tokens in every chunk. What was said of a task is kept as long as
+the encoder's weights are the same.
 """
 
 from __future__ import annotations
