@@ -87,7 +87,7 @@ INFERENCE_ONLY = (
     "policy.num_inference_steps=5", "policy.num_steps=5", "policy.n_action_steps=5", "frames=4", "images=64",
     "int8=dynamic", "fp8=dynamic", "padding=trimmed", "cameras=batched", "prefix_tail=skipped", "prefix_cache=static",
     "timesteps=precomputed", "masks=once", "lm_head=skipped", "word_tables=apart", "context_keys=once",
-    "unread_half=skipped", "views=present", "prompt=once", "conditioning=once", "last_block=read_rows",
+    "words=once", "unread_half=skipped", "views=present", "prompt=once", "conditioning=once", "last_block=read_rows",
     "guidance=closed form", "engine=openvino, engine.part=model.backbone",
     "graph=loop", "rtc.execution_horizon=6", "weights=packed",
 )  # fmt: skip

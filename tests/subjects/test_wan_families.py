@@ -13,11 +13,15 @@ from torch import nn
 
 from strobe.cli.main import main
 from strobe.errors import UserError
+from strobe.measure.sampling import SamplingBudget
+from strobe.measure.weights import weight_bytes
+from strobe.studies.measuring import Options, measure
 from strobe.subjects import build, inputs
 from strobe.subjects.build import build_fast
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policies import config_from_type
 from strobe.subjects.policy_subject import PolicySubject
+from strobe.treatments.treatment import Variant
 
 FEW = {"fastwam": ["--num_inference_steps=3"], "lingbot_va": ["--num_inference_steps=2"]}
 INSIDE = {
@@ -127,3 +131,12 @@ def test_the_words_of_a_task_count_and_are_varied_where_actions_are_compared(kin
     said = [owner.act(seen | {"task": task}, seed=0) for task in (seen["task"], "wave")]
     assert not torch.equal(*said)
     assert len({str(observation["task"]) for observation in owner.checks(4).observations}) > 1
+
+
+@pytest.mark.parametrize("kind", INSIDE)
+def test_the_memory_of_a_measurement_holds_the_weights_outside_of_the_tree(kind):
+    owner = tiny(kind)
+    found = measure(owner, "inference", [Variant("as it is")], Options(SamplingBudget(iterations=2), counted=False))
+    weights = weight_bytes(owner.policy, *owner.family.outside(owner.policy))
+    assert [one.memory.weights for one in found.measurements] == [weights]
+    assert weights >= owner.info.weight_bytes > weight_bytes(owner.policy)

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from strobe.timeline.probe import Hook
 
 
-def weight_bytes(module: nn.Module) -> int:
-    """Parameters and buffers below ``module``, as they are now; shared ones count once."""
-    tensors = {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
+def weight_bytes(*modules: nn.Module) -> int:
+    """Parameters and buffers below ``modules``, as they are now; shared ones count once."""
+    tensors = {id(tensor): tensor for module in modules for tensor in chain(module.parameters(), module.buffers())}
     return sum(map(_bytes, tensors.values()))
 
 

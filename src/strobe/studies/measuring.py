@@ -140,7 +140,7 @@ def measure(
             try:
                 index = len(one.rounds)  # every variant sees the same observation and noise in a round
                 if not index:
-                    one.weights = weight_bytes(subject.module)
+                    one.weights = weight_bytes(subject.module, *subject.family.outside(subject.module))
                 if spacing is not None:
                     spacing.before(one.variant.name, ticks_between_calls(subject), lambda: call(index + 1))
                 before, start_ns = kernel_use(), timeline.now_ns()

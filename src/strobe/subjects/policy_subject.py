@@ -17,6 +17,7 @@ from strobe.results.agreement import ActionScale
 from strobe.results.subject import SubjectInfo
 from strobe.subjects.action_scale import scale_of
 from strobe.subjects.checks import COUNT, Checks, varied
+from strobe.subjects.families import answers
 from strobe.subjects.families.family import Family
 from strobe.subjects.families.registry import family_of, predict, steps_of
 from strobe.subjects.inputs import Inputs
@@ -227,7 +228,7 @@ class PolicySubject:
             with section("preprocessing"):
                 batch = self.training.laid_out(self.loaded.preprocessor(dict(part)))
             with section("forward"), self.training.autocasting():
-                loss = self.policy.forward(batch)[0]
+                loss = answers.loss(self.policy, batch)
             if self.training.dtype is not None:  # as accelerate does with what comes out of autocast
                 loss = loss.float()
             if len(parts) > 1:

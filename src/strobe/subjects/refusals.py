@@ -43,6 +43,10 @@ def in_a_line(kind: str) -> Iterator[None]:
     """
     try:
         yield
+    except SystemExit as error:
+        raise UserError(
+            f"a policy of type '{kind}' ends the program while it is made: exit code {error.code}"
+        ) from error
     except Exception as error:
         if ran_out(error):  # not the policy's fault, and told elsewhere
             raise

@@ -30,6 +30,7 @@ from strobe.treatments.flow import (
     unread_half,
     views,
     word_table,
+    words_once,
 )
 from strobe.treatments.graphs import graph as cuda_graph
 from strobe.treatments.layers import attention, conditioning, last_block, packed, projections
@@ -55,6 +56,7 @@ ENTRIES: tuple[Entry, ...] = (
     masks.ENTRY,
     language_head.ENTRY,
     word_table.ENTRY,
+    words_once.ENTRY,
     context_keys.ENTRY,
     unread_half.ENTRY,
     closed_form.ENTRY,

@@ -184,6 +184,19 @@ class Views:
 
 
 @dataclass(frozen=True)
+class Words:
+    """A text encoder that reads the task and nothing else.
+
+    Args:
+        encoding: the method that is given the task, as text or as tokens, and gives tensors that depend on it alone.
+        encoder: policy → the module whose weights it reads with.
+    """
+
+    encoding: Method
+    encoder: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
 class Backbone:
     """Facts about a backbone of transformers, for `subjects.models` and `ModelSubject`.
 
@@ -236,6 +249,7 @@ class Family:
         last_block: the last block of its denoising transformer, where a step reads only some of the rows.
         rerun: how it samples, for a flow policy without one.
         views: what sees its cameras, where that is always given the same number of views.
+        words: what reads its task, where a text encoder does it apart from images and state.
         unread_head: path of the language head that runs, though nobody reads what it says; '' for none.
         word_tables: path of the embedding that joins two tables of words to one on every call; '' for none.
         context: policy → the modules of its denoising steps that are given the context alone, which is the same in all
@@ -292,6 +306,7 @@ class Family:
     last_block: LastBlock | None = None
     rerun: Rerun | None = None
     views: Views | None = None
+    words: Words | None = None
     unread_head: str = ""
     word_tables: str = ""
     context: Callable[[Any], Sequence[Any]] = nothing

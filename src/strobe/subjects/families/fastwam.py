@@ -16,7 +16,7 @@ from unittest import mock
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.subjects.families import wan
-from strobe.subjects.families.family import Arm, Family, HubNeed, Tiny, blocks
+from strobe.subjects.families.family import Arm, Family, HubNeed, Tiny, Words, blocks
 from strobe.subjects.families.flow_parts import PREFIX, STEP
 from strobe.timeline.probe import Probe
 
@@ -115,6 +115,7 @@ FAMILY = Family(
     working={"mot": (PREFIX, STEP)},
     steps="num_inference_steps",
     context=context,
+    words=Words(("model", "encode_prompt"), lambda policy: policy.model.text_encoder),
     tiny=Tiny({"image_size": (64, 128)}),
     hub=(HubNeed(wan.UMT5, "tokenizer", "lerobot.policies.fastwam.wan.components", "AutoTokenizer", wan.words),),
     flags=("--base_model_id=null",),  # else its config points at a checkpoint on the Hub

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from strobe.subjects.families import queues
-from strobe.subjects.families.family import Conditioning, Family, HubNeed, Tiny, blocks
+from strobe.subjects.families.family import Conditioning, Family, HubNeed, Tiny, Words, blocks
 from strobe.subjects.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
 
@@ -138,6 +138,7 @@ FAMILY = Family(
     objectives={"flow_matching": "num_integration_steps"},
     every_step="num_train_timesteps",
     conditioning=Conditioning(("objective", "conditional_sample"), observed, modulations),
+    words=Words((READING, "forward"), lambda policy: policy.get_submodule(READING)),
     tiny=Tiny(
         {
             "image_crop_shape": (TINY_IMAGE, TINY_IMAGE),

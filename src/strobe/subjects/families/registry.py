@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from strobe.subjects import families
+from strobe.subjects.families import answers
 from strobe.subjects.families.family import Family, HubNeed
 from strobe.subjects.families.modules import along_modules
 
@@ -100,7 +101,7 @@ def predict(policy: Any, batch: dict[str, Any], options: Mapping[str, Any] = Map
     family = registered(getattr(policy.config, "type", ""))
     if family is not None and family.chunk is not None:
         return family.chunk(policy, batch, options)
-    return policy.predict_action_chunk(batch, **options)
+    return answers.chunk(policy, batch, options)
 
 
 def steps_field(config: Any) -> str:

@@ -1,0 +1,127 @@
+"""What a text encoder says of the task, once for each task: it is the same in all chunks of an episode.
+
+FastWAM runs UMT5-XXL, 5.7 billion parameters, over 128 tokens in every chunk. What was said of a task is kept while
+the encoder's weights are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.subjects.families.family import Family, Words
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Subject
+from strobe.treatments.flow.places import deriving, only, require_record, weights_seen
+from strobe.treatments.graphs.host_work import in_region
+from strobe.treatments.patch import Patches
+from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+
+_MOST = 8  # tasks that are remembered; a robot has one at a time, and a comparison a few
+
+
+@dataclass
+class _Said:
+    """The arguments of a call, and what the encoder made of them: a tensor or a tuple of tensors."""
+
+    given: Any
+    made: Any
+
+
+@dataclass
+class WordsOnce(Treatment):
+    """The text encoder runs for a task that it has not read yet; otherwise a copy of what it said is given."""
+
+    effect: Effect = "exact"
+    _said: list[_Said] = field(default_factory=list, init=False, repr=False)
+    _weights: Any = field(default=None, init=False, repr=False)
+    key = "words"
+    phases = FOR_INFERENCE
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"words": "once"}
+
+    def apply(self, subject: Subject) -> Undo:
+        record = words_of(subject)
+        policy: Any = subject.module
+        encoder, (path, method) = record.encoder(policy), record.encoding
+        patches = Patches()
+
+        def around(encode: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                # A graph or a compiled program cannot look at the words, and would hold one task's for ever.
+                if deriving() or in_region() or torch.compiler.is_compiling():
+                    return encode(*args, **kwargs)
+                given, weights = (args, kwargs), weights_seen(encoder)
+                if weights != self._weights:
+                    self._said.clear()
+                    self._weights = weights
+                known = next((one for one in self._said if _alike(one.given, given)), None)
+                if known is None:
+                    known = _Said(_copied(given), _copied(encode(*args, **kwargs)))
+                    self._said[:] = [*self._said[1 - _MOST :], known]
+                return _copied(known.made)
+
+            return call
+
+        patches.wrap(attrgetter(path)(policy), method, around)
+        return patches.undo
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two calls' arguments are the same, tensors by their values."""
+    if isinstance(one, Tensor):
+        same = isinstance(other, Tensor) and (one.dtype, one.device, one.shape) == (
+            other.dtype,
+            other.device,
+            other.shape,
+        )
+        return same and torch.equal(one, other)
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
+    if isinstance(one, Sequence) and not isinstance(one, str):
+        return type(one) is type(other) and len(one) == len(other) and all(map(_alike, one, other))
+    return type(one) is type(other) and one == other
+
+
+def _copied(held: Any) -> Any:
+    """Return ``held`` with tensors of its own, which nobody else writes to."""
+    if isinstance(held, Tensor):
+        return held.clone()
+    if isinstance(held, dict):
+        return {key: _copied(value) for key, value in held.items()}
+    if isinstance(held, list | tuple):
+        return type(held)(map(_copied, held))
+    return held
+
+
+def words_of(subject: Subject) -> Words:
+    """Return where ``subject`` reads its task. Raises UserError if no encoder reads it alone."""
+    require_record(subject, _words)
+    found = subject.family.words
+    assert found is not None
+    return found
+
+
+def _words(family: Family) -> Words | None:
+    return family.words
+
+
+def _candidates(subject: Subject) -> list[Spec]:
+    return [{"words": "once"}] if isinstance(subject, PolicySubject) and subject.family.words is not None else []
+
+
+ENTRY = Entry(
+    "words",
+    "once: a text encoder reads a task's words once, not in every chunk",
+    "exact",
+    STRUCTURE,
+    only("words", "once", WordsOnce),
+    candidates=_candidates,
+    parts=lambda _, __: ("text encoder",),
+)

@@ -1,0 +1,85 @@
+"""Policies whose methods give what LeRobot does not take, or single actions only."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from strobe.errors import UserError
+from strobe.subjects.families.registry import predict
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.refusals import in_a_line
+
+
+class Recurrent:
+    """A policy with a state of its own, which gives one action at a time."""
+
+    config = SimpleNamespace(type="recurrent")
+    name = "recurrent"
+
+    def __init__(self) -> None:
+        self.seen = torch.zeros(1, 2)
+
+    def reset(self) -> None:
+        self.seen = torch.zeros(1, 2)
+
+    def predict_action_chunk(self, batch: Any) -> Any:
+        raise NotImplementedError("one action at a time")
+
+    def select_action(self, batch: dict[str, Any]) -> Any:
+        self.seen = self.seen + batch["observation.state"]
+        return self.seen
+
+
+BATCH = {"observation.state": torch.ones(1, 2)}
+
+
+def test_a_policy_of_single_actions_gives_chunks_of_one_and_none_depends_on_the_one_before() -> None:
+    policy = Recurrent()
+    chunks = [predict(policy, BATCH) for _ in range(2)]
+    assert chunks[0].shape == (1, 1, 2)
+    assert torch.equal(*chunks)
+
+
+def test_what_is_missing_deeper_inside_stays_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def inner() -> None:
+        raise NotImplementedError("no such kernel")
+
+    monkeypatch.setattr(Recurrent, "predict_action_chunk", lambda self, batch: inner())
+    with pytest.raises(NotImplementedError, match="no such kernel"):
+        predict(Recurrent(), BATCH)
+
+
+def test_actions_that_are_no_tensor_are_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recurrent, "select_action", lambda self, batch: {"action": 1})
+    with pytest.raises(UserError, match=r"^recurrent: its select_action gives a dict, where LeRobot takes a tensor"):
+        predict(Recurrent(), BATCH)
+
+
+@pytest.fixture(scope="module")
+def act() -> PolicySubject:
+    return load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"loss": torch.tensor(1.0), "l1": 1.0}, "a dict"), (torch.tensor(1.0), "a tensor alone"), (None, "a NoneType")],
+)
+def test_a_loss_that_lerobot_train_could_not_unpack_is_a_line(
+    act: PolicySubject, given: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(act.policy.__dict__, "forward", lambda _: given)
+    with pytest.raises(UserError, match=f"act: its forward gives {said}, where lerobot-train takes a loss and a dict"):
+        act.call("training forward", 2)(0)
+
+
+def test_a_constructor_that_ends_the_program_is_a_line() -> None:
+    with (
+        pytest.raises(UserError, match=r"type 'made_up' ends the program while it is made: exit code 3"),
+        in_a_line("made_up"),
+    ):
+        raise SystemExit(3)

@@ -1,0 +1,101 @@
+"""The task's words read once, against the untouched policy: the same bits in later chunks, for less work."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.measure.accounting import Accounting
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.timeline.probe import Attached
+from strobe.treatments.flow import words_once
+from strobe.treatments.flow.words_once import WordsOnce
+from strobe.treatments.treatment import Variant
+
+KINDS = ("fastwam", "multi_task_dit")
+
+
+@cache
+def tiny(kind: str) -> PolicySubject:
+    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"])
+
+
+def encoder(owner: PolicySubject) -> Any:
+    return words_once.words_of(owner).encoder(owner.policy)
+
+
+def chunks(owner: PolicySubject, *tasks: str, treatment: WordsOnce | None = None) -> list[Tensor]:
+    """Return the actions of one observation for each of ``tasks`` in turn."""
+    undo = Variant("it", (treatment,) if treatment else ()).apply(owner)
+    try:
+        return [owner.act(owner.observation(0) | {"task": task}, seed=0) for task in tasks]
+    finally:
+        undo()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_task_is_read_once_and_acted_on_as_ever(kind: str) -> None:
+    owner, treatment = tiny(kind), WordsOnce()
+    tasks = ("push it", "push it", "lift it", "push it")
+    wanted = chunks(owner, *tasks)
+    assert not torch.equal(wanted[0], wanted[2])
+    read = []
+    handle = next(encoder(owner).children()).register_forward_hook(lambda *_: read.append(1))
+    try:
+        got = chunks(owner, *tasks, treatment=treatment)
+    finally:
+        handle.remove()
+    assert len(read) == 2
+    assert all(map(torch.equal, got, wanted))
+    assert all(map(torch.equal, chunks(owner, *tasks), wanted)), "nothing is left behind"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_later_chunks_do_no_work_for_the_words(kind: str) -> None:
+    owner, treatment = tiny(kind), WordsOnce()
+
+    def gflop() -> float:
+        accounting = Accounting()
+        with Attached(owner.hooks("inference", 1)):
+            accounting.run(lambda: owner.chunk(0))
+        return sum(a.gflop for path, a in accounting.accounts.items() if path[-1] == "text encoder")
+
+    undo = treatment.apply(owner)
+    first, later = gflop(), gflop()
+    undo()
+    assert first > 0
+    assert later == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_weights_read_the_words_again(kind: str) -> None:
+    owner, treatment = tiny(kind), WordsOnce()
+    before = chunks(owner, "push it", treatment=treatment)[0]
+    weight = next(p for p in encoder(owner).parameters() if p.ndim == 2)
+    kept = weight.detach().clone()
+    try:
+        with torch.no_grad():
+            weight.mul_(-1)
+        after = chunks(owner, "push it", treatment=treatment)[0]
+        assert torch.equal(after, chunks(owner, "push it")[0])
+        assert not torch.equal(after, before)
+    finally:
+        with torch.no_grad():
+            weight.copy_(kept)
+
+
+def test_no_more_tasks_are_kept_than_a_few() -> None:
+    treatment = WordsOnce()
+    chunks(tiny("multi_task_dit"), *(f"push {number}" for number in range(10)), treatment=treatment)
+    assert len(treatment._said) == words_once._MOST
+
+
+def test_it_is_for_policies_with_a_text_encoder_apart() -> None:
+    with pytest.raises(UserError, match=r"^act: this is for fastwam, multi_task_dit$"):
+        WordsOnce().apply(load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"]))
