@@ -6,7 +6,9 @@ import time
 from collections.abc import Sequence
 
 from strobe.errors import UserError
+from strobe.measure.common_parts import share
 from strobe.measure.guard import strongest
+from strobe.measure.looks import MATTERS
 from strobe.results.agreement import Agreement, Effect
 from strobe.results.comparison import Verdict
 from strobe.results.ladder import Try, TryOutcome
@@ -135,14 +137,17 @@ class Climb:
     def _replaced(self, candidate: Candidate) -> bool:
         """Return whether it is another form of what was kept (an engine in float32 where one in bfloat16 is).
 
-        Nor does one buy anything whose parts are computed by what was kept (channels_last where an engine runs).
+        Nor does one buy what can be shown if what was kept computes its parts (channels_last where an engine runs), but
+        for parts too small to matter.
         Lossy ones are tried all the same: fewer steps than the fewer that were kept. So are the user's own.
         """
         if candidate.effect == "lossy" or candidate.specs in self.aim.choice.own:
             return False
         taken = {slot_of(spec) for spec in self.top.specs}
-        elsewhere = set(replaced(self.runs.subject, self.top.specs))
-        computed = bool(candidate.parts) and set(candidate.parts) <= elsewhere
+        elsewhere = replaced(self.runs.subject, self.top.specs)
+        remaining = [part for part in candidate.parts if part not in elsewhere]
+        at_most = sum(share(self.top.measurement, part) for part in remaining)
+        computed = len(remaining) < len(candidate.parts) and at_most < MATTERS
         return computed or {slot_of(spec) for spec in candidate.specs} <= taken
 
     def _deserves_retry(self, candidate: Candidate) -> bool:
