@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from strobe.subjects.rollout_log import Log, read
-from strobe.subjects.rollout_loop import _got, _sent
+from strobe.subjects.rollout_loop import _got
+from strobe.subjects.watching import _sent
 
 HEADER = {"fps": 30, "subject": {}}
 ACTION = torch.tensor([1.0, 2.5])
@@ -22,7 +23,7 @@ def _told(log: Log, *held: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 def test_one_tuple_becomes_its_events_in_the_file_and_in_memory(tmp_path: Path) -> None:
-    held = ((_got, 1, 4, 7, ACTION, 9, 2, 1, True), ("tick", 5), (_sent, 6, 8, 7, [0.5, 1.5]))
+    held = ((_got, 1, 4, 7, ACTION, 9, 2, 1, True), ("tick", 5), (_sent, 6, 8, 7, [0.5, 1.5], False))
     told = [
         ("s", "get action", 1, 4, 7),
         ("get", 1, 4, 1, 9, 2, 1),
