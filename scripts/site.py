@@ -90,7 +90,7 @@ def on_post_build(config: Any) -> None:
 
 
 def _weight(place: Path) -> float:
-    """What a page counts in the search: those on flags come before those that are full of figures."""
+    """Return a page's weight in the search: those on flags come before those that are full of figures."""
     if place.is_relative_to(f"{reference.WHERE}/commands"):
         return 1.5
     figures = place.parts[0] == "examples" or place in (Path(reference.WHERE, "results.md"), Path("benchmarks.md"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.sleeper import Clock, Planted, Sleeper, entry
+from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 
 from strobe.measure import machine
 from strobe.measure.sampling import SamplingBudget
@@ -16,7 +16,7 @@ from strobe.results.cache import cache_folder
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import earlier as earlier_ladders
 from strobe.studies.optimize import limits
-from strobe.studies.optimize.aim import Aim, SilentClimb
+from strobe.studies.optimize.aim import Aim
 from strobe.studies.optimize.candidates import Choice
 from strobe.studies.optimize.earlier import MOST_LADDERS, Earlier
 from strobe.studies.optimize.optimize import optimize
@@ -27,12 +27,8 @@ TIDY = Planted("tidy", lambda _: {"head": 1.0})
 WRONG = Planted("wrong", lambda _: {"vision": 0.0}, lambda chunk, _, __: chunk + torch.tensor([0.5, 0.0]))
 
 
-class Lines(SilentClimb):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def said(self, line: str) -> None:
-        self.lines.append(line)
+class Stages(Lines):
+    """Has the stages as well."""
 
     def stage(self, what: str) -> None:
         self.lines.append(what)
@@ -43,7 +39,7 @@ def climb(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "TRY_S", (0.2, 0.4))
     clock = Clock().wind(monkeypatch)
 
-    def climbed(*entries, hz: float = 1000.0, fresh: bool = False, reporter: Lines | None = None, **aim):
+    def climbed(*entries, hz: float = 1000.0, fresh: bool = False, reporter: Stages | None = None, **aim):
         monkeypatch.setattr(catalogue, "ENTRIES", entries)
         options = Options(SamplingBudget(seconds=10.0, precision=0.025), batch_size=1, counted=False)
         wanted = Aim(target_hz=hz, **{"time_limit": 30.0, **aim})
@@ -69,7 +65,7 @@ def test_what_was_kept_is_put_on_together_and_its_run_shows_each_rung(climb):
     planted = entry(Planted("idle"), "vision"), entry(SKIP, "vision"), entry(TIDY, "head")
     first, took = climb(*planted, hz=400.0)
     assert ("idle=true", "no difference shown") in tried(first)
-    lines = Lines()
+    lines = Stages()
     second, took_again = climb(*planted, hz=400.0, reporter=lines)
     assert [rung.treatments for rung in second.ladder.rungs] == [rung.treatments for rung in first.ladder.rungs]
     assert tried(second)[:2] == [("skip=true", "kept"), ("tidy=true", "kept")]
@@ -88,7 +84,7 @@ def test_what_was_kept_is_put_on_together_and_its_run_shows_each_rung(climb):
 
 def test_the_search_goes_on_from_there_and_closes_anew(climb):
     climb(entry(SKIP, "vision"))
-    lines = Lines()
+    lines = Stages()
     result, _ = climb(entry(SKIP, "vision"), entry(TIDY, "head"), reporter=lines)
     assert tried(result) == [("skip=true", "kept"), ("tidy=true", "kept")]
     assert "the closing run: as it is, rung 1, rung 2" in lines.lines
@@ -159,7 +155,7 @@ def test_what_the_user_leaves_out_stays_out_and_fresh_knows_nothing(climb):
     climb(*planted)
     result, _ = climb(*planted, choice=Choice(skip=("skip",)))
     assert tried(result) == [("tidy=true", "kept")]
-    lines = Lines()
+    lines = Stages()
     result, _ = climb(*planted, fresh=True, reporter=lines)
     assert not [line for line in lines.lines if "earlier" in line or "last time" in line]
     assert len(json.loads(kept_file().read_text())["ladders"]) == 3, "it is added to them all the same"
@@ -181,7 +177,7 @@ def test_a_damaged_file_is_as_good_as_none(climb, damage, monkeypatch):
         monkeypatch.setattr(earlier_ladders, "LARGEST_BYTES", 10)
     else:
         kept_file().write_text(damage)
-    lines = Lines()
+    lines = Stages()
     result, _ = climb(entry(SKIP, "vision"), reporter=lines)
     assert tried(result) == [("skip=true", "kept")]
     assert not [line for line in lines.lines if "earlier" in line]
@@ -213,7 +209,7 @@ def test_a_cache_that_cannot_be_written_costs_a_line(climb, monkeypatch, tmp_pat
     monkeypatch.delenv("STROBE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     (tmp_path / "file").write_text("")
-    lines = Lines()
+    lines = Stages()
     result, _ = climb(entry(SKIP, "vision"), reporter=lines)
     assert result.status == "complete"
     assert lines.lines[-1].startswith(f"the next climb will not know of this one: {tmp_path}/file/strobe/ladders: ")

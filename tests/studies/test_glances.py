@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.sleeper import Clock, Planted, Sleeper, entry
+from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 
 from strobe.measure.sampling import SamplingBudget
 from strobe.results.answer import OptimizeResult
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import limits
-from strobe.studies.optimize.aim import Aim, SilentClimb
+from strobe.studies.optimize.aim import Aim
 from strobe.studies.optimize.ladder import recipe_of
 from strobe.studies.optimize.optimize import optimize
 from strobe.treatments import catalogue
@@ -21,14 +21,6 @@ from strobe.treatments import catalogue
 SKIP = Planted("skip", lambda _: {"vision": 1.0})
 TIDY = Planted("tidy", lambda _: {"head": 1.0})
 IDLE = Planted("idle")
-
-
-class Lines(SilentClimb):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def said(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture

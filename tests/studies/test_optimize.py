@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.sleeper import HEAD_MS, Clock, Planted, Sleeper, entry
+from support.sleeper import HEAD_MS, Clock, Lines, Planted, Sleeper, entry
 
 from strobe.errors import UserError
 from strobe.measure.agreement import agree
@@ -44,14 +44,6 @@ def plant(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(catalogue, "ENTRIES", entries)
 
     return planted
-
-
-class Lines(SilentClimb):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def said(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture

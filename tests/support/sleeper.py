@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from strobe.measure.sampling import collect
 from strobe.results.subject import SubjectInfo
+from strobe.studies.optimize.aim import SilentClimb
 from strobe.subjects.families.family import Family
 from strobe.subjects.subject import ITERATION, Facts, Phase
 from strobe.timeline import section
@@ -86,6 +87,16 @@ class Sleeper:
 
     def facts(self, phase: Phase, batch_size: int) -> Facts:
         return {"denoising steps": 10}
+
+
+class Lines(SilentClimb):
+    """The lines that a climb has said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def said(self, line: str) -> None:
+        self.lines.append(line)
 
 
 @dataclass

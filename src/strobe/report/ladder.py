@@ -104,9 +104,8 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
         said.append(f"Refused after the climb: {why}. The ladder ends with {ladder.chosen}.")
     said.append(f"It stopped because {_ended(ladder)}.")
     if len(kept) > 1 and whole is not None:
-        them = "it" if len(kept) == 2 else "all of them"
         if whole.verdict.kind == "faster":
-            said.append(f"recipe.yaml in the run's folder puts {them} on.")
+            said.append(f"recipe.yaml in the run's folder puts {'it' if len(kept) == 2 else 'all of them'} on.")
         else:
             said.append("No recipe was written: the closing run was too short or too noisy to show a gain.")
     return said

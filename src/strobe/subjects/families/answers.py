@@ -1,4 +1,4 @@
-"""What a policy's methods give, as LeRobot's own programs take it; what they could not take is refused in a line."""
+"""A policy's chunk and loss as LeRobot's own programs take them; what they could not take is refused in a line."""
 
 from __future__ import annotations
 

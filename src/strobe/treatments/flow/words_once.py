@@ -1,4 +1,4 @@
-"""What a text encoder says of the task, once for each task: it is the same in all chunks of an episode.
+"""A text encoder reads each task once: what it says of it is the same in all chunks of an episode.
 
 FastWAM runs UMT5-XXL, 5.7 billion parameters, over 128 tokens in every chunk. What was said of a task is kept while
 the encoder's weights are the same.
