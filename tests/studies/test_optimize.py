@@ -375,3 +375,14 @@ def test_of_one_part_what_usually_buys_most_is_tried_first(plant, climb):
     plant(*planted, entry(Planted("exact"), "vision"))
     result = climb(time_limit=20.0)
     assert [one.treatment for one in result.ladder.tries] == ["exact=true", "channels_last=true", "other=true"]
+
+
+def test_what_can_buy_little_is_left_out_where_much_is_missing(plant, climb, monkeypatch):
+    monkeypatch.setattr(limits, "LITTLE", 0.4)  # the head is a third of a chunk of 12 ms
+    plant(entry(TIDY, "head"))
+    result = climb(hz=200.0)
+    assert outcomes(result) == {}
+    assert "but 1 for 33 % of a chunk or less, where 58 % are missing (--all tries them)" in result.ladder.ended
+    assert outcomes(climb(hz=200.0, everything=True)) == {"tidy=true": "kept"}
+    assert outcomes(climb(hz=200.0, choice=Choice(own=(({"tidy": True},),)))) == {"tidy=true": "kept"}
+    assert outcomes(climb(hz=150.0)) == {"tidy=true": "kept"}, "12 ms are not twice the 6.7 that are allowed"

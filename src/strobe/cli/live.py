@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import sys
@@ -36,6 +37,7 @@ def importing(*, told: bool = False) -> Iterator[None]:
         return
     if not told:
         Console(stderr=True, quiet=quiet()).print("… importing torch and LeRobot", markup=False, highlight=False)
+    atexit.register(gc.freeze)  # at its end Python would look at all of it once more: a second or two
     gc.disable()
     try:
         yield

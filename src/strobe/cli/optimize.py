@@ -87,7 +87,7 @@ class OptimizeConfig(PacedConfig):
     # Paired episodes, as in lerobot-eval: --eval.n_episodes=50. The observations that the climb is judged on come from
     # --dataset.* where that is given too. They take their time after --time_limit.
     eval: EpisodeFlags = field(default_factory=EpisodeFlags)
-    # Go on through all candidates once the target is reached.
+    # Go on through all candidates once the target is reached, and try what can buy little, too.
     all: bool = False
     # Seconds for climbing and the closing run together; by default 80 on a CPU and 300 elsewhere. Where three tries of
     # 25 chunks do not fit, treatments of one effect are tried together. The closing run takes its rounds in any case.
@@ -110,7 +110,7 @@ class OptimizeConfig(PacedConfig):
     fresh: bool = False
     # How narrow the closing run's intervals must be: this fraction to either side of each rung's ratio to the untouched
     # policy, or half of the smallest gain of a rung where that is less.
-    interval: float = field(default=0.025, metadata=above(0))
+    interval: float = field(default=0.05, metadata=above(0))
     # Also write the recipe there.
     recipe_out: Path | None = None
 

@@ -16,7 +16,7 @@ from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments.treatment import Variant
 
 SHARE = 0.3  # of the time for sampling, that the check of a variant may take
-YARDSTICKS_S = 3.0  # that each yardstick may take; at least one observation is measured
+YARDSTICKS_S = 1.5  # that each yardstick may take, beside the chunks that it is set against; one observation at least
 MOST = 4  # observations of a yardstick beside a timing
 
 

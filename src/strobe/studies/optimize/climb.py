@@ -28,6 +28,7 @@ from strobe.studies.optimize.earlier import Earlier
 from strobe.studies.optimize.ladder import Step
 from strobe.studies.optimize.runs import Runs
 from strobe.treatments import catalogue
+from strobe.treatments.treatment import DTYPE, GUIDANCE
 
 
 class Climb:
@@ -85,18 +86,29 @@ class Climb:
     def left_to_try(self) -> list[Candidate]:
         """Return what may be tried now, in order: what was not tried yet, then once more what showed no difference.
 
-        What the last ladder did not keep is left out, unless everything is to be tried.
+        What the last ladder did not keep is left out, and what can buy little where much is missing, unless everything
+        is to be tried.
         """
         new, once_more = self._found()
         if not self.aim.everything:
-            new = [candidate for candidate in new if self.standing(candidate.text) != "not kept"]
+            new = [one for one in new if self.standing(one.text) != "not kept" and not self._little(one)]
         return [*in_order(new, self.top.measurement, self.standing), *in_order(once_more, self.top.measurement)]
 
     def left_out(self) -> str:
-        """Return how many are left out since an earlier ladder did not keep them, in words; '' for none."""
-        new, _ = self._found()
-        count = 0 if self.aim.everything else sum(self.standing(candidate.text) == "not kept" for candidate in new)
-        return f" but {count} that an earlier ladder did not keep (--fresh tries them again)" if count else ""
+        """Return how many are left out, and why, in words; '' for none."""
+        new = [] if self.aim.everything else self._found()[0]
+        refused = [one for one in new if self.standing(one.text) == "not kept"]
+        little = [one for one in new if one not in refused and self._little(one)]
+        said = []
+        if refused:
+            said.append(f"{len(refused)} that an earlier ladder did not keep (--fresh tries them again)")
+        if little:
+            most = 100 * max(map(self.at_most, little))
+            missing = 100 * (1 - self.aim.target_ms / self.top.ms)
+            said.append(
+                f"{len(little)} for {most:.0f} % of a chunk or less, where {missing:.0f} % are missing (--all tries them)"
+            )
+        return f" but {', and '.join(said)}" if said else ""
 
     def _found(self) -> tuple[list[Candidate], list[Candidate]]:
         """Return the candidates that were not tried yet, and those that deserve one more try."""
@@ -109,6 +121,23 @@ class Climb:
         found = [c for c in found if not {catalogue.written(spec) for spec in c.specs} <= on and not self._replaced(c)]
         new = [c for c in found if c.text not in self._tried_on]
         return new, [c for c in found if c.text in self._tried_on and self._deserves_retry(c)]
+
+    def at_most(self, candidate: Candidate) -> float:
+        """Return the share of a chunk's time that ``candidate`` can save at most: that of the parts that it speeds up.
+
+        What a kept engine computes is in none of them, since it takes the place of the modules.
+        """
+        now, elsewhere = self.top.measurement, replaced(self.runs.subject, self.top.specs)
+        if candidate.parts:
+            return sum(share(now, part) for part in candidate.parts if part not in elsewhere)
+        through_modules = DTYPE <= candidate.rank < GUIDANCE
+        return 1 - sum(share(now, part) for part in elsewhere) if through_modules else 1.0
+
+    def _little(self, candidate: Candidate) -> bool:
+        """Return whether ``candidate`` can buy little, while the target is far away; the user's own are tried."""
+        if candidate.effect == "lossy" or candidate.specs in self.aim.choice.own:
+            return False
+        return self.top.ms > limits.FAR * self.aim.target_ms and self.at_most(candidate) < limits.LITTLE
 
     def standing(self, treatment: str) -> Standing:
         """Return what earlier ladders showed of ``treatment``, as it is written."""
@@ -145,9 +174,7 @@ class Climb:
             return False
         taken = {slot_of(spec) for spec in self.top.specs}
         elsewhere = replaced(self.runs.subject, self.top.specs)
-        remaining = [part for part in candidate.parts if part not in elsewhere]
-        at_most = sum(share(self.top.measurement, part) for part in remaining)
-        computed = len(remaining) < len(candidate.parts) and at_most < MATTERS
+        computed = any(part in elsewhere for part in candidate.parts) and self.at_most(candidate) < MATTERS
         return computed or {slot_of(spec) for spec in candidate.specs} <= taken
 
     def _deserves_retry(self, candidate: Candidate) -> bool:
