@@ -103,11 +103,9 @@ class Climb:
         if refused:
             said.append(f"{len(refused)} that an earlier ladder did not keep (--fresh tries them again)")
         if little:
-            most = 100 * max(map(self.at_most, little))
-            missing = 100 * (1 - self.aim.target_ms / self.top.ms)
-            said.append(
-                f"{len(little)} for {most:.0f} % of a chunk or less, where {missing:.0f} % are missing (--all tries them)"
-            )
+            most, missing = max(map(self.at_most, little)), 1 - self.aim.target_ms / self.top.ms
+            where = f"{100 * most:.0f} % of a chunk or less, where {100 * missing:.0f} % are missing"
+            said.append(f"{len(little)} for {where} (--all tries them)")
         return f" but {', and '.join(said)}" if said else ""
 
     def _found(self) -> tuple[list[Candidate], list[Candidate]]:
