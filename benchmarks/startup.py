@@ -6,7 +6,8 @@ iteration. Bars are ratios of the same round, so that a slow machine or a busy o
 - `strobe --help` and `--version`: at most a tenth of `import torch`,
 - any other help and any wrong flag: at most 0.6 of it (1 s where torch takes 1.7 s),
 - the first line of a breakdown: at most 0.6 of it,
-- the first iteration of a breakdown begins no later than `lerobot-eval --help` ends.
+- the first iteration of a breakdown begins no later than `lerobot-eval --help` ends,
+- a breakdown is over soon after its last line: in at most 0.6 of it.
 
 The files that are read are in the system's cache: a round is run first that does not count.
 """
@@ -30,6 +31,7 @@ from strobe.cli.main import COMMANDS
 
 TORCH, EVAL = "python -c 'import torch'", "lerobot-eval --help"
 FIRST_LINE, FIRST_ITERATION = "breakdown: first line", "breakdown: first iteration"
+END = "breakdown: from its last line to its end"
 SHORT, ANSWER, BEGUN = 0.1, 0.6, 1.0  # the bars
 
 ACT = ["breakdown", "--policy.type=act"]
@@ -64,19 +66,20 @@ def seconds(command: list[str]) -> float:
     return time.perf_counter() - start
 
 
-def beginning(folder: Path) -> tuple[float, float]:
-    """Seconds to the first line of a breakdown, and to the line before its first iteration."""
-    command = [sys.executable, "-m", "strobe", *STUDY, f"--output_dir={folder}"]
+def breakdown(folder: Path) -> dict[str, float]:
+    """Seconds to a breakdown's first line, to the line before its first iteration, and from its last line on."""
+    command = [sys.executable, "-u", "-m", "strobe", *STUDY, f"--output_dir={folder}"]
     start = time.perf_counter()
-    first = begun = 0.0
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            first = first or time.perf_counter() - start
+    first = begun = last = 0.0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            last = time.perf_counter() - start
+            first = first or last
             if line.startswith("… inference"):
-                begun = begun or time.perf_counter() - start
+                begun = begun or last
     assert process.returncode == 0, f"{' '.join(command)} failed"
-    return first, begun
+    return {FIRST_LINE: first, FIRST_ITERATION: begun, END: time.perf_counter() - start - last}
 
 
 def one_round(folder: Path) -> dict[str, float]:
@@ -90,8 +93,7 @@ def one_round(folder: Path) -> dict[str, float]:
     }
     for argv in (["--help"], ["--version"], *([name, "--help"] for name in COMMANDS), *WRONG):
         took[f"strobe {' '.join(argv)}"] = seconds([sys.executable, "-m", "strobe", *argv])
-    took[FIRST_LINE], took[FIRST_ITERATION] = beginning(folder)
-    return took
+    return took | breakdown(folder)
 
 
 def bar_of(name: str) -> tuple[str, float]:
