@@ -34,7 +34,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from lerobot.policies.rtc import ActionQueue
-from lerobot.rollout.inference import rtc, sync
+from lerobot.rollout.inference import rtc
 from lerobot.rollout.robot_wrapper import ThreadSafeRobot
 from lerobot.rollout.strategies import core
 from lerobot.scripts import lerobot_rollout as loop
@@ -171,13 +171,11 @@ class Watch(Watching):
         if context.runtime.cfg.display_data:
             hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
         hooks += sleeps(strategies())
-        hooks += [Hook(module, "prepare_observation_for_inference", PREPARE) for module in (sync, rtc)]
+        hooks.append(Hook(rtc, "prepare_observation_for_inference", PREPARE))
         dataset = context.data.dataset
         if dataset is not None:
             hooks.append(Hook(dataset, "save_episode", SAVE))
             self._around(Hook(dataset, "add_frame", RECORD), self._recording)
-        if context.runtime.cfg.inference.type == "sync":
-            hooks.append(Hook(policy, "select_action", SELECT))
         names = {
             id(context.processors.robot_observation_processor): PROCESS_OBSERVATION,
             id(context.processors.robot_action_processor): PROCESS_ACTION,
@@ -185,13 +183,15 @@ class Watch(Watching):
             id(context.policy.postprocessor): POSTPROCESSING,
         }
         self._attached(hooks)
-        self._processors(names)
+        threaded = hasattr(self._engine, "_action_queue")
+        steps = None if threaded else Steps()
+        self._processors(names, "s" if steps is None else steps.processed)
         for name, camera in cameras_of(robot).items():
             self._camera(name, camera)
         self._buses(buses_of(robot))
         self._around(Hook(ThreadSafeRobot, "get_observation", OBSERVATION), self._ticking)
-        self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base, picks=multiplier == 1))
-        if hasattr(self._engine, "_action_queue"):  # of one that asks the policy in the loop, it does nothing
+        self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base, steps, picks=multiplier == 1))
+        if threaded:  # of one that asks the policy in the loop, it does nothing
             self._around(Hook(self._engine, "notify_observation", ""), self._noting)
         self._around(Hook(self._engine, "reset", ""), self._resetting)
         if hasattr(self._engine, lerobot_versions.QUERY):
@@ -212,15 +212,15 @@ class Watch(Watching):
         previous = sections.swap(opener(self.log.append))
         self._probes.callback(sections.swap, previous)
 
-    def _getting(self, policy: Any, picks: bool) -> Callable[[Call], Call]:
-        """``picks``: the tick sends what it gets here, and asks in every tick.
+    def _getting(self, policy: Any, steps: Steps | None, picks: bool) -> Callable[[Call], Call]:
+        """``steps``: of an engine that asks the policy in the loop. ``picks``: the tick sends what it gets here.
 
         LeRobot makes each action anew and changes none, so the writing thread may read it; one on a device it may not,
         since it would wait for that in the middle of other work. Functions of Strobe's own are left out of a tick.
         """
         append, engine, used = self.log.append, self._engine, self.calls
-        asynchronous = hasattr(engine, "_action_queue")
         chunks, ident, own = [0], threading.get_ident, vars(policy).get
+        told = _got if steps is None else steps.got
 
         def around(inner: Call) -> Call:
             def from_queue(*args: Any, **kwargs: Any) -> Any:
@@ -260,10 +260,10 @@ class Watch(Watching):
                     used.end()
                     chunks[0] += 1
                 kept = action if action is None or action.is_cpu else action.tolist()
-                append((_got, start, end, ident(), kept, after, chunks[0], int(before > 0), picks))
+                append((told, start, end, ident(), kept, after, chunks[0], int(before > 0), picks))
                 return action
 
-            return from_queue if asynchronous else from_policy
+            return from_queue if steps is None else from_policy
 
         return around
 
@@ -338,6 +338,30 @@ class Watch(Watching):
             return inner(*args, **kwargs)
 
         return call
+
+
+class Steps:
+    """The steps of an engine that asks the policy in the loop, from those that are probed; on the log's thread.
+
+    Inputs are prepared until they are preprocessed, and the policy selects from then until the action is postprocessed.
+    Probes of their own would cost a tick more than they tell.
+    """
+
+    def __init__(self) -> None:
+        self._processed: dict[str, tuple[int, int]] = {}  # the last start and end of each processor
+
+    def processed(self, name: str, start: int, end: int, thread: int) -> list[Event]:
+        """Return the events of a processor's call."""
+        self._processed[name] = start, end
+        return [("s", name, start, end, thread)]
+
+    def got(self, start: int, end: int, thread: int, *action: Any) -> list[Event]:
+        """Return the events of a call for an action, which returned ``action``; see `_got`."""
+        found: list[Event] = []
+        (begun, ready), (over, _) = (self._processed.get(name, (0, 0)) for name in (PREPROCESSING, POSTPROCESSING))
+        if start <= begun <= ready <= over:
+            found = [("s", PREPARE, start, begun, thread), ("s", SELECT, ready, over, thread)]
+        return [*found, *_got(start, end, thread, *action)]
 
 
 def _got(

@@ -201,9 +201,13 @@ class Watching:
 
         return call
 
-    def _processors(self, names: dict[int, str]) -> None:
-        """A section around each of LeRobot's processors, whose ``id`` tells its name."""
+    def _processors(self, names: dict[int, str], told: str | Call = "s") -> None:
+        """A section around each of LeRobot's processors, whose ``id`` tells its name.
 
+        Args:
+            told: stands before name, start, end and thread in what is appended: the event's kind, or a function that
+                makes events of them.
+        """
         append, ident, name_of = self.log.append, threading.get_ident, names.get
 
         def around(inner: Call) -> Call:
@@ -217,7 +221,7 @@ class Watching:
                 try:
                     return inner(pipeline, data)
                 finally:
-                    append(("s", name, start, host_ns(), ident()))
+                    append((told, name, start, host_ns(), ident()))
 
             return call
 
