@@ -7,12 +7,14 @@ so the CPU time of a read tells a slow bus from a busy machine.
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import psutil
 
+from strobe.subjects.rollout_log import Event
 from strobe.timeline.clock import host_ns
 from strobe.timeline.thread_clock import waited_ns
 
@@ -24,23 +26,23 @@ _Call = Callable[..., Any]
 
 
 class BusProbe:
-    """Reports each `sync_read` of a bus to ``append`` as an event: bus, start, end, lost, damaged, waiting, cpu,
-    waited, arm.
+    """Reports each `sync_read` of a bus to ``append``: its section, and the event bus, start, end, lost, damaged,
+    waiting, cpu, waited, arm.
 
     lost, damaged: tries that ended without an answer, and with one that could not be read. waiting: bytes that lay in
     the port's input before the question, -1 where the port does not tell. cpu, waited: nanoseconds that the thread ran,
     and that it waited for a CPU, -1 unknown. arm: its name, where the robot has several; '' else.
     """
 
-    def __init__(self, bus: Any, append: Callable[[Any], None], arm: str = "") -> None:
-        self._arm = arm
+    def __init__(self, bus: Any, append: Callable[[Any], None], section: str, arm: str = "") -> None:
+        self._section, self._arm = section, arm
         self._port = getattr(getattr(bus, "port_handler", None), "ser", None)
         self._append = append
         self._lost = self._damaged = 0
 
     def reading(self, inner: _Call) -> _Call:
         """Around the bus's ``sync_read``."""
-        append, cpu = self._append, time.thread_time_ns
+        append, cpu, ident, section = self._append, time.thread_time_ns, threading.get_ident, self._section
 
         @functools.wraps(inner)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -54,7 +56,8 @@ class BusProbe:
                 ran, end = cpu() - ran, host_ns()
                 ended = waited_ns()
                 waited = UNKNOWN if begun is None or ended is None else ended - begun
-                append(("bus", start, end, self._lost, self._damaged, waiting, ran, waited, self._arm))
+                tries = self._lost, self._damaged
+                append((_asked, section, start, end, ident(), *tries, waiting, ran, waited, self._arm))
 
         return call
 
@@ -75,6 +78,10 @@ class BusProbe:
             return self._port.in_waiting  # type: ignore[union-attr]
         except Exception:  # another kind of port, or one that is gone: the read itself will say so
             return UNKNOWN
+
+
+def _asked(section: str, start: int, end: int, thread: int, *told: Any) -> list[Event]:
+    return [("s", section, start, end, thread), ("bus", start, end, *told)]
 
 
 def spent() -> tuple[int, int, int]:

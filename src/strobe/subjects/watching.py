@@ -267,16 +267,13 @@ class Watching:
     def _buses(self, buses: Mapping[str, Any]) -> None:
         """The robot's motors, read and written; of each arm, where ``buses`` has several by name."""
         for arm, bus in buses.items():
-            probe = BusProbe(bus, self.log.append, arm)
             read, written = (f"{name} {arm}".rstrip() for name in (MOTORS_READ, MOTORS_WRITTEN))
-            self._around(Hook(bus, "sync_read", read), functools.partial(self._bus, probe, read))
+            probe = BusProbe(bus, self.log.append, read, arm)
+            self._around(Hook(bus, "sync_read", read), probe.reading)
             if hasattr(reader := getattr(bus, "sync_reader", None), "txRxPacket"):
                 self._around(Hook(reader, "txRxPacket", ""), probe.trying)
             if hasattr(bus, "sync_write"):
                 self._attached([Hook(bus, "sync_write", written)])
-
-    def _bus(self, probe: BusProbe, name: str, inner: Call) -> Call:
-        return probe.reading(self._timed(inner, name))
 
     def _commanding(self, bare: Call, picks: bool = False) -> Call:
         """``picks``: an action that is sent is the one that the tick has."""
