@@ -228,7 +228,7 @@ class PolicySubject:
             with section("preprocessing"):
                 batch = self.training.laid_out(self.loaded.preprocessor(dict(part)))
             with section("forward"), self.training.autocasting():
-                loss = answers.loss(self.policy, batch)
+                loss = answers.loss(self.policy, batch, back=scaled is not None)
             if self.training.dtype is not None:  # as accelerate does with what comes out of autocast
                 loss = loss.float()
             if len(parts) > 1:
