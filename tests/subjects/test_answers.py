@@ -125,3 +125,17 @@ def test_a_loss_that_no_backward_pass_can_start_from_is_a_line(
     monkeypatch.setattr(act.policy, "forward", lambda batch: (given, {}))
     with pytest.raises(UserError, match=said):
         act.call(phase, 2)(0)
+
+
+def test_the_chunk_of_a_policy_of_single_actions_is_one_long(
+    act: PolicySubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def predict_action_chunk(batch: Any) -> None:
+        raise NotImplementedError
+
+    act.chunk()
+    assert act.facts("inference", 1)["chunk size"] == act.policy.config.chunk_size
+    monkeypatch.setattr(act.policy, "predict_action_chunk", predict_action_chunk)
+    monkeypatch.setattr(act.policy, "select_action", lambda batch: torch.zeros(1, 6))
+    act.chunk()
+    assert act.facts("inference", 1)["chunk size"] == 1
