@@ -72,6 +72,12 @@ def test_a_repository_that_was_asked_for_is_named_from_where_the_error_came() ->
         raised_from(RuntimeError("no tokenizer"), asked_for("owner/name"))
 
 
+def test_weights_that_torch_downloads_are_named_by_their_address(tmp_path: Path) -> None:
+    url = "file:///no/such/resnet18-made-up.pth"
+    with pytest.raises(UserError, match=f"reads {url}, which cannot be reached: .*TORCH_HOME"), in_a_line("made_up"):
+        torch.hub.load_state_dict_from_url(url, model_dir=str(tmp_path))
+
+
 def test_a_line_of_ours_stays_as_it_is_however_deep() -> None:
     with pytest.raises(UserError, match=r"^no such file$"), in_a_line("act"):
         raised_from(RuntimeError("LeRobot's own words"), UserError("no such file"))

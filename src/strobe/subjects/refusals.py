@@ -164,6 +164,11 @@ def _is_the_hubs(error: BaseException) -> bool:
 
 def _unreachable(chain: list[BaseException]) -> str:
     names = [name for error in chain for name in _asked_for(error)]
+    if not names and (file := next((url for error in chain if (url := _downloaded(error))), "")):
+        return (
+            f"this policy reads {file}, which cannot be reached: where there is a network, "
+            "make it once, and copy torch's cache (TORCH_HOME) here"
+        )
     if not names:
         return f"this policy reads from the Hub, which cannot be reached: {first_line(chain[0])}"
     return (
@@ -180,6 +185,14 @@ def _asked_for(error: BaseException) -> Iterator[str]:
             value = frame.f_locals.get(name)
             if isinstance(value, str) and _REPOSITORY.match(value) and not Path(value).exists():
                 yield value
+
+
+def _downloaded(error: BaseException) -> str:
+    """The address that torch was to load weights from when ``error`` was raised; '' where it was not."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") == "torch.hub" and isinstance(url := frame.f_locals.get("url"), str):
+            return url
+    return ""
 
 
 def _in_a_policy(error: BaseException) -> str:
