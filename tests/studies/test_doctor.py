@@ -19,6 +19,7 @@ from support.example_doctor import ailing
 from support.hanging import starts_another
 
 from strobe import kinds
+from strobe.devices.which import check_device
 from strobe.errors import UserError
 from strobe.report import html
 from strobe.results import store
@@ -26,7 +27,6 @@ from strobe.results.doctor import SelfCheck
 from strobe.studies.doctor import apart, clock, loaders, noise, one_treatment, steadiness, tools, treatments, versions
 from strobe.studies.doctor.doctor import Areas, doctor
 from strobe.studies.doctor.one_treatment import Attempt
-from strobe.subjects.policies import check_device
 from strobe.treatments.graphs.host_work import Kept
 
 

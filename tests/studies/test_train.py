@@ -11,11 +11,14 @@ import json
 import multiprocessing
 import shutil
 import time
+import types
 from pathlib import Path
 from statistics import fmean, median
 
 import pytest
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
+from lerobot.policies.act.modeling_act import ACTPolicy
 from support.slow_rank import run_ranks
 from support.training_run import arguments, rules, trained
 from torch.utils.data import get_worker_info
@@ -286,6 +289,25 @@ def test_a_failed_run_keeps_its_steps_and_says_why(failed_without_workers):
     assert result.status == "failed"
     assert result.training.steps == 3
     assert "RuntimeError: CUDA out of memory" in result.training.error
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (KeyError("goal"), r"the policy's own code failed in lerobot_policy_made_up, line 3: KeyError: 'goal'"),
+        (
+            LocalEntryNotFoundError("offline"),
+            "this policy reads some/weights from the Hub, .*`hf download some/weights`",
+        ),
+    ],
+)
+def test_what_a_policy_does_wrong_is_told_as_everywhere(raised, said, dataset, tmp_path, monkeypatch):
+    plug_in = types.ModuleType("lerobot_policy_made_up")
+    exec("def forward(self, batch):\n    repo_id = 'some/weights'\n    raise error\n", vars(plug_in))
+    plug_in.error = raised
+    monkeypatch.setattr(ACTPolicy, "forward", plug_in.forward)
+    with pytest.raises(UserError, match=f"lerobot-train failed: {said}"):
+        trained(dataset, tmp_path / "out", workers=0)
 
 
 @pytest.fixture

@@ -60,6 +60,33 @@ def test_actions_that_are_no_tensor_are_a_line(monkeypatch: pytest.MonkeyPatch) 
         predict(Recurrent(), BATCH)
 
 
+@pytest.mark.parametrize(
+    ("method", "made", "said"),
+    [
+        (
+            "predict_action_chunk",
+            lambda self, batch: torch.zeros(1, 2),
+            r"a tensor of \(1, 2\).*\(batch, chunk, action",
+        ),
+        ("select_action", lambda self, batch: torch.zeros(2), r"a tensor of \(2,\).*\(batch, action dim\)"),
+        ("reset", lambda self, environments: None, "calls its reset with nothing, but: .*'environments'"),
+        ("select_action", lambda self, batch, goal: batch, "its select_action with a batch, but: .*'goal'"),
+    ],
+)
+def test_methods_unlike_those_that_lerobot_calls_are_a_line(
+    method: str, made: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recurrent, method, made)
+    with pytest.raises(UserError, match=f"^recurrent: .*{said}"):
+        predict(Recurrent(), BATCH)
+
+
+def test_a_mistake_inside_of_a_method_stays_the_policys_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recurrent, "select_action", lambda self, batch: batch + 1)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        predict(Recurrent(), BATCH)
+
+
 @pytest.fixture(scope="module")
 def act() -> PolicySubject:
     return load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
@@ -83,3 +110,32 @@ def test_a_constructor_that_ends_the_program_is_a_line() -> None:
         in_a_line("made_up"),
     ):
         raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("phase", "given", "said"),
+    [
+        ("training forward", torch.ones(2, 3), r"gives a tensor of \(2, 3\) as the loss, .* takes one number"),
+        ("training step", torch.tensor(1.0), "gives a loss without a gradient"),
+    ],
+)
+def test_a_loss_that_no_backward_pass_can_start_from_is_a_line(
+    phase: Any, given: torch.Tensor, said: str, act: PolicySubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(act.policy, "forward", lambda batch: (given, {}))
+    with pytest.raises(UserError, match=said):
+        act.call(phase, 2)(0)
+
+
+def test_the_chunk_of_a_policy_of_single_actions_is_one_long(
+    act: PolicySubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def predict_action_chunk(batch: Any) -> None:
+        raise NotImplementedError
+
+    act.chunk()
+    assert act.facts("inference", 1)["chunk size"] == act.policy.config.chunk_size
+    monkeypatch.setattr(act.policy, "predict_action_chunk", predict_action_chunk)
+    monkeypatch.setattr(act.policy, "select_action", lambda batch: torch.zeros(1, 6))
+    act.chunk()
+    assert act.facts("inference", 1)["chunk size"] == 1

@@ -165,6 +165,22 @@ def test_what_is_left_without_values_is_refused_loudly() -> None:
         build_fast(lambda: nn.Linear(4, 4, device="meta"))
 
 
+class Closed(nn.Module):
+    """A module whose closure holds a table that no attribute leads to."""
+
+    def __init__(self, dropped: bool) -> None:
+        super().__init__()
+        table = torch.empty(64, 64).normal_()
+        self.scale = nn.Linear(2, 2)
+        self.read = None if dropped else lambda: table.mean()
+
+
+def test_what_only_a_closure_holds_is_not_left_without_values() -> None:
+    with pytest.raises(CannotBuildFast, match="1 tensors of Closed"):
+        build_fast(lambda: Closed(dropped=False), above=16)
+    build_fast(lambda: Closed(dropped=True), above=16)
+
+
 def test_an_error_of_the_constructor_is_not_hidden() -> None:
     def make() -> nn.Module:
         raise RuntimeError("out of cheese")

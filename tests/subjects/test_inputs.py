@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.envs.factory import make_env_config
 
 from strobe.errors import UserError
@@ -100,6 +101,16 @@ def test_a_mistake_is_one_clear_line(call, message: str, tmp_path: Path) -> None
         call(config_of("act"), tmp_path)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_policy_with_features_of_its_own_says_which_cameras_it_takes() -> None:
+    config = config_of("act")
+    config.input_features = {"observation.state": PolicyFeature(FeatureType.STATE, (6,))}
+    with pytest.raises(UserError, match="this one takes none"):
+        inputs.synthetic(config, cameras=1)
+    config.input_features["observation.images.depth"] = PolicyFeature(FeatureType.VISUAL, (1, 32, 32))
+    with pytest.raises(UserError, match=r"this one takes observation\.images\.depth"):
+        inputs.synthetic(config, image_size=(64, 64))
 
 
 def test_a_broken_dataset_is_named(tmp_path: Path) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import types
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lerobot.configs import PreTrainedConfig
+from lerobot.policies.act.configuration_act import ACTConfig
 
 from strobe.cli.main import main
 from strobe.errors import UserError
@@ -67,6 +72,12 @@ def test_a_repository_that_was_asked_for_is_named_from_where_the_error_came() ->
         raised_from(RuntimeError("no tokenizer"), asked_for("owner/name"))
 
 
+def test_weights_that_torch_downloads_are_named_by_their_address(tmp_path: Path) -> None:
+    url = "file:///no/such/resnet18-made-up.pth"
+    with pytest.raises(UserError, match=f"reads {url}, which cannot be reached: .*TORCH_HOME"), in_a_line("made_up"):
+        torch.hub.load_state_dict_from_url(url, model_dir=str(tmp_path))
+
+
 def test_a_line_of_ours_stays_as_it_is_however_deep() -> None:
     with pytest.raises(UserError, match=r"^no such file$"), in_a_line("act"):
         raised_from(RuntimeError("LeRobot's own words"), UserError("no such file"))
@@ -80,6 +91,58 @@ def test_want_of_memory_is_no_fault_of_the_policys() -> None:
 def test_packages_that_are_missing_are_named() -> None:
     missing = ModuleNotFoundError("No module named 'thing'", name="thing.a")
     assert "needs the package thing," in str(refused(missing, ""))
+
+
+@dataclass
+class Abstract(PreTrainedConfig):
+    """A config as a plug-in for an older LeRobot has it: of what LeRobot asks for, it has nothing."""
+
+
+@dataclass
+class Asking(ACTConfig):
+    """A config with a field that nobody can guess."""
+
+    encoder_path: str = field(kw_only=True)
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (Abstract, "config: Can't instantiate abstract class Abstract without .*'action_delta_indices'"),
+        (Asking, "Missing required field.* `encoder_path` for Asking; give --policy.encoder_path="),
+    ],
+)
+def test_a_config_that_cannot_be_made_says_what_it_misses(
+    choice: type, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies.known_types()  # plug-ins are registered once, and this is none
+    monkeypatch.setitem(PreTrainedConfig._choice_registry, "made_up", choice)
+    with pytest.raises(UserError, match=said):
+        policies.config_from_type("made_up", [])
+
+
+@pytest.fixture
+def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed plug-in that asks for the package ``made.up-tools`` and has no module of its own but one."""
+    about = tmp_path / "lerobot_policy_halved-1.2.dist-info"
+    about.mkdir()
+    asked = "Name: lerobot-policy-halved\nVersion: 1.2\nRequires-Dist: made.up-tools>=3; python_version>'3'\n"
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\n{asked}")
+    (tmp_path / "lerobot_policy_halved.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("plug_in")
+def test_a_package_that_a_plug_in_asks_for_is_named_as_it_is_installed() -> None:
+    missing = ModuleNotFoundError("No module named 'made_up_tools'", name="made_up_tools")
+    assert str(refused(missing, "")).endswith("made_up_tools, which is not installed: pip install made.up-tools")
+
+
+@pytest.mark.usefixtures("plug_in")
+def test_a_plug_in_without_all_its_modules_is_not_told_to_be_of_another_version() -> None:
+    said = "the plug-in lerobot_policy_halved 1.2 is not whole: it has no 'lerobot_policy_halved.processor_halved'"
+    with pytest.raises(UserError, match=said), in_a_line("halved"):
+        importlib.import_module("lerobot_policy_halved.processor_halved")
 
 
 @pytest.mark.parametrize("asked", ["import lerobot.datasets.gone", "from lerobot.datasets import gone"])

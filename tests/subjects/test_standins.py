@@ -76,3 +76,16 @@ def test_no_stand_in_for_real_weights_or_an_unknown_name(name: str, random_weigh
     with stand_ins("pi05", random_weights=random_weights) as notes, pytest.raises(UserError, match=name):
         TokenizerProcessorStep(tokenizer_name=name)
     assert notes == []
+
+
+@pytest.mark.parametrize("random_weights", [True, False])
+def test_a_plug_ins_backbone_of_timm_reads_weights_only_where_they_are_asked_for(
+    random_weights: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    timm = pytest.importorskip("timm")
+    read = []
+    monkeypatch.setattr(timm.models._builder, "load_pretrained", lambda *_, **__: read.append(True))
+    with stand_ins("a_plug_in", random_weights=random_weights):
+        assert timm.create_model("resnet10t", pretrained=True).num_features == 512
+    assert read == [True] * (not random_weights)
+    assert ("ResNet were left out: all weights are random" in caplog.text) == random_weights

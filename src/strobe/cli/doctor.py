@@ -63,9 +63,9 @@ def run(argv: Sequence[str]) -> int:
         live.stage("starting")
         import torch
 
+        from strobe.devices.which import check_device
         from strobe.studies.doctor import devices
         from strobe.studies.doctor.doctor import AREAS, doctor
-        from strobe.subjects.policies import check_device
 
         check_device(config.device)
         device = torch.device(config.device) if config.device else devices.best()

@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Sequence
 
@@ -62,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except UserError as error:
+        if os.environ.get("STROBE_TRACEBACK"):
+            traceback.print_exception(error)
         print(f"strobe: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

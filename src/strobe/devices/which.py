@@ -1,10 +1,12 @@
-"""Which accelerator a name means."""
+"""Which accelerator a name means, and whether it is there."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+
+from strobe.errors import UserError
 
 _NUMBERED = ("cuda", "xpu")  # of these there may be several; there is one MPS
 
@@ -31,3 +33,23 @@ def computes_bf16(device: torch.device, *, emulated: bool = True) -> bool:
     """
     with torch.cuda.device(device):
         return torch.cuda.is_bf16_supported(including_emulation=emulated)
+
+
+def check_device(name: str | None) -> None:
+    """Raise UserError if this machine has no device ``name``; None is always fine.
+
+    LeRobot takes another device in silence, which would make the numbers those of another machine.
+    """
+    if name is None:
+        return
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(f"no device '{name}': use cpu, cuda, cuda:N or mps") from error
+    if device.type == "cpu":
+        return
+    backend = getattr(torch, device.type, None)
+    if backend is None or not backend.is_available():
+        raise UserError(f"device {name}, but this machine has no {device.type} device; use cpu")
+    if (device.index or 0) >= backend.device_count():
+        raise UserError(f"device {name}, but there are only {backend.device_count()} {device.type} devices")

@@ -7,6 +7,7 @@ large tensor is allocated once, in its final dtype on its device, and its tape i
 
 from __future__ import annotations
 
+import gc
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -230,7 +231,7 @@ def build_fast(
             for tensor in _tensors(owner):
                 if putting_off.knows(tensor):
                     _become(tensor, putting_off.value(tensor))
-    left = sum(tensor.is_meta for owner in owners for tensor in _tensors(owner))
+    left = sum(tensor.is_meta for owner in owners for tensor in _tensors(owner)) or _held_elsewhere(putting_off)
     if left:
         raise CannotBuildFast(f"{left} tensors of {type(module).__name__} were left without values")
     return module.to(device)
@@ -252,6 +253,18 @@ def _require_memory(name: str, owners: Sequence[nn.Module], putting_off: _PutOff
             f"{name}: its weights take {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free "
             f"on {where}; --policy.size=tiny is the same architecture"
         )
+
+
+def _held_elsewhere(putting_off: _PutOff) -> int:
+    """How many tensors without values are alive beside those of the modules: a closure's, or another object's."""
+    if not putting_off.tapes:
+        return 0
+    gc.collect()  # a cycle that nobody reaches any more holds nothing
+    tapes = {id(tensor) for tensor in putting_off.held}
+    return sum(
+        Tensor in type(one).__mro__ and id(one) not in tapes and one.is_meta and _storage(one) in putting_off.tapes
+        for one in gc.get_objects()
+    )
 
 
 def _become(tensor: Tensor, value: Tensor) -> None:

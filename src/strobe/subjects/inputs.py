@@ -263,7 +263,11 @@ def synthetic(
         seen = {key: feature for key, feature in arm.items() if feature.type is FeatureType.VISUAL}
         own = seen | {key: feature for key, feature in own.items() if feature.type is not FeatureType.VISUAL}
     elif own and (image_size or cameras):
-        raise UserError("--image_size and --cameras are for policies without cameras of their own: this one has some")
+        cameras_of_its_own = [key for key, feature in own.items() if feature.type is FeatureType.VISUAL]
+        raise UserError(
+            "--image_size and --cameras are for policies that take any cameras: this one takes "
+            + (", ".join(cameras_of_its_own) or "none")
+        )
     features = own or arm
     features |= config.output_features or {}
     for key in (OBS_STATE, ACTION):

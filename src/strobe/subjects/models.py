@@ -13,13 +13,14 @@ import yaml
 from torch import nn
 
 from strobe.devices.random_state import put_back
+from strobe.devices.which import check_device
 from strobe.errors import UserError, nearest
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import checkpoints
 from strobe.subjects.build import CannotBuildFast, build_fast
 from strobe.subjects.families.family import Backbone
 from strobe.subjects.families.registry import registered
-from strobe.subjects.policies import check_device, count
+from strobe.subjects.policies import count
 from strobe.subjects.quiet import quiet
 from strobe.subjects.schema.backbones import check_names
 

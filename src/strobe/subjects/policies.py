@@ -23,12 +23,12 @@ from lerobot.utils.constants import ACTION
 from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.devices.random_state import put_back
+from strobe.devices.which import check_device
 from strobe.errors import UserError, nearest
 from strobe.results.subject import SubjectInfo
 from strobe.subjects import checkpoints
 from strobe.subjects.build import CannotBuildFast, build_fast
-from strobe.subjects.families.family import nothing
-from strobe.subjects.families.registry import building, registered
+from strobe.subjects.families.registry import building, outside, registered
 from strobe.subjects.inputs import Inputs
 from strobe.subjects.lerobot_versions import untried
 from strobe.subjects.quiet import quiet
@@ -116,26 +116,6 @@ def _register_plugins() -> None:
         register_third_party_plugins()
 
 
-def check_device(name: str | None) -> None:
-    """Raise UserError if this machine has no device ``name``; None is always fine.
-
-    LeRobot takes another device in silence, which would make the numbers those of another machine.
-    """
-    if name is None:
-        return
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UserError(f"no device '{name}': use cpu, cuda, cuda:N or mps") from error
-    if device.type == "cpu":
-        return
-    backend = getattr(torch, device.type, None)
-    if backend is None or not backend.is_available():
-        raise UserError(f"device {name}, but this machine has no {device.type} device; use cpu")
-    if (device.index or 0) >= backend.device_count():
-        raise UserError(f"device {name}, but there are only {backend.device_count()} {device.type} devices")
-
-
 def load(
     config: PreTrainedConfig,
     inputs: Inputs,
@@ -171,11 +151,11 @@ def load(
         preprocessor, postprocessor = _processors(config, inputs)
         if family is not None and family.settle is not None:
             family.settle(policy, preprocessor)
-        outside = family.outside(policy) if family is not None else ()
+    held = outside(policy)
     for step in preprocessor.steps:
         if rename and hasattr(step, "rename_map"):
             step.rename_map = dict(rename)
-    for module in (policy, *outside):
+    for module in (policy, *held):
         module.eval()
     info = SubjectInfo(
         name=kind if config.pretrained_path is None else checkpoints.source(config.pretrained_path).split("/")[-1],
@@ -185,7 +165,7 @@ def load(
         inputs=inputs.description,
         stand_ins=_grouped([*stood_in, *(made_up or ())]),
         **known(config),
-        **count(policy, *outside),
+        **count(policy, *held),
     )
     return Loaded(policy, preprocessor, postprocessor, info, notes + [n for n in warned if n not in notes])
 
@@ -206,7 +186,7 @@ def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
         inputs="none",
         stand_ins=[],
         **known(config),
-        **count(policy, *(family.outside(policy) if (family := registered(config.type)) is not None else ())),
+        **count(policy, *outside(policy)),
     )
     return Loaded(policy, preprocessor, postprocessor, info, list(warned))
 
@@ -233,7 +213,6 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
                 return choice.from_pretrained(folder, config=config)
 
     try:
-        outside = nothing if family is None else family.outside
         return build_fast(make, config.device or "cpu", seed, outside=outside)  # pyright: ignore[reportReturnType]
     except CannotBuildFast as error:
         notes.append(f"built the usual, slower way: {error}")
@@ -399,6 +378,8 @@ def _parsing(what: str) -> Iterator[None]:
             raise UserError(f"{what} is of an unknown type '{match[1]}': {nearest(match[1], known_types())}") from error
         if of_the_hub(error):
             raise refused(error, what) from error
-        # draccus wraps what the config's own checks said.
-        cause = error.__cause__ if isinstance(error.__cause__, (ValueError, NotImplementedError)) else error
-        raise UserError(f"{what} cannot be read as a policy's config: {first_line(cause)}") from error
+        # draccus wraps what the config's own checks and its class said.
+        cause = error.__cause__ if isinstance(error.__cause__, (ValueError, TypeError, NotImplementedError)) else error
+        given = re.search(r"Missing required field\(s\) `(\w+)`", str(cause))
+        how = f"; give --policy.{given[1]}=" if given else ""
+        raise UserError(f"{what} cannot be read as a policy's config: {first_line(cause)}{how}") from error

@@ -48,6 +48,7 @@ class PolicySubject:
         self.loaded.info.anatomy = self.family.name
         self.loaded.info.inputs = self.inputs.description
         self.training = Training(self.policy)
+        self._length: int | None = None  # of the last chunk
 
     @property
     def policy(self) -> PreTrainedPolicy:
@@ -97,6 +98,7 @@ class PolicySubject:
             with section("postprocessing"):
                 actions = self.loaded.postprocessor(actions)
             synchronise(self.device)
+        self._length = actions.shape[1]
         return actions
 
     def checks(self, count: int = COUNT) -> Checks:
@@ -158,11 +160,16 @@ class PolicySubject:
         return loss
 
     def facts(self, phase: Phase, batch_size: int) -> Facts:
-        """Return the facts about the work of one call, most of them from the policy's config."""
+        """Return the facts about the work of one call, most of them from the policy's config.
+
+        A chunk's size is that of the last one, where there was one: a policy of single actions may call its own
+        otherwise.
+        """
         config: Any = self.policy.config
+        said = next((found for name in _LENGTHS if (found := getattr(config, name, None))), None)
         facts: Facts = {
             "batch size": 1 if phase == "inference" else batch_size,
-            "chunk size": next((found for name in _LENGTHS if (found := getattr(config, name, None))), None),
+            "chunk size": (self._length or said) if phase == "inference" else said,
             "tensors requiring grad": sum(1 for parameter in self.policy.parameters() if parameter.requires_grad),
         }
         if phase != "inference" and getattr(config, "use_rtc", False):  # training-time RTC
@@ -228,7 +235,7 @@ class PolicySubject:
             with section("preprocessing"):
                 batch = self.training.laid_out(self.loaded.preprocessor(dict(part)))
             with section("forward"), self.training.autocasting():
-                loss = answers.loss(self.policy, batch)
+                loss = answers.loss(self.policy, batch, back=scaled is not None)
             if self.training.dtype is not None:  # as accelerate does with what comes out of autocast
                 loss = loss.float()
             if len(parts) > 1:

@@ -26,7 +26,8 @@ _NO_HUB = re.compile(
 _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory",
               "status_alloc_failed", "device_allocation_failed")  # fmt: skip
 _TOO_LONG = 200  # characters of a cause
-_POLICIES = re.compile(r"^(lerobot\.policies\.|lerobot_policy_)")  # names of modules that policies live in
+_PLUG_IN = "lerobot_policy_"  # begins the name of a package that brings a policy
+_POLICIES = re.compile(rf"^(lerobot\.policies\.|{_PLUG_IN})")  # names of modules that policies live in
 _PROBE = "strobe.timeline.probe"  # stands between a policy's own calls
 WHOLE = "STROBE_TRACEBACK=1 shows all of it"
 
@@ -112,9 +113,27 @@ def _missing(error: ImportError) -> UserError:
     if error.name:
         package = error.name.split(".")[0]
         if find_spec(package) is None:
-            return UserError(f"this policy needs the package {package}, which is not installed")
+            name = _declared(package)
+            how = f": pip install {name}" if name else ""
+            return UserError(f"this policy needs the package {package}, which is not installed{how}")
+        if package.startswith(_PLUG_IN):
+            return UserError(f"the plug-in {_installed(package)} is not whole: it has no {_wanted(error)}")
         return UserError(f"this policy was made for another version: {_installed(package)} has no {_wanted(error)}")
     return UserError(f"a package is missing for this policy: {first_line(error)}")
+
+
+def _declared(package: str) -> str:
+    """Return the name under which an installed plug-in asks for ``package`` in its metadata; '' where none does."""
+    for plug_in in metadata.distributions():
+        if _plain(plug_in.name or "").startswith(_plain(_PLUG_IN)):
+            names = (re.split(r"[^\w.-]", required, maxsplit=1)[0] for required in plug_in.requires or ())
+            if (found := next((name for name in names if _plain(name) == _plain(package)), None)) is not None:
+                return found
+    return ""
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _installed(package: str) -> str:
@@ -145,6 +164,11 @@ def _is_the_hubs(error: BaseException) -> bool:
 
 def _unreachable(chain: list[BaseException]) -> str:
     names = [name for error in chain for name in _asked_for(error)]
+    if not names and (file := next((url for error in chain if (url := _downloaded(error))), "")):
+        return (
+            f"this policy reads {file}, which cannot be reached: where there is a network, "
+            "make it once, and copy torch's cache (TORCH_HOME) here"
+        )
     if not names:
         return f"this policy reads from the Hub, which cannot be reached: {first_line(chain[0])}"
     return (
@@ -161,6 +185,14 @@ def _asked_for(error: BaseException) -> Iterator[str]:
             value = frame.f_locals.get(name)
             if isinstance(value, str) and _REPOSITORY.match(value) and not Path(value).exists():
                 yield value
+
+
+def _downloaded(error: BaseException) -> str:
+    """The address that torch was to load weights from when ``error`` was raised; '' where it was not."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") == "torch.hub" and isinstance(url := frame.f_locals.get("url"), str):
+            return url
+    return ""
 
 
 def _in_a_policy(error: BaseException) -> str:

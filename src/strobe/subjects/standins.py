@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -90,7 +92,8 @@ def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterato
 
     Each thing is looked for in the local cache, then on the Hub if it answers, and last replaced by a stand-in, but
     only with ``random_weights`` and for the known ids; ``tiny`` always takes the stand-in. Yields the notes,
-    which fill while LeRobot asks. Inside, a tokenizer or config that cannot be had raises UserError.
+    which fill while LeRobot asks. Inside, a tokenizer or config that cannot be had raises UserError. With
+    ``random_weights`` no backbone of timm reads weights either.
     """
     family = registered(kind)
     # Any policy may use a tokenizer that another family's record knows.
@@ -108,4 +111,11 @@ def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterato
                 what = asked[0].what if asked else "tokenizer"
                 auto = _Auto(real, what, {need.name: need.make for need in asked}, random_weights, tiny, notes)
                 stack.enter_context(mock.patch.object(module, attribute, auto))
+        if random_weights and (builder := sys.modules.get("timm.models._builder")) is not None:
+            stack.enter_context(mock.patch.object(builder, "load_pretrained", _left_out))
         yield notes
+
+
+def _left_out(model: Any, *_: Any, **__: Any) -> None:
+    """Stand in for timm's loading of weights from the Hub: a plug-in's backbone keeps its random ones."""
+    logging.warning("the pretrained weights of timm's %s were left out: all weights are random", type(model).__name__)

@@ -17,6 +17,7 @@ from strobe.studies.training.answer import STEP, answer_of
 from strobe.studies.training.batches import worker_facts
 from strobe.subjects import training_loop as loop
 from strobe.subjects.dataset_faults import broken_table, broken_video, require_shared_memory
+from strobe.subjects.refusals import of_others, ran_out, refused
 from strobe.subjects.train_config import lent
 from strobe.timeline.timeline import Section
 
@@ -65,6 +66,7 @@ def train(
     watch.used = kernel_use
     watch.before_loading = lambda _: _require_memory(watch)
     ended: BaseException | None = None
+    told = ""
     with ExitStack() as stack:
         held = stack.enter_context(peak_process())
         stack.enter_context(lent(arguments))
@@ -72,12 +74,12 @@ def train(
             with watch:
                 (options.profiler or _plainly)(loop.loop.main)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
-            ended = error
+            ended, told = error, _of_others(error)  # while its frames still hold what was asked for
             traceback.clear_frames(error.__traceback__)  # they hold the workers, which report when they end
     gc.collect()
     if watch.timeline is not None:
         watch.timeline.stop()
-    reason = _reason(ended, watch) if ended is not None else ""
+    reason = _reason(ended, watch, told) if ended is not None else ""
     if watch.timeline is None or watch.steps < 2:
         if isinstance(ended, KeyboardInterrupt):
             raise ended
@@ -96,8 +98,15 @@ def _require_memory(watch: loop.Watch) -> None:
         require_shared_memory(watch.dataset, config.batch_size, config.num_workers, config.prefetch_factor)
 
 
-def _reason(error: BaseException, watch: loop.Watch) -> str:
-    """The reason why the run ended early, in a line."""
+def _of_others(error: BaseException) -> str:
+    """What a missing package, the Hub or the policy's own code did wrong, in a line; '' where it was none of them."""
+    if isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
+        return ""
+    return str(refused(error, "")) if isinstance(error, ImportError) else of_others(error)
+
+
+def _reason(error: BaseException, watch: loop.Watch, told: str) -> str:
+    """The reason why the run ended early, in a line; ``told``: what others did wrong."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
@@ -110,5 +119,7 @@ def _reason(error: BaseException, watch: loop.Watch) -> str:
         return broken_video(broken[0], root)
     if watch.timeline is None and root is not None and (table := broken_table(root)) is not None:
         return f"the dataset {root} is broken: {table}"
+    if told:
+        return f"lerobot-train failed: {told}"[:400]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"lerobot-train failed: {type(error).__name__}: {lines[-1] if lines else 'it says nothing more'}"[:400]

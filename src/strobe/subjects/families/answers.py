@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -18,35 +19,62 @@ def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Ten
     ``select_action``, after a reset, as a chunk of length 1.
 
     Raises:
-        UserError: it gives something else than a tensor.
+        UserError: it gives something else than a tensor, or one of another number of dimensions; or a method does not
+            take what LeRobot calls it with.
     """
     try:
-        actions, method = policy.predict_action_chunk(batch, **options), "predict_action_chunk"
+        actions, shape = _called(policy, "predict_action_chunk", batch, **options), "(batch, chunk, action dim)"
     except NotImplementedError as error:
         if options or not _itself(error, "predict_action_chunk"):
             raise
-        policy.reset()  # no action depends on the one before it
-        actions, method = policy.select_action(batch), "select_action"
-    if not isinstance(actions, Tensor):
+        _called(policy, "reset")  # no action depends on the one before it
+        actions, shape = _called(policy, "select_action", batch), "(batch, action dim)"
+    single = shape == "(batch, action dim)"
+    if not isinstance(actions, Tensor) or actions.ndim != (2 if single else 3):
+        method = "select_action" if single else "predict_action_chunk"
         raise UserError(
-            f"{_name(policy)}: its {method} gives {_kind(actions)}, where LeRobot takes a tensor of actions"
+            f"{_name(policy)}: its {method} gives {_kind(actions)}, where LeRobot takes a tensor of actions, {shape}"
         )
-    return actions if method == "predict_action_chunk" else actions[:, None]
+    return actions[:, None] if single else actions
 
 
-def loss(policy: Any, batch: dict[str, Any]) -> Tensor:
-    """Return the loss that ``forward`` gives for a training batch.
+def loss(policy: Any, batch: dict[str, Any], *, back: bool = False) -> Tensor:
+    """Return the loss that ``forward`` gives for a training batch, a single number.
+
+    Args:
+        back: whether a backward pass is to start from it.
 
     Raises:
-        UserError: it gives something else than a loss and a dictionary, which lerobot-train unpacks.
+        UserError: it gives something else than a loss and a dictionary, which lerobot-train unpacks; or a loss that no
+            backward pass can start from.
     """
-    given = policy.forward(batch)
-    if isinstance(given, tuple | list) and len(given) == 2 and isinstance(given[0], Tensor):
-        return given[0]
-    raise UserError(
-        f"{_name(policy)}: its forward gives {_kind(given)}, where lerobot-train takes a loss and a dictionary, "
-        "`return loss, {}`"
-    )
+    given = _called(policy, "forward", batch)
+    if not (isinstance(given, tuple | list) and len(given) == 2 and isinstance(given[0], Tensor)):
+        raise UserError(
+            f"{_name(policy)}: its forward gives {'a tensor alone' if isinstance(given, Tensor) else _kind(given)}, "
+            "where lerobot-train takes a loss and a dictionary, `return loss, {}`"
+        )
+    found = given[0]
+    if found.numel() != 1:
+        said = f"gives {_kind(found)} as the loss, where lerobot-train takes one number"
+        raise UserError(f"{_name(policy)}: its forward {said}")
+    if back and not found.requires_grad:
+        raise UserError(f"{_name(policy)}: its forward gives a loss without a gradient: nothing of it can be trained")
+    return found
+
+
+def _called(policy: Any, method: str, *args: Any, **options: Any) -> Any:
+    """Call ``method`` as LeRobot calls it. Raises UserError where it takes other arguments."""
+    function = getattr(policy, method)
+    try:
+        return function(*args, **options)
+    except TypeError as error:
+        try:
+            inspect.signature(function).bind(*args, **options)
+        except TypeError as unfit:
+            given = " and ".join([*("a batch" for _ in args), *options]) or "nothing"
+            raise UserError(f"{_name(policy)}: LeRobot calls its {method} with {given}, but: {unfit}") from error
+        raise
 
 
 def _itself(error: NotImplementedError, method: str) -> bool:
@@ -61,4 +89,4 @@ def _name(policy: Any) -> str:
 def _kind(given: Any) -> str:
     if isinstance(given, tuple | list):
         return f"a {type(given).__name__} of {len(given)}"
-    return "a tensor alone" if isinstance(given, Tensor) else f"a {type(given).__name__}"
+    return f"a tensor of {tuple(given.shape)}" if isinstance(given, Tensor) else f"a {type(given).__name__}"

@@ -4,26 +4,68 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
 from strobe.subjects.families.family import Family, blocks
 from strobe.timeline.probe import Probe
 
+_REGISTERS = frozenset(vars(nn.Module()))  # where torch keeps what it knows of a module
+
 
 def along_modules(module: nn.Module) -> Family:
-    """Cut ``module`` along its modules: the first level at which it forks, then two levels below."""
+    """Cut ``module`` along its modules: the first level at which it forks, then two levels below.
+
+    Modules that it holds without registering them are parts too.
+    """
     name, root = "", module
     while len(children := list(_callable_children(root))) == 1:  # wrappers such as policy.model say nothing
         step, root = children[0]
         name = f"{name}.{step}" if name else step
 
     def probes(_: nn.Module) -> Sequence[Probe]:
-        return [*_methods(module, root, name), *_below(root, name, 1)]
+        held = [Probe.module(path, re.sub(r"[{}]", "", path), optional=True) for path, _ in unregistered(module)]
+        return [*_methods(module, root, name), *_below(root, name, 1), *held]
 
-    return Family("modules", (), probes)
+    return Family("modules", (), probes, outside=lambda _: [held for _, held in unregistered(module)])
+
+
+def unregistered(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the path of each module that ``module`` holds in a list, a dictionary or an object of its own package.
+
+    ``parameters``, ``eval`` and ``state_dict`` reach none of them.
+    """
+    package = type(module).__module__.partition(".")[0]
+    seen = {id(one) for one in module.modules()}
+    looked_at = [
+        (f"{path}.{name}" if path else name, value)
+        for path, one in module.named_modules()
+        for name, value in vars(one).items()
+        if name not in _REGISTERS
+    ]
+    while looked_at:
+        path, value = looked_at.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, nn.Module):
+            seen |= {id(one) for one in value.modules()}
+            yield path, value
+        else:
+            looked_at += [(f"{path}.{name}", held) for name, held in _held(value, package)]
+
+
+def _held(value: Any, package: str) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, list | tuple):
+        return enumerate(value)
+    if isinstance(value, dict):
+        return value.items()
+    if type(value).__module__.partition(".")[0] == package and hasattr(value, "__dict__"):
+        return vars(value).items()
+    return ()
 
 
 def along_blocks(module: nn.Module) -> Family:

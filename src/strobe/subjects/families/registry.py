@@ -66,6 +66,11 @@ def family_of(policy: Any, kind: str | None = None) -> Family:
     return family
 
 
+def outside(policy: Any) -> Sequence[Any]:
+    """Return the modules that ``policy`` holds but does not register."""
+    return family_of(policy).outside(policy)
+
+
 def types_with(has: Callable[[Family], Any]) -> list[str]:
     """Return the types whose record ``has`` something, in order, for messages that name them."""
     known_families()

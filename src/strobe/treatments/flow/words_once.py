@@ -6,13 +6,13 @@ the encoder's weights are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from strobe.subjects.families.family import Family, Words
 from strobe.subjects.policy_subject import PolicySubject
@@ -75,29 +75,20 @@ class WordsOnce(Treatment):
 
 def _alike(one: Any, other: Any) -> bool:
     """Whether two calls' arguments are the same, tensors by their values."""
-    if isinstance(one, Tensor):
-        same = isinstance(other, Tensor) and (one.dtype, one.device, one.shape) == (
-            other.dtype,
-            other.device,
-            other.shape,
-        )
-        return same and torch.equal(one, other)
-    if isinstance(one, dict):
-        return isinstance(other, dict) and one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
-    if isinstance(one, Sequence) and not isinstance(one, str):
-        return type(one) is type(other) and len(one) == len(other) and all(map(_alike, one, other))
+    (mine, form), (theirs, other_form) = tree_flatten(one), tree_flatten(other)
+    return form == other_form and all(map(_same, mine, theirs))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        kinds = [(tensor.dtype, tensor.device, tensor.shape) for tensor in (one, other)]
+        return kinds[0] == kinds[1] and torch.equal(one, other)
     return type(one) is type(other) and one == other
 
 
 def _copied(held: Any) -> Any:
     """Return ``held`` with tensors of its own, which nobody else writes to."""
-    if isinstance(held, Tensor):
-        return held.clone()
-    if isinstance(held, dict):
-        return {key: _copied(value) for key, value in held.items()}
-    if isinstance(held, list | tuple):
-        return type(held)(map(_copied, held))
-    return held
+    return tree_map_only(Tensor, Tensor.clone, held)
 
 
 def words_of(subject: Subject) -> Words:
