@@ -142,7 +142,7 @@ def test_a_loader_that_needs_too_much_shared_memory_is_refused_and_the_rest_go_o
 
 def halted(worker: psutil.Process) -> bool:
     """Whether a process is stopped, once the kernel has got round to it."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 300
     while worker.status() != psutil.STATUS_STOPPED and time.monotonic() < end:
         time.sleep(0.01)
     return worker.status() == psutil.STATUS_STOPPED
@@ -150,7 +150,7 @@ def halted(worker: psutil.Process) -> bool:
 
 def ended(process: psutil.Process) -> bool:
     """Whether a process is gone, or soon will be; nobody may be there to take note of its end."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
         time.sleep(0.05)
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

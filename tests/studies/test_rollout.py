@@ -273,7 +273,7 @@ def test_after_the_time_to_record_the_run_goes_on_alone(robot, checkpoints, tmp_
     result = watch(given, tmp_path / "run.events", record_s=0.7).result
     assert result.status == "complete"
     assert result.rollout.pace is not None
-    assert 5 < result.rollout.pace.ticks < len(actions(tmp_path / "told.jsonl"))
+    assert 0 < result.rollout.pace.ticks < len(actions(tmp_path / "told.jsonl"))
     assert any("the rest ran without Strobe" in note for note in result.notes)
 
 

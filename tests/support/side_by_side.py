@@ -84,13 +84,13 @@ def main(folder: Path, begun: Path, asked: str, seconds: float, address: str = "
         address: of a Ray cluster; '' to play here.
         begun: gets a file for each episode that was begun.
         asked: the request, as JSON.
-        seconds: of an episode from the first three seeds; others take a minute.
+        seconds: of an episode from the first three seeds; others take ten minutes.
     """
     request = Asked.model_validate_json(asked)
     named: Any = [SimpleNamespace(name=name) for name in request.variants]
     plan = Plan(named, request.tasks, request.episodes, request.margin, request.seed)
     nobody: Any = SimpleNamespace(said=lambda line: None, progress=lambda progress: None)
-    slow = Slow(begun, {seed: seconds if seed < 3 else 60.0 for seed in range(60)})
+    slow = Slow(begun, {seed: seconds if seed < 3 else 600.0 for seed in range(60)})
     if address:
         with Players(address, 1, print) as players:
             players.begin(OnNodes(slow), True, lambda files: None)

@@ -182,15 +182,19 @@ def test_the_error_is_that_of_eight_bits(
     piece=st.sampled_from([1, 70, 300, 10**6]),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
     biased=st.booleans(),
+    signed=st.booleans(),
 )
-@settings(deadline=None, max_examples=40)
-def test_pieces_change_no_bit(rows: int, features: int, outputs: int, piece: int, dtype: Any, biased: bool) -> None:
+@settings(deadline=None, max_examples=80)
+def test_pieces_and_signs_change_no_bit(
+    rows: int, features: int, outputs: int, piece: int, dtype: Any, biased: bool, signed: bool
+) -> None:
     generator = torch.Generator().manual_seed(rows * features + outputs)
     given_rows = torch.randn(rows, features, generator=generator).to(dtype)
     weight = quantised(torch.randn(outputs, features, generator=generator).to(dtype), INT8, "dynamic")
     bias = torch.randn(outputs, generator=generator).to(dtype) if biased else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantised_weights, "_PIECE", piece)
+        patch.setattr(quantised_weights, "_multiplies_signed", lambda: signed)
         found = torch.nn.functional.linear(given_rows, weight, bias)
     narrow = dtype is torch.bfloat16 and quantised_weights.packs()
     scale = (given_rows.abs().amax(-1, keepdim=True).float() / 127).clamp(min=1e-30)

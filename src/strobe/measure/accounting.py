@@ -168,6 +168,7 @@ class Accounting(TorchDispatchMode):
         if formula is not None:
             operand = next((leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)), None)
             dtype = str(operand.dtype).removeprefix("torch.") if operand is not None else "unknown"
+            dtype = "int8" if dtype == "uint8" else dtype  # int8 as CPUs without AMX multiply it
             self.flop[stand_in() or dtype] += formula(*args, **kwargs, out_val=out)
         self.traffic.ran(func, (args, kwargs), out)
         self._know(out, made=True)

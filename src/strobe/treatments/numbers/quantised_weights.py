@@ -150,6 +150,13 @@ def packs() -> bool:
     return supported is not None and supported() and hasattr(torch.ops.onednn, "qlinear_prepack")
 
 
+@cache
+def _multiplies_signed() -> bool:
+    """Whether this CPU multiplies packed int8 with signs (AMX); with VNNI alone oneDNN does that number by number."""
+    supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return supported is not None and supported()
+
+
 def _int8_packed(data: Tensor, scale: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tensor:
     """The product from weights that lie as the CPU's kernels read them.
 
@@ -163,8 +170,11 @@ def _int8_packed(data: Tensor, scale: Tensor, weight: QuantisedWeight, bias: Ten
         _PACKED[key] = packed, columns, torch.zeros(len(columns), dtype=torch.int64)
         finalize(weight, _PACKED.pop, key, None)
     packed, columns, zeros = _PACKED[key]
+    zero = 0
+    if not _multiplies_signed():
+        data, zero = data.view(torch.uint8).bitwise_xor(128), 128  # adds 128: the same numbers, without signs
     out = torch.ops.onednn.qlinear_pointwise(
-        data, 1.0, 0, packed, columns, zeros, None, 1.0, 0, scale.dtype, "none", [], ""
+        data, 1.0, zero, packed, columns, zeros, None, 1.0, 0, scale.dtype, "none", [], ""
     ).mul_(scale)
     return out if bias is None else out.add_(bias)
 
