@@ -34,7 +34,9 @@ def job(tmp_path: Path, act: str = "", seconds: float = 600, memory: float = 2**
 def alive(tmp_path: Path) -> list[int]:
     log = tmp_path / "log"  # a slow machine may stop a cell before it says that it began
     pids = {int(line.split()[2]) for line in log.read_text().splitlines()} if log.exists() else set()
-    pids |= {child.pid for child in psutil.Process().children(recursive=True) if "support.acting_cell" in child.cmdline()}
+    pids |= {
+        child.pid for child in psutil.Process().children(recursive=True) if "support.acting_cell" in child.cmdline()
+    }
     return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
 
 

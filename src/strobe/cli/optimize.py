@@ -110,7 +110,7 @@ class OptimizeConfig(PacedConfig):
     fresh: bool = False
     # How narrow the closing run's intervals must be: this fraction to either side of each rung's ratio to the untouched
     # policy, or half of the smallest gain of a rung where that is less.
-    interval: float = field(default=0.05, metadata=above(0))
+    interval: float = field(default=0.1, metadata=above(0))
     # Also write the recipe there.
     recipe_out: Path | None = None
 

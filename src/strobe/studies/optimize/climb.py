@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from strobe.errors import UserError
-from strobe.measure.common_parts import share
+from strobe.measure.common_parts import share, shares
 from strobe.measure.guard import strongest
 from strobe.measure.looks import MATTERS
 from strobe.results.agreement import Agreement, Effect
@@ -129,7 +129,9 @@ class Climb:
         if candidate.parts:
             return sum(share(now, part) for part in candidate.parts if part not in elsewhere)
         through_modules = DTYPE <= candidate.rank < GUIDANCE
-        return 1 - sum(share(now, part) for part in elsewhere) if through_modules else 1.0
+        if not (elsewhere and through_modules):
+            return 1.0
+        return sum(share for part, share in shares(now).items() if part not in elsewhere)
 
     def _little(self, candidate: Candidate) -> bool:
         """Return whether ``candidate`` can buy little, while the target is far away; the user's own are tried."""

@@ -13,7 +13,7 @@ CHECK_S = 12.0  # seconds for looking well at the actions of the rung that the l
 FIRST = 2  # of them before it is timed, so that what is wrong costs little
 GLANCED_FROM_S = 3.0  # a try that takes longer begins with a glance
 FAR = 2.0  # times the target: such a policy need not be measured well to know that it misses it
-LITTLE = 0.1  # of a chunk's time: what can save less is not tried where the target is far
+LITTLE = 0.15  # of a chunk's time: what can save less is not tried where the target is far
 SLOWER = 1.05  # times what was before, at first sight: too slow for the closing run
 TRIES = 3  # that must fit into the time limit, at the policy's first speed, for candidates to be tried one by one
 # The least and the most that a try is sampled for, unless its rounds take longer; clear verdicts come sooner.
