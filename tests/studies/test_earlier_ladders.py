@@ -94,7 +94,7 @@ def test_what_was_refused_is_left_out_unless_all_is_asked_for(climb):
     planted = entry(WRONG, "vision"), entry(Planted("slow", lambda _: {"vision": 14.0}), "vision"), entry(TIDY, "head")
     first, _ = climb(*planted)
     assert [name for name, _ in tried(first)] == ["wrong=true", "slow=true", "tidy=true"]
-    idle = entry(Planted("idle"), "head")
+    idle = entry(Planted("idle"), "vision")
     second, _ = climb(*planted, idle)
     assert [name for name, _ in tried(second)] == ["tidy=true", "idle=true"]
     left_out = "nothing was left to try but 2 that an earlier ladder did not keep (--fresh tries them again)"
