@@ -201,6 +201,7 @@ def build_fast(
     *,
     above: int = 1 << 18,
     outside: Callable[[Any], Sequence[nn.Module]] = lambda _: (),
+    known: bool = False,
 ) -> nn.Module:
     """Call ``make`` with the initialisation of its large tensors put off, then fill them in fast.
 
@@ -215,6 +216,7 @@ def build_fast(
 
     ``make`` may also read a checkpoint into the module: what it copies into a weight is what the weight
     holds. ``outside``: the module → others that it holds but does not register, which ``make`` has made too.
+    ``known``: nothing else holds what ``make`` makes; else that is looked for, which takes half a second.
 
     Raises CannotBuildFast if a tensor is left without values, and UserError where there is too little memory for them.
     """
@@ -231,7 +233,9 @@ def build_fast(
             for tensor in _tensors(owner):
                 if putting_off.knows(tensor):
                     _become(tensor, putting_off.value(tensor))
-    left = sum(tensor.is_meta for owner in owners for tensor in _tensors(owner)) or _held_elsewhere(putting_off)
+    left = sum(tensor.is_meta for owner in owners for tensor in _tensors(owner))
+    if not left and not known:
+        left = _held_elsewhere(putting_off)
     if left:
         raise CannotBuildFast(f"{left} tensors of {type(module).__name__} were left without values")
     return module.to(device)

@@ -255,7 +255,7 @@ def _random(config: Any, dtype: torch.dtype, device: str, seed: int, notes: list
         return AutoModel.from_config(config, dtype=dtype)
 
     try:
-        return build_fast(make, device, seed)
+        return build_fast(make, device, seed, known=True)
     except CannotBuildFast as error:
         notes.append(f"built the usual, slower way: {error}")
         with put_back(torch.device(device)):

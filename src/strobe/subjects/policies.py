@@ -213,7 +213,8 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
                 return choice.from_pretrained(folder, config=config)
 
     try:
-        return build_fast(make, config.device or "cpu", seed, outside=outside)  # pyright: ignore[reportReturnType]
+        built: Any = build_fast(make, config.device or "cpu", seed, outside=outside, known=family is not None)
+        return built
     except CannotBuildFast as error:
         notes.append(f"built the usual, slower way: {error}")
         with put_back(torch.device(config.device or "cpu")):
