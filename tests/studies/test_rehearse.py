@@ -87,6 +87,7 @@ def test_the_whole_of_it_from_the_command_line(act: Path, tmp_path: Path, capsys
     assert [joint.joint for joint in result.rollout.tracking] == [f"{name}.pos" for name in JOINTS]
     assert max(joint.error.max for joint in result.rollout.tracking) > 0.1, "servos move with their own speed"
     said = " ".join(capsys.readouterr().out.split())
+    assert "strobe rehearse act on so101_follower" in said
     assert "FOLLOWING" in said
     assert "no servo was left with torque" in said
     assert "front: a test pattern" in " ".join(said.split())

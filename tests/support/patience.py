@@ -18,23 +18,20 @@ def patient_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let drivers of servos wait a minute for an answer, by a clock that nobody sets: a busy machine is no fault."""
     from lerobot.motors.feetech import feetech
 
-    plain = feetech.patch_setPacketTimeout
+    _wait_longer(monkeypatch, feetech, "patch_setPacketTimeout", feetech.scs.PortHandler)
+    if importlib.util.find_spec("dynamixel_sdk") is not None:
+        from dynamixel_sdk import PortHandler
+
+        _wait_longer(monkeypatch, PortHandler, "setPacketTimeout", PortHandler)
+
+
+def _wait_longer(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, port: Any) -> None:
+    """``owner.name``: the function that sets how long a ``port`` waits."""
+    plain = getattr(owner, name)
 
     def patient(handler: Any, length: int) -> None:
         plain(handler, length)
         handler.packet_timeout += PATIENCE_MS
 
-    monkeypatch.setattr(feetech, "patch_setPacketTimeout", patient)
-    monkeypatch.setattr(feetech.scs.PortHandler, "getCurrentTime", lambda handler: time.monotonic() * 1e3)
-    if importlib.util.find_spec("dynamixel_sdk") is None:
-        return
-    from dynamixel_sdk import PortHandler
-
-    bare = PortHandler.setPacketTimeout
-
-    def as_patient(handler: Any, length: int) -> None:
-        bare(handler, length)
-        handler.packet_timeout += PATIENCE_MS
-
-    monkeypatch.setattr(PortHandler, "setPacketTimeout", as_patient)
-    monkeypatch.setattr(PortHandler, "getCurrentTime", lambda handler: time.monotonic() * 1e3)
+    monkeypatch.setattr(owner, name, patient)
+    monkeypatch.setattr(port, "getCurrentTime", lambda handler: time.monotonic() * 1e3)

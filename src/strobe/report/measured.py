@@ -16,6 +16,7 @@ def document(
     answers: list[str],
     sections: list[Section],
     *,
+    command: str = "",
     notes: Sequence[str] = (),
     failure: str = "it says nothing more",
 ) -> Document:
@@ -23,11 +24,12 @@ def document(
 
     Args:
         sections: left out where nothing was measured.
+        command: that made it, where it is not called like the study.
         notes: the study's, after the result's own.
         failure: what ended a run that failed, in a line.
     """
     return Document(
-        kind=f"strobe {result.study}",
+        kind=f"strobe {command or result.study}",
         title=units.plain(result.title),
         banner=_banner(result, failure),
         answers=answers,

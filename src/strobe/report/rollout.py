@@ -15,9 +15,9 @@ def outline(result: RolloutResult, depth: int | None = None) -> Document:
     """The document of a rollout; ``depth`` limits the levels of its trees."""
     rollout = result.rollout
     found = sections(rollout) + measured.each(result, depth)
-    return measured.document(
-        result, [units.plain(text) for text in answers(rollout)], found, notes=notes(rollout), failure=rollout.error
-    )
+    said = [units.plain(text) for text in answers(rollout)]
+    command = "" if rollout.rehearsal is None else "rehearse"
+    return measured.document(result, said, found, command=command, notes=notes(rollout), failure=rollout.error)
 
 
 def answers(rollout: Rollout) -> list[str]:
