@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import sys
@@ -37,7 +36,6 @@ def importing(*, told: bool = False) -> Iterator[None]:
         return
     if not told:
         Console(stderr=True, quiet=quiet()).print("… importing torch and LeRobot", markup=False, highlight=False)
-    atexit.register(gc.freeze)  # at its end Python would look at all of it once more: a second or two
     gc.disable()
     try:
         yield

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,9 @@ def begin(flags: SubjectFlags, config: RunConfig, live: Live) -> None:
     """
     if config.dataset is not None and config.dataset.root is not None:
         check_dataset(config.dataset.root)
+    # At its end Python would look at all objects once more, which takes a second or two. Commands that run loops of
+    # LeRobot's need that: servers and threads are taken down by it.
+    atexit.register(gc.freeze)
     live.stage(f"importing what {flags.path or flags.type} needs")
     with importing(told=True):
         from strobe.studies import measuring  # noqa: F401
