@@ -182,7 +182,7 @@ def test_a_dynamixel_arm_moves_and_one_damaged_answer_ends_its_run(robot: str, a
 
 def test_two_arms_have_a_bus_and_faults_each(tmp_path: Path) -> None:
     eye = "{type: opencv, index_or_path: 0, fps: 30, width: 64, height: 64}"
-    given = arguments(tmp_path, "--duration=1.5")
+    given = arguments(tmp_path, "--duration=3")
     flags = [one for one in given if not one.startswith(("--robot.", "--policy."))]
     flags += ["--robot.type=bi_so_follower", f"--robot.cameras={{top: {eye}}}", "--policy.type=act"]
     flags += [f"--robot.{side}_arm_config.cameras={{wrist: {eye}}}" for side in ("left", "right")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -34,10 +35,13 @@ def job(tmp_path: Path, act: str = "", seconds: float = 600, memory: float = 2**
 def alive(tmp_path: Path) -> list[int]:
     log = tmp_path / "log"  # a slow machine may stop a cell before it says that it began
     pids = {int(line.split()[2]) for line in log.read_text().splitlines()} if log.exists() else set()
-    pids |= {
-        child.pid for child in psutil.Process().children(recursive=True) if "support.acting_cell" in child.cmdline()
-    }
-    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+    here = set()
+    for pid in pids | {child.pid for child in psutil.Process().children(recursive=True)}:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile; a zombie is one of them
+            process = psutil.Process(pid)
+            cell = pid in pids or "support.acting_cell" in process.cmdline()
+            here |= {pid} if cell and process.status() != psutil.STATUS_ZOMBIE else set()
+    return sorted(here)
 
 
 def test_a_cell_that_ends_is_done(tmp_path: Path) -> None:
