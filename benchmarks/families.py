@@ -7,7 +7,8 @@ memory of its weights, and its first chunk where they fit. Nothing is read from 
 
     python benchmarks/families.py [--quick] [--types=act,pi05] [--markdown=docs/families.md]
 
-The last line is JSON. `--quick` leaves the full sizes out. `--markdown` puts the tables between the file's markers.
+The last line is JSON. `--quick` leaves the full sizes out. `--markdown` puts the table between the file's markers; with
+`--types` only those rows are made anew.
 Bars: each type gives a chunk and, where its loss is a policy's own, a training forward pass; at most 1 % of the FLOP
 are in no named part, and at full size at most 5 % of the time; each exact treatment is exact; RTC guides wherever
 LeRobot says it does.
@@ -143,6 +144,15 @@ def markdown(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def put(file: Path, rows: list[Row]) -> None:
+    """Put the table of ``rows`` between the file's markers; rows of other types stay as an earlier run made them."""
+    text, head = file.read_text(), markdown([])
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    lines = [*text[begin:end].splitlines(), *markdown(rows).splitlines()]
+    by_type = {line.split(" | ")[0]: line for line in lines if line.startswith("| ") and line not in head}
+    file.write_text("\n".join([text[:begin], head, *sorted(by_type.values()), text[end:]]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny versions only")
@@ -161,9 +171,7 @@ def main() -> None:
         print("interrupted: what was measured follows", file=sys.stderr)
     print(markdown(rows))
     if told.markdown is not None:
-        text = told.markdown.read_text()
-        begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-        told.markdown.write_text(f"{text[:begin]}\n{markdown(rows)}\n{text[end:]}")
+        put(told.markdown, rows)
     wrong = {row.kind: row.wrong for row in rows if row.wrong}
     holds = not wrong and len(rows) == len(kinds)
     finish({"lerobot": version("lerobot"), "types": len(rows), "full": not told.quick, "wrong": wrong}, holds)
