@@ -66,7 +66,7 @@ def arguments(act: Path, *more: str) -> list[str]:
     return [
         "--robot.type=so101_follower", "--robot.port=/dev/ttyACM0", f"--robot.cameras={CAMERAS}",
         f"--policy.path={act}", "--device=cpu", "--task=push", "--return_to_initial_position=false",
-        "--play_sounds=false", "--duration=0.5", *more,
+        "--play_sounds=false", "--duration=1.5", *more,
     ]  # fmt: skip
 
 
@@ -120,12 +120,12 @@ def test_a_rehearsal_with_random_weights_is_replayed_with_the_same_ones(
 
 
 def test_the_first_documented_command_needs_no_camera_and_no_checkpoint(tmp_path: Path) -> None:
-    flags = ["--robot.type=so101_follower", "--policy.type=act", "--task=push", "--duration=0.5", "--device=cpu"]
+    flags = ["--robot.type=so101_follower", "--policy.type=act", "--task=push", "--duration=4", "--device=cpu"]
     flags += ["--return_to_initial_position=false", "--play_sounds=false"]
     found = rehearsed.rehearse(flags, tmp_path / "events", frames={}).result
     assert [camera.name for camera in found.rollout.cameras] == ["front"]
     assert found.rollout.rehearsal is not None
-    # Full-size ACT may need the whole half second for its first call: one goal shows that the arm was told to move.
+    # A busy machine may take seconds for the first call: one goal shows that the arm was told to move.
     assert found.rollout.rehearsal.goals >= 1
 
 
@@ -200,7 +200,7 @@ def test_two_arms_have_a_bus_and_faults_each(tmp_path: Path) -> None:
 
 def test_a_frozen_picture_and_late_frames_are_told_of_their_camera(act: Path, tmp_path: Path) -> None:
     faults = ["camera-freeze,camera=front,when=0,seconds=100", "camera-late,camera=wrist,ms=300"]
-    found = rehearsed.rehearse(arguments(act, "--duration=1"), tmp_path / "events", frames={}, faults=faults).result
+    found = rehearsed.rehearse(arguments(act, "--duration=2"), tmp_path / "events", frames={}, faults=faults).result
     front, wrist = found.rollout.cameras
     assert front.frozen_frames > 2
     assert wrist.frozen_frames <= 2

@@ -63,7 +63,7 @@ def arguments(policy: Path, told: Path, *more: str) -> list[str]:
     return [
         "--robot.type=dummy", f"--robot.told={told}", "--robot.id=test", f"--robot.calibration_dir={told.parent}",
         f"--policy.path={policy}", "--device=cpu", "--task=push", "--return_to_initial_position=false",
-        "--play_sounds=false", "--duration=1", *more,
+        "--play_sounds=false", "--duration=1.5", *more,
     ]  # fmt: skip
 
 
@@ -260,7 +260,7 @@ def test_an_encoder_that_makes_the_control_thread_real_time_is_found(robot, chec
             now[:] = [os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(99)]
 
     robot.before = staticmethod(encode)
-    given = arguments(checkpoints / "act", tmp_path / "told.jsonl", "--duration=0.5")
+    given = arguments(checkpoints / "act", tmp_path / "told.jsonl", "--duration=1.5")
     result = watch(given, tmp_path / "run.events").result
     found = result.rollout.scheduling
     assert found is not None
