@@ -131,13 +131,16 @@ class Climb:
         through_modules = DTYPE <= candidate.rank < GUIDANCE
         if not (elsewhere and through_modules):
             return 1.0
-        return sum(share for part, share in shares(now).items() if part not in elsewhere)
+        return sum(of_it for part, of_it in shares(now).items() if part not in elsewhere)
+
+    def _in_any_case(self, candidate: Candidate) -> bool:
+        """Return whether it is tried whatever it can buy: lossy ones (fewer steps than the fewer kept), the user's."""
+        return candidate.effect == "lossy" or candidate.specs in self.aim.choice.own
 
     def _little(self, candidate: Candidate) -> bool:
-        """Return whether ``candidate`` can buy little, while the target is far away; the user's own are tried."""
-        if candidate.effect == "lossy" or candidate.specs in self.aim.choice.own:
-            return False
-        return self.top.ms > limits.FAR * self.aim.target_ms and self.at_most(candidate) < limits.LITTLE
+        """Return whether ``candidate`` can buy little, while the target is far away."""
+        far = self.top.ms > limits.FAR * self.aim.target_ms
+        return far and not self._in_any_case(candidate) and self.at_most(candidate) < limits.LITTLE
 
     def standing(self, treatment: str) -> Standing:
         """Return what earlier ladders showed of ``treatment``, as it is written."""
@@ -168,9 +171,8 @@ class Climb:
 
         Nor does one buy what can be shown if what was kept computes its parts (channels_last where an engine runs), but
         for parts too small to matter.
-        Lossy ones are tried all the same: fewer steps than the fewer that were kept. So are the user's own.
         """
-        if candidate.effect == "lossy" or candidate.specs in self.aim.choice.own:
+        if self._in_any_case(candidate):
             return False
         taken = {slot_of(spec) for spec in self.top.specs}
         elsewhere = replaced(self.runs.subject, self.top.specs)

@@ -99,7 +99,7 @@ def _require_memory(watch: loop.Watch) -> None:
 
 
 def _of_others(error: BaseException) -> str:
-    """What a missing package, the Hub or the policy's own code did wrong, in a line; '' where it was none of them."""
+    """Return in a line the fault of a missing package, the Hub or the policy's own code; '' for none of them."""
     if isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
         return ""
     return str(refused(error, "")) if isinstance(error, ImportError) else of_others(error)

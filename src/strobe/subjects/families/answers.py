@@ -23,15 +23,15 @@ def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Ten
             take what LeRobot calls it with.
     """
     try:
-        actions, shape = _called(policy, "predict_action_chunk", batch, **options), "(batch, chunk, action dim)"
+        actions, single = _called(policy, "predict_action_chunk", batch, **options), False
     except NotImplementedError as error:
         if options or not _itself(error, "predict_action_chunk"):
             raise
         _called(policy, "reset")  # no action depends on the one before it
-        actions, shape = _called(policy, "select_action", batch), "(batch, action dim)"
-    single = shape == "(batch, action dim)"
+        actions, single = _called(policy, "select_action", batch), True
     if not isinstance(actions, Tensor) or actions.ndim != (2 if single else 3):
         method = "select_action" if single else "predict_action_chunk"
+        shape = "(batch, action dim)" if single else "(batch, chunk, action dim)"
         raise UserError(
             f"{_name(policy)}: its {method} gives {_kind(actions)}, where LeRobot takes a tensor of actions, {shape}"
         )
