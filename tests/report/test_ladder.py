@@ -10,6 +10,7 @@ from strobe import kinds
 from strobe.measure.budget import needs
 from strobe.measure.common_parts import common_parts
 from strobe.measure.episodes import judge as judge_episodes
+from strobe.measure.verdicts import unpaired_verdict
 from strobe.report import console, ladder, markdown
 from strobe.results.agreement import Agreement
 from strobe.results.answer import OptimizeResult
@@ -126,6 +127,16 @@ def test_an_interrupted_climb_does_not_claim_one_run():
     assert "Interrupted" in text
     assert "not measured in one run" in text
     assert "It stopped because it was interrupted." in text
+
+
+def test_too_few_calls_give_a_factor_without_an_interval():
+    result = climbed()
+    for one in result.comparisons:
+        one.verdict = unpaired_verdict([200.0], [1e3 / 6], baseline_name=one.baseline, candidate_name=one.candidate)
+    page = kinds.document(result)
+    assert page.answers[0].endswith("1.20 × (too few calls for an interval) as fast.")
+    (rungs,) = [section for section in page.sections if section.key == "ladder"]
+    assert rungs.table.rows[1].cells[-4:] == ["1.20", None, "1.20", None]
 
 
 def test_a_policy_that_nothing_made_faster():

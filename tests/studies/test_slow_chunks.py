@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import pytest
 import torch
-from support.sleeper import Clock, Planted, Sleeper, entry
+from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 
+from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import limits
@@ -65,6 +67,72 @@ def test_what_spoils_a_group_is_left_out(climb):
     result = climb(entry(SKIP, "vision"), entry(wrong, "head"), time_limit=0.8)
     assert outcomes(result) == {"skip=true, wrong=true": "guard", "skip=true": "kept", "wrong=true": "guard"}
     assert recipe_of(result).treatments == [{"skip": True}]
+
+
+def test_what_cannot_be_put_on_costs_its_group_nothing(climb):
+    def refuse():
+        raise UserError("takes 9.0 GiB more, and 4.0 GiB are free on this machine")
+
+    def break_down():
+        raise RuntimeError("no such kernel")
+
+    lines = Lines()
+    large, broken = Planted("large", on_apply=refuse), Planted("broken", on_apply=break_down)
+    planted = entry(large, "vision"), entry(SKIP, "vision"), entry(broken, "head"), entry(TIDY, "head")
+    result = climb(*planted, reporter=lines)
+    assert outcomes(result) == {
+        "large=true": "does not apply",
+        "broken=true": "failed",
+        "skip=true, tidy=true": "kept",
+    }
+    told = "large=true: not kept, does not apply: takes 9.0 GiB more, and 4.0 GiB are free on this machine"
+    assert told in lines.lines
+    assert recipe_of(result).treatments == [{"skip": True}, {"tidy": True}]
+    alone = climb(entry(large, "vision"), entry(broken, "head"))
+    assert outcomes(alone) == {"large=true": "does not apply", "broken=true": "failed"}
+    assert [rung.name for rung in alone.ladder.rungs] == [AS_IT_IS]
+
+
+def test_another_form_takes_the_place_of_one_that_cannot_be_put_on(climb):
+    """As one part alone in bfloat16, where a copy of the whole does not fit in memory."""
+
+    def refuse():
+        raise UserError("too large")
+
+    def make(spec):
+        whole = "form.part" not in spec
+        return Planted("form", lambda _: {"vision": 1.0}, on_apply=refuse if whole else lambda: None)
+
+    forms = [{"form": True}, {"form": True, "form.part": "vision"}]
+    planted = replace(entry(Planted("form")), make=make, options=("part",), candidates=lambda _: forms)
+    result = climb(planted, entry(TIDY, "head"))
+    assert outcomes(result) == {"form=true": "does not apply", "form=true, form.part=vision, tidy=true": "kept"}
+
+
+def test_what_may_make_things_slower_is_tried_by_itself(climb):
+    slow = Planted("slow", lambda now: {"head": now.ms["head"] + 2.0})
+    result = climb(entry(SKIP, "vision"), replace(entry(slow), alone=True), entry(TIDY, "head"))
+    assert outcomes(result) == {"skip=true, tidy=true": "kept", "slow=true": "slower"}
+
+
+def test_without_a_limit_the_time_grows_with_the_chunk(climb, monkeypatch):
+    monkeypatch.setattr(limits, "default_limit", lambda _: 0.3)
+    lines = Lines()
+    result = climb(entry(SKIP, "vision"), time_limit=None, reporter=lines)
+    said = "a chunk comes every 0.0 s: treatments of one effect are tried together, within 1 s (--time_limit)"
+    assert said in lines.lines
+    assert outcomes(result) == {"skip=true": "kept"}
+
+
+def test_one_call_that_was_held_up_costs_no_rung(climb):
+    calls: list[None] = []
+
+    def held_up(now: Sleeper) -> dict[str, float]:
+        calls.append(None)
+        return {"vision": 20.0 if len(calls) <= 3 else 1.0}
+
+    result = climb(entry(Planted("held", held_up), "vision"), entry(TIDY, "head"), time_limit=0.8)
+    assert outcomes(result) == {"held=true, tidy=true": "kept"}
 
 
 def test_a_group_that_is_slower_or_no_faster_is_not_kept(climb):

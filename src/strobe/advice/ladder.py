@@ -14,6 +14,7 @@ from strobe.results.measurement import Measurement
 
 SHOWN = 4  # treatments that a finding names
 ENOUGH_S = 600.0  # a longer climb, where the one before was short
+ENOUGH_CHUNKS = 135  # the same in chunks: three times what a climb takes by itself where they are long
 
 
 def missed(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
@@ -115,7 +116,9 @@ def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
     if untried:
         names = "; ".join(one.treatment for one in untried[:SHOWN])
         given = result.config.get("time_limit")
-        more = max(ENOUGH_S, 3 * given if isinstance(given, int | float) else 0)
+        chunk_s = result.measurement(ladder.rungs[0].name).samples.summary.median / 1e3
+        longer = 3 * given if isinstance(given, int | float) else ENOUGH_CHUNKS * chunk_s
+        more = max(ENOUGH_S, longer)
         yield f"Give it more time for what was not tried ({names}): --time_limit={more:.0f}."
     if noisy:
         yield f"Climb again on a quieter machine: {_counted(len(noisy))} could not be judged."

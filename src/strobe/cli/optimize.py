@@ -89,8 +89,9 @@ class OptimizeConfig(PacedConfig):
     eval: EpisodeFlags = field(default_factory=EpisodeFlags)
     # Go on through all candidates once the target is reached, and try what can buy little, too.
     all: bool = False
-    # Seconds for climbing and the closing run together; by default 80 on a CPU and 300 elsewhere. Where three tries of
-    # 25 chunks do not fit, treatments of one effect are tried together. The closing run takes its rounds in any case.
+    # Seconds for climbing and the closing run together; by default 80 on a CPU and 300 elsewhere, and 45 chunks where
+    # that is more. Where three tries of 25 chunks do not fit, treatments of one effect are tried together. The closing
+    # run takes its rounds in any case.
     time_limit: float | None = field(default=None, metadata=above(0, finite=True))
     # Also try these effects: lossy.
     allow: str = ""

@@ -19,6 +19,7 @@ from strobe.results.measurement import Measurement
 
 SMALL = 0.03  # parts below this share of the whole in every rung are taken together
 MOST = 6  # parts that are shown
+ENOUGH = 0.95  # level of an interval that is shown; five calls reach no more than 94 %
 REST = "other"
 MEANING = (
     "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. "
@@ -350,11 +351,15 @@ def _gain(found: Comparison | None) -> list[str | None]:
 
 
 def _factor(found: Comparison) -> str:
-    return f"{1 / found.verdict.ratio:.2f} × [{_inverse(found.verdict.interval)}]" if found.verdict.ratio > 0 else "–"
+    if found.verdict.ratio <= 0:
+        return "–"
+    between = _inverse(found.verdict.interval)
+    return f"{1 / found.verdict.ratio:.2f} × {f'[{between}]' if between else '(too few calls for an interval)'}"
 
 
 def _inverse(interval: Interval) -> str | None:
-    if interval.low <= 0 or interval.high <= 0:
+    """Return the interval of the factor; None where too few calls make it no interval that one could trust."""
+    if interval.low <= 0 or interval.high <= 0 or interval.level < ENOUGH:
         return None
     return f"{1 / interval.high:.2f} to {1 / interval.low:.2f}"
 

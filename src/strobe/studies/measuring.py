@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence, Set
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -31,6 +32,7 @@ from strobe.timeline import Section, Timeline
 from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.sections import unseen
 from strobe.treatments.numbers.tf32 import convolutions_in_tf32
+from strobe.treatments.room import noted
 from strobe.treatments.treatment import Variant
 
 ABOVE_CEILING = (
@@ -144,7 +146,8 @@ def measure(
                 if spacing is not None:
                     spacing.before(one.variant.name, ticks_between_calls(subject), lambda: call(index + 1))
                 before, start_ns = kernel_use(), timeline.now_ns()
-                output = call(index)
+                with nullcontext() if index else noted(subject):  # the first call is warm-up
+                    output = call(index)
                 round = Round(index, start_ns, timeline.now_ns(), kernel_use() - before)
                 if not index and not one.variant.builds:
                     one.first_s = time.perf_counter() - begun

@@ -141,6 +141,7 @@ class Entry:
         pays: measurement of the subject as it is → whether the candidates can buy anything there.
         parts: subject, spec → the anatomy's parts that it speeds up; none for the whole.
         replaces: whether it computes its parts by itself, so that another treatment of them alone buys nothing.
+        alone: whether it may as well make things slower, so that it is never tried together with others.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
     """
 
@@ -153,6 +154,7 @@ class Entry:
     candidates: Callable[[Subject], Sequence[Spec]] = _nothing
     parts: Callable[[Subject, Spec], Sequence[str]] = _whole
     replaces: bool = False
+    alone: bool = False
     untried: tuple[Feature, ...] = ()
     pays: Callable[[Measurement], bool] = _perhaps
 

@@ -12,12 +12,13 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.results.comparison import Comparison
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
-from strobe.studies.optimize.candidates import EFFECTS, groups
+from strobe.studies.optimize.candidates import EFFECTS, Candidate, candidate_of, groups, together
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.closing import take_off
 from strobe.studies.optimize.runs import build_seconds
-from strobe.studies.optimize.tries import Judged, Trial, attempt, milliseconds, moved
-from strobe.treatments.treatment import Effect, Variant
+from strobe.studies.optimize.tries import Judged, Trial, attempt, could_not, milliseconds, moved
+from strobe.treatments import catalogue
+from strobe.treatments.treatment import Effect, Spec, Variant
 
 
 @dataclass
@@ -29,7 +30,10 @@ class ByEffect:
     closed = None
 
     def measure_start(self, variants: Sequence[Variant], chunk_s: float) -> Measured:
-        self.so_far.reporter.said(f"a chunk comes every {chunk_s:.1f} s: treatments of one effect are tried together")
+        limit = f"within {self.so_far.limit_s:.0f} s (--time_limit)"
+        self.so_far.reporter.said(
+            f"a chunk comes every {chunk_s:.1f} s: treatments of one effect are tried together, {limit}"
+        )
         return self.so_far.runs.first_sight(variants)
 
     def climb(self) -> str:
@@ -37,19 +41,17 @@ class ByEffect:
             if not self.so_far.reached():
                 attempt(self.so_far, rung, self._judge)
         for effect in EFFECTS:
-            for group in groups(self.so_far.left_to_try(), effect):
+            for group in self._groups(effect):
                 if self.so_far.reached():
                     return self.so_far.end_at_target()
-                if not attempt(self.so_far, group, self._judge) and effect != "lossy":  # lossy ones are alone already
+                if not attempt(self.so_far, group, self._judge) and len(group.specs) > 1:
                     self._try_each(effect)
         if self.so_far.reached():
             return self.so_far.end_at_target()
         self.so_far.leave("there was no time to try it by itself", self.so_far.left_to_try())
         enough = limits.TRIES * limits.try_s(self.so_far.runs.spaced_s(self.so_far.steps[0].ms / 1e3))
-        left_out = self.so_far.left_out()
-        return (
-            f"nothing was left to try together{left_out}; from --time_limit={enough:.0f} on they are tried one by one"
-        )
+        one_by_one = f"from --time_limit={enough:.0f} on they are tried one by one"
+        return f"nothing was left to try together; {one_by_one}{self.so_far.left_out()}"
 
     def closing_budget(self, asked: SamplingBudget, seconds: float) -> SamplingBudget:
         iterations = asked.iterations or limits.PAIRS
@@ -58,6 +60,33 @@ class ByEffect:
     def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
         """Take off the top what is not shown to be faster than the rung below it."""
         take_off(self.so_far, comparisons)
+
+    def _groups(self, effect: Effect) -> list[Candidate]:
+        """Return the groups of ``effect`` without what cannot be put on beside the rest, which is recorded.
+
+        Other forms of it, such as one for each part where the whole does not fit in memory, take its place.
+        """
+        while True:
+            found = groups(self.so_far.left_to_try(), effect)
+            if not any(self._refuses(group) for group in found if len(group.specs) > 1):
+                return found
+
+    def _refuses(self, group: Candidate) -> bool:
+        """Return whether some of ``group`` cannot be put on beside the rest; that is recorded."""
+        so_far, runs = self.so_far, self.so_far.runs
+        specs: tuple[Spec, ...] = ()
+        for spec in catalogue.ordered(group.specs):
+            try:
+                taken = together(so_far.top.specs, (*specs, spec))
+                runs.variant(len(so_far.steps), taken).apply(runs.subject)()
+            except Exception as error:
+                one, judged = candidate_of(runs.subject, (spec,)), could_not(error)
+                so_far.begin_try(one)
+                so_far.record(one, judged.outcome, judged.reason)
+                so_far.reporter.said(f"{one.text}: not kept, {judged.outcome}: {judged.reason}")
+            else:
+                specs = (*specs, spec)
+        return len(specs) < len(group.specs)
 
     def _try_each(self, effect: Effect) -> None:
         """Try each candidate of ``effect`` by itself, those that are quick to build, while there is time."""
@@ -79,8 +108,15 @@ class ByEffect:
         if broken := so_far.runs.broken(trial.variant, agreement):
             detail = f" ({agreement.observations} observations)"
             return Judged("guard", f"guard: {broken}", detail, agreement=agreement, build_s=build_s)
-        if median > limits.SLOWER * before.ms:
-            reason = f"slower: {seen}, and {milliseconds(before.ms)} before"
+        before_ms = before.ms
+        if median > limits.SLOWER * before_ms:  # one call may have been held up: both once more, side by side
+            beside = so_far.runs.first_sight([before.variant, trial.variant])
+            if beside.interrupted:
+                raise KeyboardInterrupt
+            before_ms, median = (one.samples.summary.median for one in beside.measurements)
+            after, seen = beside.measurements[-1], f"{milliseconds(median)} at second sight"
+        if median > limits.SLOWER * before_ms:
+            reason = f"slower: {seen}, and {milliseconds(before_ms)} before"
             return Judged("slower", reason, agreement=agreement, build_s=build_s)
         figures = f"{seen}, {moved(agreement)}"
         return Judged("kept", figures=figures, measurement=after, agreement=agreement, build_s=build_s)

@@ -125,24 +125,31 @@ def _usual(spec: Spec) -> float:
 def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
     """Group those of ``effect`` that are quick to build: each lossy one is a group of its own, the others are one.
 
-    Of a treatment that is offered in several forms those for the whole are taken, else one for each part.
+    What may as well make things slower comes after that one, each by itself. Of a treatment that is offered in several
+    forms those for the whole are taken, else one for each part.
     """
     quick = [candidate for candidate in found if candidate.effect == effect and not candidate.build_s]
     if effect == "lossy":
         return quick
+    alone = [candidate for candidate in quick if any(map(_is_alone, candidate.specs))]
     first: dict[tuple[str, str], Candidate] = {}
-    for candidate in quick:
+    for candidate in (one for one in quick if one not in alone):
         first.setdefault(slot_of(candidate.specs[0]), candidate)
     wholes = {key for key, part in first if not part}
     chosen = [candidate for (key, part), candidate in first.items() if not part or key not in wholes]
     if not chosen:
-        return []
+        return alone
     specs: tuple[Spec, ...] = ()
     for candidate in chosen:
         specs = together(specs, candidate.specs)
     whole = any(not candidate.parts for candidate in chosen)
     parts = [] if whole else [part for candidate in chosen for part in candidate.parts]
-    return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, max(candidate.rank for candidate in chosen))]
+    rank = max(candidate.rank for candidate in chosen)
+    return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, rank), *alone]
+
+
+def _is_alone(spec: Spec) -> bool:
+    return catalogue.entry_of(next(iter(spec))).alone
 
 
 def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:

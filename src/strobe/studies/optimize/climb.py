@@ -95,7 +95,7 @@ class Climb:
         return [*in_order(new, self.top.measurement, self.standing), *in_order(once_more, self.top.measurement)]
 
     def left_out(self) -> str:
-        """Return how many are left out, and why, in words; '' for none."""
+        """Return how many are left out, and why, in words that end a sentence; '' for none."""
         new = [] if self.aim.everything else self._found()[0]
         refused = [one for one in new if self.standing(one.text) == "not kept"]
         little = [one for one in new if one not in refused and self._little(one)]
@@ -106,7 +106,7 @@ class Climb:
             most, missing = max(map(self.at_most, little)), 1 - self.aim.target_ms / self.top.ms
             where = f"{100 * most:.0f} % of a chunk or less, where {100 * missing:.0f} % are missing"
             said.append(f"{len(little)} for {where} (--all tries them)")
-        return f" but {', and '.join(said)}" if said else ""
+        return f"; left out: {', and '.join(said)}" if said else ""
 
     def _found(self) -> tuple[list[Candidate], list[Candidate]]:
         """Return the candidates that were not tried yet, and those that deserve one more try."""

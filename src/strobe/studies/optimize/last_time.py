@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from strobe.errors import UserError, in_a_line
-from strobe.sameness.check import CallFailed
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize.candidates import Candidate, candidate_of, largest, together
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.ladder import Step
 from strobe.studies.optimize.runs import build_seconds, verdict_of
-from strobe.studies.optimize.tries import Judged, Trial, moved, outcome_of, speedup
+from strobe.studies.optimize.tries import Judged, Trial, could_not, moved, outcome_of, speedup
 from strobe.treatments.treatment import Spec, Variant
 
 Close = Callable[[Sequence[Variant]], Measured]
@@ -49,13 +47,8 @@ def put_on(climb: Climb, rungs: Sequence[Candidate], close: Close) -> Measured |
     try:
         variants = [climb.runs.variant(number + index, each) for index, each in enumerate(on)]
         judged, measured, first_s = _judge(climb, Trial(whole, variants[-1]), variants, close)
-    except CallFailed as error:
-        judged = Judged("failed", str(error))
-    except UserError as error:
-        judged = Judged("does not apply", str(error))
     except Exception as error:
-        words = in_a_line(error, 200)
-        judged = Judged("failed", f"{type(error).__name__}: {words}")
+        judged = could_not(error)
     if judged.outcome != "kept" or measured is None:
         climb.record(whole, judged.outcome, judged.reason, judged.verdict, judged.agreement)
         climb.runs.release(step.variant for step in climb.steps)

@@ -5,11 +5,12 @@ Read as ``limits.TRY_S`` where they are used, so that a test can shorten them al
 
 from __future__ import annotations
 
-PAIRS = 8  # with which a verdict reaches its 99 %
-ROUNDS = 10  # of a try or of the closing run, at the least
+PAIRS = 8  # with which a verdict reaches its 99 %: of the closing run, at the least
+ROUNDS = 10  # of a try, at the least
 GUARDED = 16  # observations with noise of their own that a try is guarded on, at most
 LOOKED_AT = 2  # observations of a try that differ in prompt and state, the first of them twice
 CHECK_S = 12.0  # seconds for looking well at the actions of the rung that the ladder ends with, roughly
+CHUNKS = 45.0  # of the policy as it is: the least time for a climb, where no limit was asked for
 FIRST = 2  # of them before it is timed, so that what is wrong costs little
 GLANCED_FROM_S = 3.0  # a try that takes longer begins with a glance
 FAR = 2.0  # times the target: such a policy need not be measured well to know that it misses it

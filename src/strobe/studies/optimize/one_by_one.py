@@ -26,7 +26,7 @@ class OneByOne:
     """A strategy: keeps what its own run shows to be faster, within the guard."""
 
     so_far: Climb
-    closing_rounds = limits.ROUNDS + 1  # of which the first is warm-up
+    closing_rounds = limits.PAIRS + 1  # of which the first is warm-up
     closed: Measured | None = None
     _at_first_sight: bool = False  # whether the policy as it is was only glanced at
 
@@ -65,7 +65,7 @@ class OneByOne:
         # Known before the run begins, so that its end depends on widths alone.
         precision = min([asked.precision, *(max(gain / 2, limits.FINEST) for gain in gains if gain > 0)])
         fewest = asked.iterations or limits.PAIRS
-        return replace(asked, seconds=seconds, fewest=fewest, min_iterations=limits.ROUNDS, precision=precision)
+        return replace(asked, seconds=seconds, fewest=fewest, min_iterations=limits.PAIRS, precision=precision)
 
     def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
         """Take off what was kept at a glance and is not shown to be faster; the others were judged in their tries."""
@@ -98,7 +98,8 @@ class OneByOne:
         seconds = max(self.so_far.time_to_try(self.closing_rounds), 0.0)
         self.so_far.leave(f"{seconds:.0f} s were left", left, with_build=True)
         which = ", all of which take long to build" if all(candidate.build_s for candidate in left) else ""
-        return f"the time limit of {self.so_far.limit_s:.0f} s was reached with {len(left)} left to try{which}"
+        limit = f"the time limit of {self.so_far.limit_s:.0f} s was reached with {len(left)} left to try"
+        return f"{limit}{which}{self.so_far.left_out()}"
 
     def _judge(self, trial: Trial, sharing: int) -> Judged:
         """Check the guard on a few observations, then time the trial against the highest rung.

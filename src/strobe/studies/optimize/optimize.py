@@ -153,6 +153,8 @@ def _start(climb: Climb) -> tuple[Strategy, bool]:
     chunk_s = runs.spaced_s(chunk_s)
     one_by_one = limits.TRIES * limits.try_s(chunk_s) <= climb.limit_s
     strategy: Strategy = OneByOne(climb) if one_by_one else ByEffect(climb)
+    if climb.aim.time_limit is None:
+        climb.limit_s = max(climb.limit_s, limits.CHUNKS * chunk_s)
     variants = [untouched, *([runs.variant(1, start)] if start else [])]
     measured = strategy.measure_start(variants, chunk_s)
     if measured.interrupted and len(measured.measurements) < len(variants):

@@ -26,6 +26,7 @@ from strobe.studies.sameness import few, shown, visits_of, yardsticks
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
+from strobe.treatments.room import noted
 from strobe.treatments.treatment import Spec, Treatment, Variant
 
 
@@ -100,7 +101,8 @@ class Runs:
         undo = variant.apply(self.subject)
         try:
             self._ticks = ticks_between_calls(self.subject)
-            chunk = self._call(index)
+            with noted(self.subject):
+                chunk = self._call(index)
         finally:
             undo()
         return chunk, time.perf_counter() - begun

@@ -65,13 +65,8 @@ def attempt(climb: Climb, candidate: Candidate, judge: Callable[[Trial], Judged]
     try:
         trial = Trial(candidate, climb.runs.variant(number, specs))
         judged = judge(trial)
-    except CallFailed as error:
-        trial, judged = None, Judged("failed", str(error))
-    except UserError as error:
-        trial, judged = None, Judged("does not apply", str(error))
     except Exception as error:
-        words = in_a_line(error, 200)
-        trial, judged = None, Judged("failed", f"{type(error).__name__}: {words}")
+        trial, judged = None, could_not(error)
     climb.record(candidate, judged.outcome, judged.reason, judged.verdict, judged.agreement, judged.build_s)
     if trial is not None and judged.measurement is not None and judged.outcome == "kept":
         climb.steps.append(
@@ -88,6 +83,15 @@ def attempt(climb: Climb, candidate: Candidate, judge: Callable[[Trial], Judged]
         why = f"{judged.outcome}: {why}"
     climb.reporter.said(f"{head}: {f'{judged.figures} → ' if judged.figures else ''}not kept, {why}")
     return False
+
+
+def could_not(error: Exception) -> Judged:
+    """Return the judgement on what could not be put on, or not run: it must not cost the ladder."""
+    if isinstance(error, UserError) and not isinstance(error, CallFailed):
+        return Judged("does not apply", str(error))
+    if isinstance(error, CallFailed):
+        return Judged("failed", str(error))
+    return Judged("failed", f"{type(error).__name__}: {in_a_line(error, 200)}")
 
 
 def outcome_of(verdict: Verdict, broken: str) -> tuple[TryOutcome, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,8 @@ from torch.export import ExportedProgram
 
 from strobe.devices.which import computes_bf16, numbered
 from strobe.errors import UserError, install
+from strobe.measure.memory import available_bytes
+from strobe.treatments.room import numbers
 
 # Floating tensors come and go as float32.
 Run = Callable[[Sequence[Tensor]], Sequence[Tensor]]
@@ -38,12 +41,19 @@ class Engine(Protocol):
         """Precision to export the program in, for an engine in ``precision``."""
         ...
 
+    def building(self, precision: str) -> float:
+        """Bytes of the machine's memory that building takes for each number of the weights, beside the exported."""
+        ...
+
     def versions(self, device: torch.device) -> str:
         """Versions of all that an engine for ``device`` in the cache depends on."""
         ...
 
     def build(self, program: ExportedProgram, inputs: Sequence[Tensor], precision: str, keep: Path) -> Run:
-        """Compile ``program`` for the device that ``inputs`` are on, and write the engine to the file ``keep``."""
+        """Compile ``program`` for the device that ``inputs`` are on, and write the engine to the file ``keep``.
+
+        No file is written where there is no room for it.
+        """
         ...
 
     def load(self, kept: Path, precision: str, device: torch.device) -> Run:
@@ -56,6 +66,8 @@ class OpenVINO:
 
     suffix = ".blob"
     _HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}  # noqa: RUF012
+    # As seen: beside the weights as the engine holds them, for each number of them. A kept engine has them in float32.
+    _BESIDE, _KEPT = 0.8, 4.1
 
     def require(self, device: torch.device) -> None:
         if device.type != "cpu":
@@ -69,6 +81,9 @@ class OpenVINO:
     def exported(self, precision: str) -> str:
         return "fp32"  # of a program in bfloat16 it cannot compile every operator
 
+    def building(self, precision: str) -> float:
+        return self._BESIDE + (4 if precision == "fp32" else 2)
+
     def versions(self, device: torch.device) -> str:
         return f"openvino {version('openvino')}, torch {torch.__version__}"
 
@@ -77,7 +92,8 @@ class OpenVINO:
         model = openvino.convert_model(program)
         model.reshape({index: list(value.shape) for index, value in enumerate(inputs)})
         compiled = _core().compile_model(model, "CPU", self._options(precision))
-        keep.write_bytes(compiled.export_model().getvalue())
+        if self._KEPT * numbers(program.state_dict.values()) < available_bytes():
+            _written(keep, lambda: keep.write_bytes(compiled.export_model().getvalue()))
         return self._run(compiled)
 
     def load(self, kept: Path, precision: str, device: torch.device) -> Run:
@@ -123,6 +139,9 @@ class TensorRT:
     def exported(self, precision: str) -> str:
         return precision  # it computes in the program's dtypes; enabled_precisions is the deprecated way to say it
 
+    def building(self, precision: str) -> float:
+        return 0.0  # it is the device's memory that is taken, and that refuses by itself
+
     def versions(self, device: torch.device) -> str:
         name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
         where = f"{name} {capability} {numbered(device)}"
@@ -138,7 +157,8 @@ class TensorRT:
             options["attn_bias_is_causal"] = False
         with torch.cuda.device(device):
             built = tensorrt.dynamo.compile(program, arg_inputs=list(inputs), **options)
-            tensorrt.save(built, str(keep), output_format="exported_program", arg_inputs=list(inputs))
+            saved = {"output_format": "exported_program", "arg_inputs": list(inputs)}
+            _written(keep, lambda: tensorrt.save(built, str(keep), **saved))
         return _calling(built, device)
 
     def load(self, kept: Path, precision: str, device: torch.device) -> Run:
@@ -160,6 +180,16 @@ def _calling(module: Callable[..., Any], device: torch.device) -> Run:
         return [out] if isinstance(out, Tensor) else list(out)
 
     return run
+
+
+def _written(keep: Path, write: Callable[[], object]) -> None:
+    """Let ``write`` make the file ``keep``, which is not there where the disk is full, or must not be written to."""
+    try:
+        keep.parent.mkdir(parents=True, exist_ok=True)
+        write()
+    except OSError:
+        with suppress(OSError):
+            keep.unlink()
 
 
 def _openvino() -> Any:

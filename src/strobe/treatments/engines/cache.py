@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -12,10 +13,28 @@ from strobe.results.cache import cache_folder
 from strobe.treatments.engines.backends import Engine
 from strobe.treatments.engines.recorded import Call, Results
 
+MOST_BYTES = 16 * 2**30  # of all files; the engine of a language model has 4 bytes for each of its weights
+
 
 def folder() -> Path:
     """The engines' folder, below STROBE_CACHE, else in the user's cache directory. It may be deleted at any time."""
     return cache_folder() / "engines"
+
+
+def trim() -> None:
+    """Remove the files that were not used for longest, until those that stay have `MOST_BYTES` or less."""
+    left = MOST_BYTES
+    with suppress(OSError):
+        for file in sorted(folder().iterdir(), key=lambda file: file.stat().st_mtime, reverse=True):
+            left -= file.stat().st_size
+            if left < 0:
+                file.unlink(missing_ok=True)
+
+
+def used(file: Path) -> None:
+    """Remember that ``file`` was used now."""
+    with suppress(OSError):
+        file.touch()
 
 
 def file_of(

@@ -16,7 +16,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from strobe.treatments.engines.recorded import Call, Flat, Results, as_float32, 
 from strobe.treatments.numbers.precision import DTYPES, Precision
 from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
 from strobe.treatments.patch import put
+from strobe.treatments.room import fits, numbers, require_room
 from strobe.treatments.treatment import COMPILED, FOR_INFERENCE, Effect, Entry, Spec, Treatment, Undo
 from strobe.treatments.words import name_of
 
@@ -181,15 +182,16 @@ class PartInEngine(Treatment):
 
     def _compared(self, subject: Subject, part: nn.Module, call: Call, results: Results) -> _Built:
         kept = cache.file_of(part, call, results, self.engine, self._engine, self.precision, subject.device)
-        if kept.is_file():
+        engine_bytes = self._engine.building(self.precision) * numbers(_floating(part))
+        if kept.is_file() and fits(kept.stat().st_size + engine_bytes, subject):
             try:
                 run = self._engine.load(kept, self.precision, subject.device)
+                cache.used(kept)
                 built = _Built(run, call.dtypes, results, cached=True)
                 if least_cosine(built.run(call.tensors), results) >= LEAST[self.precision]:
                     return built
             except Exception:  # each engine has exceptions of its own for a file that it does not understand
                 pass
-        kept.parent.mkdir(parents=True, exist_ok=True)
         partial = kept.with_name(f"{kept.stem}.{os.getpid()}{kept.suffix}")
         try:
             run = self._made(subject, part, call, results.places, partial)
@@ -200,12 +202,19 @@ class PartInEngine(Treatment):
                     f"'{self.part}' in {self.engine} in {self.precision} gives something else than in torch (cosine "
                     f"{agreed:.4f})"
                 )
-            partial.replace(kept)
+            if partial.is_file():
+                partial.replace(kept)
+                cache.trim()
         finally:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink()
         return built
 
     def _made(self, subject: Subject, part: nn.Module, call: Call, places: Sequence[int], keep: Path) -> Run:
+        exported = DTYPES[self._engine.exported(self.precision)]
+        copied = exported.itemsize * numbers(one for one in _floating(part) if one.dtype != exported)
+        needed = copied + self._engine.building(self.precision) * numbers(_floating(part))
+        require_room(needed, f"building '{self.part}' in {self.engine}", subject)
         undo = Precision(self._engine.exported(self.precision), self.part).apply(subject)
         try:
             flat = Flat(part, call, places).eval()
@@ -238,6 +247,10 @@ class _Built:
         # By way of the dtype that was recorded: a mask of another kind means another thing.
         inputs = [as_float32(value.to(dtype)) for value, dtype in zip(tensors, self.dtypes, strict=True)]
         return self.results.filled(self.call(inputs))
+
+
+def _floating(part: nn.Module) -> list[Tensor]:
+    return [tensor for tensor in (*part.parameters(), *part.buffers()) if tensor.is_floating_point()]
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from strobe.subjects.subject import Subject
 from strobe.timeline.layers import peeled, within
 from strobe.treatments.layers.projections import Group, group_of
 from strobe.treatments.patch import Patches
+from strobe.treatments.room import numbers, require_room
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
 
 Call = Callable[[Tensor], Tensor]
@@ -40,6 +41,7 @@ class PackedWeights(Treatment):
 
     effect: Effect = "rounding"  # sums are taken in another order
     _places: dict[int, _Place] = field(default_factory=dict, init=False, repr=False)
+    _fits: bool = field(default=False, init=False, repr=False)
     key = "weights"
     phases = FOR_INFERENCE
     dtypes = ("bfloat16",)
@@ -50,6 +52,11 @@ class PackedWeights(Treatment):
 
     def apply(self, subject: Subject) -> Undo:
         require_packing(subject.device)
+        if not self._fits:
+            weights = [layer.weight.data for layer in _layers(subject.module)]
+            narrow = [one for one in weights if type(one) is Tensor and one.dtype == torch.bfloat16]
+            require_room(2 * numbers(narrow), "a packed copy of the weights", subject)
+            self._fits = True
         patches = Patches()
         try:
             put = [self._put(owner, patches) for owner in _owners(subject.module)]
@@ -88,8 +95,11 @@ class PackedWeights(Treatment):
 
 def _owners(module: nn.Module) -> list[nn.Linear | Group]:
     """The linear layers of ``module``; in the place of those whose projections are fused, their group."""
-    layers = (child for child in module.modules() if type(child) is nn.Linear)
-    return list(dict.fromkeys(group_of(layer) or layer for layer in layers))
+    return list(dict.fromkeys(group_of(layer) or layer for layer in _layers(module)))
+
+
+def _layers(module: nn.Module) -> list[nn.Linear]:
+    return [child for child in module.modules() if type(child) is nn.Linear]
 
 
 def require_packing(device: torch.device) -> None:

@@ -26,6 +26,7 @@ from strobe.treatments.numbers import casts
 from strobe.treatments.numbers.tf32 import set_tensor_float
 from strobe.treatments.parts import part_of
 from strobe.treatments.patch import put
+from strobe.treatments.room import numbers, require_room
 from strobe.treatments.treatment import ANY_PHASE, DTYPE, Effect, Entry, Spec, Treatment, Undo
 from strobe.treatments.words import name_of
 
@@ -105,6 +106,9 @@ class Precision(Treatment):
         held = _weights(part)
         _require_floating(part, held, f"'{self.part}'" if self.part else subject.info.name)
         self._swaps = [_Swap(tensor, DTYPES[self.dtype]) for tensor in held]
+        copied = numbers(swap.tensor for swap in self._swaps if swap.tensor.dtype != swap.dtype)
+        what = f"a copy of {self.part or 'the weights'} in {self.dtype}"
+        require_room(copied * DTYPES[self.dtype].itemsize, what, subject)
         self._wraps = list(self._casting(subject, part))
         self._prepared = True
 

@@ -29,6 +29,7 @@ from strobe.subjects.subject import Subject
 from strobe.timeline.sections import recording
 from strobe.treatments.parts import dominant, part_of, parts_of
 from strobe.treatments.patch import Patches
+from strobe.treatments.room import numbers, require_room
 from strobe.treatments.treatment import FOR_INFERENCE, QUANTISED, Effect, Entry, Spec, Treatment, Undo
 
 FORMS = {"int8": ("weights", "dynamic"), "fp8": ("weights", "dynamic", "static")}
@@ -134,6 +135,7 @@ class Quantised(Treatment):
             self._left += [f"{len(unseen)} that no observation reached"] if unseen else []
             chosen = [module for module in chosen if id(module) in scales]
         made = partial(quantised_weights.quantised, kind=kind, inputs=inputs)
+        require_room(numbers(module.weight for module in chosen), f"a copy in {self.kind}", subject)
         copies: dict[Any, nn.Parameter] = {}  # of tied weights there is one
         self._layers = [_Layer(module, made, scales.get(id(module)), copies) for module in chosen]
         self._prepared = True

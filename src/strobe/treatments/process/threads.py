@@ -84,4 +84,5 @@ ENTRY = Entry(
     PROCESS,
     _make,
     candidates=_candidates,
+    alone=True,
 )

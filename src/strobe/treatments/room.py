@@ -1,0 +1,63 @@
+"""Room for what a treatment is about to hold: what does not fit is refused in a line.
+
+On a CPU the system would end the process instead, and with it all that was measured. Other devices refuse by
+themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary
+
+import psutil
+from torch import Tensor, nn
+
+from strobe.errors import UserError
+from strobe.measure.memory import available_bytes, peak_process
+from strobe.subjects.subject import Subject
+
+SHARE = 0.95  # of what is free
+# What a call was seen to take and to give back again, at the most: it must stay free beside what treatments hold.
+_PASSING: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+
+
+@contextmanager
+def noted(subject: Subject) -> Iterator[None]:
+    """Around a call of ``subject``: remember how much memory it takes and gives back again."""
+    if subject.device.type != "cpu":
+        yield
+        return
+    with peak_process() as peak:
+        yield
+    passing = peak.bytes - psutil.Process().memory_info().rss
+    _PASSING[subject.module] = max(_PASSING.get(subject.module, 0), passing)
+
+
+def fits(needed: float, subject: Subject) -> bool:
+    """Return whether ``needed`` bytes more can be held for a treatment of ``subject``."""
+    return subject.device.type != "cpu" or needed <= _free(subject)
+
+
+def require_room(needed: float, what: str, subject: Subject) -> None:
+    """Raise UserError where ``needed`` bytes more do not fit in this machine's memory.
+
+    Args:
+        what: what takes them, for the message.
+    """
+    if not fits(needed, subject):
+        passing = _PASSING.get(subject.module, 0)
+        beside = f" beside the {passing / 2**30:.1f} GiB that a call takes" if passing > 2**28 else ""
+        raise UserError(
+            f"{what} takes {needed / 2**30:.1f} GiB more, and {max(_free(subject), 0) / 2**30:.1f} GiB are free on "
+            f"this machine{beside}"
+        )
+
+
+def numbers(tensors: Iterable[Tensor]) -> int:
+    """Return how many numbers ``tensors`` hold, each storage once."""
+    return sum({(one.data_ptr(), tuple(one.shape)): one.numel() for one in tensors}.values())
+
+
+def _free(subject: Subject) -> float:
+    return SHARE * available_bytes() - _PASSING.get(subject.module, 0)
