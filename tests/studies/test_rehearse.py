@@ -203,7 +203,7 @@ def test_a_frozen_picture_and_late_frames_are_told_of_their_camera(act: Path, tm
     found = rehearsed.rehearse(arguments(act, "--duration=2"), tmp_path / "events", frames={}, faults=faults).result
     front, wrist = found.rollout.cameras
     assert front.frozen_frames > 2
-    assert wrist.frozen_frames <= 2
+    assert wrist.frozen_frames < front.frozen_frames / 2
     assert wrist.age is not None
     assert wrist.age.median > 300
     assert {"camera-frozen", "old-frames"} & {one.rule for one in advise(found)} - BUSY
