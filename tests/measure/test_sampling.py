@@ -96,6 +96,17 @@ def test_a_comparison_goes_on_until_the_ratio_is_narrow():
     assert verdict.kind == "slower"
 
 
+def test_one_ratio_may_be_the_one_that_counts():
+    calls = {"a": noisy(0, spread=0.005), "b": noisy(1, spread=0.2), "c": noisy(2, spread=0.005)}
+    whole = Bench(**calls).collect(SamplingBudget())
+    last = Bench(**calls).collect(SamplingBudget(of="c"))
+    assert last.rounds < 40 < whole.rounds
+    verdict = paired_verdict(last.samples["a"].values, last.samples["c"].values)
+    assert (verdict.interval.high - verdict.interval.low) / 2 <= 0.01 * verdict.ratio
+    alone = Bench(a=calls["a"]).collect(SamplingBudget(of="a"))
+    assert alone.stopped_because == "the intervals are narrower than ±1 %"
+
+
 def test_stopping_early_keeps_the_level():
     claims = 0
     for seed in range(100):

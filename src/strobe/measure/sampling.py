@@ -47,6 +47,7 @@ class SamplingBudget:
     ``min_iterations``: rounds kept before the precision is looked at.
     ``precision``: relative half-width at which to stop (0.01 is 1 %): of the median's 95 % interval, or where several
     things are compared, of every paired ratio to the first (then load that slows all alike need not prolong it).
+    ``of``: the name whose ratio alone counts for that; '' for all.
     ``looking``: takes the place of ``precision``.
 
     Raises ValueError for a budget that makes no sense.
@@ -57,6 +58,7 @@ class SamplingBudget:
     fewest: int = 0
     min_iterations: int = 20
     precision: float = 0.01
+    of: str = ""
     looking: Looking | None = None
 
     def __post_init__(self) -> None:
@@ -201,7 +203,7 @@ class _Pace:
         kept = done - warmup
         if kept < self._next_look:
             return self._needed
-        width = _widest(rounds[warmup:])
+        width = _widest(rounds[warmup:], budget.of)
         if width <= budget.precision:
             self.reason = f"the intervals are narrower than ±{budget.precision * 100:g} %"
         self._next_look = math.ceil(kept * 1.25)
@@ -217,9 +219,14 @@ def _warmup_rounds(rounds: list[Round]) -> int:
     return max(1, *(find_warmup(_column(rounds, name)) for name in rounds[0]))
 
 
-def _widest(rounds: list[Round]) -> float:
-    """Relative half-width of the one median's interval, or the largest among the ratios' to the first name."""
-    first, *others = (_column(rounds, name) for name in rounds[0])
+def _widest(rounds: list[Round], of: str = "") -> float:
+    """Relative half-width of the one median's interval, or the largest among the ratios' to the first name.
+
+    ``of``: the name whose ratio alone is looked at, where it is one of the others.
+    """
+    baseline, *names = rounds[0]
+    first = _column(rounds, baseline)
+    others = [_column(rounds, name) for name in ([of] if of in names else names)]
     if len(rounds) < FEWEST_PAIRS or any((column <= 0).any() for column in (first, *others)):
         return math.inf
     if not others:

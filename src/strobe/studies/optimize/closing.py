@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from strobe.results.comparison import Comparison
 from strobe.studies.measuring import Measured
@@ -37,7 +38,8 @@ def close(climb: Climb, strategy: Strategy, variants: Sequence[Variant]) -> Meas
     each = sum(climb.runs.spaced_s(known.get(variant.name, climb.top.ms) / 1e3) for variant in variants)
     left = climb.time_left() - climb.counting_s()
     seconds = max(min(asked.seconds, left), limits.TRY_S[0], strategy.closing_rounds * each)
-    return climb.runs.close(variants, strategy.closing_budget(asked, seconds))
+    budget = replace(strategy.closing_budget(asked, seconds), of=variants[-1].name)
+    return climb.runs.close(variants, budget)
 
 
 def take_off(climb: Climb, comparisons: Sequence[Comparison]) -> None:
