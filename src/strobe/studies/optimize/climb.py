@@ -104,8 +104,8 @@ class Climb:
             said.append(f"{len(refused)} that an earlier ladder did not keep (--fresh tries them again)")
         if little:
             most, missing = max(map(self.at_most, little)), 1 - self.aim.target_ms / self.top.ms
-            where = f"{100 * most:.0f} % of a chunk or less, where {100 * missing:.0f} % are missing"
-            said.append(f"{len(little)} for {where} (--all tries them)")
+            most_saved = f"can save {100 * most:.0f} % of a chunk at most, where {100 * missing:.0f} % are missing"
+            said.append(f"{len(little)} that {most_saved} (--all tries them)")
         return f"; left out: {', and '.join(said)}" if said else ""
 
     def _found(self) -> tuple[list[Candidate], list[Candidate]]:
