@@ -7,8 +7,10 @@ ms that the roofline allows, and how far the actions move. Where OpenVINO is ins
     python benchmarks/ladders.py [--quick] [--policies=act,pi05] [--iterations=15]
 
 Bars: so many times LeRobot as the table in this file says, with no limit of the guard broken; of ACT, pi0.5 and V-JEPA
-2 the best rung computes at 60 % of the ceiling or more. The last line is JSON. `--quick` takes tiny versions, whose
-ratios are not judged: the recipe must run and hold its guard.
+2 the best rung computes at 60 % of the ceiling or more. They were set on a machine with AMX. Where
+a recipe's arithmetic and memory alone, at the ceilings that are measured here, take too long for its bar, that is told,
+and the recipe must reach 60 % of what is left. The last line is JSON. `--quick` takes tiny versions, whose ratios are
+not judged: the recipe must run and hold its guard.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from strobe.subjects.families import pi
 from strobe.treatments.treatment import Spec
 
 LIMIT_S, QUICK_S = 2400.0, 600.0
+REACHED = 0.6  # of what a machine can give, where that is less than the bar
 
 KEPT: tuple[Spec, ...] = ({"memory": "kept"},)
 PACKED: Spec = {"weights": "packed"}
@@ -53,6 +56,12 @@ def engine(part: str) -> Spec:
 PI05: tuple[Spec, ...] = (*FLOW, {"precision": "bf16"}, PACKED)
 SMOLVLA_VISION = "model.vlm_with_expert.vlm.model.vision_model"
 
+IN_ENGINES: tuple[Spec, ...] = (
+    {"padding": "trimmed"},
+    {"precision": "bf16"},
+    engine(SMOLVLA_VISION),
+    engine("model.vlm_with_expert"),
+)
 STEPS_COMPILED: Spec = {"compile": "default", "compile.part": "model.denoise_step"}
 
 ACT: tuple[Spec, ...] = (
@@ -85,6 +94,7 @@ CASES = (
         "smolvla",
         (*FLOW, {"precision": "bf16"}, PACKED, engine(SMOLVLA_VISION), STEPS_COMPILED, *KEPT),
         bar=3.0,
+        more={"all in OpenVINO": ((*IN_ENGINES, *KEPT), None)},
         exported=SMOLVLA_VISION,
     ),
     Case(
@@ -124,21 +134,26 @@ def main() -> None:
             console.print(f"{case.name}: {error}", markup=False)
             found[case.name] = {"failed": str(error), "holds": False}
             continue
-        wrong = judge(case, seen, quick=arguments.quick)
+        wrong, beyond = judge(case, seen, quick=arguments.quick)
         console.print(shown(case, seen))
-        for text in wrong:
+        for text in [*wrong, *beyond]:
             console.print(f"  {text}", markup=False)
         found[case.name] = {
-            "variants": {one.name: asdict(one) for one in seen}, "ceiling": machine, "wrong": wrong, "holds": not wrong,
+            "variants": {one.name: asdict(one) for one in seen}, "ceiling": machine, "wrong": wrong, "beyond": beyond,
+            "holds": not wrong,
         }  # fmt: skip
     finish({"quick": arguments.quick, "policies": found}, all(one["holds"] for one in found.values()))
 
 
-def judge(case: Case, seen: list[Seen], *, quick: bool) -> list[str]:
-    """Return in words all that does not hold; of a tiny version, whether the recipe runs and holds its guard."""
+def judge(case: Case, seen: list[Seen], *, quick: bool) -> tuple[list[str], list[str]]:
+    """Return in words all that does not hold, and which bars are beyond this machine.
+
+    Of a tiny version, whether the recipe runs and holds its guard.
+    """
     by_name = {one.name: one for one in seen}
     bars = {STROBE: case.bar} | {name: bar for name, (_, bar) in case.more.items() if bar is not None}
-    wrong = []
+    lerobot_ms = by_name[LEROBOT].ms or 0.0
+    wrong, beyond = list[str](), list[str]()
     for name, bar in bars.items():
         one = by_name[name]
         if one.ms is None:
@@ -146,12 +161,19 @@ def judge(case: Case, seen: list[Seen], *, quick: bool) -> list[str]:
             continue
         if one.broken:
             wrong.append(f"{name}: {one.broken}")
-        if not quick and one.times < bar:
-            wrong.append(f"{name}: {one.times:.2f} × LeRobot, not {bar:g} ×")
+        if quick or one.times >= bar:
+            continue
+        possible = lerobot_ms / one.least_ms if one.least_ms else bar
+        text = f"{name}: {one.times:.2f} × LeRobot, not {bar:g} ×"
+        if possible >= bar:
+            wrong.append(text)
+            continue
+        text += f", which is beyond this machine: it takes {one.least_ms:.0f} ms at the least, {possible:.2f} × LeRobot"
+        (beyond if one.times >= REACHED * possible else wrong).append(text)
     best = max((by_name[name] for name in bars if by_name[name].ms), key=lambda one: one.times, default=None)
     if best is not None and not quick and (best.ceiling_share or 0.0) < case.share:
         wrong.append(f"{best.name}: {best.ceiling_share or 0.0:.0%} of the ceiling, not {case.share:.0%}")
-    return wrong
+    return wrong, beyond
 
 
 def shown(case: Case, seen: list[Seen]) -> Table:

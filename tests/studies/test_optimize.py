@@ -382,7 +382,10 @@ def test_what_can_buy_little_is_left_out_where_much_is_missing(plant, climb, mon
     plant(entry(TIDY, "head"))
     result = climb(hz=200.0)
     assert outcomes(result) == {}
-    assert "; left out: 1 that can save 33 % of a chunk at most, where 58 % are missing (--all tries them)" in result.ladder.ended
+    assert (
+        "; left out: 1 that can save 33 % of a chunk at most, where 58 % are missing (--all tries them)"
+        in result.ladder.ended
+    )
     assert outcomes(climb(hz=200.0, everything=True)) == {"tidy=true": "kept"}
     assert outcomes(climb(hz=200.0, choice=Choice(own=(({"tidy": True},),)))) == {"tidy=true": "kept"}
     assert outcomes(climb(hz=150.0)) == {"tidy=true": "kept"}, "12 ms are not twice the 6.7 that are allowed"

@@ -111,7 +111,7 @@ def test_another_form_takes_the_place_of_one_that_cannot_be_put_on(climb):
 
 def test_what_may_make_things_slower_is_tried_by_itself(climb):
     slow = Planted("slow", lambda now: {"head": now.ms["head"] + 2.0})
-    result = climb(entry(SKIP, "vision"), replace(entry(slow), alone=True), entry(TIDY, "head"))
+    result = climb(entry(SKIP, "vision"), replace(entry(slow), alone=lambda _, __: True), entry(TIDY, "head"))
     assert outcomes(result) == {"skip=true, tidy=true": "kept", "slow=true": "slower"}
 
 

@@ -19,6 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
+from strobe.sameness.check import guidance_of
 from strobe.studies.compare import agree, compare
 from strobe.studies.measuring import Options
 from strobe.subjects.families.family import Family
@@ -31,7 +32,8 @@ from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.numbers.quantise import Quantised
 from strobe.treatments.treatment import Variant
 
-VISION = "model.paligemma_with_expert.paligemma.model.vision_tower"
+JOINT = "model.paligemma_with_expert"
+VISION = f"{JOINT}.paligemma.model.vision_tower"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -272,14 +274,41 @@ def test_what_cannot_be_done_is_refused_in_one_line(text: str) -> None:
     assert state(subject.module) == before
 
 
-def test_parts_with_a_cache_are_refused_and_never_tried() -> None:
-    subject = subject_of("pi05")
-    with pytest.raises(UserError, match="DynamicCache, and an engine knows tensors only"):
-        run(subject, PartInEngine("openvino", "model.paligemma_with_expert.gemma_expert.model"))
+LANGUAGE, EXPERT = f"{JOINT}.paligemma.model.language_model", f"{JOINT}.gemma_expert.model"
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"), [("pi05", (LANGUAGE,)), ("pi05", (EXPERT,)), ("smolvla", ("model.vlm_with_expert",))]
+)
+def test_parts_with_a_cache_give_the_same_actions(kind: str, parts: tuple[str, ...]) -> None:
+    """Two builds of real architectures each, which take most of the 10 s."""
+    subject = subject_of(kind)
+    plain = [run(subject, index=index) for index in range(2)]
+    engines = [PartInEngine("openvino", part, "fp32") for part in parts]
+    spread = torch.stack(plain).std()
+    for more in ([], [catalogue.make({"prefix_cache": "static"})]):
+        for index in range(2):
+            got = run(subject, *more, *engines, index=index)
+            assert (got - plain[index]).abs().max() < 0.02 * spread  # the policy computes in bfloat16
+    rtc = guidance_of(subject)
+    guided = run(subject, rtc)
+    assert (run(subject, rtc, *engines) - guided).abs().max() < 0.02 * spread
+    assert not torch.equal(guided, plain[0]), "the guidance derives through the step"
+
+
+def test_parts_with_a_cache_are_candidates_where_they_are_called() -> None:
     entry = catalogue.entry_of("engine")
-    specs = entry.candidates(subject)
-    assert {spec["engine.part"] for spec in specs} == {VISION}
-    assert {tuple(entry.parts(subject, spec)) for spec in specs} == {("vision tower",)}
+    found = {
+        spec["engine.part"]: entry.parts(subject_of("pi05"), spec) for spec in entry.candidates(subject_of("pi05"))
+    }
+    assert found == {
+        VISION: ("vision tower",),
+        LANGUAGE: ("prefix KV cache",),
+        EXPERT: ("denoise step", "action expert"),
+    }
+    subject = subject_of("smolvla")
+    parts = {spec["engine.part"] for spec in entry.candidates(subject)}
+    assert parts == {"model.vlm_with_expert.vlm.model.vision_model", "model.vlm_with_expert"}
     assert {spec["engine.part"] for spec in entry.candidates(subject_of("act"))} >= {"model.backbone", "model.encoder"}
 
 

@@ -126,6 +126,10 @@ def _perhaps(_: Measurement) -> bool:
     return True
 
 
+def _never(_: Subject, __: Spec) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Entry:
     """How a kind of treatment is written down, and where it is worth trying.
@@ -141,7 +145,8 @@ class Entry:
         pays: measurement of the subject as it is → whether the candidates can buy anything there.
         parts: subject, spec → the anatomy's parts that it speeds up; none for the whole.
         replaces: whether it computes its parts by itself, so that another treatment of them alone buys nothing.
-        alone: whether it may as well make things slower, so that it is never tried together with others.
+        alone: subject, spec → whether it may as well make things slower, or takes long to build, so that it is never
+            tried together with others.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
     """
 
@@ -154,7 +159,7 @@ class Entry:
     candidates: Callable[[Subject], Sequence[Spec]] = _nothing
     parts: Callable[[Subject, Spec], Sequence[str]] = _whole
     replaces: bool = False
-    alone: bool = False
+    alone: Callable[[Subject, Spec], bool] = _never
     untried: tuple[Feature, ...] = ()
     pays: Callable[[Measurement], bool] = _perhaps
 

@@ -44,6 +44,8 @@ class ByEffect:
             for group in self._groups(effect):
                 if self.so_far.reached():
                     return self.so_far.end_at_target()
+                if group.alone and not self._fits():
+                    continue
                 if not attempt(self.so_far, group, self._judge) and len(group.specs) > 1:
                     self._try_each(effect)
         if self.so_far.reached():
@@ -91,9 +93,12 @@ class ByEffect:
     def _try_each(self, effect: Effect) -> None:
         """Try each candidate of ``effect`` by itself, those that are quick to build, while there is time."""
         for candidate in self.so_far.left_to_try():
-            fits = limits.FIRST * self.so_far.top.ms / 1e3 <= self.so_far.time_to_try(self.closing_rounds)
-            if candidate.effect == effect and not candidate.build_s and fits:
+            if candidate.effect == effect and not candidate.build_s and self._fits():
                 attempt(self.so_far, candidate, self._judge)
+
+    def _fits(self) -> bool:
+        """Return whether there is time for the fewest calls of another try."""
+        return limits.FIRST * self.so_far.top.ms / 1e3 <= self.so_far.time_to_try(self.closing_rounds)
 
     def _judge(self, trial: Trial) -> Judged:
         so_far, before = self.so_far, self.so_far.top

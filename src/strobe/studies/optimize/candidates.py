@@ -30,13 +30,15 @@ COMPILING_S, CAPTURING_S = 60.0, 5.0
 class Candidate:
     """One or more treatments that are tried together.
 
-    ``parts``: the anatomy's parts that they speed up; none for the whole.
+    ``parts``: the anatomy's parts that they speed up; none for the whole. ``alone``: whether it is never tried together
+    with others.
     """
 
     specs: tuple[Spec, ...]
     parts: tuple[str, ...]
     effect: Effect
     rank: int
+    alone: bool = False
 
     @property
     def text(self) -> str:
@@ -125,15 +127,15 @@ def _usual(spec: Spec) -> float:
 def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
     """Group those of ``effect`` that are quick to build: each lossy one is a group of its own, the others are one.
 
-    What may as well make things slower comes after that one, each by itself. Of a treatment that is offered in several
-    forms those for the whole are taken, else one for each part.
+    What is never tried together with others comes after that one, each by itself. Of a treatment that is offered in
+    several forms those for the whole are taken, else one for each part.
     """
     quick = [candidate for candidate in found if candidate.effect == effect and not candidate.build_s]
     if effect == "lossy":
         return quick
-    alone = [candidate for candidate in quick if any(map(_is_alone, candidate.specs))]
+    alone = [candidate for candidate in quick if candidate.alone]
     first: dict[tuple[str, str], Candidate] = {}
-    for candidate in (one for one in quick if one not in alone):
+    for candidate in (one for one in quick if not one.alone):
         first.setdefault(slot_of(candidate.specs[0]), candidate)
     wholes = {key for key, part in first if not part}
     chosen = [candidate for (key, part), candidate in first.items() if not part or key not in wholes]
@@ -146,10 +148,6 @@ def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
     parts = [] if whole else [part for candidate in chosen for part in candidate.parts]
     rank = max(candidate.rank for candidate in chosen)
     return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, rank), *alone]
-
-
-def _is_alone(spec: Spec) -> bool:
-    return catalogue.entry_of(next(iter(spec))).alone
 
 
 def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
@@ -183,6 +181,7 @@ def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
         parts=tuple(dict.fromkeys(part for parts in each for part in parts)) if all(each) else (),
         effect=strongest([entry.effect for entry in entries]),
         rank=max(entry.rank for entry in entries),
+        alone=any(entry.alone(subject, spec) for entry, spec in zip(entries, specs, strict=True)),
     )
 
 

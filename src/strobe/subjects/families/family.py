@@ -239,6 +239,8 @@ class Family:
         seeing: part → path of its module, for the parts that process images; the costliest first.
         working: a step of a module's path, or a path of several steps that it begins with → the parts in which that
             module works, where parts are methods.
+        caching: path of a module that takes or gives a key-value cache and is called as a module → the parts that it
+            computes.
         steps: the field of the config that holds the number of denoising steps, read on every call; '' for none.
         objectives: the config's ``objective`` → such a field, where each objective has its own.
         every_step: the field that holds the number where ``steps`` is None.
@@ -296,6 +298,7 @@ class Family:
     costly: tuple[str, ...] = ()
     seeing: Mapping[str, str] = field(default_factory=dict)
     working: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    caching: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     steps: str = ""
     objectives: Mapping[str, str] = field(default_factory=dict)
     every_step: str = ""

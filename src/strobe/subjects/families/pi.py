@@ -167,6 +167,7 @@ FAMILY = Family(
         "language_model": (flow_parts.PREFIX,),
         "gemma_expert": (flow_parts.STEP, flow_parts.EXPERT),
     },
+    caching={LANGUAGE: (flow_parts.PREFIX,), EXPERT: (flow_parts.STEP, flow_parts.EXPERT)},
     steps="num_inference_steps",
     flow=Flow(
         joint=JOINT,

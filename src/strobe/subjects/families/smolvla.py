@@ -167,6 +167,7 @@ FAMILY = Family(
         "text_model": (flow_parts.PREFIX,),
         "lm_expert": (flow_parts.STEP, flow_parts.EXPERT),
     },
+    caching={JOINT: (flow_parts.PREFIX, flow_parts.STEP, flow_parts.EXPERT)},
     steps="num_steps",
     flow=Flow(
         joint=JOINT,

@@ -89,6 +89,8 @@ class OpenVINO:
 
     def build(self, program: ExportedProgram, inputs: Sequence[Tensor], precision: str, keep: Path) -> Run:
         openvino = _openvino()
+        # It has no rule for memory that is not written yet (SmolVLA's rotary embedding).
+        program = program.run_decompositions({torch.ops.aten.empty_like.default: _zeros})
         model = openvino.convert_model(program)
         model.reshape({index: list(value.shape) for index, value in enumerate(inputs)})
         compiled = _core().compile_model(model, "CPU", self._options(precision))
@@ -180,6 +182,10 @@ def _calling(module: Callable[..., Any], device: torch.device) -> Run:
         return [out] if isinstance(out, Tensor) else list(out)
 
     return run
+
+
+def _zeros(like: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    return torch.full_like(like, 0, dtype=dtype)
 
 
 def _written(keep: Path, write: Callable[[], object]) -> None:

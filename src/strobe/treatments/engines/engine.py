@@ -31,6 +31,7 @@ from strobe.subjects.subject import Subject
 from strobe.timeline.sections import note_unseen, recording, section
 from strobe.treatments.engines import cache
 from strobe.treatments.engines.backends import ENGINES, Engine, Run
+from strobe.treatments.engines.caches import played, put_together
 from strobe.treatments.engines.recorded import Call, Flat, Results, as_float32, least_cosine
 from strobe.treatments.numbers.precision import DTYPES, Precision
 from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
@@ -97,11 +98,13 @@ class PartInEngine(Treatment):
         @torch.compiler.disable
         def forward(*args: Any, **kwargs: Any) -> Any:
             call = Call.of(args, kwargs, self.part)
+            if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.tensors):
+                return inner(*args, **kwargs)  # Real-Time Chunking's guidance derives through a denoising step
             if call.key not in self._built:
                 self._build(subject, part, inner, call)
             built = self._built[call.key]
             with _sections(names):
-                return built.run(call.tensors)
+                return put_together(built.run(call.tensors), call.caches)
 
         return put(part, "forward", forward)
 
@@ -123,6 +126,7 @@ class PartInEngine(Treatment):
         self._built.clear()  # they were built of other weights
         _require_plain(part, self.part)
         self._precise(part, subject.device)
+        self._require_room(subject, part)
         call = self._record(subject, part)
         self._build(subject, part, part.forward, call)
         self._weights = state
@@ -143,6 +147,17 @@ class PartInEngine(Treatment):
             self.precision = held if held in able else "fp32"
         if self.precision not in able:
             raise UserError(f"engine.precision={self.precision}: {self.engine} has {', '.join(able)} here")
+
+    def _require_room(self, subject: Subject, part: nn.Module, exported: str = "") -> None:
+        """Raise UserError where the part does not fit once more, with a copy to be ``exported`` from, if it needs one.
+
+        Before anything is called, so that a refusal costs nothing.
+        """
+        held = _floating(part)
+        copied = [one for one in held if exported and one.dtype != DTYPES[exported]]
+        needed = numbers(copied) * DTYPES[exported or "fp32"].itemsize
+        needed += self._engine.building(self.precision) * numbers(held)
+        require_room(needed, f"building '{self.part}' in {self.engine}", subject)
 
     def _record(self, subject: Subject, part: nn.Module) -> Call:
         """One real call of the part."""
@@ -172,8 +187,7 @@ class PartInEngine(Treatment):
         started = time.perf_counter()
         try:
             with _apart(subject.device):
-                wanted = inner(*call.args, **call.kwargs)
-                template = Results.of(wanted, self.part)
+                template = Results.of(played(inner, call.args, call.kwargs), self.part)
                 self._built[call.key] = self._compared(subject, part, call, template)
         finally:
             undo()
@@ -211,10 +225,7 @@ class PartInEngine(Treatment):
         return built
 
     def _made(self, subject: Subject, part: nn.Module, call: Call, places: Sequence[int], keep: Path) -> Run:
-        exported = DTYPES[self._engine.exported(self.precision)]
-        copied = exported.itemsize * numbers(one for one in _floating(part) if one.dtype != exported)
-        needed = copied + self._engine.building(self.precision) * numbers(_floating(part))
-        require_room(needed, f"building '{self.part}' in {self.engine}", subject)
+        self._require_room(subject, part, self._engine.exported(self.precision))
         undo = Precision(self._engine.exported(self.precision), self.part).apply(subject)
         try:
             flat = Flat(part, call, places).eval()
@@ -288,7 +299,7 @@ def _make(spec: Spec) -> PartInEngine:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    """Each part that time goes to and that works on tensors alone: those with a key-value cache do not."""
+    """Each part that time goes to and that is called as a module."""
     engine = {"cpu": "openvino", "cuda": "tensorrt"}.get(subject.device.type)
     if engine is None:
         return []
@@ -299,12 +310,16 @@ def _candidates(subject: Subject) -> list[Spec]:
     except UserError:
         return []
     precisions = [name for name in (("fp16", "bf16") if engine == "tensorrt" else ("bf16", "fp32")) if name in able]
-    paths = [path for path in dominant(subject) if not {PREFIX, EXPERT} & set(parts_of(subject, [path]))]
-    return [
-        {"engine": engine, "engine.part": path, "engine.precision": precision}
-        for path in paths
-        for precision in precisions
-    ]
+    caching = subject.family.caching
+    others = [path for path in dominant(subject) if not {PREFIX, EXPERT} & set(parts_of(subject, [path]))]
+    specs = [(path, precision) for path in others for precision in precisions]
+    specs += [(path, precisions[0]) for path in caching]  # large ones, of which one form is enough
+    return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in specs]
+
+
+def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
+    path = str(spec.get("engine.part", ""))
+    return subject.family.caching.get(path) or parts_of(subject, [path])
 
 
 ENTRY = Entry(
@@ -315,7 +330,8 @@ ENTRY = Entry(
     _make,
     options=("part", "precision"),
     candidates=_candidates,
-    parts=lambda subject, spec: parts_of(subject, [str(spec.get("engine.part", ""))]),
+    parts=_parts,
     replaces=True,
+    alone=lambda subject, spec: spec.get("engine.part") in subject.family.caching,
     untried=("TensorRT",),
 )

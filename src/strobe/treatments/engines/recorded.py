@@ -10,18 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from transformers.cache_utils import DynamicCache
 
 from strobe.errors import UserError
+from strobe.treatments.engines.caches import Given, played, taken_apart
 
-_CONSTANTS = (type(None), bool, int, float, str, torch.dtype)
+_CONSTANTS = (type(None), bool, int, float, str, torch.dtype, Given)
 
 
 @dataclass
 class Call:
-    """Arguments of a part's forward, as they were and flat.
+    """Arguments of a part's forward, with tensors in the place of caches, as they were and flat.
 
     ``leaves``: every tensor and constant in the arguments, in order; ``spec`` puts them back into ``args`` and
-    ``kwargs``. ``key``: shapes and constants; calls of one key can share an engine.
+    ``kwargs``. ``key``: shapes and constants; calls of one key can share an engine. ``caches``: those that were given.
     """
 
     args: tuple[Any, ...]
@@ -29,15 +31,17 @@ class Call:
     leaves: list[Any]
     spec: TreeSpec
     key: Any
+    caches: list[DynamicCache]
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], part: str) -> Call:
         """The call of ``part`` with these arguments. Raises UserError for one that is no tensor and no constant."""
+        (args, kwargs), caches = taken_apart((args, kwargs))
         leaves, spec = tree_flatten((args, kwargs))
         _require_constants(leaves, part, "takes")
         # Not the dtypes: what comes in another one is converted.
         key = (tuple(tuple(leaf.shape) if isinstance(leaf, Tensor) else repr(leaf) for leaf in leaves), repr(spec))
-        return cls(args, kwargs, leaves, spec, key)
+        return cls(args, kwargs, leaves, spec, key, caches)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -53,7 +57,7 @@ class Call:
         """The same call with tensors of its own."""
         leaves = [leaf.detach().clone() if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
         args, kwargs = tree_unflatten(leaves, self.spec)
-        return Call(args, kwargs, leaves, self.spec, self.key)
+        return Call(args, kwargs, leaves, self.spec, self.key, [])
 
 
 @dataclass
@@ -95,7 +99,7 @@ class Flat(nn.Module):
         given = iter([value.to(dtype) for value, dtype in zip(tensors, self._call.dtypes, strict=True)])
         leaves = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in self._call.leaves]
         args, kwargs = tree_unflatten(leaves, self._call.spec)
-        results = tree_flatten(self.part(*args, **kwargs))[0]
+        results = tree_flatten(played(self.part, args, kwargs))[0]
         return tuple(as_float32(results[place]) for place in self._places)
 
 
