@@ -313,7 +313,8 @@ def _candidates(subject: Subject) -> list[Spec]:
     caching = subject.family.caching
     others = [path for path in dominant(subject) if not {PREFIX, EXPERT} & set(parts_of(subject, [path]))]
     specs = [(path, precision) for path in others for precision in precisions]
-    specs += [(path, precisions[0]) for path in caching]  # large ones, of which one form is enough
+    if engine == "openvino":  # such parts have not been tried in TensorRT
+        specs += [(path, precisions[0]) for path in caching]  # large ones, of which one form is enough
     return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in specs]
 
 
