@@ -41,6 +41,7 @@ from strobe.treatments.treatment import COMPILED, FOR_INFERENCE, Effect, Entry, 
 from strobe.treatments.words import name_of
 
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
+LARGE = 1e9  # numbers of a part's weights, from which it is tried by itself
 SHAPES = 4  # that one part is built for, each an engine of its own
 # Cosine between the engine's results and the part's own, on what was recorded.
 LEAST = {"fp32": 0.999, "bf16": 0.99, "fp16": 0.99}
@@ -323,6 +324,13 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
     return subject.family.caching.get(path) or parts_of(subject, [path])
 
 
+def _alone(subject: Subject, spec: Spec) -> bool:
+    """Whether it takes a minute or more to build: language models, and what is built for two shapes."""
+    path = str(spec.get("engine.part", ""))
+    part = dict(subject.module.named_modules()).get(path)
+    return path in subject.family.caching or (part is not None and numbers(part.parameters()) > LARGE)
+
+
 ENTRY = Entry(
     "engine",
     "openvino (CPU) or tensorrt (CUDA) for engine.part=PATH, with engine.precision=fp32, bf16 or fp16",
@@ -333,6 +341,6 @@ ENTRY = Entry(
     candidates=_candidates,
     parts=_parts,
     replaces=True,
-    alone=lambda subject, spec: spec.get("engine.part") in subject.family.caching,
+    alone=_alone,
     untried=("TensorRT",),
 )
