@@ -19,7 +19,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
-from strobe.sameness.check import guidance_of
+from strobe.sameness.check import Sameness, guidance_of
+from strobe.sameness.visits import plan
 from strobe.studies.compare import agree, compare
 from strobe.studies.measuring import Options
 from strobe.subjects.families.family import Family
@@ -147,9 +148,10 @@ def test_other_shapes_are_built_for_when_they_come() -> None:
     for rows in range(6, 6 + engine.SHAPES - 1):
         subject.rows = rows
         assert torch.allclose(run(subject, treatment), subject.call("inference")(0), atol=1e-5)
+    many = treatment.facts()["engine build s"]
     subject.rows = 20
-    with pytest.raises(UserError, match=f"more than {engine.SHAPES} shapes"):
-        run(subject, treatment)
+    assert torch.equal(run(subject, treatment), subject.call("inference")(0)), "torch computes it"
+    assert treatment.facts()["engine build s"] == many
     assert "forward" not in vars(subject.module.get_submodule("vision"))
 
 
@@ -294,6 +296,13 @@ def test_parts_with_a_cache_give_the_same_actions(kind: str, parts: tuple[str, .
     guided = run(subject, rtc)
     assert (run(subject, rtc, *engines) - guided).abs().max() < 0.02 * spread
     assert not torch.equal(guided, plain[0]), "the guidance derives through the step"
+    # Prompts of other lengths, of which no engine was built.
+    same, built_s = Sameness(subject, count=4), engines[0].facts()["engine build s"]
+    trimmed = Variant("trimmed", (catalogue.make({"padding": "trimmed"}), *engines))
+    agreement = same.check(trimmed, plan(same.count, rtc=same.rtc))
+    assert agreement.rms is not None
+    assert agreement.rms < 0.02
+    assert engines[0].facts()["engine build s"] == built_s
 
 
 def test_parts_with_a_cache_are_candidates_where_they_are_called() -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 Pairs = tuple[tuple[Tensor, Tensor], ...]
@@ -88,6 +88,12 @@ def played(forward: Callable[..., Any], args: Any, kwargs: Any) -> Played:
         return _held(value) if is_cache(value) else value
 
     return Played(tree_map(apart, value, is_leaf=is_cache), appended)
+
+
+def has_cache(results: Played) -> bool:
+    """Return whether the part that gave ``results`` was given a cache, or made one."""
+    leaves, _ = tree_flatten(results.value, is_leaf=lambda value: isinstance(value, Held))
+    return bool(results.appended) or any(isinstance(leaf, Held) for leaf in leaves)
 
 
 def put_together(results: Played, given: Sequence[DynamicCache]) -> Any:

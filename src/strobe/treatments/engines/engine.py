@@ -1,6 +1,8 @@
 """A part of the subject in an engine: OpenVINO on CPUs, TensorRT on NVIDIA's GPUs.
 
-The part is recorded in one real call, exported with torch.export for those shapes, built once, and kept in a cache.
+The part is recorded in one real inference, exported with torch.export for its shapes, built once, and kept in a cache.
+Other shapes are built for when they come, up to a few. A part with a key-value cache sees as many shapes as there are
+lengths of prompts: there torch computes what was not recorded, for a robot cannot wait for an engine.
 Around a call the part's ``forward`` is the engine's, whose results have the classes, shapes and dtypes that torch's
 had: neighbours in another dtype notice nothing. That was the fault of a pi0.5 whose vision tower ran in TensorRT in
 half precision and its projector in bfloat16: "mat1 and mat2 must have the same dtype, but got Half and BFloat16".
@@ -31,7 +33,7 @@ from strobe.subjects.subject import Subject
 from strobe.timeline.sections import note_unseen, recording, section
 from strobe.treatments.engines import cache
 from strobe.treatments.engines.backends import ENGINES, Engine, Run
-from strobe.treatments.engines.caches import played, put_together
+from strobe.treatments.engines.caches import has_cache, played, put_together
 from strobe.treatments.engines.recorded import Call, Flat, Results, as_float32, least_cosine
 from strobe.treatments.numbers.precision import DTYPES, Precision
 from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
@@ -42,7 +44,7 @@ from strobe.treatments.words import name_of
 
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
 LARGE = 1e9  # numbers of a part's weights, from which it is tried by itself
-SHAPES = 4  # that one part is built for, each an engine of its own
+SHAPES = 4  # that one part is built for, each an engine of its own; torch computes the others
 # Cosine between the engine's results and the part's own, on what was recorded.
 LEAST = {"fp32": 0.999, "bf16": 0.99, "fp16": 0.99}
 _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -62,6 +64,7 @@ class PartInEngine(Treatment):
     precision: str = ""
     effect: Effect = field(default="rounding", init=False)
     _built: dict[Any, _Built] = field(default_factory=dict, init=False, repr=False)
+    _cached: bool = field(default=False, init=False, repr=False)  # whether it is given or makes a key-value cache
     _weights: Any = field(default=None, init=False, repr=False)
     _names: list[str] = field(default_factory=list, init=False, repr=False)
     key = "engine"
@@ -102,6 +105,8 @@ class PartInEngine(Treatment):
             if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.tensors):
                 return inner(*args, **kwargs)  # Real-Time Chunking's guidance derives through a denoising step
             if call.key not in self._built:
+                if self._cached or len(self._built) >= SHAPES:
+                    return inner(*args, **kwargs)
                 self._build(subject, part, inner, call)
             built = self._built[call.key]
             with _sections(names):
@@ -128,8 +133,8 @@ class PartInEngine(Treatment):
         _require_plain(part, self.part)
         self._precise(part, subject.device)
         self._require_room(subject, part)
-        call = self._record(subject, part)
-        self._build(subject, part, part.forward, call)
+        for call in self._record(subject, part):
+            self._build(subject, part, part.forward, call)
         self._weights = state
         inside = set(map(id, part.modules()))
         for hook in subject.hooks("inference", 3):
@@ -160,14 +165,15 @@ class PartInEngine(Treatment):
         needed += self._engine.building(self.precision) * numbers(held)
         require_room(needed, f"building '{self.part}' in {self.engine}", subject)
 
-    def _record(self, subject: Subject, part: nn.Module) -> Call:
-        """One real call of the part."""
-        calls: list[Call] = []
+    def _record(self, subject: Subject, part: nn.Module) -> list[Call]:
+        """The part's calls in one real inference, one for each of the shapes, `SHAPES` of them at most."""
+        calls: dict[Any, Call] = {}
         inner = part.forward
 
         def watching(*args: Any, **kwargs: Any) -> Any:
-            if not calls:
-                calls.append(Call.of(args, kwargs, self.part).copied())
+            call = Call.of(args, kwargs, self.part)
+            if call.key not in calls and len(calls) < SHAPES:
+                calls[call.key] = call.copied()
             return inner(*args, **kwargs)
 
         undo = put(part, "forward", watching)
@@ -178,17 +184,17 @@ class PartInEngine(Treatment):
             undo()
         if not calls:
             raise UserError(f"'{self.part}' is not called as a module in an inference of {subject.info.name}")
-        return calls[0]
+        return list(calls.values())
 
     def _build(self, subject: Subject, part: nn.Module, inner: Callable[..., Any], call: Call) -> None:
-        if len(self._built) >= SHAPES:
-            raise UserError(f"'{self.part}' is called with more than {SHAPES} shapes, and an engine takes one")
         own = vars(part).get("forward")
         undo = put(part, "forward", inner)  # a further shape is met while the engine's forward is on
         started = time.perf_counter()
         try:
             with _apart(subject.device):
-                template = Results.of(played(inner, call.args, call.kwargs), self.part)
+                results = played(inner, call.args, call.kwargs)
+                self._cached |= has_cache(results)
+                template = Results.of(results, self.part)
                 self._built[call.key] = self._compared(subject, part, call, template)
         finally:
             undo()
