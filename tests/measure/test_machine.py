@@ -58,6 +58,16 @@ def test_the_process_peak_holds_what_was_freed(monkeypatch, tmp_path, kernel):
     assert peak.bytes >= before + 32 * 2**20
 
 
+def test_a_block_inside_another_takes_nothing_from_its_peak() -> None:
+    size = 64 * 2**20
+    before = psutil.Process().memory_info().rss
+    with memory.peak_process() as outer:
+        torch.ones(size)  # 256 MiB, given back before the inner block begins
+        with memory.peak_process() as inner:
+            torch.ones(size // 8)
+    assert inner.bytes < before + 2 * size < outer.bytes
+
+
 def test_memory_is_left():
     assert 0 < memory.available_bytes() <= psutil.virtual_memory().total
 

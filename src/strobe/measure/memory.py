@@ -15,11 +15,14 @@ _STATUS = Path("/proc/self/status")
 _SAMPLED_S = 0.01
 
 
-@dataclass
+@dataclass(eq=False)
 class Peak:
     """Filled when the block ends: the highest resident set of the process, in bytes."""
 
     bytes: int = 0
+
+
+_OPEN: list[Peak] = []  # the blocks that the process is in
 
 
 @contextlib.contextmanager
@@ -27,20 +30,30 @@ def peak_process() -> Iterator[Peak]:
     """The process's highest resident set inside the block.
 
     On Linux the kernel keeps it: writing 5 to ``/proc/self/clear_refs`` starts its high-water mark anew (proc(5)).
-    Where that is not to be had, the resident set is sampled every 10 ms, and a shorter peak may be missed.
+    Where that is not to be had, the resident set is sampled every 10 ms, and a shorter peak may be missed. One block
+    may be inside another.
     """
     peak = Peak()
     try:
+        before = _high_water() if _OPEN else 0  # of the blocks around this one, whose mark is lost now
         _CLEAR.write_text("5")
     except OSError:
         with _sampled(peak):
             yield peak
         return
+    for outer in _OPEN:
+        outer.bytes = max(outer.bytes, before)
+    _OPEN.append(peak)
     try:
         yield peak
     finally:
-        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
-        peak.bytes = int(line.split()[1]) * 1024
+        _OPEN.remove(peak)
+        peak.bytes = max(peak.bytes, _high_water())
+
+
+def _high_water() -> int:
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
 
 
 def available_bytes(group: Path = Path("/sys/fs/cgroup")) -> int:
