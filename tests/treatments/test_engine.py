@@ -155,6 +155,14 @@ def test_other_shapes_are_built_for_when_they_come() -> None:
     assert "forward" not in vars(subject.module.get_submodule("vision"))
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts files in /proc")
+def test_building_leaves_no_files_open() -> None:
+    run(Small(), PartInEngine("openvino", "vision"))
+    before = len(os.listdir("/proc/self/fd"))
+    run(Small(), PartInEngine("openvino", "vision"))
+    assert len(os.listdir("/proc/self/fd")) <= before + 4
+
+
 def test_half_against_bfloat16_is_converted_at_the_border() -> None:
     """An engine in one precision in a policy of another, as in the pi0.5 that failed with Half against BFloat16."""
     torch.manual_seed(0)

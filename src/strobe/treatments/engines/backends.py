@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -72,6 +73,7 @@ class OpenVINO:
     def require(self, device: torch.device) -> None:
         if device.type != "cpu":
             raise UserError(f"engine=openvino runs on CPUs, and the policy is on {device.type}: take tensorrt")
+        _without_telemetry()
         _require("openvino", "openvino")
 
     def precisions(self, device: torch.device) -> tuple[str, ...]:
@@ -199,7 +201,17 @@ def _written(keep: Path, write: Callable[[], object]) -> None:
 
 
 def _openvino() -> Any:
+    _without_telemetry()
     return importlib.import_module("openvino")
+
+
+def _without_telemetry() -> None:
+    """Let OpenVINO, when it is imported, take its stub for the telemetry.
+
+    Each conversion would start processes to send it, and leave their pipes open: some 40 engines leave more of them than
+    select(2) can watch.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 
 @cache
