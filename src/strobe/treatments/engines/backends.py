@@ -208,8 +208,8 @@ def _openvino() -> Any:
 def _without_telemetry() -> None:
     """Let OpenVINO, when it is imported, take its stub for the telemetry.
 
-    Each conversion would start processes to send it, and leave their pipes open: some 40 engines leave more of them than
-    select(2) can watch.
+    Each conversion would start processes to send it, and leave their pipes open: some 40 engines leave more of them
+    than select(2) can watch.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
