@@ -7,10 +7,10 @@ ms that the roofline allows, and how far the actions move. Where OpenVINO is ins
     python benchmarks/ladders.py [--quick] [--policies=act,pi05] [--iterations=15]
 
 Bars: so many times LeRobot as the table in this file says, with no limit of the guard broken; of ACT, pi0.5 and V-JEPA
-2 the best rung computes at 60 % of the ceiling or more. They were set on a machine with AMX. Where
-a recipe's arithmetic and memory alone, at the ceilings that are measured here, take too long for its bar, that is told,
-and the recipe must reach 60 % of what is left. The last line is JSON. `--quick` takes tiny versions, whose ratios are
-not judged: the recipe must run and hold its guard.
+2 the best rung computes at 60 % of the ceiling or more. They were set on a machine with AMX. Where a
+recipe's arithmetic and memory alone, at the ceilings measured here, take too long for its bar, that is told, and
+the recipe must reach 60 % of what is left. The last line is JSON. `--quick` takes tiny versions, whose ratios are not
+judged: the recipe must run and hold its guard.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What would not fit in memory is refused before any of it is taken: the system would end the process instead."""
+"""A copy that does not fit in memory is refused before any of it is taken: the system would end the process instead."""
 
 from __future__ import annotations
 

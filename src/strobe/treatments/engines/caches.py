@@ -26,7 +26,7 @@ class Held(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What was appended to one of the caches that were given: a layer's number with its keys and values."""
+    """Keys and values that were appended to one of the caches that were given, each pair with its layer's number."""
 
     layers: tuple[tuple[int, Tensor, Tensor], ...]
 
@@ -115,8 +115,8 @@ def _grows(layer: Any) -> bool:
     return type(layer) is DynamicLayer and isinstance(keys, Tensor) and keys.dim() == 4
 
 
-def _held(cache: DynamicCache) -> Held:
-    return Held(tuple((layer.keys, layer.values) for layer in _layers(cache)))
+def _held(cache: Any) -> Held:
+    return Held(tuple((layer.keys, layer.values) for layer in cache.layers))
 
 
 def _made(held: Held) -> DynamicCache:
@@ -140,14 +140,10 @@ def _updated(layer: Any, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any
     return keys, values
 
 
-def _appended(cache: DynamicCache, before: Sequence[int]) -> Appended:
+def _appended(cache: Any, before: Sequence[int]) -> Appended:
     found: list[tuple[int, Tensor, Tensor]] = []
-    for number, layer in enumerate(_layers(cache)):
+    for number, layer in enumerate(cache.layers):
         length = before[number] if number < len(before) else 0
         if layer.keys.shape[-2] > length:
             found.append((number, layer.keys[..., length:, :], layer.values[..., length:, :]))
     return Appended(tuple(found))
-
-
-def _layers(cache: DynamicCache) -> Any:
-    return cache.layers

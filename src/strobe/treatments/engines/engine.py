@@ -132,7 +132,7 @@ class PartInEngine(Treatment):
         self._built.clear()  # they were built of other weights
         _require_plain(part, self.part)
         self._precise(part, subject.device)
-        self._require_room(subject, part)
+        require_room(self._building(part), f"building '{self.part}' in {self.engine}", subject)  # before any call
         for call in self._record(subject, part):
             self._build(subject, part, part.forward, call)
         self._weights = state
@@ -154,16 +154,9 @@ class PartInEngine(Treatment):
         if self.precision not in able:
             raise UserError(f"engine.precision={self.precision}: {self.engine} has {', '.join(able)} here")
 
-    def _require_room(self, subject: Subject, part: nn.Module, exported: str = "") -> None:
-        """Raise UserError where the part does not fit once more, with a copy to be ``exported`` from, if it needs one.
-
-        Before anything is called, so that a refusal costs nothing.
-        """
-        held = _floating(part)
-        copied = [one for one in held if exported and one.dtype != DTYPES[exported]]
-        needed = numbers(copied) * DTYPES[exported or "fp32"].itemsize
-        needed += self._engine.building(self.precision) * numbers(held)
-        require_room(needed, f"building '{self.part}' in {self.engine}", subject)
+    def _building(self, part: nn.Module) -> float:
+        """Return the bytes that building takes, beside a copy of the weights to export from."""
+        return self._engine.building(self.precision) * numbers(_floating(part))
 
     def _record(self, subject: Subject, part: nn.Module) -> list[Call]:
         """The part's calls in one real inference, one for each of the shapes, `SHAPES` of them at most."""
@@ -203,8 +196,7 @@ class PartInEngine(Treatment):
 
     def _compared(self, subject: Subject, part: nn.Module, call: Call, results: Results) -> _Built:
         kept = cache.file_of(part, call, results, self.engine, self._engine, self.precision, subject.device)
-        engine_bytes = self._engine.building(self.precision) * numbers(_floating(part))
-        if kept.is_file() and fits(kept.stat().st_size + engine_bytes, subject):
+        if kept.is_file() and fits(kept.stat().st_size + self._building(part), subject):
             try:
                 run = self._engine.load(kept, self.precision, subject.device)
                 cache.used(kept)
@@ -232,7 +224,9 @@ class PartInEngine(Treatment):
         return built
 
     def _made(self, subject: Subject, part: nn.Module, call: Call, places: Sequence[int], keep: Path) -> Run:
-        self._require_room(subject, part, self._engine.exported(self.precision))
+        exported = DTYPES[self._engine.exported(self.precision)]
+        copied = exported.itemsize * numbers(one for one in _floating(part) if one.dtype != exported)
+        require_room(copied + self._building(part), f"building '{self.part}' in {self.engine}", subject)
         undo = Precision(self._engine.exported(self.precision), self.part).apply(subject)
         try:
             flat = Flat(part, call, places).eval()
@@ -317,11 +311,10 @@ def _candidates(subject: Subject) -> list[Spec]:
     except UserError:
         return []
     precisions = [name for name in (("fp16", "bf16") if engine == "tensorrt" else ("bf16", "fp32")) if name in able]
-    caching = subject.family.caching
     others = [path for path in dominant(subject) if not {PREFIX, EXPERT} & set(parts_of(subject, [path]))]
     specs = [(path, precision) for path in others for precision in precisions]
     if engine == "openvino":  # such parts have not been tried in TensorRT
-        specs += [(path, precisions[0]) for path in caching]  # large ones, of which one form is enough
+        specs += [(path, precisions[0]) for path in subject.family.caching]  # large ones, of which one form is enough
     return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in specs]
 
 

@@ -203,7 +203,7 @@ def _candidates(subject: Subject) -> Sequence[Spec]:
         require_packing(subject.device)
     except UserError:
         return ()
-    return [{"weights": "packed"}] if any(type(child) is nn.Linear for child in subject.module.modules()) else []
+    return [{"weights": "packed"}] if _layers(subject.module) else []
 
 
 ENTRY = Entry(
