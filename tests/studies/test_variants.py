@@ -89,6 +89,7 @@ INFERENCE_ONLY = (
     "timesteps=precomputed", "masks=once", "lm_head=skipped", "word_tables=apart", "context_keys=once",
     "words=once", "unread_half=skipped", "views=present", "prompt=once", "conditioning=once", "last_block=read_rows",
     "guidance=closed form", "engine=openvino, engine.part=model.backbone",
+    "int8_engine=openvino, int8_engine.part=model.backbone",
     "graph=loop", "rtc.execution_horizon=6", "weights=packed",
 )  # fmt: skip
 REFUSED: dict[str, dict[str, str]] = {

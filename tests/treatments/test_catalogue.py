@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,9 @@ def test_the_docs_name_every_treatment_with_its_effect():
     rows = [line.split("|") for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     told = {row[1]: row[4].strip() for row in rows}
     for entry in catalogue.ENTRIES:
-        effects = [effect for written, effect in told.items() if f"`{entry.key}" in written]
+        effects = [
+            effect for written, effect in told.items() if re.search(rf"`{re.escape(entry.key)}(=|[A-Z])", written)
+        ]
         assert effects == [entry.effect], entry.key
 
 

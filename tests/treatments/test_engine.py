@@ -366,7 +366,7 @@ from strobe.treatments.engines.backends import OpenVINO
 
 signal.signal(signal.SIGCHLD, lambda *_: None)  # as torch's loader has one
 program = torch.export.export(torch.nn.Linear(64, 64).eval(), (torch.zeros(4, 64),))
-kept = [OpenVINO().build(program, [torch.zeros(4, 64)], "fp32", Path("part.blob"))]
+kept = [OpenVINO().build(program, [[torch.zeros(4, 64)]], "fp32", Path("part.blob"))]
 
 def let_go():
     kept.clear()

@@ -67,7 +67,7 @@ def built(monkeypatch: pytest.MonkeyPatch, compile: Any, current: list[int]) -> 
     monkeypatch.setitem(sys.modules, "torch_tensorrt", package(compile, current, seen))
     inputs: Any = [SimpleNamespace(device=SECOND)]
     program: Any = None
-    TensorRT().build(program, inputs, "fp16", Path("unused"))(inputs)
+    TensorRT().build(program, [inputs], "fp16", Path("unused"))(inputs)
     TensorRT().load(Path("unused"), "fp16", SECOND)(inputs)
     return seen
 

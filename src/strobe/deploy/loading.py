@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ def load_policy(
     config = policies.config_from_path(Path(path) if isinstance(path, PathLike) else path, options)
     if named is not None:
         recipes.require_kind(config.type, *named)
-    fed = inputs.synthetic(config, count=1)
+    fed = replace(inputs.synthetic(config, count=1), kind="to come")
     tiny = named is not None and named[0].size == "tiny"
     loaded = policies.load(config, fed, size="tiny" if tiny else "full")
     found = Loaded(loaded.policy, loaded.preprocessor, loaded.postprocessor)
@@ -172,7 +172,7 @@ def carry(policy: Any, path: Any, recipe: Recipe, name: str, **options: Any) -> 
     if getattr(policy.config, "use_peft", False):
         raise UserError(f"{name}: {path} gets a PEFT adapter: merge it into its policy first")
     recipes.require_kind(policy.config.type, recipe, name)
-    fed = inputs.synthetic(policy.config, count=1)
+    fed = replace(inputs.synthetic(policy.config, count=1), kind="to come")
     return put_on(PolicySubject(policies.adopt(policy, path), fed), recipe, name, **options)
 
 

@@ -26,6 +26,7 @@ class Clips:
     ``read(index)`` returns one, ``(frames, 3, height, width)`` uint8. ``decoding``: reading decodes a video, which a
     robot would have to wait for, so that it is measured too. ``chosen``: positions of the frames taken from each clip;
     None for all. ``pick(index, chosen)`` reads these alone, where that is less work.
+    ``recorded``: they are of a dataset or a video, not made up.
     """
 
     description: str
@@ -33,6 +34,7 @@ class Clips:
     decoding: bool = False
     pick: Callable[[int, Sequence[int]], Tensor] | None = None
     chosen: tuple[int, ...] | None = None
+    recorded: bool = False
 
     def batch(self, index: int, size: int) -> Tensor:
         """The ``size`` clips of iteration ``index``, ``(size, frames, 3, height, width)``."""
@@ -87,7 +89,7 @@ def from_dataset(root: str | Path | None, repo_id: str | None, frames: int, *, c
     chosen = torch.linspace(0, len(starts) - 1, min(count, len(starts))).long().tolist()
     clips = [_bytes(dataset[starts[index]][cameras[0]]) for index in chosen]
     description = f"{len(clips)} clips of {frames} frames of {cameras[0]} in the dataset {repo_id or where}"
-    return Clips(description, lambda index: clips[index % len(clips)])
+    return Clips(description, lambda index: clips[index % len(clips)], recorded=True)
 
 
 def from_video(path: Path, frames: int) -> Clips:
@@ -132,7 +134,7 @@ def from_video(path: Path, frames: int) -> Clips:
             f"{path.name}: {clips} clips of {frames} successive frames, {height}×{width}, {rate:.4g} frames/s, "
             f"decoded by {backend}"
         )
-        return Clips(description, pick, decoding=True, pick=pick)
+        return Clips(description, pick, decoding=True, pick=pick, recorded=True)
     raise UserError(f"{path} cannot be decoded: {failures[0]}")
 
 

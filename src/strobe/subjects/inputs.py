@@ -24,6 +24,7 @@ from strobe.subjects.folders import check_dataset
 from strobe.subjects.quiet import quiet
 from strobe.subjects.random_episodes import RandomEpisodes
 from strobe.subjects.standins import hub_reachable
+from strobe.subjects.subject import Fed, Kind, digest
 
 EPISODES = 4  # of an environment, that observations are taken from
 APART = 5  # ticks between two observations of an episode
@@ -46,6 +47,12 @@ class Inputs:
     meta: Any  # a LeRobotDatasetMetadata, or an object in its place: .features, .stats, .fps
     make_batch: Callable[[int], dict[str, Any]]
     make_checks: Callable[[int], Checks]
+    kind: Kind = "made up"
+
+    @property
+    def fed(self) -> Fed:
+        """What they are, for what is calibrated on them."""
+        return Fed(self.kind, digest(self.observations) if self.kind == "data" else "")
 
     def batch(self, size: int) -> dict[str, Any]:
         """A training batch of ``size``: collated items with the policy's deltas, images float in [0, 1].
@@ -138,6 +145,7 @@ def from_dataset(
         features=dataset_to_policy_features(meta.features),
         stats=meta.stats,
         meta=meta,
+        kind="data",
         make_batch=make_batch,
         make_checks=make_checks,
     )
@@ -229,7 +237,9 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
         return [tick for run in episodes.runs() for tick in run]
 
     description = f"{len(observations)} {named}"
-    return _made(config, description, drawn, observations, features, ranges, env.fps, seed, make_checks, "dimension ")
+    made = _made(config, description, drawn, observations, features, ranges, env.fps, seed, make_checks, "dimension ")
+    made.kind = "data"
+    return made
 
 
 def _observed(key: str, value: Tensor) -> PolicyFeature:

@@ -17,7 +17,7 @@ from strobe.subjects.families.family import Family
 from strobe.subjects.families.modules import along_blocks
 from strobe.subjects.families.registry import registered, types_with
 from strobe.subjects.models import Model
-from strobe.subjects.subject import ITERATION, Facts, Phase
+from strobe.subjects.subject import ITERATION, Facts, Fed, Phase, digest
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Hook
 from strobe.timeline.sections import section
@@ -72,6 +72,11 @@ class ModelSubject:
     @property
     def device(self) -> torch.device:
         return next(self.module.parameters()).device
+
+    @property
+    def fed(self) -> Fed:
+        """What it is called with."""
+        return Fed("data", digest([self.clips.batch(0, 1)])) if self.clips.recorded else Fed("made up")
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
         """``batch_size`` clips from their frames to features, as a function of the iteration's index.

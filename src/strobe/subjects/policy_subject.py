@@ -22,7 +22,7 @@ from strobe.subjects.families.family import Family
 from strobe.subjects.families.registry import family_of, predict, steps_of
 from strobe.subjects.inputs import Inputs
 from strobe.subjects.policies import Loaded
-from strobe.subjects.subject import ITERATION, Facts, Phase
+from strobe.subjects.subject import ITERATION, Facts, Fed, Phase
 from strobe.subjects.training import Training, micro_batches
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Hook
@@ -73,6 +73,11 @@ class PolicySubject:
     @property
     def device(self) -> torch.device:
         return torch.device(self.policy.config.device or "cpu")
+
+    @property
+    def fed(self) -> Fed:
+        """What it is called with."""
+        return self.inputs.fed
 
     def observation(self, index: int) -> dict[str, Any]:
         """A raw observation; the indices wrap around."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from strobe.results.subject import SubjectInfo
 from strobe.subjects.families.family import Family
@@ -13,6 +16,38 @@ from strobe.timeline.probe import Hook
 
 Phase = Literal["inference", "training forward", "training step"]
 Facts = dict[str, str | int | float | bool | None]
+
+Kind = Literal["data", "made up", "to come"]
+
+
+@dataclass(frozen=True)
+class Fed:
+    """Observations that a subject is called with: recorded ``data``, or what was ``made up`` in their shapes.
+
+    Those of a policy that a program loads for its own observations, which are still ``to come``, are made up too.
+
+    ``digest``: of recorded data, so that what was measured on other data is told apart.
+    """
+
+    kind: Kind
+    digest: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name for files."""
+        return self.digest or self.kind.replace(" ", "-")
+
+
+def digest(observations: Sequence[Any]) -> str:
+    """Return a short name of ``observations``: of the bytes of their tensors, and of the words in them."""
+    found = hashlib.blake2b(digest_size=6)
+    for leaf in tree_leaves(list(observations)):
+        if isinstance(leaf, torch.Tensor):
+            found.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        else:
+            found.update(repr(leaf).encode())
+    return found.hexdigest()
+
 
 ITERATION = "iteration"  # the section around one run of the whole
 
@@ -42,6 +77,11 @@ class Subject(Protocol):
 
     @property
     def device(self) -> torch.device: ...
+
+    @property
+    def fed(self) -> Fed:
+        """What it is called with."""
+        ...
 
     @property
     def compiled(self) -> Sequence[tuple[str, str]]:

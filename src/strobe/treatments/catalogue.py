@@ -15,7 +15,7 @@ from typing import Any
 from strobe.errors import UserError
 from strobe.treatments import inputs, settings
 from strobe.treatments import written as text
-from strobe.treatments.engines import compile, engine
+from strobe.treatments.engines import calibrated, compile, engine
 from strobe.treatments.flow import (
     cameras,
     closed_form,
@@ -69,6 +69,7 @@ ENTRIES: tuple[Entry, ...] = (
     *optimizer_form.ENTRIES,
     accumulate.ENTRY,
     engine.ENTRY,
+    calibrated.ENTRY,
     compile.ENTRY,
     cuda_graph.ENTRY,
     memory.ENTRY,

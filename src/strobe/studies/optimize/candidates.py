@@ -20,7 +20,14 @@ STANDINGS: tuple[Standing, ...] = ("kept", "unknown", "not kept")
 EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "lossy")
 # Times as fast as a part became with it, roughly, in the ladders of docs/examples (on a CPU): what usually buys most is
 # tried first, so that few tries reach the target. By a treatment's key, and the precision that it is asked for in.
-USUAL = {"engine bf16": 4.0, "engine fp16": 4.0, "precision bf16": 2.0, "precision fp16": 2.0, "channels_last": 2.0}
+USUAL = {
+    "engine bf16": 4.0,
+    "engine fp16": 4.0,
+    "int8_engine": 6.0,
+    "precision bf16": 2.0,
+    "precision fp16": 2.0,
+    "channels_last": 2.0,
+}
 OTHERS_USUALLY = 1.3
 # torch.compile takes 20 to 60 s on two cores, more if they are busy.
 COMPILING_S, CAPTURING_S = 60.0, 5.0
@@ -169,7 +176,7 @@ def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
 def slot_of(spec: Spec) -> tuple[str, str]:
     """Return the key of ``spec``, and the part where it names one: one treatment of a kind can be there at a time."""
     key = next(iter(spec))
-    return key, str(spec.get(f"{key}.part", ""))
+    return catalogue.entry_of(key).slot or key, str(spec.get(f"{key}.part", ""))
 
 
 def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:

@@ -19,10 +19,12 @@ from torch.export import ExportedProgram
 from strobe.devices.which import computes_bf16, numbered
 from strobe.errors import UserError, install
 from strobe.measure.memory import available_bytes
+from strobe.treatments.engines.quantised import INT8, calibrated
 from strobe.treatments.room import numbers
 
 # Floating tensors come and go as float32.
-Run = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+Inputs = Sequence[Tensor]
+Run = Callable[[Inputs], Sequence[Tensor]]
 
 
 class Engine(Protocol):
@@ -50,10 +52,10 @@ class Engine(Protocol):
         """Versions of all that an engine for ``device`` in the cache depends on."""
         ...
 
-    def build(self, program: ExportedProgram, inputs: Sequence[Tensor], precision: str, keep: Path) -> Run:
-        """Compile ``program`` for the device that ``inputs`` are on, and write the engine to the file ``keep``.
+    def build(self, program: ExportedProgram, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
+        """Compile ``program`` for the shapes and the device of ``calls``, and write the engine to the file ``keep``.
 
-        No file is written where there is no room for it.
+        One in int8 is calibrated on ``calls``. No file is written where there is no room for it.
         """
         ...
 
@@ -69,6 +71,7 @@ class OpenVINO:
     _HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}  # noqa: RUF012
     # As seen: beside the weights as the engine holds them, for each number of them. A kept engine has them in float32.
     _BESIDE, _KEPT = 0.8, 4.1
+    _CALIBRATING = 16.0  # the model in float32 once more, and its statistics
 
     def require(self, device: torch.device) -> None:
         if device.type != "cpu":
@@ -78,23 +81,28 @@ class OpenVINO:
 
     def precisions(self, device: torch.device) -> tuple[str, ...]:
         able = _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        return tuple(name for name in ("fp32", "bf16", "fp16") if name == "fp32" or name.upper() in able)
+        floating = [name for name in ("fp32", "bf16", "fp16") if name == "fp32" or name.upper() in able]
+        return (*floating, *([INT8] if "INT8" in able else []))
 
     def exported(self, precision: str) -> str:
         return "fp32"  # of a program in bfloat16 it cannot compile every operator
 
     def building(self, precision: str) -> float:
+        if precision == INT8:
+            return self._BESIDE + self._CALIBRATING
         return self._BESIDE + (4 if precision == "fp32" else 2)
 
     def versions(self, device: torch.device) -> str:
         return f"openvino {version('openvino')}, torch {torch.__version__}"
 
-    def build(self, program: ExportedProgram, inputs: Sequence[Tensor], precision: str, keep: Path) -> Run:
-        openvino = _openvino()
+    def build(self, program: ExportedProgram, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
+        openvino, inputs = _openvino(), calls[0]
         # It has no rule for memory that is not written yet (SmolVLA's rotary embedding).
         program = program.run_decompositions({torch.ops.aten.empty_like.default: _zeros})
         model = openvino.convert_model(program)
         model.reshape({index: list(value.shape) for index, value in enumerate(inputs)})
+        if precision == INT8:
+            model = calibrated(model, calls)
         compiled = _core().compile_model(model, "CPU", self._options(precision))
         if self._KEPT * numbers(program.state_dict.values()) < available_bytes():
             _written(keep, lambda: keep.write_bytes(compiled.export_model().getvalue()))
@@ -106,10 +114,15 @@ class OpenVINO:
     def _options(self, precision: str) -> dict[str, Any]:
         # Without a hint it takes bfloat16 wherever the CPU has it.
         return {
-            "INFERENCE_PRECISION_HINT": self._HINTS[precision],
+            "INFERENCE_PRECISION_HINT": self._HINTS[self._floating if precision == INT8 else precision],
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         }
+
+    @property
+    def _floating(self) -> str:
+        """What an engine in int8 computes the rest in."""
+        return "bf16" if "bf16" in self.precisions(torch.device("cpu")) else "fp32"
 
     def _run(self, compiled: Any) -> Run:
         request = compiled.create_infer_request()
@@ -151,7 +164,8 @@ class TensorRT:
         where = f"{name} {capability} {numbered(device)}"
         return f"torch-tensorrt {version('torch-tensorrt')}, torch {torch.__version__}, {where}"
 
-    def build(self, program: ExportedProgram, inputs: Sequence[Tensor], precision: str, keep: Path) -> Run:
+    def build(self, program: ExportedProgram, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
+        inputs = calls[0]
         tensorrt: Any = importlib.import_module("torch_tensorrt")
         device = numbered(inputs[0].device)
         options = {"use_explicit_typing": True, "truncate_double": True, "min_block_size": 1, "device": device}

@@ -34,6 +34,7 @@ from strobe.timeline.sections import note_unseen, recording, section
 from strobe.treatments.engines import cache
 from strobe.treatments.engines.backends import ENGINES, Engine, Run
 from strobe.treatments.engines.caches import has_cache, played, put_together
+from strobe.treatments.engines.quantised import INT8
 from strobe.treatments.engines.recorded import Call, Flat, Results, as_float32, least_cosine
 from strobe.treatments.numbers.precision import DTYPES, Precision
 from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
@@ -45,8 +46,9 @@ from strobe.treatments.words import name_of
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
 LARGE = 1e9  # numbers of a part's weights, from which it is tried by itself
 SHAPES = 4  # that one part is built for, each an engine of its own; torch computes the others
+RECORDING_S = 8.0  # after which no further inference is recorded
 # Cosine between the engine's results and the part's own, on what was recorded.
-LEAST = {"fp32": 0.999, "bf16": 0.99, "fp16": 0.99}
+LEAST = {"fp32": 0.999, "bf16": 0.99, "fp16": 0.99, INT8: 0.98}
 _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -70,19 +72,22 @@ class PartInEngine(Treatment):
     key = "engine"
     phases = FOR_INFERENCE
     builds = "built"
+    inferences = 1  # that the part is recorded in
+    recorded = 1  # calls of each shape
+    grows = True  # it builds for shapes that come later
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise UserError(f"engine={self.engine}: {nearest(self.engine, ENGINES)}")
         if not self.part:
-            raise UserError("engine: say which part, such as engine.part=model.backbone")
+            raise UserError(f"{self.key}: say which part, such as {self.key}.part=model.backbone")
         if self.precision:
-            self.precision = name_of(self.precision)
-            self.dtypes = (str(DTYPES[self.precision]).removeprefix("torch."),)
+            self.precision = self._named(self.precision)
+            self.dtypes = (str(_counted(self.precision)).removeprefix("torch."),)
         self._engine: Engine = ENGINES[self.engine]()
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
-        facts: dict[str, str | int | float | bool | None] = {"engine": self.engine, "engine.part": self.part}
+        facts: dict[str, str | int | float | bool | None] = {self.key: self.engine, f"{self.key}.part": self.part}
         if self.precision:
             facts["engine.precision"] = self.precision
         if self._built:
@@ -92,7 +97,7 @@ class PartInEngine(Treatment):
         return facts
 
     def apply(self, subject: Subject) -> Undo:
-        self._engine.require(subject.device)
+        self._require(subject.device)
         part = part_of(subject.module, self.part)
         self._prepare(subject, part)
         inner = part.forward
@@ -105,9 +110,9 @@ class PartInEngine(Treatment):
             if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.tensors):
                 return inner(*args, **kwargs)  # Real-Time Chunking's guidance derives through a denoising step
             if call.key not in self._built:
-                if self._cached or len(self._built) >= SHAPES:
+                if self._cached or not self.grows or len(self._built) >= SHAPES:
                     return inner(*args, **kwargs)
-                self._build(subject, part, inner, call)
+                self._build(subject, part, inner, [call])
             built = self._built[call.key]
             with _sections(names):
                 return put_together(built.run(call.tensors), call.caches)
@@ -116,13 +121,29 @@ class PartInEngine(Treatment):
 
     def unbuilt(self, subject: Subject) -> Undo:
         part = part_of(subject.module, self.part)
-        inner, dtype = part.forward, DTYPES[self.precision or "fp32"]
+        inner, dtype = part.forward, _counted(self.precision or "fp32")
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             with counted_as(dtype):
                 return inner(*args, **kwargs)
 
         return put(part, "forward", forward)
+
+    def _named(self, precision: str) -> str:
+        """Return the name of ``precision`` that is used here. Raises UserError for one that there is not."""
+        return name_of(precision)
+
+    def _require(self, device: torch.device) -> None:
+        """Raises UserError where the engine cannot be had for ``device``."""
+        self._engine.require(device)
+
+    def _kept(self, file: Path, subject: Subject) -> Path:
+        """Return the file that the engine is kept in, where ``file`` is named after all else that it depends on."""
+        return file
+
+    def _least(self, subject: Subject) -> float:
+        """Return the least cosine to the part's own results that an engine is used with."""
+        return LEAST[self.precision]
 
     def _prepare(self, subject: Subject, part: nn.Module) -> None:
         weights = [*part.parameters(), *part.buffers()]
@@ -133,8 +154,8 @@ class PartInEngine(Treatment):
         _require_plain(part, self.part)
         self._precise(part, subject.device)
         require_room(self._building(part), f"building '{self.part}' in {self.engine}", subject)  # before any call
-        for call in self._record(subject, part):
-            self._build(subject, part, part.forward, call)
+        for calls in self._record(subject, part):
+            self._build(subject, part, part.forward, calls)
         self._weights = state
         inside = set(map(id, part.modules()))
         for hook in subject.hooks("inference", 3):
@@ -158,28 +179,35 @@ class PartInEngine(Treatment):
         """Return the bytes that building takes, beside a copy of the weights to export from."""
         return self._engine.building(self.precision) * numbers(_floating(part))
 
-    def _record(self, subject: Subject, part: nn.Module) -> list[Call]:
-        """The part's calls in one real inference, one for each of the shapes, `SHAPES` of them at most."""
-        calls: dict[Any, Call] = {}
+    def _record(self, subject: Subject, part: nn.Module) -> list[list[Call]]:
+        """The part's calls in real inferences, some for each of the shapes, `SHAPES` of them at most."""
+        calls: dict[Any, list[Call]] = {}
         inner = part.forward
 
         def watching(*args: Any, **kwargs: Any) -> Any:
             call = Call.of(args, kwargs, self.part)
-            if call.key not in calls and len(calls) < SHAPES:
-                calls[call.key] = call.copied()
+            if call.key in calls or len(calls) < SHAPES:
+                like_it = calls.setdefault(call.key, [])
+                if len(like_it) < self.recorded:
+                    like_it.append(call.copied())
             return inner(*args, **kwargs)
 
         undo = put(part, "forward", watching)
         try:
             with _apart(subject.device):
-                subject.call("inference", 1)(0)
+                run, until = subject.call("inference", 1), time.perf_counter() + RECORDING_S
+                for index in range(self.inferences):
+                    run(index)
+                    if time.perf_counter() > until:
+                        break
         finally:
             undo()
         if not calls:
             raise UserError(f"'{self.part}' is not called as a module in an inference of {subject.info.name}")
         return list(calls.values())
 
-    def _build(self, subject: Subject, part: nn.Module, inner: Callable[..., Any], call: Call) -> None:
+    def _build(self, subject: Subject, part: nn.Module, inner: Callable[..., Any], calls: Sequence[Call]) -> None:
+        call = calls[0]
         own = vars(part).get("forward")
         undo = put(part, "forward", inner)  # a further shape is met while the engine's forward is on
         started = time.perf_counter()
@@ -188,29 +216,31 @@ class PartInEngine(Treatment):
                 results = played(inner, call.args, call.kwargs)
                 self._cached |= has_cache(results)
                 template = Results.of(results, self.part)
-                self._built[call.key] = self._compared(subject, part, call, template)
+                self._built[call.key] = self._compared(subject, part, calls, template)
         finally:
             undo()
             assert vars(part).get("forward") is own
         self._built[call.key].seconds = time.perf_counter() - started
 
-    def _compared(self, subject: Subject, part: nn.Module, call: Call, results: Results) -> _Built:
-        kept = cache.file_of(part, call, results, self.engine, self._engine, self.precision, subject.device)
+    def _compared(self, subject: Subject, part: nn.Module, calls: Sequence[Call], results: Results) -> _Built:
+        call = calls[0]
+        file = cache.file_of(part, call, results, self.engine, self._engine, self.precision, subject.device)
+        kept = self._kept(file, subject)
         if kept.is_file() and fits(kept.stat().st_size + self._building(part), subject):
             try:
                 run = self._engine.load(kept, self.precision, subject.device)
                 cache.used(kept)
                 built = _Built(run, call.dtypes, results, cached=True)
-                if least_cosine(built.run(call.tensors), results) >= LEAST[self.precision]:
+                if least_cosine(built.run(call.tensors), results) >= self._least(subject):
                     return built
             except Exception:  # each engine has exceptions of its own for a file that it does not understand
                 pass
         partial = kept.with_name(f"{kept.stem}.{os.getpid()}{kept.suffix}")
         try:
-            run = self._made(subject, part, call, results.places, partial)
+            run = self._made(subject, part, calls, results.places, partial)
             built = _Built(run, call.dtypes, results)
             agreed = least_cosine(built.run(call.tensors), results)
-            if agreed < LEAST[self.precision]:
+            if agreed < self._least(subject):
                 raise UserError(
                     f"'{self.part}' in {self.engine} in {self.precision} gives something else than in torch (cosine "
                     f"{agreed:.4f})"
@@ -223,16 +253,16 @@ class PartInEngine(Treatment):
                 partial.unlink()
         return built
 
-    def _made(self, subject: Subject, part: nn.Module, call: Call, places: Sequence[int], keep: Path) -> Run:
+    def _made(self, subject: Subject, part: nn.Module, calls: Sequence[Call], places: Sequence[int], keep: Path) -> Run:
         exported = DTYPES[self._engine.exported(self.precision)]
         copied = exported.itemsize * numbers(one for one in _floating(part) if one.dtype != exported)
         require_room(copied + self._building(part), f"building '{self.part}' in {self.engine}", subject)
         undo = Precision(self._engine.exported(self.precision), self.part).apply(subject)
         try:
-            flat = Flat(part, call, places).eval()
-            inputs = tuple(as_float32(value) for value in call.tensors)
+            flat = Flat(part, calls[0], places).eval()
+            inputs = [tuple(as_float32(value) for value in call.tensors) for call in calls]
             with redirect_stderr(io.StringIO()):  # where it fails, torch prints the graph so far
-                program = torch.export.export(flat, inputs, strict=False)
+                program = torch.export.export(flat, inputs[0], strict=False)
             return self._engine.build(program, inputs, self.precision, keep)
         except Exception as error:
             if isinstance(error, torch.OutOfMemoryError | UserError):
@@ -259,6 +289,11 @@ class _Built:
         # By way of the dtype that was recorded: a mask of another kind means another thing.
         inputs = [as_float32(value.to(dtype)) for value, dtype in zip(tensors, self.dtypes, strict=True)]
         return self.results.filled(self.call(inputs))
+
+
+def _counted(precision: str) -> torch.dtype:
+    """The dtype that the products of an engine in ``precision`` are counted in."""
+    return torch.int8 if precision == INT8 else DTYPES[precision]
 
 
 def _floating(part: nn.Module) -> list[Tensor]:
@@ -311,11 +346,15 @@ def _candidates(subject: Subject) -> list[Spec]:
     except UserError:
         return []
     precisions = [name for name in (("fp16", "bf16") if engine == "tensorrt" else ("bf16", "fp32")) if name in able]
-    others = [path for path in dominant(subject) if not {PREFIX, EXPERT} & set(parts_of(subject, [path]))]
-    specs = [(path, precision) for path in others for precision in precisions]
+    specs = [(path, precision) for path in without_caches(subject) for precision in precisions]
     if engine == "openvino":  # such parts have not been tried in TensorRT
         specs += [(path, precisions[0]) for path in subject.family.caching]  # large ones, of which one form is enough
     return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in specs]
+
+
+def without_caches(subject: Subject) -> list[str]:
+    """Return the paths of the parts that most time goes to, without those that a key-value cache goes through."""
+    return [path for path in dominant(subject) if not {PREFIX, EXPERT} & set(parts_of(subject, [path]))]
 
 
 def _parts(subject: Subject, spec: Spec) -> Sequence[str]:

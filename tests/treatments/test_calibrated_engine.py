@@ -1,0 +1,167 @@
+"""A part in an int8 engine: close to torch's, calibrated on the observations, and kept under their name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.results.recipe import Recipe
+from strobe.studies.compare import agree
+from strobe.studies.optimize.candidates import slot_of, together
+from strobe.subjects.loading import load_subject
+from strobe.treatments import catalogue
+from strobe.treatments.engines import cache, quantised
+from strobe.treatments.treatment import Variant
+
+BACKBONE = "model.backbone"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STROBE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield cache.folder()
+
+
+def subject_of(kind: str, fed: Any = "made up") -> Any:
+    subject: Any = load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"], cameras=1)
+    subject.inputs = replace(subject.inputs, kind=fed)
+    return subject
+
+
+def part(path: str = BACKBONE) -> Any:
+    return catalogue.make({"int8_engine": "openvino", "int8_engine.part": path})
+
+
+def run(subject: Any, *treatments: Any, index: int = 0) -> Tensor:
+    undo = Variant("v", treatments).apply(subject)
+    try:
+        return subject.call("inference")(index)
+    finally:
+        undo()
+
+
+def kept(folder: Path) -> set[str]:
+    return {one.name.split(".", 1)[1] for one in folder.iterdir()}
+
+
+def test_it_is_close_to_torchs_and_comes_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
+    subject = subject_of("act")
+    plain = [run(subject, index=index) for index in range(3)]
+    first = part()
+    got = [run(subject, first, index=index) for index in range(3)]
+    moved = [agree([a], [b]).cosine for a, b in zip(plain, got, strict=True)]
+    assert all(cosine > 0.99 for cosine in moved)
+    assert not torch.equal(plain[0], got[0]), "its products are in 8 bits"
+    assert torch.equal(run(subject), plain[0])
+    assert (first.effect, first.dtypes, first.facts()["engine from cache"]) == ("lossy", ("int8",), False)
+    again = part()
+    assert torch.equal(run(subject, again), got[0])
+    assert again.facts()["engine from cache"] is True
+
+
+def test_its_scales_are_of_all_recorded_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[Any]] = []
+
+    def watching(model: Any, calls: Any) -> Any:
+        seen.append(calls)
+        return quantised.calibrated(model, calls)
+
+    monkeypatch.setattr("strobe.treatments.engines.backends.calibrated", watching)
+    subject = load_subject(policy_type="diffusion", size="tiny", overrides=["--num_inference_steps=2"], cameras=1)
+    run(subject, part("diffusion.unet"))
+    [calls] = seen
+    assert len(calls) == 8, "2 denoising steps of 4 observations"
+    assert len({float(call[0].sum()) for call in calls}) == 8
+
+
+def test_each_data_set_has_an_engine_of_its_own_and_a_robot_takes_none_of_made_up_pictures(own_cache: Path) -> None:
+    made_up, recorded, robot = subject_of("act"), subject_of("act", "data"), subject_of("act", "to come")
+    for one in (recorded, robot):
+        one.policy.load_state_dict(made_up.policy.state_dict())
+    run(made_up, part())
+    with pytest.raises(
+        UserError, match=r"calibrated on observations, and this machine keeps no engine .*--dataset.root"
+    ):
+        run(robot, part())
+    for name in recorded.observation(0):
+        if name.startswith("observation.images"):
+            recorded.inputs.observations = [
+                one | {name: 0.2 * one[name]} for one in recorded.inputs.observations
+            ]  # a dark room
+    of_data = part()
+    expected = run(recorded, of_data)
+    assert kept(own_cache) >= {"made-up.blob", f"{recorded.fed.digest}.blob"}
+    taken = part()
+    run(robot, taken)
+    assert taken.facts()["engine from cache"] is True
+    robot.inputs = replace(robot.inputs, observations=recorded.inputs.observations)
+    assert torch.equal(run(robot, taken), expected), "the very engine that was measured"
+
+
+def test_a_recipe_is_refused_in_a_line_where_nothing_was_calibrated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
+    from strobe.deploy.checking import put_on
+
+    subject = subject_of("act", "to come")
+    before = run(subject)
+    recipe = Recipe(policy="act", treatments=[{"int8_engine": "openvino", "int8_engine.part": BACKBONE}])
+    with pytest.raises(UserError, match=r"rung 1 \(int8_engine=openvino.*calibrated on observations"):
+        put_on(subject, recipe, "r", seconds=0.1)
+    assert torch.equal(run(subject), before)
+
+
+def test_shapes_that_no_observation_had_are_torchs() -> None:
+    subject = subject_of("act")
+    treatment = part()
+    undo = treatment.apply(subject)
+    try:
+        backbone = subject.module.get_submodule(BACKBONE)
+        image = torch.rand(1, 3, 96, 64)
+        with torch.no_grad():
+            got = backbone(image)["feature_map"]
+    finally:
+        undo()
+    with torch.no_grad():
+        assert torch.equal(got, backbone(image)["feature_map"])
+
+
+def test_it_takes_the_place_of_an_engine_of_the_same_part() -> None:
+    specs = catalogue.parse("channels_last=true, engine=openvino, engine.part=model.backbone, engine.precision=bf16")
+    [added] = catalogue.parse("int8_engine=openvino, int8_engine.part=model.backbone")
+    assert slot_of(added) == ("engine", BACKBONE)
+    assert together(specs, (added,)) == (specs[0], added)
+    entry = catalogue.entry_of("int8_engine")
+    specs = entry.candidates(subject_of("act"))
+    assert {spec["int8_engine.part"] for spec in specs} >= {BACKBONE, "model.encoder"}
+    assert all(entry.parts(subject_of("act"), spec) for spec in specs)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("int8_engine=tensorrt, int8_engine.part=model.backbone", "only openvino has it"),
+        ("int8_engine=openvino", "say which part, such as int8_engine.part="),
+    ],
+)
+def test_wrong_words_are_a_line(text: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        catalogue.compose(catalogue.parse(text))
+
+
+def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantised, "find_spec", lambda _: None)
+    subject = subject_of("act")
+    assert catalogue.entry_of("int8_engine").candidates(subject) == []
+    with pytest.raises(UserError, match=r"int8_engine needs a package: .*openvino"):
+        run(subject, part())
