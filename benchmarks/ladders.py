@@ -53,6 +53,11 @@ def engine(part: str) -> Spec:
     return {"engine": "openvino", "engine.part": part, "engine.precision": "bf16"}
 
 
+def int8(part: str) -> Spec:
+    """``part`` in OpenVINO, in int8."""
+    return {"int8_engine": "openvino", "int8_engine.part": part}
+
+
 PI05: tuple[Spec, ...] = (*FLOW, {"precision": "bf16"}, PACKED)
 SMOLVLA_VISION = "model.vlm_with_expert.vlm.model.vision_model"
 
@@ -76,11 +81,18 @@ DIFFUSION: tuple[Spec, ...] = (
     engine("diffusion.unet"),
     engine("diffusion.rgb_encoder.0"),
 )
-INT8: Spec = {"int8": "dynamic", "int8.part": pi.LANGUAGE}
+PI05_INT8: Spec = {"int8": "dynamic", "int8.part": pi.LANGUAGE}
 
 # The best recipes that are known, and the bars.
 CASES = (
-    Case("act", (*ACT, *KEPT), bar=4.5, exported="model.backbone", share=0.6),
+    Case(
+        "act",
+        (*ACT, *KEPT),
+        bar=4.5,
+        more={"with int8": ((int8("model.encoder"), int8("model.backbone"), *KEPT), None)},
+        exported="model.backbone",
+        share=0.6,
+    ),
     Case(
         "diffusion",
         (*DIFFUSION, *KEPT),
@@ -102,10 +114,12 @@ CASES = (
         (*PI05, *KEPT),
         bar=2.0,
         flags=("--dtype=bfloat16",),
-        more={"with int8": ((*PI05, INT8, *KEPT), 2.5)},
+        more={"with int8": ((*PI05, PI05_INT8, *KEPT), 2.5)},
         share=0.6,
     ),
-    Case("vjepa2", ({"precision": "bf16"}, PACKED, *KEPT), bar=2.2, exported="encoder", share=0.6),
+    Case(
+        "vjepa2", (engine("encoder"), *KEPT), bar=2.2, more={"with int8": ((int8("encoder"), *KEPT), None)}, share=0.6
+    ),
 )
 
 
