@@ -29,7 +29,7 @@ class Case:
     """A policy or backbone, its recipe, and what it must reach.
 
     Args:
-        name: its type, as on LeRobot's command line; 'vjepa2' for the backbone.
+        name: that ``--policies`` takes: its type.
         flags: settings of its config.
         recipe: the best that is known, without lossy treatments.
         bar: how many times as fast as LeRobot the recipe must be.
@@ -37,6 +37,8 @@ class Case:
         exported: path of the part that OpenVINO is given alone, as its own export would be; '' for none.
         guard: how far the actions may move, as for ``--guard``; '' for the usual.
         share: of the ceiling that the best rung must reach; 0 for any.
+        type: its type, as on LeRobot's command line, or 'vjepa2' for the backbone, where that is not ``name``.
+        compiled: whether torch.compile alone takes turns with the others.
     """
 
     name: str
@@ -47,11 +49,14 @@ class Case:
     exported: str = ""
     guard: str = ""
     share: float = 0.0
+    type: str = ""
+    compiled: bool = True
 
     def variants(self) -> Iterator[tuple[str, tuple[Spec, ...]]]:
         """All that take turns, LeRobot first."""
         yield LEROBOT, ()
-        yield COMPILED, ({"compile": "default"},)
+        if self.compiled:
+            yield COMPILED, ({"compile": "default"},)
         if self.exported:
             yield f"OpenVINO: {self.exported}", ({"engine": "openvino", "engine.part": self.exported},)
         yield STROBE, self.recipe
@@ -102,20 +107,23 @@ def look(case: Case, quick: bool, iterations: int) -> tuple[list[Seen], dict[str
             else:
                 variants.append(variant)
         budget = SamplingBudget(iterations=iterations, seconds=3600)
-        result, _ = compare(subject, variants, "inference", Options(budget), live, Guards.parse(case.guard))
+        result, _ = compare(
+            subject, variants, "inference", Options(budget, batch_size=1), live, Guards.parse(case.guard)
+        )
     judged = {one.candidate: one for one in result.comparisons if one.baseline == LEROBOT}
     seen = {m.name: _seen(m, judged.get(m.name)) for m in result.measurements} | {one.name: one for one in failed}
     return [seen[name] for name, _ in case.variants()], _machine(result)
 
 
 def _subject(case: Case, quick: bool) -> Subject:
-    if case.name == "vjepa2":
+    policy_type = case.type or case.name
+    if policy_type == "vjepa2":
         small = ["--num_hidden_layers=3"] if quick else []
         side, frames = (64, 4) if quick else (256, 16)
         made = {"kind": "vjepa2", "size": "large", "img_size": side, "num_frames": frames, "overrides": small}
         return load_model(**made, dtype="float32", device="cpu")
     return load_subject(
-        policy_type=case.name,
+        policy_type=policy_type,
         size="tiny" if quick else "full",
         overrides=["--device=cpu", *case.flags],
         image_size=None if quick else IMAGE,

@@ -118,7 +118,11 @@ CASES = (
         share=0.6,
     ),
     Case(
-        "vjepa2", (engine("encoder"), *KEPT), bar=2.2, more={"with int8": ((int8("encoder"), *KEPT), None)}, share=0.6
+        "vjepa2",
+        ({"rotations": "once"}, engine("encoder"), *KEPT),
+        bar=2.2,
+        more={"with int8": (({"rotations": "once"}, int8("encoder"), *KEPT), None)},
+        share=0.6,
     ),
 )
 

@@ -33,7 +33,7 @@ from strobe.treatments.flow import (
     words_once,
 )
 from strobe.treatments.graphs import graph as cuda_graph
-from strobe.treatments.layers import attention, conditioning, last_block, packed, projections
+from strobe.treatments.layers import attention, conditioning, last_block, packed, projections, rotations
 from strobe.treatments.numbers import channels_last, mixed_precision, precision, quantise, tf32
 from strobe.treatments.process import memory, threads
 from strobe.treatments.training import accumulate, optimizer_form
@@ -62,6 +62,7 @@ ENTRIES: tuple[Entry, ...] = (
     closed_form.ENTRY,
     conditioning.ENTRY,
     last_block.ENTRY,
+    rotations.ENTRY,
     projections.ENTRY,
     packed.ENTRY,
     attention.ENTRY,
