@@ -1,8 +1,9 @@
 """Ladders on a CPU: five policies at full size, LeRobot as it is, torch.compile alone, and Strobe's recipe.
 
 The variants of a policy take turns in one run, each policy in a process of its own: random weights, two cameras of
-480 × 640, V-JEPA 2 with 16 frames of 256 px. pi0.5 comes twice, the second time in int8. Shown are ms, Hz, the share of the machine's measured ceiling, the least
-ms that the roofline allows, and how far the actions move. Where OpenVINO is installed it is also given one part alone.
+480 × 640, V-JEPA 2 with 16 frames of 256 px. pi0.5 comes twice, the second time in int8. Shown are ms, Hz, the share
+of the machine's measured ceiling, the least ms that the roofline allows, and how far the actions move. Where OpenVINO
+is installed it is also given one part alone.
 
     python benchmarks/ladders.py [--quick] [--policies=act,pi05] [--iterations=15]
 
