@@ -3,9 +3,9 @@
 Attention in transformers' ``models/vjepa2`` turns queries and keys by the token's frame, row and column. In every layer
 and every call it computes sines and cosines anew, cuts each head's features into three pieces, and swaps neighbours by
 taking pairs apart and stacking them again. All of that is a linear map whose numbers never change: features times
-cosines, plus features with neighbours swapped times sines. The swap is a product with a constant matrix. OpenVINO is slow
-at cutting and stacking: with it ViT-L's encoder took 5,138 ms, without 4,546 (`benchmarks/ladders.py`, two cores,
-bfloat16, 16 frames of 256 px).
+cosines, plus features with neighbours swapped times sines. The swap is a product with a constant matrix. OpenVINO is
+slow at cutting and stacking: with it ViT-L's encoder took 5,138 ms, without 4,546 (`benchmarks/ladders.py`, two
+cores, bfloat16, 16 frames of 256 px).
 """
 
 from __future__ import annotations
