@@ -17,6 +17,7 @@ from strobe.studies.optimize.aim import Aim
 from strobe.studies.optimize.ladder import recipe_of
 from strobe.studies.optimize.optimize import optimize
 from strobe.treatments import catalogue
+from strobe.treatments.treatment import PROCESS
 
 SKIP = Planted("skip", lambda _: {"vision": 1.0})
 TIDY = Planted("tidy", lambda _: {"head": 1.0})
@@ -103,3 +104,14 @@ def test_what_a_kept_treatment_computes_by_itself_is_left_alone(climb):
     assert outcomes(result) == {"skip=true": "kept", "whole=true": "kept"}
     result, _ = climb(entry(SKIP, "vision"), entry(inside, "vision"), entry(whole))
     assert outcomes(result) == {"skip=true": "kept", "inside=true": "kept", "whole=true": "kept"}
+
+
+def test_what_changes_how_torch_computes_is_left_out_where_an_engine_computes_most(climb, monkeypatch):
+    monkeypatch.setattr(limits, "LITTLE", 0.6)
+    engine = replace(entry(Planted("engined", lambda _: {"vision": 4.0}), "vision"), replaces=True)
+    fewer = entry(Planted("fewer", lambda _: {"head": 3.0}), rank=PROCESS)
+    result, _ = climb(engine, replace(fewer, of_torch=True))
+    assert outcomes(result) == {"engined=true": "kept"}
+    assert "1 that can save" in result.ladder.ended
+    result, _ = climb(engine, fewer)
+    assert outcomes(result) == {"engined=true": "kept", "fewer=true": "kept"}

@@ -147,6 +147,7 @@ class Entry:
         replaces: whether it computes its parts by itself, so that another treatment of them alone buys nothing.
         alone: subject, spec → whether it may as well make things slower, or takes long to build, so that it is never
             tried together with others.
+        of_torch: whether it changes only how torch computes, and nothing of what an engine does.
         slot: key of the treatment that it takes the place of, on the same part; '' for none but its own.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
     """
@@ -161,6 +162,7 @@ class Entry:
     parts: Callable[[Subject, Spec], Sequence[str]] = _whole
     replaces: bool = False
     alone: Callable[[Subject, Spec], bool] = _never
+    of_torch: bool = False
     slot: str = ""
     untried: tuple[Feature, ...] = ()
     pays: Callable[[Measurement], bool] = _perhaps

@@ -12,7 +12,7 @@ from strobe.measure.guard import strongest
 from strobe.results.measurement import Measurement
 from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
-from strobe.treatments.treatment import CAPTURED, COMPILED, Effect, Entry, Spec
+from strobe.treatments.treatment import CAPTURED, COMPILED, DTYPE, GUIDANCE, Effect, Entry, Spec
 
 # What earlier ladders showed of a candidate.
 Standing = Literal["kept", "unknown", "not kept"]
@@ -38,7 +38,7 @@ class Candidate:
     """One or more treatments that are tried together.
 
     ``parts``: the anatomy's parts that they speed up; none for the whole. ``alone``: whether it is never tried together
-    with others.
+    with others. ``of_torch``: whether they change nothing of what an engine computes.
     """
 
     specs: tuple[Spec, ...]
@@ -46,6 +46,7 @@ class Candidate:
     effect: Effect
     rank: int
     alone: bool = False
+    of_torch: bool = False
 
     @property
     def text(self) -> str:
@@ -189,6 +190,7 @@ def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
         effect=strongest([entry.effect for entry in entries]),
         rank=max(entry.rank for entry in entries),
         alone=any(entry.alone(subject, spec) for entry, spec in zip(entries, specs, strict=True)),
+        of_torch=all(entry.of_torch or DTYPE <= entry.rank < GUIDANCE for entry in entries),
     )
 
 

@@ -28,7 +28,6 @@ from strobe.studies.optimize.earlier import Earlier
 from strobe.studies.optimize.ladder import Step
 from strobe.studies.optimize.runs import Runs
 from strobe.treatments import catalogue
-from strobe.treatments.treatment import DTYPE, GUIDANCE
 
 
 class Climb:
@@ -128,8 +127,7 @@ class Climb:
         now, elsewhere = self.top.measurement, replaced(self.runs.subject, self.top.specs)
         if candidate.parts:
             return sum(share(now, part) for part in candidate.parts if part not in elsewhere)
-        through_modules = DTYPE <= candidate.rank < GUIDANCE
-        if not (elsewhere and through_modules):
+        if not (elsewhere and candidate.of_torch):
             return 1.0
         return sum(of_it for part, of_it in shares(now).items() if part not in elsewhere)
 

@@ -10,13 +10,13 @@ cores, bfloat16, 16 frames of 256 px).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
@@ -100,11 +100,8 @@ def _rotated(own: Callable[..., Tensor], qk: Tensor, pos_ids: Any) -> Tensor:
 
 def _attentions(subject: Subject) -> list[Any]:
     names = ("get_position_ids", "apply_rotary_embeddings", "grid_size", "attention_head_size")
-    return [one for one in subject.module.modules() if isinstance(one, nn.Module) and _has(one, names)]
-
-
-def _has(module: nn.Module, names: Sequence[str]) -> bool:
-    return all(hasattr(module, name) for name in names) and module.attention_head_size % 2 == 0
+    modules: Iterator[Any] = subject.module.modules()
+    return [one for one in modules if all(hasattr(one, name) for name in names) and one.attention_head_size % 2 == 0]
 
 
 def _candidates(subject: Subject) -> Sequence[Spec]:

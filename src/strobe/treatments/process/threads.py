@@ -85,4 +85,5 @@ ENTRY = Entry(
     _make,
     candidates=_candidates,
     alone=lambda _, __: True,
+    of_torch=True,
 )
