@@ -124,9 +124,11 @@ def _int8_in_pieces(rows: Tensor, weight: QuantisedWeight, bias: Tensor | None) 
     scale = rows.new_empty(len(rows), 1, dtype=rows.dtype if packed and rows.dtype is torch.bfloat16 else torch.float32)
     data = rows.new_empty(rows.shape, dtype=INT8)
     for some in _pieces(len(rows), rows.shape[1]):
-        exact = _row_scale(rows[some])
+        # In float32 a row's largest number is found four times as fast. A copy: it is scaled in place.
+        piece = rows[some].to(torch.float32, copy=True)
+        exact = _row_scale(piece)
         scale[some] = exact * _UP if scale.dtype is torch.bfloat16 else exact
-        data[some] = (rows[some] / scale[some].float()).round_()
+        data[some] = piece.div_(scale[some].float()).round_()
     if packed:
         return _int8_packed(data, scale, weight, bias)
     out = rows.new_empty(len(rows), len(weight.qdata))
@@ -172,7 +174,7 @@ def _int8_packed(data: Tensor, scale: Tensor, weight: QuantisedWeight, bias: Ten
     packed, columns, zeros = _PACKED[key]
     zero = 0
     if not _multiplies_signed():
-        data, zero = data.view(torch.uint8).bitwise_xor(128), 128  # adds 128: the same numbers, without signs
+        data, zero = data.view(torch.uint8).bitwise_xor_(128), 128  # adds 128: the same numbers, without signs
     out = torch.ops.onednn.qlinear_pointwise(
         data, 1.0, zero, packed, columns, zeros, None, 1.0, 0, scale.dtype, "none", [], ""
     ).mul_(scale)
