@@ -87,14 +87,14 @@ def mask_of_the_warm_up() -> AbstractContextManager[Any]:
 
     def of(self: Any, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         if mask.is_inference() or (mask.is_cuda and torch.cuda.is_current_stream_capturing()):
-            return attention._additive(mask, dtype)
+            return attention.additive(mask, dtype)
         source, version, made = self._kept.get(attention.LAST, (None, -1, None))
         if made is None or source is not mask or version != mask._version or made.dtype != dtype:
-            made = attention._additive(mask, dtype)
+            made = attention.additive(mask, dtype)
             self._kept[attention.LAST] = mask, mask._version, made
         return made
 
-    return mock.patch.object(attention._Masks, "of", of)
+    return mock.patch.object(attention.Masks, "of", of)
 
 
 def living_moulds() -> AbstractContextManager[Any]:

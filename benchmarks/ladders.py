@@ -59,7 +59,8 @@ def int8(part: str) -> Spec:
     return {"int8_engine": "openvino", "int8_engine.part": part}
 
 
-PI05: tuple[Spec, ...] = (*FLOW, {"precision": "bf16"}, PACKED)
+PRODUCTS: Spec = {"scores": "products"}
+PI05: tuple[Spec, ...] = (*FLOW, {"precision": "bf16"}, PACKED, PRODUCTS)
 SMOLVLA_VISION = "model.vlm_with_expert.vlm.model.vision_model"
 
 IN_ENGINES: tuple[Spec, ...] = (

@@ -90,7 +90,7 @@ INFERENCE_ONLY = (
     "words=once", "unread_half=skipped", "views=present", "prompt=once", "conditioning=once", "last_block=read_rows",
     "rotations=once", "guidance=closed form", "engine=openvino, engine.part=model.backbone",
     "int8_engine=openvino, int8_engine.part=model.backbone",
-    "graph=loop", "rtc.execution_horizon=6", "weights=packed",
+    "graph=loop", "rtc.execution_horizon=6", "weights=packed", "scores=products",
 )  # fmt: skip
 REFUSED: dict[str, dict[str, str]] = {
     text: dict.fromkeys((FORWARD, STEP), "is of inference: leave out --phase") for text in INFERENCE_ONLY

@@ -65,7 +65,7 @@ def test_it_is_eager_attention(heads: int, shared: int, mask: str) -> None:
         "boolean": look,
         "of another dtype": torch.where(look, 0.0, LOW),
     }[mask]
-    added = None if given is None else attention._Masks().of(given, query.dtype)
+    added = None if given is None else attention.Masks().of(given, query.dtype)
     ours = attend(query, key, value, added, 0.4)
     scores = query @ key.repeat_interleave(heads // shared, 1).transpose(2, 3) * 0.4
     if given is not None:
@@ -82,13 +82,13 @@ def test_no_mask_makes_nan_in_16_bits(dtype: torch.dtype) -> None:
     query, key, value = (torch.randn(1, heads, 4, 8).to(dtype) * 10 for heads in (4, 1, 1))
     nothing = torch.zeros(1, 1, 4, 4, dtype=torch.bool)
     for mask in (nothing, torch.where(nothing, 0.0, LOW), torch.full((1, 1, 4, 4), torch.finfo(torch.float32).min)):
-        made = attention._Masks().of(mask, dtype)
+        made = attention.Masks().of(mask, dtype)
         assert made.dtype == dtype
         assert attend(query, key, value, made, None).isfinite().all()
 
 
 def test_a_mask_is_prepared_once_and_again_when_it_changes() -> None:
-    masks = attention._Masks()
+    masks = attention.Masks()
     mask = torch.zeros(1, 1, 4, 4)
     first = masks.of(mask, torch.bfloat16)
     assert masks.of(mask, torch.bfloat16) is first

@@ -33,7 +33,7 @@ from strobe.treatments.flow import (
     words_once,
 )
 from strobe.treatments.graphs import graph as cuda_graph
-from strobe.treatments.layers import attention, conditioning, last_block, packed, projections, rotations
+from strobe.treatments.layers import attention, conditioning, last_block, packed, products, projections, rotations
 from strobe.treatments.numbers import channels_last, mixed_precision, precision, quantise, tf32
 from strobe.treatments.process import memory, threads
 from strobe.treatments.training import accumulate, optimizer_form
@@ -66,6 +66,7 @@ ENTRIES: tuple[Entry, ...] = (
     projections.ENTRY,
     packed.ENTRY,
     attention.ENTRY,
+    products.ENTRY,
     mixed_precision.ENTRY,
     *optimizer_form.ENTRIES,
     accumulate.ENTRY,

@@ -12,7 +12,7 @@ the same mean, small enough for kernels that scale it (by log2 e) or hold it in 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,9 +28,6 @@ from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Treatment, Undo
 
-# The name by which transformers' attention finds ours. It is added to what is registered there, and changes nothing for
-# a model that does not ask for it.
-NAME = "strobe_sdpa"
 # Arguments of eager attention functions that scaled_dot_product_attention does not take.
 _MORE = ("softcap", "s_aux", "position_bias", "head_mask")
 _CLOSE = 1e-4  # largest difference between two ways to compute attention over small random numbers, in float32
@@ -41,9 +38,9 @@ class FusedAttention(Treatment):
     """Attention through torch's fused kernels, for every attention that is eager when it runs."""
 
     effect: Effect = "rounding"
-    _places: list[_Place] | None = field(default=None, init=False, repr=False)
+    _places: list[Place] | None = field(default=None, init=False, repr=False)
     _module: nn.Module | None = field(default=None, init=False, repr=False)
-    _masks: _Masks = field(default_factory=lambda: _Masks(), init=False, repr=False)
+    _masks: Masks = field(default_factory=lambda: Masks(), init=False, repr=False)
     key = "attention"
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
@@ -51,28 +48,16 @@ class FusedAttention(Treatment):
 
     def apply(self, subject: Subject) -> Undo:
         if self._places is None or self._module is not subject.module:
-            self._places, self._module = list(_places(subject, self._masks)), subject.module
+            self._places, self._module = [*places(subject, FUSED, self._masks), *_of_torch(subject)], subject.module
         if not self._places:
             raise UserError(
                 f"{subject.info.name} has no eager attention that could be exchanged: attention=sdpa changes nothing"
             )
-        _register()
-        patches = Patches()
-        for place in self._places:
-            if place.around is None:
-                patches.put(place.owner, place.name, place.instead)
-            else:
-                patches.wrap(place.owner, place.name, place.around)
-
-        def undo() -> None:
-            patches.undo()
-            self._masks.forget()
-
-        return undo
+        return put(self._places, FUSED, self._masks)
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """An attribute of ``owner`` to replace: by ``instead``, or by ``around`` put around what is there.
 
     ``inside``: paths of the modules whose attention it is.
@@ -83,6 +68,22 @@ class _Place:
     name: str
     instead: Any = None
     around: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to compute attention.
+
+    Args:
+        name: by which transformers' attention finds it. It is added to what is registered there, and changes nothing
+            for a model that does not ask for it.
+        of: the names in whose place it comes.
+        attend: computes it, as `attend` does.
+    """
+
+    name: str
+    of: tuple[str, ...]
+    attend: Callable[[Tensor, Tensor, Tensor, Tensor | None, float | None], Tensor]
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
@@ -100,10 +101,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale
     return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=grouped)
 
 
+FUSED = Way("strobe_sdpa", ("eager",), attend)
+
 LAST = "last mask"  # the one entry of what is kept
 
 
-class _Masks:
+class Masks:
     """Masks in the form that kernels take. The layers of a pass share one, so the last one is kept."""
 
     def __init__(self) -> None:
@@ -112,10 +115,10 @@ class _Masks:
     def of(self, mask: Tensor, dtype: torch.dtype) -> Tensor:
         """Return ``mask``, boolean (true: look) or additive, as one that is added in ``dtype``."""
         if torch.compiler.is_compiling() or mask.is_inference():  # has no version
-            return _additive(mask, dtype)
+            return additive(mask, dtype)
         of, version, made = self._kept.now().get(LAST, (None, -1, None))
         if made is None or of is not mask or version != mask._version or made.dtype != dtype:
-            made = _additive(mask, dtype)
+            made = additive(mask, dtype)
             self._kept[LAST] = mask, mask._version, made
         return made
 
@@ -124,7 +127,7 @@ class _Masks:
         self._kept.clear()
 
 
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     if mask.dtype is torch.bool:
         low = torch.finfo(dtype).min / 4
         return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, low)
@@ -135,34 +138,49 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 # --- transformers: an attention module looks in its config for the function to call
 
 
-def _register() -> None:
+def put(found: Iterable[Place], way: Way, masks: Masks) -> Undo:
+    """Put ``way`` in all places that were found for it; the result takes it off again, and drops what masks keep."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # seconds to import, and policies have it by now
 
-    if NAME not in ALL_ATTENTION_FUNCTIONS:
-        ALL_ATTENTION_FUNCTIONS.register(NAME, _transformers_attention)
+    if way.name not in ALL_ATTENTION_FUNCTIONS:
+        ALL_ATTENTION_FUNCTIONS.register(way.name, partial(_transformers_attention, way))
+    patches = Patches()
+    for place in found:
+        if place.around is None:
+            patches.put(place.owner, place.name, place.instead)
+        else:
+            patches.wrap(place.owner, place.name, place.around)
+
+    def undo() -> None:
+        patches.undo()
+        masks.forget()
+
+    return undo
 
 
 class _Config:
-    """A config that names fused attention where the real one says eager; all else is the real one's.
+    """A config that names another way where the real one has one of those that it comes in place of; else as it is.
 
     LeRobot writes "eager" into the real one before every pass, so the real one is read on every call.
     """
 
-    def __init__(self, real: Any, eager: Callable[..., Any], masks: _Masks) -> None:
+    def __init__(self, real: Any, way: Way, eager: Callable[..., Any], masks: Masks) -> None:
         self.strobe_real = real
+        self.strobe_way = way
         self.strobe_eager = eager
         self.strobe_masks = masks
 
     @property
     def _attn_implementation(self) -> str:
         real = self.strobe_real._attn_implementation
-        return NAME if real == "eager" else real
+        return self.strobe_way.name if real in self.strobe_way.of else real
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.strobe_real, name)
 
 
 def _transformers_attention(
+    way: Way,
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -172,32 +190,40 @@ def _transformers_attention(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend as transformers asks; query (B, H, L, D) → (B, L, H, D). Calls eager for what only eager can do."""
+    """Attend as transformers asks; query (B, H, L, D) → (B, L, H, D). What a way does not know is computed as before.
+
+    That is what only eager attention can do, and attention that is causal by a flag and not by its mask.
+    """
     config: Any = module.config
-    if dropout or kwargs.get("output_attentions") or any(kwargs.get(name) is not None for name in _MORE):
-        return config.strobe_eager(
-            module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs
-        )
+    before = config.strobe_real._attn_implementation
+    flag = kwargs.get("is_causal")
+    causal = before != "eager" and attention_mask is None and query.shape[2] > 1
+    causal = causal and (getattr(module, "is_causal", True) if flag is None else flag)
+    if causal or dropout or kwargs.get("output_attentions") or any(kwargs.get(name) is not None for name in _MORE):
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+        function = config.strobe_eager if before == "eager" else ALL_ATTENTION_FUNCTIONS[before]
+        return function(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs)
     mask = None
     if attention_mask is not None:
         mask = config.strobe_masks.of(attention_mask, query.dtype)[..., : key.shape[-2]]
-    return attend(query, key, value, mask, scaling).transpose(1, 2).contiguous(), None
+    return way.attend(query, key, value, mask, scaling).transpose(1, 2).contiguous(), None
 
 
-def _of_transformers(subject: Subject, masks: _Masks) -> Iterator[_Place]:
+def _of_transformers(subject: Subject, way: Way, masks: Masks) -> Iterator[Place]:
     tried: dict[tuple[type, int], bool] = {}
     for path, module in subject.module.named_modules():
         config = getattr(module, "config", None)
         eager = _eager_function(module)
         if eager is None or not hasattr(config, "_attn_implementation"):
             continue
-        if config is None or (config._attn_implementation != "eager" and not _made_eager(subject, path)):
+        if config is None or (config._attn_implementation not in way.of and not _made_eager(subject, path)):
             continue
         kind = (type(module), getattr(module, "num_key_value_groups", 1))
         if kind not in tried:
             tried[kind] = _same(module, eager)
         if tried[kind]:
-            yield _Place((path,), module, "config", _Config(config, eager, masks))
+            yield Place((path,), module, "config", _Config(config, way, eager, masks))
 
 
 def _eager_function(module: nn.Module) -> Callable[..., Any] | None:
@@ -228,7 +254,7 @@ def _same(module: nn.Module, eager: Callable[..., Any]) -> bool:
                 theirs = eager(module, query, key, value, given, scaling=0.3, dropout=0.0)[0]
                 if unmasked is not None and torch.equal(theirs, unmasked):  # V-JEPA 2's takes no notice of masks
                     return True
-                added = None if given is None else _additive(given, torch.float32)
+                added = None if given is None else additive(given, torch.float32)
                 ours = attend(query, key, value, added, 0.3).transpose(1, 2)
                 if theirs.shape != ours.shape or not torch.allclose(theirs, ours, atol=_CLOSE):
                     return False
@@ -241,7 +267,7 @@ def _same(module: nn.Module, eager: Callable[..., Any]) -> bool:
 # --- a method, as SmolVLA has
 
 
-def _of_methods(subject: Subject, masks: _Masks) -> Iterator[_Place]:
+def _of_methods(subject: Subject, way: Way, masks: Masks) -> Iterator[Place]:
     for path, module in subject.module.named_modules():
         if not (hasattr(module, "eager_attention_forward") and hasattr(module, "get_attention_interface")):
             continue
@@ -255,24 +281,24 @@ def _of_methods(subject: Subject, masks: _Masks) -> Iterator[_Place]:
                 t.to(value_states.dtype).transpose(1, 2) for t in (query_states, key_states, value_states)
             )
             mask = masks.of(attention_mask, value.dtype)[:, None]
-            attended = attend(query, key, value, mask, head_dim**-0.5)
+            attended = way.attend(query, key, value, mask, head_dim**-0.5)
             return attended.transpose(1, 2).reshape(batch_size, -1, query.shape[1] * head_dim)
 
         both = tuple(
             f"{path}.{child}" for child, _ in module.named_modules() if child.endswith(("text_model", "lm_expert"))
         )
-        yield _Place(both, module, "eager_attention_forward", attention)
+        yield Place(both, module, "eager_attention_forward", attention)
 
 
 # --- torch's own module
 
 
-def _of_torch(subject: Subject) -> Iterator[_Place]:
+def _of_torch(subject: Subject) -> Iterator[Place]:
     if not subject.family.unread_weights:
         return
     for path, module in subject.module.named_modules():
         if isinstance(module, nn.MultiheadAttention):
-            yield _Place((path,), module, "forward", around=partial(_without_weights, module=module))
+            yield Place((path,), module, "forward", around=partial(_without_weights, module=module))
 
 
 def _without_weights(inner: Callable[..., Any], module: nn.MultiheadAttention) -> Callable[..., Any]:
@@ -285,9 +311,14 @@ def _without_weights(inner: Callable[..., Any], module: nn.MultiheadAttention) -
     return forward
 
 
-def _places(subject: Subject, masks: _Masks) -> Iterator[_Place]:
-    yield from _of_transformers(subject, masks)
-    yield from _of_methods(subject, masks)
+def places(subject: Subject, way: Way, masks: Masks) -> Iterator[Place]:
+    """Where ``subject`` can attend in ``way``: transformers' attention, and SmolVLA's method."""
+    yield from _of_transformers(subject, way, masks)
+    yield from _of_methods(subject, way, masks)
+
+
+def _all(subject: Subject) -> Iterator[Place]:
+    yield from places(subject, FUSED, Masks())
     yield from _of_torch(subject)
 
 
@@ -298,11 +329,11 @@ def _make(spec: Spec) -> FusedAttention:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    return [{"attention": "sdpa"}] if next(_places(subject, _Masks()), None) is not None else []
+    return [{"attention": "sdpa"}] if next(_all(subject), None) is not None else []
 
 
 def _parts(subject: Subject, _: Spec) -> Sequence[str]:
-    return parts_of(subject, [path for place in _places(subject, _Masks()) for path in place.inside])
+    return parts_of(subject, [path for place in _all(subject) for path in place.inside])
 
 
 ENTRY = Entry(

@@ -104,10 +104,15 @@ def _layers(module: nn.Module) -> list[nn.Linear]:
 
 def require_packing(device: torch.device) -> None:
     """Raises UserError where ``device`` has no kernels that want packed weights."""
+    require_bfloat16(device, "weights=packed")
+
+
+def require_bfloat16(device: torch.device, what: str) -> None:
+    """Raises UserError where ``device`` is no CPU with oneDNN's products in bfloat16, which ``what`` is for."""
     if device.type != "cpu":
-        raise UserError(f"weights=packed is for CPUs: on {device.type} kernels read weights as they are")
+        raise UserError(f"{what} is for CPUs: on {device.type} kernels do that by themselves")
     if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
-        raise UserError("weights=packed needs torch with oneDNN, and a CPU with AVX-512")
+        raise UserError(f"{what} needs torch with oneDNN, and a CPU with AVX-512")
 
 
 # A packed weight has no strides, so torch.compile cannot look at it: compiled regions know a place by its number.
