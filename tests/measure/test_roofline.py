@@ -9,7 +9,7 @@ from torch import nn
 
 from strobe.measure import ceiling as ceilings
 from strobe.measure.accounting import Accounting
-from strobe.measure.roofline import limits
+from strobe.measure.roofline import limits, times_in
 from strobe.measure.traffic import counted_as
 from strobe.results.machine import Ceiling
 from strobe.timeline import section
@@ -113,6 +113,21 @@ def test_a_part_that_beats_its_bound_has_its_own_time_for_it():
 def test_nothing_is_said_of_what_was_not_counted_or_has_no_ceiling():
     in_half = of("half", 10.0, {"policy": {"float16": 2.0}}, {})
     assert limits([measurement("as it is", TREE, 10.0), in_half], CEILING) == [None, None]
+
+
+def test_a_dtype_buys_what_its_ceiling_and_its_bytes_do():
+    flop = {"encoder": {"float32": 2.0}, "decoder": {"float32": 0.5}}
+    made = of("as it is", 100.0, flop, {"encoder": 10**7, "decoder": 10**8})
+    encoder, decoder = ([part for part in made.components if part.name == name] for name in flop)
+    assert times_in("float32", [encoder], CEILING) == pytest.approx(1.0)
+    assert times_in("bfloat16", [encoder], CEILING) == pytest.approx(4.0), "20 ms of products become 5"
+    assert times_in("bfloat16", [decoder], CEILING) == pytest.approx(2.0), "bound by memory: half the bytes"
+    assert times_in("bfloat16", [encoder, decoder], CEILING) == pytest.approx(3.0), "30 ms become 10"
+    slow = CEILING.model_copy(update={"gflops": {"float32": 100.0, "bfloat16": 40.0}})
+    assert times_in("bfloat16", [encoder], slow) == pytest.approx(0.4)
+    assert times_in("bfloat16", [decoder], slow) == pytest.approx(10 / 12.5), "its products are the slower side now"
+    assert times_in("int8", [encoder], slow) is None, "a ceiling that is not known"
+    assert times_in("int8", [[]], CEILING) is None, "nothing was counted"
 
 
 def test_the_ceilings_of_all_dtypes_a_ladder_may_come_to(monkeypatch):

@@ -18,6 +18,7 @@ from strobe.results.budget import Latency
 from strobe.results.comparison import Comparison
 from strobe.results.episodes import Episode, EpisodePair, PairedEpisodes
 from strobe.results.ladder import Ladder, Rung, Try
+from strobe.results.limit import Limit, Lower
 from strobe.results.measurement import Measurement
 
 PARTS = {"policy": (0.96, {"vision tower": 0.35, "prefix KV cache": 0.4, "denoise step": 0.2}), "preprocessing": 0.02}
@@ -234,7 +235,21 @@ def test_findings_say_what_is_missing_and_what_the_guard_refused():
     assert "compile=true" in found["target-missed"].do
     assert "int8=true (cosine 0.99710, largest error 0.3)" in found["guard-refused"].seen
     assert "backbone-dominates" not in found
+    assert "8-bit" not in found["target-missed"].do, "this machine's limits are not known"
     assert "target-missed" not in {finding.rule for finding in kinds.advise(climbed())}
+
+
+def test_integers_are_offered_where_the_machine_is_faster_in_them_and_they_were_not_allowed():
+    result = climbed(target_hz=10.0)
+    lower = [Lower(dtype="int8", least_ms=31.0)]
+    result.measurements[-1].limit = Limit(dtype="float32", parts=[], ceiling_share=0.5, least_ms=90.0, lower=lower)
+
+    def ways() -> str:
+        return next(finding.do for finding in kinds.advise(result) if finding.rule == "target-missed")
+
+    assert "Products of 8-bit integers, which are lossy, would take 31.0 ms at the least: --allow=lossy" in ways()
+    result.config["allow"] = "lossy"
+    assert "8-bit" not in ways()
 
 
 def test_names_from_outside_stay_text():

@@ -126,6 +126,14 @@ def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
     lossy = "lossy" in f"{result.config.get('allow')} {result.config.get('effects')}"
     if not lossy and any(isinstance(one, int) and one > 1 for one in steps):
         yield "Fewer denoising steps, which are lossy, are tried with --allow=lossy, under the guard."
+    best = _best(result)
+    lower = best.limit.lower if best is not None and best.limit is not None else []
+    integers = next((one for one in lower if one.dtype == "int8"), None)
+    if not lossy and integers is not None:
+        yield (
+            f"Products of 8-bit integers, which are lossy, would take {ms(integers.least_ms)} at the least: "
+            "--allow=lossy tries them, under the guard."
+        )
     yield "Fewer cameras, smaller images or a smaller model are another policy, which has to be trained."
 
 

@@ -32,11 +32,16 @@ def shares(measurement: Measurement) -> dict[str, float]:
 
 def share(measurement: Measurement, name: str) -> float:
     """Of the part called ``name`` in the whole, 0 to 1, wherever it appears; 0 where it does not."""
-    return sum(
-        part.share
+    return sum(part.share for part in named(measurement, name))
+
+
+def named(measurement: Measurement, name: str) -> list[Component]:
+    """Return the part called ``name``, wherever it appears; not what it contains of the same name."""
+    return [
+        part
         for part in measurement.components
         if not part.other and part.path[-1] == name and name not in part.path[:-1]
-    )
+    ]
 
 
 def _opened(components: Sequence[Component]) -> set[Path]:

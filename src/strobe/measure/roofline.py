@@ -76,15 +76,39 @@ def _part(name: str, ms: float, gflop: Mapping[str, float], moved: int | None, c
 
 def _narrowed(part: PartLimit, narrow: str, ceiling: Ceiling) -> float:
     """Least ms of the part with all products that are wider than ``narrow`` in it, and as many fewer bytes."""
-    wide = {dtype: BYTES.get(dtype, 0) > BYTES[narrow] for dtype in part.gflop}
-    changed: dict[str, float] = {}
-    for dtype, gflop in part.gflop.items():
-        runs_in = narrow if wide[dtype] else dtype
-        changed[runs_in] = changed.get(runs_in, 0.0) + gflop
-    # Its bytes are taken for those of the dtype that most of its products are in.
-    main = max(part.gflop, key=lambda dtype: part.gflop[dtype], default="")
-    scale = BYTES[narrow] / BYTES[main] if wide.get(main) else 1.0
-    return min(max(_compute_ms(changed, ceiling.gflops), part.memory_ms * scale), part.least_ms)
+    wide = [dtype for dtype in part.gflop if BYTES.get(dtype, 0) > BYTES[narrow]]
+    return min(_changed_ms(part.gflop, part.memory_ms, wide, narrow, ceiling), part.least_ms)
+
+
+def times_in(dtype: str, parts: Iterable[Sequence[Component]], ceiling: Ceiling) -> float | None:
+    """Return how many times as fast ``parts`` can be, at the limits of the machine, with their products in ``dtype``.
+
+    Less than 1 where this machine is slower in it. None where the parts were not counted, or a ceiling is missing.
+    Products of integers stay as they are.
+    """
+    now, then = 0.0, 0.0
+    for components in parts:
+        gflop, memory_ms = _flop(components), _memory_ms(_moved(components), ceiling)
+        if dtype not in BYTES or any(ceiling.gflops.get(one, 0) <= 0 for one in (dtype, *gflop)):
+            return None
+        floating = [one for one in gflop if BYTES.get(one, 0) > 1]
+        now += max(_compute_ms(gflop, ceiling.gflops), memory_ms)
+        then += _changed_ms(gflop, memory_ms, floating, dtype, ceiling)
+    return now / then if then > 0 else None
+
+
+def _changed_ms(
+    gflop: Mapping[str, float], memory_ms: float, changing: Sequence[str], dtype: str, ceiling: Ceiling
+) -> float:
+    """Least ms with the products that are now in one of ``changing`` in ``dtype``, and as many bytes as that takes."""
+    counts: dict[str, float] = {}
+    for one, count in gflop.items():
+        runs_in = dtype if one in changing else one
+        counts[runs_in] = counts.get(runs_in, 0.0) + count
+    # The bytes are taken for those of the dtype that most of the products are in.
+    main = max(gflop, key=lambda one: gflop[one], default="")
+    scale = BYTES[dtype] / BYTES[main] if main in changing else 1.0
+    return max(_compute_ms(counts, ceiling.gflops), memory_ms * scale)
 
 
 def _compute_ms(gflop: Mapping[str, float], gflops: Mapping[str, float]) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -88,6 +89,7 @@ class Measured:
     interrupted: bool = False
     first_s: dict[str, float] = field(default_factory=dict)  # of putting a variant on, with its first call
     variants: dict[str, Variant] = field(default_factory=dict)  # by name
+    counts: dict[str, Counted] = field(default_factory=dict)  # by name
     scale: ActionScale | None = None  # of a policy's actions
     executed: int | None = None  # actions of a chunk
 
@@ -111,6 +113,7 @@ def measure(
     reporter: Reporter | None = None,
     afterwards: Callable[[Collected], None] = lambda _: None,
     back_to_back: Set[str] = frozenset(),
+    known: Mapping[str, Counted] = MappingProxyType({}),
 ) -> Measured:
     """Run ``variants`` of one phase in alternation until the budget is spent; Ctrl-C keeps the complete rounds.
 
@@ -120,6 +123,7 @@ def measure(
         afterwards: called after the last round, while the probes are still attached: without them, code that was
             compiled with them would be compiled again. Not called after Ctrl-C.
         back_to_back: names of variants that are called without gaps, though ``options`` has a pace.
+        known: what an earlier run counted of variants, by name: they are not counted again.
 
     Raises:
         UserError: a treatment does not apply, or is not for ``phase``; a probe does not fit.
@@ -183,14 +187,17 @@ def measure(
 
     interrupted = collected.interrupted
     measurements: list[Measurement] = []
+    counts: dict[str, Counted] = {}
     for name, one in seen.items():
-        counted: _Counted | None = None
-        if options.counted and not interrupted:
+        counted = known.get(name) if options.counted else None
+        if options.counted and counted is None and not interrupted:
             reporter.stage(f"{phase}: counting FLOP and memory of {name}")
             try:
                 counted = _count(subject, one.variant, call, hooks)
             except KeyboardInterrupt:
                 interrupted = True
+        if counted is not None:
+            counts[name] = counted
         measurement = _measurement(one, phase, kept, collected.warmup_rounds, counted, ceiling)
         runs = one.runs(kept)
         measurement.unseen = _unseen(hooks, runs)
@@ -218,6 +225,7 @@ def measure(
         interrupted,
         first_s,
         by_name,
+        counts,
         scale=acting.scale(outputs.first(variants[0].name)) if acting is not None else None,
         executed=acting.executed if acting is not None else None,
     )
@@ -251,14 +259,16 @@ def _build(subject: Subject, variant: Variant, call: Callable[[int], Any]) -> fl
         undo()
 
 
-@dataclass
-class _Counted:
+@dataclass(frozen=True)
+class Counted:
+    """The counted call of a variant: its parts' FLOP and memory, and those of the whole."""
+
     accounts: dict[tuple[str, ...], Account] | None
     memory: Memory
     weights: Weights
 
 
-def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]) -> _Counted:
+def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]) -> Counted:
     undo = variant.apply(subject)
     accounting, on_device = None, None
     allocator = allocator_of(subject.device)
@@ -279,10 +289,10 @@ def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks
         undo()
     memory = Memory(peak_process=process.bytes, peak_device=on_device)
     if accounting is None:
-        return _Counted(_count_unbuilt(subject, variant, call, hooks), memory, weights)
+        return Counted(_count_unbuilt(subject, variant, call, hooks), memory, weights)
     memory.source = accounting.meter.source
     memory.peak_activations = accounting.total.peak_bytes
-    return _Counted(accounting.accounts, memory, weights)
+    return Counted(accounting.accounts, memory, weights)
 
 
 def _count_unbuilt(
@@ -306,7 +316,7 @@ def _count_unbuilt(
 
 
 def _measurement(
-    one: _Seen, phase: Phase, kept: Sequence[int], warmup: int, counted: _Counted | None, ceiling: Ceiling | None
+    one: _Seen, phase: Phase, kept: Sequence[int], warmup: int, counted: Counted | None, ceiling: Ceiling | None
 ) -> Measurement:
     """The measurement of a variant in the rounds ``kept``, of which there is one at least."""
     runs = one.runs(kept)
@@ -323,7 +333,7 @@ def _measurement(
     facts = one.variant.facts() | one.facts
     if one.variant.builds:
         facts["build s"] = round(max(0.0, one.first_s - summary.median / 1e3), 3)
-    memory = counted.memory if counted is not None else Memory()
+    memory = counted.memory.model_copy() if counted is not None else Memory()
     memory.weights = one.weights
     memory.stays = one.variant.stays() or None
     used = median_use([one.rounds[index].kernel for index in kept])

@@ -51,6 +51,7 @@ class Treatment(ABC):
         builds: how the first call makes what later ones run. That takes long, and hides what is inside.
         dtypes: torch's names of the dtypes that it computes in, and 'tf32' for that mode of float32; none where it
             keeps to the subject's own.
+        arithmetic: share of the arithmetic units at work now that it leaves at work.
         copies_weights: whether it holds a copy of the weights in ``dtypes`` beside the subject's own.
         changes_input: whether the subject is given less or other data, so that its outputs answer another question.
         guided: whether the actions are guided towards a previous chunk, and differ on purpose.
@@ -63,6 +64,7 @@ class Treatment(ABC):
     because: str = ""
     builds: Builds = ""
     dtypes: tuple[str, ...] = ()
+    arithmetic: float = 1.0
     copies_weights: bool = False
     changes_input: bool = False
     guided: bool = False

@@ -34,7 +34,7 @@ class ByEffect:
         self.so_far.reporter.said(
             f"a chunk comes every {chunk_s:.1f} s: treatments of one effect are tried together, {limit}"
         )
-        return self.so_far.runs.first_sight(variants)
+        return self.so_far.runs.first_sight(variants, counted=True)
 
     def climb(self) -> str:
         for rung in self.so_far.kept_last_time():

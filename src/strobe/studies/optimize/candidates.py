@@ -18,17 +18,12 @@ from strobe.treatments.treatment import CAPTURED, COMPILED, DTYPE, GUIDANCE, Eff
 Standing = Literal["kept", "unknown", "not kept"]
 STANDINGS: tuple[Standing, ...] = ("kept", "unknown", "not kept")
 EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "lossy")
-# Times as fast as a part became with it, roughly, in the ladders of docs/examples (on a CPU): what usually buys most is
-# tried first, so that few tries reach the target. By a treatment's key, and the precision that it is asked for in.
-USUAL = {
-    "engine bf16": 4.0,
-    "engine fp16": 4.0,
-    "int8_engine": 6.0,
-    "precision bf16": 2.0,
-    "precision fp16": 2.0,
-    "channels_last": 2.0,
-}
+# Times as fast as a part became with it, roughly, in the ladders of docs/examples (on a CPU), apart from what its dtype
+# buys: what usually buys most is tried first, so that few tries reach the target. By a treatment's key.
+USUAL = {"engine": 1.4, "int8_engine": 1.4, "precision": 1.1, "channels_last": 1.35}
 OTHERS_USUALLY = 1.3
+# The same by a dtype, where the machine's ceilings do not tell.
+NARROW = {"bfloat16": 2.5, "float16": 2.5, "int8": 4.0}
 # torch.compile takes 20 to 60 s on two cores, more if they are busy.
 COMPILING_S, CAPTURING_S = 60.0, 5.0
 
@@ -38,7 +33,8 @@ class Candidate:
     """One or more treatments that are tried together.
 
     ``parts``: the anatomy's parts that they speed up; none for the whole. ``alone``: whether it is never tried together
-    with others. ``of_torch``: whether they change nothing of what an engine computes.
+    with others. ``of_torch``: whether they change nothing of what an engine computes. ``dtypes``: those that they
+    compute in; none for what they find. ``arithmetic``: share of the arithmetic units at work now that stays at work.
     """
 
     specs: tuple[Spec, ...]
@@ -47,6 +43,8 @@ class Candidate:
     rank: int
     alone: bool = False
     of_torch: bool = False
+    dtypes: tuple[str, ...] = ()
+    arithmetic: float = 1.0
 
     @property
     def text(self) -> str:
@@ -94,13 +92,16 @@ def candidates(subject: Subject, choice: Choice, now: Measurement | None = None)
 
 
 def in_order(
-    found: Iterable[Candidate], now: Measurement, standing: Callable[[str], Standing] = lambda _: "unknown"
+    found: Iterable[Candidate],
+    now: Measurement,
+    standing: Callable[[str], Standing] = lambda _: "unknown",
+    times: Callable[[Candidate], float | None] = lambda _: None,
 ) -> list[Candidate]:
     """Sort: those for the costliest part first; exact before rounding before lossy; what takes long to build last.
 
     Of one part and one effect, what usually buys most comes first.
     Before all that, those that were kept earlier come first, and those that were not come last: ``standing`` says it
-    of a candidate as it is written.
+    of a candidate as it is written. ``times`` says how many times as fast its dtypes can make its parts.
     """
     most = max(shares(now).values(), default=0.0)
 
@@ -114,22 +115,21 @@ def in_order(
             -cost,
             not candidate.parts,
             EFFECTS.index(candidate.effect),
-            -usual_gain(candidate),
+            -usual_gain(candidate, times(candidate)),
             candidate.rank,
         )
 
     return sorted(found, key=order)
 
 
-def usual_gain(candidate: Candidate) -> float:
-    """Return how many times as fast ``candidate`` usually makes its parts; a guess, which only orders."""
-    return max(_usual(spec) for spec in candidate.specs)
+def usual_gain(candidate: Candidate, times: float | None = None) -> float:
+    """Return how many times as fast ``candidate`` usually makes its parts; a guess, which only orders.
 
-
-def _usual(spec: Spec) -> float:
-    key, value = next(iter(spec.items()))
-    precision = value if key == "precision" else spec.get(f"{key}.precision", "")
-    return USUAL.get(f"{key} {precision}".rstrip(), OTHERS_USUALLY)
+    ``times``: what its dtypes can buy on this machine; None where that is not known.
+    """
+    if times is None:
+        times = max((NARROW.get(dtype, 1.0) for dtype in candidate.dtypes), default=1.0)
+    return times * max(USUAL.get(next(iter(spec)), OTHERS_USUALLY) for spec in candidate.specs)
 
 
 def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
@@ -183,6 +183,7 @@ def slot_of(spec: Spec) -> tuple[str, str]:
 def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
     """Return the candidate that puts on ``specs`` together. Raises UserError for a key that is no treatment's."""
     entries = [catalogue.entry_of(next(iter(spec))) for spec in specs]
+    made = [catalogue.make(spec) for spec in specs]
     each = [tuple(entry.parts(subject, spec)) for entry, spec in zip(entries, specs, strict=True)]
     return Candidate(
         specs=tuple(specs),
@@ -191,6 +192,8 @@ def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
         rank=max(entry.rank for entry in entries),
         alone=any(entry.alone(subject, spec) for entry, spec in zip(entries, specs, strict=True)),
         of_torch=all(entry.of_torch or DTYPE <= entry.rank < GUIDANCE for entry in entries),
+        dtypes=tuple(dict.fromkeys(dtype for treatment in made for dtype in treatment.dtypes)),
+        arithmetic=min(treatment.arithmetic for treatment in made),
     )
 
 

@@ -14,6 +14,7 @@ from strobe.results.comparison import Verdict
 from strobe.results.ladder import Try, TryOutcome
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing
+from strobe.studies.optimize.bounds import Bounds
 from strobe.studies.optimize.candidates import (
     Candidate,
     Standing,
@@ -40,6 +41,7 @@ class Climb:
     def __init__(self, aim: Aim, runs: Runs, reporter: Climbing, limit_s: float) -> None:
         self.aim, self.runs, self.reporter, self.limit_s = aim, runs, reporter, limit_s
         self.earlier: Earlier | None = None  # ladders that order the candidates
+        self.bounds: Bounds | None = None  # of the policy as it is, once it was measured
         self.steps: list[Step] = []
         self.tries: list[Try] = []
         self._began = time.perf_counter()
@@ -85,22 +87,25 @@ class Climb:
     def left_to_try(self) -> list[Candidate]:
         """Return what may be tried now, in order: what was not tried yet, then once more what showed no difference.
 
-        What the last ladder did not keep is left out, and what can buy little where much is missing, unless everything
-        is to be tried.
+        What the last ladder did not keep is left out, and what can buy nothing on this machine, or little where much is
+        missing, unless everything is to be tried.
         """
         new, once_more = self._found()
         if not self.aim.everything:
-            new = [one for one in new if self.standing(one.text) != "not kept" and not self._little(one)]
-        return [*in_order(new, self.top.measurement, self.standing), *in_order(once_more, self.top.measurement)]
+            new = [one for one in new if not self._refused(one) and not self._why_not(one) and not self._little(one)]
+        times = self.bounds.times if self.bounds is not None else lambda _: None
+        return [*in_order(new, self.top.measurement, self.standing, times), *in_order(once_more, self.top.measurement)]
 
     def left_out(self) -> str:
         """Return how many are left out, and why, in words that end a sentence; '' for none."""
         new = [] if self.aim.everything else self._found()[0]
-        refused = [one for one in new if self.standing(one.text) == "not kept"]
-        little = [one for one in new if one not in refused and self._little(one)]
+        refused = [one for one in new if self._refused(one)]
+        nothing = [why for one in new if one not in refused and (why := self._why_not(one))]
+        little = [one for one in new if one not in refused and not self._why_not(one) and self._little(one)]
         said = []
         if refused:
             said.append(f"{len(refused)} that an earlier ladder did not keep (--fresh tries them again)")
+        said += [f"{nothing.count(why)} {why} (--all tries them)" for why in dict.fromkeys(nothing)]
         if little:
             most, missing = max(map(self.at_most, little)), 1 - self.aim.target_ms / self.top.ms
             most_saved = f"can save {100 * most:.0f} % of a chunk at most, where {100 * missing:.0f} % are missing"
@@ -134,6 +139,16 @@ class Climb:
     def _in_any_case(self, candidate: Candidate) -> bool:
         """Return whether it is tried whatever it can buy: lossy ones (fewer steps than the fewer kept), the user's."""
         return candidate.effect == "lossy" or candidate.specs in self.aim.choice.own
+
+    def _refused(self, candidate: Candidate) -> bool:
+        """Return whether an earlier ladder did not keep ``candidate``."""
+        return self.standing(candidate.text) == "not kept"
+
+    def _why_not(self, candidate: Candidate) -> str:
+        """Return in words why ``candidate`` can buy nothing here; '' where it may, and for the user's own."""
+        if self.bounds is None or candidate.specs in self.aim.choice.own:
+            return ""
+        return self.bounds.why_not(candidate)
 
     def _little(self, candidate: Candidate) -> bool:
         """Return whether ``candidate`` can buy little, while the target is far away."""

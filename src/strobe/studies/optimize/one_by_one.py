@@ -35,9 +35,9 @@ class OneByOne:
         learned = earlier is not None and bool(earlier.rungs)
         if len(variants) == 1 and (learned or self._glances(chunk_s)):
             self._at_first_sight = True  # the run of what was kept last time, or the closing run, measures it well
-            return self.so_far.runs.first_sight(variants)
+            return self.so_far.runs.first_sight(variants, counted=True)
         rounds_s = (limits.ROUNDS + 1) * chunk_s * len(variants)
-        return self.so_far.runs.sample(variants, max(limits.TRY_S[0], rounds_s))
+        return self.so_far.runs.sample(variants, max(limits.TRY_S[0], rounds_s), counted=True)
 
     def climb(self) -> str:
         so_far = self.so_far

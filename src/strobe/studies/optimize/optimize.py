@@ -24,6 +24,7 @@ from strobe.studies.episodes import Episodes
 from strobe.studies.measuring import Measured, Options
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing, SilentClimb
+from strobe.studies.optimize.bounds import Bounds
 from strobe.studies.optimize.by_effect import ByEffect
 from strobe.studies.optimize.candidates import Candidate
 from strobe.studies.optimize.climb import Climb
@@ -88,7 +89,8 @@ def _climb_and_close(
 ) -> tuple[OptimizeResult, list[Section]]:
     aim, runs, reporter = climb.aim, climb.runs, climb.reporter
     title = f"{runs.subject.info.name}: a ladder to {aim.target_hz:g} Hz"
-    result = begin(OptimizeResult, runs.subject, title, runs.options, reporter)
+    halves = ("float16",) if runs.subject.device.type != "cpu" else ()  # which few CPUs have arithmetic for
+    result = begin(OptimizeResult, runs.subject, title, runs.options, reporter, halves)
     runs.ceiling = result.machine.ceiling
     climb.earlier = earlier(result) if earlier is not None else None
     strategy, interrupted = _start(climb)
@@ -165,8 +167,11 @@ def _start(climb: Climb) -> tuple[Strategy, bool]:
     except CallFailed as error:  # the ladder is judged on the observations that are timed
         climb.reporter.said(f"the actions are not looked at closely: {error}")
     first, *others = measured.measurements
+    climb.bounds = Bounds(first, runs.ceiling)
     climb.steps.append(Step(untouched, (), first))
     climb.reporter.said(f"as it is: {milliseconds(climb.top.ms)} ({1e3 / climb.top.ms:.1f} Hz)")
+    if why := climb.bounds.too_slow(climb.aim.target_ms, "lossy" in climb.aim.choice.effects):
+        climb.reporter.said(why)
     for taken in others:
         _add_start(climb, variants[1], taken, measured)
     return strategy, measured.interrupted

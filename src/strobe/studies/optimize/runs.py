@@ -20,7 +20,7 @@ from strobe.results.machine import Ceiling
 from strobe.sameness.check import Sameness, affordable
 from strobe.sameness.visits import plan
 from strobe.studies.cadence import ticks_between_calls
-from strobe.studies.measuring import Measured, Options, Outputs, Reporter, measure
+from strobe.studies.measuring import Counted, Measured, Options, Outputs, Reporter, measure
 from strobe.studies.optimize import limits
 from strobe.studies.sameness import few, shown, visits_of, yardsticks
 from strobe.subjects.policy_subject import PolicySubject
@@ -70,6 +70,7 @@ class Runs:
         self._reporter = reporter
         self._call = subject.call("inference", options.batch_size)
         self._made: dict[tuple[str, ...], Treatment] = {}
+        self._counts: dict[str, Counted] = {}  # of the untouched policy, by its variant's name
         self._ticks = 1  # from call to call at the robot's pace
 
     def variant(self, number: int, specs: Sequence[Spec]) -> Variant:
@@ -165,15 +166,22 @@ class Runs:
             return None
         return self.same.check(variant, visits_of(self.same, variant), shown(self._reporter))
 
-    def first_sight(self, variants: Sequence[Variant]) -> Measured:
-        """Run the fewest rounds that show parts and outputs; the closing run judges what they take."""
-        return self._measure(variants, self._uncounted(SamplingBudget(iterations=limits.FIRST - 1, seconds=1.0)))
+    def first_sight(self, variants: Sequence[Variant], *, counted: bool = False) -> Measured:
+        """Run the fewest rounds that show parts and outputs; the closing run judges what they take.
 
-    def sample(self, variants: Sequence[Variant], seconds: float) -> Measured:
-        """Run ``variants`` in alternation for ``seconds``, or less where their ratio is known sooner."""
-        return self._measure(
-            variants, self._uncounted(SamplingBudget(seconds=seconds, min_iterations=limits.ROUNDS, precision=0.01))
-        )
+        Args:
+            counted: whether FLOP and memory are counted too, unless that was not asked for.
+        """
+        return self._measure(variants, self._of(SamplingBudget(iterations=limits.FIRST - 1, seconds=1.0), counted))
+
+    def sample(self, variants: Sequence[Variant], seconds: float, *, counted: bool = False) -> Measured:
+        """Run ``variants`` in alternation for ``seconds``, or less where their ratio is known sooner.
+
+        Args:
+            counted: as for `first_sight`.
+        """
+        budget = SamplingBudget(seconds=seconds, min_iterations=limits.ROUNDS, precision=0.01)
+        return self._measure(variants, self._of(budget, counted))
 
     def trial(
         self, before: Variant, after: Variant, seconds: float, *, glanced: bool = False
@@ -191,7 +199,7 @@ class Runs:
         budget = SamplingBudget(
             seconds=seconds, fewest=limits.PAIRS, min_iterations=limits.ROUNDS, looking=glance or looks
         )
-        measured = self._measure([before, after], self._uncounted(budget))
+        measured = self._measure([before, after], self._of(budget))
         if glance is not None and glance.seen:
             return measured, glance
         samples = measured.collected.samples
@@ -199,7 +207,7 @@ class Runs:
 
     def close(self, variants: Sequence[Variant], budget: SamplingBudget) -> Measured:
         """Run ``variants`` in alternation, and count their FLOP and memory where that was asked for."""
-        return self._measure(variants, replace(self.options, budget=budget), self.ceiling)
+        return self._measure(variants, replace(self.options, budget=budget))
 
     def agreement(self, measured: Measured, name: str) -> Agreement:
         """Compare the chunks of ``name`` with the untouched policy's on the observations that both saw."""
@@ -212,11 +220,16 @@ class Runs:
             scale, executed = self.subject.scale(self.reference), self.subject.executed
         return agree(self.reference[:count], outputs[:count], scale, executed=executed)
 
-    def _uncounted(self, budget: SamplingBudget) -> Options:
-        return replace(self.options, budget=budget, counted=False)
+    def _of(self, budget: SamplingBudget, counted: bool = False) -> Options:
+        return replace(self.options, budget=budget, counted=counted and self.options.counted)
 
-    def _measure(self, variants: Sequence[Variant], options: Options, ceiling: Ceiling | None = None) -> Measured:
-        return measure(self.subject, "inference", variants, options, ceiling, _ProgressOnly(self._reporter))
+    def _measure(self, variants: Sequence[Variant], options: Options) -> Measured:
+        ceiling = self.ceiling if options.counted else None
+        reporter = _ProgressOnly(self._reporter)
+        measured = measure(self.subject, "inference", variants, options, ceiling, reporter, known=self._counts)
+        untouched = [variant.name for variant in variants if variant.treatments == self.base]
+        self._counts |= {name: measured.counts[name] for name in untouched if name in measured.counts}
+        return measured
 
 
 @dataclass

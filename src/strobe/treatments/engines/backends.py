@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 
 from strobe.devices.which import computes_bf16, numbered
 from strobe.errors import UserError, install
+from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.measure.memory import available_bytes
 from strobe.treatments.engines.quantised import INT8, calibrated
 from strobe.treatments.room import numbers
@@ -93,7 +94,7 @@ class OpenVINO:
         return self._BESIDE + (4 if precision == "fp32" else 2)
 
     def versions(self, device: torch.device) -> str:
-        return f"openvino {version('openvino')}, torch {torch.__version__}"
+        return f"openvino {version('openvino')}, torch {torch.__version__}, {self._floating}"
 
     def build(self, program: ExportedProgram, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
         openvino, inputs = _openvino(), calls[0]
@@ -122,7 +123,7 @@ class OpenVINO:
     @property
     def _floating(self) -> str:
         """What an engine in int8 computes the rest in."""
-        return "bf16" if "bf16" in self.precisions(torch.device("cpu")) else "fp32"
+        return "bf16" if "bf16" in self.precisions(torch.device("cpu")) and faster_in_bfloat16() else "fp32"
 
     def _run(self, compiled: Any) -> Run:
         request = compiled.create_infer_request()

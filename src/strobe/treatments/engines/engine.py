@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from strobe.devices.random_state import put_back
 from strobe.errors import UserError, in_a_line, nearest
+from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.measure.traffic import counted_as
 from strobe.subjects.subject import Subject
 from strobe.timeline.sections import note_unseen, recording, section
@@ -348,7 +349,8 @@ def _candidates(subject: Subject) -> list[Spec]:
     precisions = [name for name in (("fp16", "bf16") if engine == "tensorrt" else ("bf16", "fp32")) if name in able]
     specs = [(path, precision) for path in without_caches(subject) for precision in precisions]
     if engine == "openvino":  # such parts have not been tried in TensorRT
-        specs += [(path, precisions[0]) for path in subject.family.caching]  # large ones, of which one form is enough
+        one_form = "bf16" if "bf16" in able and faster_in_bfloat16() else "fp32"  # enough of large ones
+        specs += [(path, one_form) for path in subject.family.caching]
     return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in specs]
 
 

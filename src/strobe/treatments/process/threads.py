@@ -27,6 +27,9 @@ class Threads(Treatment):
     effect: Effect = "rounding"  # sums may be cut in other places
     key = "threads"
 
+    def __post_init__(self) -> None:
+        self.arithmetic = min(1.0, self.count / torch.get_num_threads())
+
     def facts(self) -> Facts:
         return {"threads": self.count}
 

@@ -1,0 +1,122 @@
+"""What the machine's limits leave of a climb: no try of what gains nothing here, and that is told."""
+
+from __future__ import annotations
+
+import pytest
+from support.example_runs import measurement
+from support.sleeper import Lines
+
+from strobe.measure import ceiling as ceilings
+from strobe.measure.roofline import limits
+from strobe.measure.sampling import SamplingBudget
+from strobe.results.machine import Ceiling
+from strobe.results.measurement import Measurement
+from strobe.studies import measuring
+from strobe.studies.measuring import Options
+from strobe.studies.optimize.aim import Aim
+from strobe.studies.optimize.bounds import Bounds
+from strobe.studies.optimize.candidates import Candidate, Choice, in_order
+from strobe.studies.optimize.optimize import optimize
+from strobe.subjects.loading import load_subject
+from strobe.treatments.numbers import precision
+
+SLOW_HALF = Ceiling(gflops={"float32": 300.0, "bfloat16": 100.0, "int8": 1200.0}, memory_gbps=30.0)
+FAST_HALF = Ceiling(gflops={"float32": 300.0, "bfloat16": 1500.0, "int8": 1200.0}, memory_gbps=30.0)
+
+
+def counted(ceiling: Ceiling) -> Measurement:
+    """100 ms, of which the backbone's arithmetic needs 50 in float32, and the encoder's bytes 10."""
+    made = measurement("as it is", {"policy": (1.0, {"backbone": 0.8, "encoder": 0.2})}, 100.0)
+    of_parts = {"policy": (15.3, None), "backbone": (15.0, 10**6), "encoder": (0.3, 3 * 10**8)}
+    for part in made.components:
+        gflop, part.moved_bytes = of_parts.get(part.name, (0.0, None))
+        part.gflop_by_dtype = {"float32": gflop} if gflop else {}
+    [made.limit] = limits([made], ceiling)
+    return made
+
+
+def candidate(key: str, *parts: str, dtype: str = "", arithmetic: float = 1.0) -> Candidate:
+    dtypes = (dtype,) if dtype else ()
+    return Candidate(({key: dtype},), parts, "rounding", 0, dtypes=dtypes, arithmetic=arithmetic)
+
+
+def test_a_dtype_that_this_machine_is_slower_in_is_left_out_where_products_are_the_limit():
+    bounds = Bounds(counted(SLOW_HALF), SLOW_HALF)
+    said = bounds.why_not(candidate("engine", "backbone", dtype="bfloat16"))
+    assert said == "in bfloat16, which this machine is slower in (100 GFLOP/s, float32 300)"
+    assert bounds.why_not(candidate("precision", dtype="bfloat16")), "most of the whole is products"
+    assert not bounds.why_not(candidate("engine", "encoder", dtype="bfloat16")), "half the bytes may pay"
+    assert not bounds.why_not(candidate("engine", "backbone", dtype="float32"))
+    assert not bounds.why_not(candidate("int8", "backbone", dtype="int8"))
+    assert not bounds.why_not(candidate("channels_last", "backbone"))
+    fast = Bounds(counted(FAST_HALF), FAST_HALF)
+    assert not fast.why_not(candidate("engine", "backbone", dtype="bfloat16"))
+    assert not Bounds(measurement("uncounted", {"policy": 1.0}, 100.0), None).why_not(candidate("x", dtype="bfloat16"))
+
+
+def test_fewer_cores_than_the_arithmetic_needs_are_left_out():
+    bounds = Bounds(counted(SLOW_HALF), SLOW_HALF)  # half the time is arithmetic at its ceiling
+    assert bounds.why_not(candidate("threads", arithmetic=0.5)) == "on fewer cores than the arithmetic needs"
+    assert not bounds.why_not(candidate("threads", arithmetic=0.75))
+
+
+def test_what_a_machine_is_fast_in_is_tried_first():
+    made = [
+        candidate("engine", "backbone", dtype="float32"),
+        candidate("precision", "backbone", dtype="bfloat16"),
+        candidate("channels_last", "backbone"),
+        candidate("engine", "backbone", dtype="bfloat16"),
+    ]
+
+    def first(ceiling: Ceiling) -> list[str]:
+        now = counted(ceiling)
+        return [one.text for one in in_order(made, now, times=Bounds(now, ceiling).times)]
+
+    assert first(FAST_HALF)[:2] == ["engine=bfloat16", "precision=bfloat16"]
+    assert first(SLOW_HALF)[:2] == ["engine=float32", "channels_last="]
+
+
+def test_a_target_that_arithmetic_alone_does_not_meet_is_told():
+    bounds = Bounds(counted(SLOW_HALF), SLOW_HALF)  # 50 + 10 ms; in int8 12.5 + 2.5
+    said = bounds.too_slow(20.0, lossy=False)
+    assert "at least 60 ms in float32 on this machine, in int8 15 ms (--allow=lossy tries that)" in said
+    assert said.endswith("to reach 20 ms, less must be computed")
+    assert bounds.too_slow(20.0, lossy=True) == "", "int8 may reach it"
+    assert "in int8 15 ms: to reach 5 ms" in bounds.too_slow(5.0, lossy=True)
+    assert bounds.too_slow(61.0, lossy=False) == ""
+    assert Bounds(counted(FAST_HALF), FAST_HALF).too_slow(20.0, lossy=False) == "", "bfloat16 takes 15 ms"
+
+
+@pytest.fixture
+def act(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(precision, "_fast", lambda device: ("bf16",))
+    return load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+
+
+def test_a_climb_leaves_out_what_gains_nothing_here_unless_all_is_asked_for(act, monkeypatch):
+    # Memory without a limit: the tiny policy's products are its limit, as a large one's are.
+    machine = SLOW_HALF.model_copy(update={"memory_gbps": 1e9})
+    monkeypatch.setattr(ceilings, "measure", lambda device, dtypes: machine)
+    count, names = measuring._count, list[str]()
+
+    def counting(subject, variant, call, hooks):
+        names.append(variant.name)
+        return count(subject, variant, call, hooks)
+
+    monkeypatch.setattr(measuring, "_count", counting)
+    options = Options(SamplingBudget(iterations=8, seconds=5.0), batch_size=1)
+    aim = Aim(target_hz=1e6, choice=Choice(only=("precision",)), time_limit=20.0)
+    lines = Lines()
+    result, _ = optimize(act, aim, options, reporter=lines)
+    assert result.ladder is not None
+    assert result.ladder.tries == []
+    assert "in bfloat16, which this machine is slower in (100 GFLOP/s, float32 300) (--all tries them)" in (
+        result.ladder.ended
+    )
+    assert any("its arithmetic and memory alone take at least" in line for line in lines.lines)
+    assert names == ["as it is"], "it is counted once, at the start"
+    assert result.measurements[0].limit is not None, "and the closing run's figures have it"
+    own = Aim(target_hz=1e6, choice=Choice(only=("precision",), own=(({"precision": "bf16"},),)), time_limit=20.0)
+    result, _ = optimize(act, own, options)
+    assert result.ladder is not None
+    assert [one.treatment for one in result.ladder.tries] == ["precision=bf16"]
