@@ -3,7 +3,8 @@
 The variants of a policy take turns in one run, each policy in a process of its own: random weights, two cameras of
 480 × 640, V-JEPA 2 with 16 frames of 256 px. pi0.5 comes twice, the second time in int8. Shown are ms, Hz, the share
 of the machine's measured ceiling, the least ms that the roofline allows, and how far the actions move. Where OpenVINO
-is installed it is also given one part alone.
+is installed it is also given one part alone. Recipes are in bfloat16 where this machine is faster in it than in
+float32.
 
     python benchmarks/ladders.py [--quick] [--policies=act,pi05] [--iterations=15]
 
@@ -29,29 +30,29 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.errors import UserError
+from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.studies.doctor import apart
 from strobe.subjects.families import pi
 from strobe.treatments.treatment import Spec
 
 LIMIT_S, QUICK_S = 2400.0, 600.0
 REACHED = 0.6  # of what a machine can give, where that is less than the bar
+POLICIES = ("act", "diffusion", "smolvla", "pi05", "pi05-int8", "vjepa2")
 
 KEPT: tuple[Spec, ...] = ({"memory": "kept"},)
 PACKED: Spec = {"weights": "packed"}
-FLOW: tuple[Spec, ...] = (
+PRODUCTS: Spec = {"scores": "products"}
+UNFUSED: tuple[Spec, ...] = (
     {"padding": "trimmed"},
     {"prefix_tail": "skipped"},
     {"prefix_cache": "static"},
     {"timesteps": "precomputed"},
     {"masks": "once"},
-    {"projections": "fused"},
     {"attention": "sdpa"},
 )
-
-
-def engine(part: str) -> Spec:
-    """``part`` in OpenVINO, in bf16."""
-    return {"engine": "openvino", "engine.part": part, "engine.precision": "bf16"}
+FLOW: tuple[Spec, ...] = (*UNFUSED, {"projections": "fused"})
+SMOLVLA_VISION, SMOLVLA_JOINT = "model.vlm_with_expert.vlm.model.vision_model", "model.vlm_with_expert"
+STEPS_COMPILED: Spec = {"compile": "default", "compile.part": "model.denoise_step"}
 
 
 def int8(part: str) -> Spec:
@@ -59,104 +60,120 @@ def int8(part: str) -> Spec:
     return {"int8_engine": "openvino", "int8_engine.part": part}
 
 
-PRODUCTS: Spec = {"scores": "products"}
-PI05: tuple[Spec, ...] = (*FLOW, {"precision": "bf16"}, PACKED, PRODUCTS)
-SMOLVLA_VISION = "model.vlm_with_expert.vlm.model.vision_model"
+def cases(half: bool) -> tuple[Case, ...]:
+    """The best recipes that are known, and the bars.
 
-IN_ENGINES: tuple[Spec, ...] = (
-    {"padding": "trimmed"},
-    {"precision": "bf16"},
-    engine(SMOLVLA_VISION),
-    engine("model.vlm_with_expert"),
-)
-VISION_INT8: tuple[Spec, ...] = (
-    {"padding": "trimmed"},
-    {"precision": "bf16"},
-    int8(SMOLVLA_VISION),
-    engine("model.vlm_with_expert"),
-)
-STEPS_COMPILED: Spec = {"compile": "default", "compile.part": "model.denoise_step"}
+    Args:
+        half: whether this machine is faster in bfloat16 than in float32.
+    """
 
-ACT: tuple[Spec, ...] = (
-    {"precision": "bf16", "precision.part": "model.backbone"},
-    {"channels_last": True},
-    engine("model.encoder"),
-    engine("model.backbone"),
-)
-DIFFUSION: tuple[Spec, ...] = (
-    {"precision": "bf16"},
-    {"channels_last": True},
-    engine("diffusion.unet"),
-    engine("diffusion.rgb_encoder.0"),
-)
-# Projections in int8 cannot be fused.
-PI05_INT8: tuple[Spec, ...] = (
-    *(spec for spec in PI05 if "projections" not in spec),
-    *({"int8": "dynamic", "int8.part": part} for part in (pi.LANGUAGE, pi.VISION, pi.EXPERT)),
-)
+    def engine(part: str) -> Spec:
+        """``part`` in OpenVINO, in the floating dtype that this machine is fastest in."""
+        return {"engine": "openvino", "engine.part": part, "engine.precision": "bf16" if half else "fp32"}
 
-# The best recipes that are known, and the bars.
-CASES = (
-    Case(
-        "act",
-        (*ACT, *KEPT),
-        bar=4.5,
-        more={"with int8": ((int8("model.encoder"), int8("model.backbone"), *KEPT), None)},
-        exported="model.backbone",
-        share=0.6,
-    ),
-    Case(
-        "diffusion",
-        (*DIFFUSION, *KEPT),
-        bar=10.0,
-        flags=("--noise_scheduler_type=DDIM", "--num_inference_steps=10"),
-        more={"memory=kept alone": (KEPT, 1.5)},
-        exported="diffusion.unet",
-        guard="rms<=0.1, worst<=1",  # random weights amplify what rounding does: docs/optimize.md
-    ),
-    Case(
-        "smolvla",
-        (*FLOW, {"precision": "bf16"}, PACKED, engine(SMOLVLA_VISION), STEPS_COMPILED, *KEPT),
-        bar=3.0,
-        more={
-            "all in OpenVINO": ((*IN_ENGINES, *KEPT), None),
-            "with int8": ((*VISION_INT8, *KEPT), None),
-        },
-        exported=SMOLVLA_VISION,
-    ),
-    Case(
-        "pi05",
-        (*PI05, *KEPT),
-        bar=2.0,
-        flags=("--dtype=bfloat16",),
-        share=0.6,
-    ),
-    # By itself: two sets of copies do not fit into 24 GiB beside the policy.
-    Case("pi05-int8", (*PI05_INT8, *KEPT), bar=2.5, flags=("--dtype=bfloat16",), type="pi05", compiled=False),
-    Case(
-        "vjepa2",
-        ({"rotations": "once"}, engine("encoder"), *KEPT),
-        bar=2.2,
-        more={"with int8": (({"rotations": "once"}, int8("encoder"), *KEPT), None)},
-        share=0.6,
-    ),
-)
+    def narrow(part: str = "") -> tuple[Spec, ...]:
+        """The weights in bfloat16 where that is faster."""
+        return ({"precision": "bf16"} | ({"precision.part": part} if part else {}),) if half else ()
+
+    # Of a policy that LeRobot keeps in bfloat16, on a machine that is slower in it.
+    wide: tuple[Spec, ...] = tuple({"precision": "fp32", "precision.part": part} for part in (pi.LANGUAGE, pi.EXPERT))
+    return (
+        Case(
+            "act",
+            (
+                *narrow("model.backbone"),
+                {"channels_last": True},
+                engine("model.encoder"),
+                engine("model.backbone"),
+                *KEPT,
+            ),
+            bar=4.5,
+            more={"with int8": ((int8("model.encoder"), int8("model.backbone"), *KEPT), None)},
+            exported="model.backbone",
+            share=0.6,
+        ),
+        Case(
+            "diffusion",
+            (
+                *narrow(),
+                {"channels_last": True},
+                engine("diffusion.unet"),
+                engine("diffusion.rgb_encoder.0"),
+                *KEPT,
+            ),
+            bar=10.0,
+            flags=("--noise_scheduler_type=DDIM", "--num_inference_steps=10"),
+            more={
+                "memory=kept alone": (KEPT, 1.5),
+                "with int8": ((int8("diffusion.unet"), int8("diffusion.rgb_encoder.0"), *KEPT), None),
+            },
+            exported="diffusion.unet",
+            guard="rms<=0.1, worst<=1",  # random weights amplify what rounding does: docs/optimize.md
+        ),
+        Case(
+            "smolvla",
+            (*FLOW, *narrow(), *((PACKED,) if half else ()), engine(SMOLVLA_VISION), STEPS_COMPILED, *KEPT),
+            bar=3.0,
+            more={
+                "all in OpenVINO": (
+                    ({"padding": "trimmed"}, *narrow(), engine(SMOLVLA_VISION), engine(SMOLVLA_JOINT), *KEPT),
+                    None,
+                ),
+                "with int8": (
+                    ({"padding": "trimmed"}, *narrow(), int8(SMOLVLA_VISION), engine(SMOLVLA_JOINT), *KEPT),
+                    None,
+                ),
+            },
+            exported=SMOLVLA_VISION,
+        ),
+        Case(
+            "pi05",
+            (*FLOW, *(({"precision": "bf16"}, PACKED, PRODUCTS) if half else wide), *KEPT),
+            bar=2.0,
+            flags=("--dtype=bfloat16",),
+            share=0.6,
+            compiled=half,  # else two more sets of copies do not fit
+        ),
+        # By itself: two sets of copies do not fit into 24 GiB beside the policy. Projections in int8 cannot be fused.
+        Case(
+            "pi05-int8",
+            (
+                *UNFUSED,
+                {"precision": "bf16"},
+                PACKED,
+                PRODUCTS,
+                *({"int8": "dynamic", "int8.part": part} for part in (pi.LANGUAGE, pi.VISION, pi.EXPERT)),
+                *KEPT,
+            ),
+            bar=2.5,
+            flags=("--dtype=bfloat16",),
+            type="pi05",
+            compiled=False,
+        ),
+        Case(
+            "vjepa2",
+            ({"rotations": "once"}, engine("encoder"), *KEPT),
+            bar=2.2,
+            more={"with int8": (({"rotations": "once"}, int8("encoder"), *KEPT), None)},
+            share=0.6,
+        ),
+    )
 
 
 def main() -> None:
-    names = [case.name for case in CASES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny versions; ratios are not judged")
-    parser.add_argument("--policies", default=",".join(names), help="some of them, separated by commas")
+    parser.add_argument("--policies", default=",".join(POLICIES), help="some of them, separated by commas")
     parser.add_argument("--iterations", type=int, default=15, help="calls of each variant")
     arguments = parser.parse_args()
     asked = arguments.policies.split(",")
-    if unknown := sorted(set(asked) - set(names)):
-        parser.error(f"no such policy: {', '.join(unknown)}; there are {', '.join(names)}")
+    if unknown := sorted(set(asked) - set(POLICIES)):
+        parser.error(f"no such policy: {', '.join(unknown)}; there are {', '.join(POLICIES)}")
     console = Console()
     console.width = max(console.width, 130)
     found: dict[str, Any] = {}
-    for case in CASES:
+    half = faster_in_bfloat16()
+    for case in cases(half):
         if case.name not in asked:
             continue
         limit_s = QUICK_S if arguments.quick else LIMIT_S
@@ -176,7 +193,10 @@ def main() -> None:
             "variants": {one.name: asdict(one) for one in seen}, "ceiling": machine, "wrong": wrong, "beyond": beyond,
             "holds": not wrong,
         }  # fmt: skip
-    finish({"quick": arguments.quick, "policies": found}, all(one["holds"] for one in found.values()))
+    finish(
+        {"quick": arguments.quick, "faster_in_bfloat16": half, "policies": found},
+        all(one["holds"] for one in found.values()),
+    )
 
 
 def judge(case: Case, seen: list[Seen], *, quick: bool) -> tuple[list[str], list[str]]:

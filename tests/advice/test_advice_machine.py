@@ -64,6 +64,40 @@ def test_single_precision_is_right_where_half_is_no_faster_or_the_weights_are_fl
     assert "single-precision" not in rules(in_float32(1.0, half=10))
 
 
+def in_half(gflop: float, *, half: float = 100.0, wide: float = 200.0) -> Result:
+    """100 ms with ``gflop`` in bfloat16."""
+    more = {"policy": {"gflop": gflop, "gflop_by_dtype": {"bfloat16": gflop}}}
+    return result(measured({"policy": 100.0}, more=more), gflops={"float32": wide, "bfloat16": half})
+
+
+@pytest.mark.parametrize(("gflop", "fires"), [(8.0, True), (4.1, True), (3.9, False)])
+def test_products_in_half_where_the_machine_is_slower_in_it(gflop: float, fires: bool):
+    found = rules(in_half(gflop))
+    assert ("half-slower" in found) == fires
+    if fires:  # half of the time at the ceiling of bfloat16 goes
+        assert found["half-slower"].evidence["gain_share"] == pytest.approx(gflop / 100.0 / 0.1 / 2)
+        assert "100 GFLOP/s in bfloat16 and at 200 in float32" in found["half-slower"].seen
+
+
+def test_products_in_half_are_right_where_it_is_hardly_slower_or_faster():
+    assert "half-slower" not in rules(in_half(8.0, half=150.0))
+    assert "half-slower" not in rules(in_half(8.0, half=400.0))
+    assert "half-slower" not in rules(in_half(8.0, half=0.0))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "threads", "device", "fires"),
+    [(2, 2, "cpu", True), (2, 1, "cpu", False), (1, 2, "cpu", False), (2, 2, "cuda:0", False)],
+)
+def test_threads_on_several_memory_nodes(nodes: int, threads: int, device: str, fires: bool):
+    seen = result(measured({"policy": 100.0}), device=device)
+    seen.machine.nodes, seen.machine.threads = nodes, threads
+    found = rules(seen)
+    assert ("several-nodes" in found) == fires
+    if fires:
+        assert found["several-nodes"].title == "2 threads lie on 2 memory nodes (NUMA)"
+
+
 @pytest.mark.parametrize(
     ("policy", "preprocessing", "levels"),
     [(150.0, 20.0, ("good", "good")), (151.0, 21.0, ("info", "info")), (251.0, 51.0, ("warning", "warning"))],

@@ -17,7 +17,7 @@ from strobe.studies.compare import agree
 from strobe.studies.optimize.candidates import slot_of, together
 from strobe.subjects.loading import load_subject
 from strobe.treatments import catalogue
-from strobe.treatments.engines import cache, quantised
+from strobe.treatments.engines import backends, cache, quantised
 from strobe.treatments.treatment import Variant
 
 BACKBONE = "model.backbone"
@@ -165,3 +165,26 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     assert catalogue.entry_of("int8_engine").candidates(subject) == []
     with pytest.raises(UserError, match=r"int8_engine needs a package: .*openvino"):
         run(subject, part())
+
+
+@pytest.mark.parametrize(("faster", "rest"), [(True, "bf16"), (False, "f32")])
+def test_what_stays_floating_is_in_the_dtype_that_this_machine_is_faster_in(
+    faster: bool, rest: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
+    monkeypatch.setattr(backends, "faster_in_bfloat16", lambda: faster)
+    monkeypatch.setattr(backends.OpenVINO, "precisions", lambda self, device: ("fp32", "bf16", "int8"))
+    asked, core = list[str](), backends._core()
+
+    class Core:
+        def compile_model(self, model: Any, device: str, options: dict[str, Any]) -> Any:
+            asked.append(options["INFERENCE_PRECISION_HINT"])
+            return core.compile_model(model, device, options)
+
+    monkeypatch.setattr(backends, "_core", Core)
+    run(subject_of("act"), part())
+    assert asked == [rest]
+    (file,) = cache.folder().iterdir()
+    monkeypatch.setattr(backends, "faster_in_bfloat16", lambda: not faster)
+    run(subject_of("act"), part())
+    assert len(list(cache.folder().iterdir())) == 2, f"{file.name} is of another machine"

@@ -22,6 +22,7 @@ def subject(kind: str):
 @pytest.fixture
 def fast_bf16(monkeypatch):
     monkeypatch.setattr(precision, "_fast", lambda _: ("bf16",))
+    monkeypatch.setattr(precision, "faster_in_bfloat16", lambda: True)
 
 
 def offered(key: str, one) -> dict[str, tuple[str, ...]]:
@@ -44,6 +45,20 @@ def test_a_lower_precision_is_offered_for_what_sees_and_for_the_whole(kind, fast
     assert found == {f"precision=bf16, precision.part={path}": (part,), "precision=bf16": ()}
     names = {hook.name for hook in subject(kind).hooks("inference", 1)}
     assert part in names, "the anatomy knows the part by this name"
+
+
+def test_float32_is_offered_for_16_bits_where_the_machine_is_slower_in_them(monkeypatch):
+    monkeypatch.setattr(precision, "_fast", lambda _: ())
+    monkeypatch.setattr(precision, "faster_in_bfloat16", lambda: False)
+    pi05 = load_subject(policy_type="pi05", size="tiny", overrides=["--device=cpu", "--dtype=bfloat16"])
+    found = offered("precision", pi05)
+    joint = "model.paligemma_with_expert"
+    assert found[f"precision=fp32, precision.part={joint}.paligemma.model.language_model"] == ("prefix KV cache",)
+    assert found[f"precision=fp32, precision.part={joint}.gemma_expert.model"]
+    assert list(found)[-1] == "precision=fp32", "the whole, last"
+    assert offered("precision", subject("act")) == {}, "it has all its weights in float32"
+    monkeypatch.setattr(precision, "faster_in_bfloat16", lambda: True)
+    assert offered("precision", pi05) == {}
 
 
 def test_what_is_low_already_is_not_offered_again(fast_bf16):

@@ -53,6 +53,15 @@ def test_a_copy_that_does_not_fit_is_refused_and_one_that_fits_is_made(policy, s
     catalogue.make(spec).apply(policy)()
 
 
+def test_a_stack_of_projections_that_does_not_fit_is_refused(small) -> None:
+    smolvla = load_subject(policy_type="smolvla", size="tiny", overrides=["--device=cpu"], cameras=1)
+    small(1000)
+    with pytest.raises(UserError, match=r"a stack of the projections .* takes 0\.\d GiB more, and 0\.0 GiB are free"):
+        catalogue.make({"projections": "fused"}).apply(smolvla)
+    small(GIB)
+    catalogue.make({"projections": "fused"}).apply(smolvla)()
+
+
 def test_a_packed_copy_counts_beside_the_narrow_one(policy, small) -> None:
     undo = catalogue.make({"precision": "bf16"}).apply(policy)
     try:

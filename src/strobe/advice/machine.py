@@ -146,6 +146,54 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
             )
 
 
+def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """Products in half precision on a machine that is slower in it than in float32."""
+    gflops = result.machine.ceiling.gflops
+    wide = gflops.get("float32", 0.0)
+    for measurement in examined(result):
+        counts = [part.gflop_by_dtype for part in measurement.components if part.depth == 1 and not part.other]
+        for half in HALF:
+            rate, gflop = gflops.get(half, 0.0), sum(count.get(half, 0.0) for count in counts)
+            whole = whole_ms(measurement)
+            if not (1e-6 < rate * thresholds.half_faster <= wide < 1e12) or whole <= 0:
+                continue
+            saved = min(1e3 * gflop * (1 / rate - 1 / wide) / whole, 1.0)
+            if saved < thresholds.big_part:
+                continue
+            yield Finding(
+                rule="half-slower",
+                level="warning",
+                title=f"The {measurement.phase} computes in {half}, in which this machine is slower",
+                seen=f"Here a large product runs at {rate:.4g} GFLOP/s in {half} and at {wide:.4g} in float32; "
+                f"{gflop:.4g} GFLOP of '{measurement.name}' ({ms(whole)}) are in {half}.",
+                why="A CPU may have instructions for 16 bits and take longer with them. Weights in 16 bits then save "
+                "memory, and no time.",
+                do="`strobe compare --precision fp32` shows what all of it in float32 buys. Where two copies of the "
+                "weights do not fit, --variant 'NAME: precision=fp32, precision.part=MODULE' takes one part.",
+                gain=f"about {percent(saved)}: at float32's rate the {measurement.phase} would go from {ms(whole)} to "
+                f"{ms(without(whole, saved))} (computed from the ceilings)",
+                evidence={"half_gflops": rate, "float32_gflops": wide, "gflop": gflop, "gain_share": saved},
+            )
+
+
+def several_nodes(result: Result, _: Thresholds) -> Iterator[Finding]:
+    """Threads on more than one memory node: half of what they read then comes from the other node."""
+    machine = result.machine
+    if not machine.device.startswith("cpu") or machine.nodes < 2 or machine.threads * machine.nodes <= machine.cores:
+        return
+    yield Finding(
+        rule="several-nodes",
+        level="info",
+        title=f"{machine.threads} threads lie on {machine.nodes} memory nodes (NUMA)",
+        seen=f"{machine.cores} processors on {machine.nodes} nodes.",
+        why="A thread that reads weights of another node waits longer for them. A call of one observation has little "
+        "for many threads to do, and may be faster on one node.",
+        do="Run the command again behind `numactl --cpunodebind=0 --membind=0`, and hold both runs against each other: "
+        "`strobe diff RUN RUN`.",
+        evidence={"nodes": float(machine.nodes), "threads": float(machine.threads)},
+    )
+
+
 def apple(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """Policies whose times on Apple silicon are known, against what others saw there."""
     if not result.machine.device.startswith("mps") or not result.subject.mps_known:
@@ -188,4 +236,4 @@ def _ceiling_share(part: Part) -> float | None:
     return least / took if least > 0 else None
 
 
-RULES = (memory_churn, host_bound, below_ceiling, single_precision, apple)
+RULES = (memory_churn, host_bound, below_ceiling, single_precision, half_slower, several_nodes, apple)

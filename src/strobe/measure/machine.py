@@ -17,6 +17,7 @@ from strobe.devices.which import module_of
 from strobe.errors import DISTRIBUTION
 from strobe.results.machine import Machine
 
+_NODES = Path("/sys/devices/system/node")
 _PACKAGES = ("lerobot", "torch", "transformers", "diffusers", "openvino", "numpy")
 _GPU_FIELDS = {
     "driver": "driver_version",
@@ -40,6 +41,7 @@ def describe(device: torch.device) -> Machine:
         cpu=_cpu_name(),
         cores=os.cpu_count() or 1,
         threads=torch.get_num_threads(),
+        nodes=_nodes(),
         memory_bytes=psutil.virtual_memory().total,
         device=str(device),
         device_name=name,
@@ -66,6 +68,17 @@ def _cpu_name() -> str:
             asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
             return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
     return platform.processor() or platform.machine()
+
+
+def _nodes() -> int:
+    """Return how many memory nodes have processors that this process may run on; 1 where the system does not say."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+    found = 0
+    for file in _NODES.glob("node*/cpumap"):
+        with contextlib.suppress(OSError, ValueError):
+            mask = int(file.read_text().strip().replace(",", ""), 16)
+            found += any(mask >> processor & 1 for processor in usable)
+    return max(found, 1)
 
 
 def _cpu_power() -> dict[str, str]:

@@ -23,6 +23,7 @@ from strobe.subjects.subject import Subject
 from strobe.timeline.layers import Layer, peeled, within
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
+from strobe.treatments.room import require_room
 from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Treatment, Undo
 
 # The names of projections that get the same input, as models call them.
@@ -57,8 +58,11 @@ class FusedProjections(Treatment):
 
     def apply(self, subject: Subject) -> Undo:
         if self._module is not subject.module:
-            self._module = subject.module
-            self._groups = [Group(linears) for _, linears in groups(subject.module)]
+            found = [Group(linears) for _, linears in groups(subject.module)]
+            weights = [child.weight for group in found for child in group.linears]
+            stacks = sum(weight.nbytes for weight in weights)
+            require_room(stacks, "a stack of the projections that get the same input", subject)
+            self._module, self._groups = subject.module, found
         if not self._groups:
             raise UserError(f"{subject.info.name} has no projections that get the same input: projections fuse nothing")
         patches = Patches()

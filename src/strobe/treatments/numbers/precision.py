@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,11 +20,12 @@ from torch import Tensor, nn
 
 from strobe.devices.which import computes_bf16
 from strobe.errors import UserError, in_a_line
+from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import layered
 from strobe.treatments.numbers import casts
 from strobe.treatments.numbers.tf32 import set_tensor_float
-from strobe.treatments.parts import part_of
+from strobe.treatments.parts import dominant, part_of, parts_of
 from strobe.treatments.patch import put
 from strobe.treatments.room import numbers, require_room
 from strobe.treatments.treatment import ANY_PHASE, DTYPE, Effect, Entry, Spec, Treatment, Undo
@@ -32,8 +33,8 @@ from strobe.treatments.words import name_of
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
-# The least share of wider weights with which a part is a candidate. A smaller share is wide on purpose (norms), and
-# takes next to no time.
+# The least share of weights in other formats with which a part is a candidate. A smaller share is that on purpose, like
+# norms, and takes next to no time.
 _WORTH = 0.05
 # The methods by which a subject is called.
 _ENTRIES = ("forward", "predict_action_chunk")
@@ -254,19 +255,35 @@ def _make(spec: Spec) -> Precision:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    """Return the specs of formats that the device has arithmetic for, where the weights are not that narrow already.
+    """Return the specs of formats that the device has arithmetic for, where the weights are not in them already.
 
-    For each format: the part that processes images alone, then the whole.
+    For each narrower format: the part that processes images alone, then the whole. Where a CPU is slower in bfloat16,
+    weights in 16 bits are offered float32: each of the costly parts alone, then the whole.
     """
     modules = dict(subject.module.named_modules())
-    places = [path for path in _seeing(subject).values() if path in modules] + [""]
+    seeing = [path for path in _seeing(subject).values() if path in modules]
     found: list[Spec] = []
     for name in _fast(subject.device):
-        for path in places:
-            held = [tensor for tensor in _weights(modules[path]) if _plain(tensor)]
-            wider = sum(tensor.numel() for tensor in held if tensor.dtype.itemsize > DTYPES[name].itemsize)
-            if held and wider >= _WORTH * sum(tensor.numel() for tensor in held):
-                found.append({"precision": name, "precision.part": path} if path else {"precision": name})
+        found += _offered(name, [*seeing, ""], modules, lambda held, wanted: held.itemsize > wanted.itemsize)
+    wide = _offered("fp32", [*dominant(subject), ""], modules, lambda held, wanted: held.itemsize < wanted.itemsize)
+    if wide and subject.device.type == "cpu" and not faster_in_bfloat16():
+        found += wide
+    return found
+
+
+def _offered(
+    name: str,
+    places: Sequence[str],
+    modules: Mapping[str, nn.Module],
+    differs: Callable[[torch.dtype, torch.dtype], bool],
+) -> list[Spec]:
+    """Return the specs of the format ``name`` for those ``places`` where most of what they hold ``differs`` from it."""
+    found: list[Spec] = []
+    for path in places:
+        held = [tensor for tensor in _weights(modules[path]) if _plain(tensor)]
+        other = sum(tensor.numel() for tensor in held if differs(tensor.dtype, DTYPES[name]))
+        if held and other >= _WORTH * sum(tensor.numel() for tensor in held):
+            found.append({"precision": name, "precision.part": path} if path else {"precision": name})
     return found
 
 
@@ -281,7 +298,10 @@ def _fast(device: torch.device) -> tuple[str, ...]:
 
 
 def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
-    return tuple(name for name, path in _seeing(subject).items() if spec.get("precision.part") == path)
+    path = spec.get("precision.part")
+    if not path:
+        return ()
+    return tuple(name for name, one in _seeing(subject).items() if one == path) or parts_of(subject, [path])
 
 
 def _seeing(subject: Subject) -> dict[str, str]:
