@@ -106,6 +106,8 @@ def look(case: Case, quick: bool, iterations: int) -> tuple[list[Seen], dict[str
                 failed.append(Seen(name, " ".join(str(error).split())[:160] or type(error).__name__))
             else:
                 variants.append(variant)
+        if len(variants) < 2:
+            raise UserError("; ".join(f"{one.name}: {one.why_not}" for one in failed))
         budget = SamplingBudget(iterations=iterations, seconds=3600)
         result, _ = compare(
             subject, variants, "inference", Options(budget, batch_size=1), live, Guards.parse(case.guard)

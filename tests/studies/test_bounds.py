@@ -58,6 +58,9 @@ def test_fewer_cores_than_the_arithmetic_needs_are_left_out():
     bounds = Bounds(counted(SLOW_HALF), SLOW_HALF)  # half the time is arithmetic at its ceiling
     assert bounds.why_not(candidate("threads", arithmetic=0.5)) == "on fewer cores than the arithmetic needs"
     assert not bounds.why_not(candidate("threads", arithmetic=0.75))
+    assert bounds.counted.limit is not None
+    bounds.counted.limit.ceiling_share = 1.2  # convolutions that need less arithmetic than is counted
+    assert not bounds.why_not(candidate("channels_last", "backbone"))
 
 
 def test_what_a_machine_is_fast_in_is_tried_first():

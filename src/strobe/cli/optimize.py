@@ -6,6 +6,9 @@ faster: what was kept so far against the same with the candidate, in alternation
 is on together must hold the guard against the untouched policy, on the same observations with the same noise. One
 interleaved run of all rungs gives the ladder's figures, and recipe.yaml in the run's folder says what to put on.
 
+What this machine is slower in (bfloat16, on some CPUs) is not tried, nor what can buy little where much is missing; the
+answer counts both. A target that arithmetic alone does not meet here is told at once.
+
 The guard knows what a treatment may do. Exact ones must agree with the untouched policy as well as it agrees with
 itself when its sums are taken in another order. The others may move no action dimension by more than 0.02 of its spread
 (RMS), none at all by more than 0.2, and flip no decision (a gripper's); --guard sets other limits. The rung that the
@@ -87,7 +90,8 @@ class OptimizeConfig(PacedConfig):
     # Paired episodes, as in lerobot-eval: --eval.n_episodes=50. The observations that the climb is judged on come from
     # --dataset.* where that is given too. They take their time after --time_limit.
     eval: EpisodeFlags = field(default_factory=EpisodeFlags)
-    # Go on through all candidates once the target is reached, and try what can buy little, too.
+    # Go on through all candidates once the target is reached, and try what can buy little, or nothing by the measured
+    # speeds of this machine, too.
     all: bool = False
     # Seconds for climbing and the closing run together; by default 80 on a CPU and 300 elsewhere, and 45 chunks where
     # that is more. Where three tries of 25 chunks do not fit, treatments of one effect are tried together. The closing

@@ -43,7 +43,7 @@ class Bounds:
     def why_not(self, candidate: Candidate) -> str:
         """Return in words why ``candidate`` can gain nothing on this machine; '' where it may."""
         limit = self.counted.limit
-        if limit is not None and limit.ceiling_share > candidate.arithmetic:
+        if limit is not None and candidate.arithmetic < min(limit.ceiling_share, 1.0):
             return "on fewer cores than the arithmetic needs"
         times = self.times(candidate)
         if times is None or times >= SLOWER or self.ceiling is None:

@@ -102,14 +102,13 @@ class Climb:
         refused = [one for one in new if self._refused(one)]
         nothing = [why for one in new if one not in refused and (why := self._why_not(one))]
         little = [one for one in new if one not in refused and not self._why_not(one) and self._little(one)]
-        said = []
-        if refused:
-            said.append(f"{len(refused)} that an earlier ladder did not keep (--fresh tries them again)")
-        said += [f"{nothing.count(why)} {why} (--all tries them)" for why in dict.fromkeys(nothing)]
+        useless = [f"{nothing.count(why)} {why}" for why in dict.fromkeys(nothing)]
         if little:
             most, missing = max(map(self.at_most, little)), 1 - self.aim.target_ms / self.top.ms
             most_saved = f"can save {100 * most:.0f} % of a chunk at most, where {100 * missing:.0f} % are missing"
-            said.append(f"{len(little)} that {most_saved} (--all tries them)")
+            useless.append(f"{len(little)} that {most_saved}")
+        said = [f"{len(refused)} that an earlier ladder did not keep (--fresh tries them again)"] if refused else []
+        said += [f"{', '.join(useless)} (--all tries them)"] if useless else []
         return f"; left out: {', and '.join(said)}" if said else ""
 
     def _found(self) -> tuple[list[Candidate], list[Candidate]]:
