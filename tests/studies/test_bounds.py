@@ -88,6 +88,14 @@ def test_a_target_that_arithmetic_alone_does_not_meet_is_told():
     assert "in int8 15 ms: to reach 5 ms" in bounds.too_slow(5.0, lossy=True)
     assert bounds.too_slow(61.0, lossy=False) == ""
     assert Bounds(counted(FAST_HALF), FAST_HALF).too_slow(20.0, lossy=False) == "", "bfloat16 takes 15 ms"
+    narrow = counted(SLOW_HALF)
+    for part in narrow.components:
+        part.gflop_by_dtype = {"bfloat16": sum(part.gflop_by_dtype.values())}
+    [narrow.limit] = limits([narrow], SLOW_HALF)
+    assert narrow.limit is not None
+    assert narrow.limit.least_ms > 85.0, "as it is"
+    assert "least 70 ms in float32 on this machine" in Bounds(narrow, SLOW_HALF).too_slow(40.0, lossy=False)
+    assert Bounds(narrow, SLOW_HALF).too_slow(80.0, lossy=False) == "", "float32 takes less"
 
 
 @pytest.fixture

@@ -177,7 +177,7 @@ def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def several_nodes(result: Result, _: Thresholds) -> Iterator[Finding]:
-    """Threads on more than one memory node: half of what they read then comes from the other node."""
+    """Threads on more than one memory node: some of what they read comes from another node."""
     machine = result.machine
     if not machine.device.startswith("cpu") or machine.nodes < 2 or machine.threads * machine.nodes <= machine.cores:
         return

@@ -80,21 +80,28 @@ def _narrowed(part: PartLimit, narrow: str, ceiling: Ceiling) -> float:
     return min(_changed_ms(part.gflop, part.memory_ms, wide, narrow, ceiling), part.least_ms)
 
 
-def times_in(dtype: str, parts: Iterable[Sequence[Component]], ceiling: Ceiling) -> float | None:
+def times_in(dtype: str, parts: Sequence[Sequence[Component]], ceiling: Ceiling) -> float | None:
     """Return how many times as fast ``parts`` can be, at the limits of the machine, with their products in ``dtype``.
 
     Less than 1 where this machine is slower in it. None where the parts were not counted, or a ceiling is missing.
-    Products of integers stay as they are.
     """
-    now, then = 0.0, 0.0
+    now, then = least_in("", parts, ceiling), least_in(dtype, parts, ceiling)
+    return now / then if now and then else None
+
+
+def least_in(dtype: str, parts: Iterable[Sequence[Component]], ceiling: Ceiling) -> float | None:
+    """Return the least ms of ``parts`` with their products in ``dtype``; '' for those that they are in now.
+
+    None where a ceiling is missing. Products of integers stay as they are.
+    """
+    least = 0.0
     for components in parts:
         gflop, memory_ms = _flop(components), _memory_ms(_moved(components), ceiling)
-        if dtype not in BYTES or any(ceiling.gflops.get(one, 0) <= 0 for one in (dtype, *gflop)):
+        if any(ceiling.gflops.get(one, 0) <= 0 or one not in BYTES for one in (*filter(None, [dtype]), *gflop)):
             return None
-        floating = [one for one in gflop if BYTES.get(one, 0) > 1]
-        now += max(_compute_ms(gflop, ceiling.gflops), memory_ms)
-        then += _changed_ms(gflop, memory_ms, floating, dtype, ceiling)
-    return now / then if then > 0 else None
+        floating = [one for one in gflop if dtype and BYTES[one] > 1]
+        least += _changed_ms(gflop, memory_ms, floating, dtype, ceiling)
+    return least
 
 
 def _changed_ms(

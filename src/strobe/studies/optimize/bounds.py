@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strobe.measure.common_parts import grouped, named
-from strobe.measure.roofline import times_in
+from strobe.measure.roofline import least_in, times_in
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Component, Measurement
 from strobe.studies.optimize.candidates import Candidate
@@ -64,6 +64,8 @@ class Bounds:
         if limit is None:
             return ""
         least = {limit.dtype: limit.least_ms} | {one.dtype: one.least_ms for one in limit.lower}
+        if self.ceiling is not None and (wide := least_in("float32", self._whole, self.ceiling)) is not None:
+            least.setdefault("float32", wide)  # which some machines are faster in than in bfloat16
         integers = least.pop("int8", None)
         dtype = min(least, key=lambda one: least[one])
         if min(least[dtype], integers if lossy and integers is not None else least[dtype]) <= target_ms:
@@ -79,4 +81,8 @@ class Bounds:
     def _parts(self, candidate: Candidate) -> list[list[Component]]:
         if candidate.parts:
             return [named(self.counted, name) for name in candidate.parts]
+        return self._whole
+
+    @property
+    def _whole(self) -> list[list[Component]]:
         return list(grouped([self.counted])[0].values())

@@ -19,9 +19,7 @@ SLOWER = 1.05  # times what was before, at first sight: too slow for the closing
 TRIES = 3  # that must fit into the time limit, at the policy's first speed, for candidates to be tried one by one
 # The least and the most that a try is sampled for, unless its rounds take longer; clear verdicts come sooner.
 TRY_S = (2.0, 10.0)
-FINEST = (
-    0.025  # half-width of the closing run's intervals, unless a finer one is asked for: rungs that gain less cost more
-)
+FINEST = 0.025  # half-width of the closing run's intervals, unless a finer one is asked for: less takes too long
 SURE = 1.05  # times what earlier ladders promise, to count on it
 CLOSING_SHARE = 0.15  # of the time limit, kept for the closing run
 
