@@ -389,3 +389,14 @@ def test_what_can_buy_little_is_left_out_where_much_is_missing(plant, climb, mon
     assert outcomes(climb(hz=200.0, everything=True)) == {"tidy=true": "kept"}
     assert outcomes(climb(hz=200.0, choice=Choice(own=(({"tidy": True},),)))) == {"tidy=true": "kept"}
     assert outcomes(climb(hz=150.0)) == {"tidy=true": "kept"}, "12 ms are not twice the 6.7 that are allowed"
+
+
+def test_what_tells_that_it_saves_little_is_left_out_where_much_is_missing(plant, climb):
+    plant(replace(entry(SKIP, "vision"), saves=lambda _: 0.05))
+    result = climb(hz=170.0)
+    assert outcomes(result) == {}
+    assert "left out: 1 that can save 5 % of a chunk at most, where 51 % are missing" in result.ladder.ended
+    plant(replace(entry(SKIP, "vision"), saves=lambda _: 0.5))
+    assert outcomes(climb(hz=170.0)) == {"skip=true": "kept"}
+    plant(replace(entry(SKIP, "vision"), saves=lambda _: 0.0))
+    assert "nothing was left to try" in climb(hz=170.0, everything=True).ladder.ended, "nothing to be saved"

@@ -125,10 +125,17 @@ def test_kept_memory_is_for_glibc_on_the_cpu(monkeypatch, tmp_path):
     refused("MALLOC_MMAP_MAX_ is set")
 
 
-def test_kept_memory_is_tried_where_there_are_page_faults():
-    pays = catalogue.entry_of("memory").pays
-    found = [pays(SimpleNamespace(memory=Memory(page_faults=count))) for count in (None, 10, 50_000)]  # type: ignore
-    assert found == [False, False, True]
+def test_kept_memory_is_tried_where_there_are_page_faults_for_what_the_kernel_takes():
+    saves = catalogue.entry_of("memory").saves
+    samples = SimpleNamespace(summary=SimpleNamespace(median=200.0))
+
+    def saved(faults: int | None, kernel_ms: float | None = None) -> float:
+        memory = Memory(page_faults=faults, kernel_ms=kernel_ms)
+        return saves(SimpleNamespace(memory=memory, samples=samples))  # type: ignore[arg-type]
+
+    assert [saved(count) for count in (None, 10, 50_000)] == [0.0, 0.0, 1.0]
+    assert saved(50_000, 20.0) == pytest.approx(0.1)
+    assert saved(50_000, 300.0) == 1.0
 
 
 @ON_GLIBC

@@ -124,8 +124,8 @@ def _whole(_: Subject, __: Spec) -> Sequence[str]:
     return ()
 
 
-def _perhaps(_: Measurement) -> bool:
-    return True
+def _all(_: Measurement) -> float:
+    return 1.0
 
 
 def _never(_: Subject, __: Spec) -> bool:
@@ -144,7 +144,7 @@ class Entry:
         make: its spec → the treatment; raises UserError.
         options: the keys that may follow, written ``key.option``.
         candidates: subject → the specs worth trying on it in inference, best first; none where it does not apply.
-        pays: measurement of the subject as it is → whether the candidates can buy anything there.
+        saves: measurement of the subject as it is now → share of its time that the candidates can save at most.
         parts: subject, spec → the anatomy's parts that it speeds up; none for the whole.
         replaces: whether it computes its parts by itself, so that another treatment of them alone buys nothing.
         alone: subject, spec → whether it may as well make things slower, or takes long to build, so that it is never
@@ -167,7 +167,7 @@ class Entry:
     of_torch: bool = False
     slot: str = ""
     untried: tuple[Feature, ...] = ()
-    pays: Callable[[Measurement], bool] = _perhaps
+    saves: Callable[[Measurement], float] = _all
 
 
 def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatment]:

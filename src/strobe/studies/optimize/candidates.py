@@ -81,7 +81,7 @@ def candidates(subject: Subject, choice: Choice, now: Measurement | None = None)
     """
     offered = list(choice.own)
     for entry in filter(choice.allows, catalogue.entries()):
-        if now is not None and not entry.pays(now):
+        if now is not None and entry.saves(now) <= 0:
             continue
         try:
             offered += [(spec,) for spec in entry.candidates(subject)]

@@ -12,6 +12,7 @@ from strobe.measure.looks import MATTERS
 from strobe.results.agreement import Agreement, Effect
 from strobe.results.comparison import Verdict
 from strobe.results.ladder import Try, TryOutcome
+from strobe.results.measurement import Measurement
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing
 from strobe.studies.optimize.bounds import Bounds
@@ -126,9 +127,15 @@ class Climb:
     def at_most(self, candidate: Candidate) -> float:
         """Return the share of a chunk's time that ``candidate`` can save at most: that of the parts that it speeds up.
 
-        What a kept engine computes is in none of them, since it takes the place of the modules.
+        What a kept engine computes is in none of them, since it takes the place of the modules. Where the treatments
+        tell that they save less, it is that.
         """
-        now, elsewhere = self.top.measurement, replaced(self.runs.subject, self.top.specs)
+        now = self.top.measurement
+        saved = sum(catalogue.entry_of(next(iter(spec))).saves(now) for spec in candidate.specs)
+        return min(saved, self._of_its_parts(candidate, now))
+
+    def _of_its_parts(self, candidate: Candidate, now: Measurement) -> float:
+        elsewhere = replaced(self.runs.subject, self.top.specs)
         if candidate.parts:
             return sum(share(now, part) for part in candidate.parts if part not in elsewhere)
         if not (elsewhere and candidate.of_torch):
