@@ -248,6 +248,7 @@ def test_a_rung_has_the_traits_of_the_treatment_in_it() -> None:
         because = "it is"
         builds = "captured"
         dtypes = ("int8",)
+        arithmetic = 0.5
         copies_weights = changes_input = guided = True
         micro_batches = 3
 

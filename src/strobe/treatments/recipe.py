@@ -101,6 +101,10 @@ class RecipeTreatment(Treatment):
         return self.treatment.dtypes
 
     @property
+    def arithmetic(self) -> float:
+        return self.treatment.arithmetic
+
+    @property
     def copies_weights(self) -> bool:
         return self.treatment.copies_weights
 
