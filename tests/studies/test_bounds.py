@@ -1,4 +1,4 @@
-"""What the machine's limits leave of a climb: no try of what gains nothing here, and that is told."""
+"""A climb within the machine's limits: no try of what gains nothing here, and that is told."""
 
 from __future__ import annotations
 

@@ -188,3 +188,5 @@ def test_what_stays_floating_is_in_the_dtype_that_this_machine_is_faster_in(
     monkeypatch.setattr(backends, "faster_in_bfloat16", lambda: not faster)
     run(subject_of("act"), part())
     assert len(list(cache.folder().iterdir())) == 2, f"{file.name} is of another machine"
+    monkeypatch.setattr(backends, "faster_in_bfloat16", lambda: pytest.fail("a robot's start need not wait for this"))
+    backends.OpenVINO().versions(torch.device("cpu"), "bf16")

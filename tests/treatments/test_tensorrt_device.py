@@ -100,6 +100,6 @@ def test_precisions_and_the_cache_s_names_are_those_of_the_subject_s_card(curren
     assert TensorRT().precisions(OLD) == ("fp32", "fp16")
     assert TensorRT().precisions(NEW) == ("fp32", "bf16", "fp16")
     assert not computes_bf16(OLD, emulated=False)
-    names = {TensorRT().versions(torch.device(name)) for name in ("cuda:0", "cuda", "cuda:1")}
+    names = {TensorRT().versions(torch.device(name), "fp16") for name in ("cuda:0", "cuda", "cuda:1")}
     assert len(names) == 2  # 'cuda' is the current one; an engine holds the number of its card
     assert any("card 1 (8, 0) cuda:1" in name for name in names)

@@ -1,4 +1,4 @@
-"""What the machine's limits leave of a candidate: no treatment gains by a dtype that this machine is slower in.
+"""Limits of the machine, held against candidates: no treatment gains by a dtype that this machine is slower in.
 
 Of the policy as it is, FLOP and bytes are counted once. What decides is how its least times by the roofline compare
 (`measure/roofline.py`). That holds for the rungs above it too, since fewer FLOP shrink both sides alike.

@@ -101,8 +101,9 @@ class Climb:
         """Return how many are left out, and why, in words that end a sentence; '' for none."""
         new = [] if self.aim.everything else self._found()[0]
         refused = [one for one in new if self._refused(one)]
-        nothing = [why for one in new if one not in refused and (why := self._why_not(one))]
-        little = [one for one in new if one not in refused and not self._why_not(one) and self._little(one)]
+        others = [(one, self._why_not(one)) for one in new if one not in refused]
+        nothing = [why for _, why in others if why]
+        little = [one for one, why in others if not why and self._little(one)]
         useless = [f"{nothing.count(why)} {why}" for why in dict.fromkeys(nothing)]
         if little:
             most, missing = max(map(self.at_most, little)), 1 - self.aim.target_ms / self.top.ms

@@ -49,8 +49,8 @@ class Engine(Protocol):
         """Bytes of the machine's memory that building takes for each number of the weights, beside the exported."""
         ...
 
-    def versions(self, device: torch.device) -> str:
-        """Versions of all that an engine for ``device`` in the cache depends on."""
+    def versions(self, device: torch.device, precision: str) -> str:
+        """Versions of all that an engine in ``precision`` for ``device`` in the cache depends on."""
         ...
 
     def build(self, program: ExportedProgram, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
@@ -93,8 +93,9 @@ class OpenVINO:
             return self._BESIDE + self._CALIBRATING
         return self._BESIDE + (4 if precision == "fp32" else 2)
 
-    def versions(self, device: torch.device) -> str:
-        return f"openvino {version('openvino')}, torch {torch.__version__}, {self._floating}"
+    def versions(self, device: torch.device, precision: str) -> str:
+        rest = f", {self._floating}" if precision == INT8 else ""
+        return f"openvino {version('openvino')}, torch {torch.__version__}{rest}"
 
     def build(self, program: ExportedProgram, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
         openvino, inputs = _openvino(), calls[0]
@@ -160,7 +161,7 @@ class TensorRT:
     def building(self, precision: str) -> float:
         return 0.0  # it is the device's memory that is taken, and that refuses by itself
 
-    def versions(self, device: torch.device) -> str:
+    def versions(self, device: torch.device, precision: str) -> str:
         name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
         where = f"{name} {capability} {numbered(device)}"
         return f"torch-tensorrt {version('torch-tensorrt')}, torch {torch.__version__}, {where}"

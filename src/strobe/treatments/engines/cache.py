@@ -49,7 +49,7 @@ def file_of(
     """Return the file of the engine ``name`` for these weights, shapes, versions and ``device``, in ``precision``; it
     need not exist."""
     digest = hashlib.blake2b(digest_size=16)
-    keys = [name, precision, engine.versions(device), _package(part), str(getattr(part, "config", ""))]
+    keys = [name, precision, engine.versions(device, precision), _package(part), str(getattr(part, "config", ""))]
     keys += [repr(part), repr(call.key), repr(call.dtypes), repr([tuple(t.shape) for t in results.tensors])]
     digest.update("\0".join(keys).encode())
     for path, weight in [*part.named_parameters(), *part.named_buffers()]:
