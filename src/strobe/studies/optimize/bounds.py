@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from strobe.advice.view import ms
 from strobe.measure.common_parts import grouped, named
 from strobe.measure.roofline import least_in, times_in
 from strobe.results.machine import Ceiling
@@ -70,11 +71,9 @@ class Bounds:
         dtype = min(least, key=lambda one: least[one])
         if min(least[dtype], integers if lossy and integers is not None else least[dtype]) <= target_ms:
             return ""
-        others = (
-            "" if integers is None else f", in int8 {integers:.0f} ms{'' if lossy else ' (--allow=lossy tries that)'}"
-        )
+        others = "" if integers is None else f", in int8 {ms(integers)}{'' if lossy else ' (--allow=lossy tries that)'}"
         return (
-            f"its arithmetic and memory alone take at least {least[dtype]:.0f} ms in {dtype} on this machine{others}: "
+            f"its arithmetic and memory alone take at least {ms(least[dtype])} in {dtype} on this machine{others}: "
             f"to reach {target_ms:g} ms, less must be computed"
         )
 
