@@ -1,10 +1,11 @@
-"""Shares of the ceiling: none for a variant in TF32, and on CUDA a share above 100 % has its own cause."""
+"""Shares of the ceiling: none for a variant in TF32; above 100 % it is measured again, and a cause is told."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from strobe.measure import ceiling
 from strobe.measure.sampling import SamplingBudget
 from strobe.results.machine import Ceiling
 from strobe.studies import measuring
@@ -14,7 +15,24 @@ from strobe.treatments.numbers import tf32
 from strobe.treatments.numbers.tf32 import TensorFloat32, convolutions_in_tf32
 from strobe.treatments.treatment import Variant
 
-LOW = Ceiling(gflops={"float32": 1e-6})
+
+def low() -> Ceiling:
+    """A ceiling that every part runs above."""
+    return Ceiling(gflops={"float32": 1e-6}, memory_gbps=1e-6)
+
+
+@pytest.fixture
+def again(monkeypatch):
+    """Figures that a machine gives when it is measured once more, to be set; and how often it was."""
+    asked: list[Ceiling] = []
+    figures = low()
+
+    def measured(device, dtypes):
+        asked.append(figures)
+        return figures
+
+    monkeypatch.setattr(ceiling, "measure", measured)
+    return figures, asked
 
 
 class Anywhere(TensorFloat32):
@@ -24,15 +42,34 @@ class Anywhere(TensorFloat32):
         return lambda: None
 
 
-def test_tf32_is_not_compared_with_the_ceiling_of_float32(monkeypatch):
+def test_what_runs_above_the_ceiling_has_it_measured_again(again):
+    figures, asked = again
+    subject = load_subject(policy_type="act", size="tiny")
+    options = Options(SamplingBudget(iterations=2))
+    known = low()
+    [found] = measure(subject, "inference", [Variant("as it is")], options, known).measurements
+    assert len(asked) == 1
+    assert ABOVE_CEILING in found.notes
+    figures.gflops, figures.vector_gflops = {"float32": 1e6}, 5.0
+    [found] = measure(subject, "inference", [Variant("as it is")], options, known).measurements
+    assert len(asked) == 2
+    assert known == Ceiling(gflops={"float32": 1e6}, vector_gflops=5.0, memory_gbps=1e-6)
+    assert max(part.ceiling_share or 0 for part in found.components) < 1
+    assert found.limit.ceiling_share < 1
+    assert ABOVE_CEILING not in found.notes
+    measure(subject, "inference", [Variant("as it is")], options, known)
+    assert len(asked) == 2
+
+
+def test_tf32_is_not_compared_with_the_ceiling_of_float32(monkeypatch, again):
     subject = load_subject(policy_type="act", size="tiny")
     variants = [Variant("as it is"), Variant("tf32", (Anywhere(),))]
-    found = measure(subject, "inference", variants, Options(SamplingBudget(iterations=2)), LOW).measurements
+    found = measure(subject, "inference", variants, Options(SamplingBudget(iterations=2)), low()).measurements
     assert any(part.ceiling_share for part in found[0].components)
     assert not any(part.ceiling_share for part in found[1].components)
     assert ABOVE_CEILING in found[0].notes  # on a CPU: oneDNN's Winograd
     monkeypatch.setattr(measuring, "convolutions_in_tf32", lambda device: True)
-    [found] = measure(subject, "inference", variants[:1], Options(SamplingBudget(iterations=2)), LOW).measurements
+    [found] = measure(subject, "inference", variants[:1], Options(SamplingBudget(iterations=2)), low()).measurements
     assert ABOVE_WITH_TF32 in found.notes
     assert ABOVE_CEILING not in found.notes
 

@@ -1,14 +1,16 @@
-"""Tries of chunks that take long begin with a glance at two pairs; the closing run judges what that liked."""
+"""Tries of chunks that take long begin with glances at few pairs; the closing run judges what those liked."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 
+from strobe.measure.looks import Glance, Looks
 from strobe.measure.sampling import SamplingBudget
 from strobe.results.answer import OptimizeResult
 from strobe.studies.measuring import Options
@@ -63,7 +65,27 @@ def test_a_clear_gain_takes_two_pairs_and_the_closing_run_judges_it(climb, monke
     assert took < 0.6 * took_thoroughly
 
 
-def test_what_two_pairs_cannot_tell_gets_a_whole_try(climb):
+def glanced(*ratios: float) -> tuple[str, int]:
+    """What a glance sees of pairs with these ratios of times, and after how many."""
+    glance = Glance(Looks("before", "after"))
+    for pairs in range(1, len(ratios) + 1):
+        if glance.due(pairs):
+            after = np.array(ratios[:pairs])
+            if glance.look({"before": np.ones(pairs), "after": after}):
+                break
+    return glance.seen, glance.pairs
+
+
+def test_four_pairs_tell_what_two_cannot_and_one_spike_does_not():
+    assert glanced(1.03, 0.97, 1.0, 0.99) == ("no gain", 4)
+    assert glanced(0.95, 0.80, 0.84, 0.86) == ("a clear gain", 4)
+    assert glanced(0.95, 0.95, 0.20, 0.95) == ("", 4)  # a spike of the one before
+    assert glanced(0.80, 2.00, 0.80, 0.85) == ("a clear gain", 4)  # a spike of the one after
+    assert glanced(0.99, 1.01) == ("no gain", 2)
+    assert glanced(0.89, 0.88) == ("a clear gain", 2)
+
+
+def test_what_glances_cannot_tell_gets_a_whole_try(climb):
     lines = Lines()
     little = Planted("little", lambda now: {"vision": now.ms["vision"] - 0.6})
     result, _ = climb(entry(little, "vision"), lines=lines)

@@ -3,8 +3,8 @@
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 2009. The ceilings of
 arithmetic are those of large matrix products, through the same library that the policy uses, and of an elementwise
 multiply-add on data in the cache; that of memory is the faster of two of McCalpin's streams (STREAM, 1995), a copy and
-a triad. They are not kept from run to run: a virtual machine's neighbours, clocks and heat change them. All together
-take 2 to 3 seconds.
+a triad. They are not kept from run to run: a virtual machine's neighbours, clocks and heat change them. So they are
+measured once more where a part runs above them. All together take 2 to 3 seconds.
 """
 
 from __future__ import annotations
@@ -46,6 +46,17 @@ def measure(device: torch.device, dtypes: Iterable[str]) -> Ceiling:
         if rate is not None:
             gflops[name] = max(rate, gflops.get(name, 0.0))
     return Ceiling(gflops=gflops, vector_gflops=_vector(device), memory_gbps=_stream(device))
+
+
+def raise_to_now(known: Ceiling, device: torch.device) -> None:
+    """Measure ``known`` once more, and raise its figures to what this machine reaches now where that is more.
+
+    For a part that ran above its ceiling: the machine may have had less to give while the ceiling was measured.
+    """
+    now = measure(device, known.gflops)
+    known.gflops = {dtype: max(rate, now.gflops.get(dtype, 0.0)) for dtype, rate in known.gflops.items()}
+    known.vector_gflops = max(filter(None, (known.vector_gflops, now.vector_gflops)), default=None)
+    known.memory_gbps = max(filter(None, (known.memory_gbps, now.memory_gbps)), default=None)
 
 
 @cache

@@ -29,9 +29,10 @@ LATER = 0.1  # of what is left, at each later one: most is for the end, where al
 GROWTH = 1.5  # of the pairs, from look to look
 MATTERS = 0.03  # of the time: a gain below it may be missed
 MISSED = 0.05  # chance to give up a candidate that is faster by MATTERS
-# A glance, where calls take long: what each of its pairs shows decides.
-GLANCED_AT = 2  # pairs
-CLEAR, NO_GAIN = 0.10, 0.02  # shares of the time saved: at least so much in each pair, less than so much in each
+# Glances, where calls take long: after so many pairs. At the first each pair must say the same; at the second, their
+# median decides, which one spike does not move.
+GLANCED_AT = (2, 4)
+CLEAR, NO_GAIN = 0.10, 0.02  # shares of the time saved: at least so much, less than so much
 
 
 @dataclass
@@ -91,30 +92,32 @@ class Looks:
 
 @dataclass
 class Glance:
-    """A first look at two pairs, which ends the run where both say the same; else ``looks`` goes on with all pairs.
+    """First looks, at two pairs and at four, which end the run where it looks clear; else ``looks`` goes on.
 
-    It claims nothing: what it likes is for a later run to judge, and a candidate that it drops was never called slower.
-    So the error of ``looks`` is none the larger for it.
+    They claim nothing: what they like is for a later run to judge, and a candidate that they drop was never called
+    slower. So the error of ``looks`` is none the larger for them.
     """
 
     looks: Looks
     seen: Literal["", "a clear gain", "no gain"] = ""
     times: float = 1.0  # as fast as before, in the pairs that were glanced at
-    _done: bool = False
+    pairs: int = 0  # that were glanced at
 
     def due(self, pairs: int) -> bool:
         """Return whether it is time to look, with so many ``pairs``."""
-        return self.looks.due(pairs) if self._done else pairs >= GLANCED_AT
+        at = next((count for count in GLANCED_AT if count > self.pairs), None)
+        return self.looks.due(pairs) if at is None else pairs >= at
 
     def look(self, samples: Mapping[str, Array]) -> str:
         """Return why to stop, in words; '' to go on. ``samples``: as for `Looks.look`."""
-        if self._done:
+        if self.pairs >= GLANCED_AT[-1]:
             return self.looks.look(samples)
-        self._done = True
         ratios = samples[self.looks.after] / samples[self.looks.before]
-        self.times = float(1 / np.exp(np.log(ratios).mean()))
-        if (ratios <= 1 - CLEAR).all():
+        first = not self.pairs
+        middle = float(np.median(ratios))
+        self.times, self.pairs = 1 / middle, len(ratios)
+        if (ratios.max() if first else middle) <= 1 - CLEAR:
             self.seen = "a clear gain"
-        elif (ratios > 1 - NO_GAIN).all():
+        elif (ratios.min() if first else middle) > 1 - NO_GAIN:
             self.seen = "no gain"
-        return f"{len(ratios)} pairs showed {self.seen}" if self.seen else ""
+        return f"{self.pairs} pairs showed {self.seen}" if self.seen else ""

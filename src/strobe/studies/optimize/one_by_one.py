@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from strobe.measure.looks import GLANCED_AT, Glance
+from strobe.measure.looks import Glance
 from strobe.measure.sampling import SamplingBudget
 from strobe.results.agreement import Agreement
 from strobe.results.comparison import Comparison
@@ -149,8 +149,8 @@ class OneByOne:
     def _at_a_glance(
         self, glance: Glance, measured: Measured, trial: Trial, agreement: Agreement, build_s: float
     ) -> Judged:
-        """Keep what gains clearly in two pairs, until the closing run judges it; drop what gains nothing in them."""
-        seen = f"{glance.times:.2f}× as fast in {GLANCED_AT} pairs"
+        """Keep what gains clearly in few pairs, until the closing run judges it; drop what gains nothing in them."""
+        seen = f"{glance.times:.2f}× as fast in {glance.pairs} pairs"
         if glance.seen == "no gain":
             return Judged("no difference shown", f"no gain: {seen}", agreement=agreement, build_s=build_s)
         if broken := self.so_far.runs.broken(trial.variant, agreement):

@@ -189,7 +189,7 @@ class Runs:
         """Run two variants in alternation until it is clear which is faster, for ``seconds`` at most.
 
         Args:
-            glanced: whether two pairs may end it.
+            glanced: whether two pairs, or four, may end it.
 
         Returns:
             The run, and the judgement on it; the glance where that ended it.
