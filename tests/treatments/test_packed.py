@@ -21,16 +21,10 @@ from strobe.treatments.layers.projections import FusedProjections
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Treatment, Variant
 
+ABLE = packed.packable(torch.device("cpu"))
 
-def able() -> bool:
-    try:
-        packed.require_packing(torch.device("cpu"))
-    except UserError:
-        return False
-    return True
-
-
-needs_kernels = pytest.mark.skipif(not able(), reason="a CPU without kernels for packed weights")
+needs_kernels = pytest.mark.skipif(torch.bfloat16 not in ABLE, reason="a CPU without kernels for weights of 16 bits")
+needs_mkl = pytest.mark.skipif(torch.float32 not in ABLE, reason="torch without MKL")
 
 
 class Layers(nn.Module):
@@ -141,14 +135,14 @@ def test_weights_that_changed_are_packed_anew() -> None:
 
 
 @needs_kernels
-def test_it_leaves_no_trace_and_needs_bfloat16() -> None:
+def test_it_leaves_no_trace_and_names_the_dtypes_that_gain() -> None:
     module, treatment = Layers(), PackedWeights()
     before = [dict(vars(child)) for child in module.modules()]
     run(module, FusedProjections(), treatment)
     run(module, treatment)
     assert [dict(vars(child)) for child in module.modules()] == before
-    with pytest.raises(UserError, match="add precision=bf16"):
-        run(module.float(), treatment)
+    with pytest.raises(UserError, match="no linear layers in bfloat16"):
+        run(module.half(), treatment)
 
 
 @needs_kernels
@@ -176,9 +170,102 @@ def test_a_compiled_region_calls_the_packed_product() -> None:
         undo()
 
 
+@needs_mkl
+def test_float32_is_packed_for_the_rows_of_the_first_call() -> None:
+    layer, treatment = nn.Linear(64, 96).requires_grad_(False), PackedWeights()
+    wide, high = torch.randn(1, 5, 64), torch.randn(7, 64)
+    wanted, other = layer(wide), layer(high)
+    undo = Variant("v", (treatment,)).apply(Bare(layer))  # type: ignore[arg-type]
+    try:
+        with torch.no_grad():
+            assert torch.allclose(layer(wide), wanted, atol=1e-5)
+            assert "mkl::_mkl_linear" in operators(lambda: layer(wide))
+            for _ in range(packed._AGAIN - 1):  # now and then another length: computed as ever
+                ran = operators(lambda: layer(high))
+                assert "mkl::_mkl_linear" not in ran
+            assert torch.equal(layer(wide), layer(wide))
+            for _ in range(packed._AGAIN):  # another length for good
+                assert torch.allclose(layer(high), other, atol=1e-5)
+            assert "mkl::_mkl_linear" in operators(lambda: layer(high))
+            assert torch.allclose(layer(wide), wanted, atol=1e-5)
+    finally:
+        undo()
+
+
+@needs_mkl
+def test_fused_projections_in_float32_take_other_rows_too() -> None:
+    module = Layers().float()
+    treatments = (FusedProjections(), PackedWeights())
+    first, more = torch.randn(2, 5, 64), torch.randn(2, 7, 64)
+    with torch.no_grad():
+        wanted = [module(*given) for given in (first, more)]
+    undo = Variant("v", treatments).apply(Bare(module))  # type: ignore[arg-type]
+    try:
+        with torch.no_grad():
+            for given, right in zip((first, more) * 2, wanted * 2, strict=True):
+                assert torch.allclose(module(*given), right, atol=1e-4)
+    finally:
+        undo()
+
+
+@needs_mkl
+def test_in_float32_its_flop_and_bytes_are_counted_and_autocast_is_left_alone() -> None:
+    layer = nn.Linear(64, 96, bias=False).requires_grad_(False)
+    accounting, x = Accounting(), torch.randn(5, 64)
+    undo = Variant("v", (PackedWeights(),)).apply(Bare(layer))  # type: ignore[arg-type]
+    try:
+        with torch.no_grad():
+            layer(x)
+
+            def work() -> None:
+                with section("all"):
+                    kept.append(layer(x))
+
+            kept: list[Tensor] = []
+            accounting.run(work)
+            with torch.autocast("cpu", torch.bfloat16):
+                assert layer(x).dtype is torch.bfloat16
+    finally:
+        undo()
+    assert accounting.flop["float32"] == 2 * 5 * 64 * 96
+    assert accounting.accounts["all",].moved_bytes == pytest.approx(4 * (5 * 64 + 64 * 96 + 5 * 96), abs=4)
+
+
+@needs_mkl
+def test_a_part_alone_is_packed_and_compiled_regions_call_its_product() -> None:
+    module, treatment = Layers().float(), PackedWeights("one")
+    x = torch.randn(2, 5, 64)
+    with torch.no_grad():
+        wanted = module(*x)
+    undo = Variant("v", (treatment,)).apply(Bare(module))  # type: ignore[arg-type]
+    try:
+        with torch.no_grad():
+            assert operators(lambda: module(*x))["mkl::_mkl_linear"] == 3
+            compiled = torch.compile(module, backend="aot_eager")
+            assert torch.allclose(compiled(*x), wanted, atol=1e-4)
+            assert operators(lambda: compiled(*x))["mkl::_mkl_linear"] == 3
+    finally:
+        undo()
+    assert treatment.facts() == {"weights": "packed", "weights.part": "one"}
+
+
+@needs_mkl
+def test_what_does_not_fit_whole_is_offered_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = tiny()
+    assert packed._candidates(subject) == [{"weights": "packed"}]
+    whole = packed._bytes(subject.module, packed.packable(subject.device))
+    monkeypatch.setattr(packed, "fits", lambda needed, _: needed < 0.7 * whole)
+    parts = [spec["weights.part"] for spec in packed._candidates(subject)]
+    assert parts
+    assert all(part in dict(subject.module.named_modules()) for part in parts)
+    monkeypatch.setattr(packed, "fits", lambda needed, _: False)
+    assert packed._candidates(subject) == [{"weights": "packed"}]  # refused when it is put on, with the sizes
+
+
 def test_it_is_for_cpus() -> None:
     with pytest.raises(UserError, match="for CPUs: on meta"):
         packed.require_packing(torch.device("meta"))
+    assert not packed.packable(torch.device("meta"))
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import catalogue, room
 from strobe.treatments.engines import cache
 from strobe.treatments.engines.backends import OpenVINO
+from strobe.treatments.layers import packed
 
 MIB, GIB = 2**20, 2**30
 
@@ -68,6 +69,25 @@ def test_a_packed_copy_counts_beside_the_narrow_one(policy, small) -> None:
         small(1000)
         with pytest.raises(UserError, match="a packed copy of the weights takes"):
             catalogue.make({"weights": "packed"}).apply(policy)
+    finally:
+        undo()
+
+
+def test_what_is_packed_at_the_first_call_is_spoken_for_until_then(small) -> None:
+    smolvla = load_subject(policy_type="smolvla", size="tiny", overrides=["--device=cpu"], cameras=1)
+    undo = catalogue.make({"precision": "bf16"}).apply(smolvla)
+    try:
+        whole = packed._bytes(smolvla.module, [torch.bfloat16])
+        if not packed.packable(smolvla.device):
+            pytest.skip("a CPU without kernels for packed weights")
+        small(1.5 * whole / room.SHARE)
+        first, second = (catalogue.make({"weights": "packed"}) for _ in range(2))
+        undo_first = first.apply(smolvla)
+        with pytest.raises(UserError, match="a packed copy of the weights takes"):
+            second.apply(smolvla)
+        smolvla.call("inference", 1)(0)  # by now the first has taken most of its own
+        undo_first()
+        second.apply(smolvla)()
     finally:
         undo()
 

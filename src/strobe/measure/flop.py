@@ -45,6 +45,11 @@ def packed_int8(inputs: Tensor, _scale: Any, _zero: Any, weight: Tensor, *_: Any
     return 2 * inputs.shape[0] * weight.numel()
 
 
+def packed_by_mkl(inputs: Tensor, _packed: Tensor, weight: Tensor, *_: Any, **__: Any) -> int:
+    """MKL's linear layer: ``(…, inner)`` by a weight of ``(columns, inner)``, packed for so many rows."""
+    return packed_linear(inputs, weight)
+
+
 def packed_convolution(_: Tensor, weight: Tensor, *__: Any, out_val: Tensor, **___: Any) -> int:
     """oneDNN's convolution: each output value is one product with a weight of ``(out, in / groups, …)``."""
     return 2 * out_val.numel() * (weight.numel() // weight.shape[0])
@@ -65,6 +70,7 @@ def _formulas() -> dict[Any, Callable[..., int]]:
     for library, name, formula in (
         (torch.ops.mkldnn, "_linear_pointwise", packed_linear),
         (torch.ops.mkldnn, "_convolution_pointwise", packed_convolution),
+        (torch.ops.mkl, "_mkl_linear", packed_by_mkl),
         (torch.ops.onednn, "qlinear_pointwise", packed_int8),
     ):
         if (operator := getattr(library, name, None)) is not None:  # not in builds without oneDNN

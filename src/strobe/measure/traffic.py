@@ -19,6 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 # They read as much as they give; of their first operand the rest is not touched.
 _LOOK_UPS = frozenset({"embedding", "index", "gather", "index_select", "take", "_embedding_bag"})
+# Of their second operand, a weight that MKL packed, those bytes alone are read that the third has: it has more room.
+_PACKED_BY_MKL = frozenset({"_mkl_linear"})
 # They look at no value of what they are given.
 _VALUELESS = ("empty", "new_", "zeros", "ones", "full")
 
@@ -92,8 +94,10 @@ class Traffic:
         operands = [leaf for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor)]
         if not name.startswith(_VALUELESS):
             for index, tensor in enumerate(operands):
-                looked_up = index == 0 and name in _LOOK_UPS and results
-                self._read(tensor, _size(results[0]) if looked_up else None)
+                most = _size(results[0]) if index == 0 and name in _LOOK_UPS and results else None
+                if index == 1 and name in _PACKED_BY_MKL:
+                    most = _size(operands[2])
+                self._read(tensor, most)
         # What is changed in place, or shares an operand's memory, was not made here.
         known = {storage._cdata for tensor in operands if (storage := _storage(tensor)) is not None}
         for tensor in results:
@@ -106,8 +110,8 @@ class Traffic:
     def _read(self, tensor: torch.Tensor, most: int | None) -> None:
         storage = _storage(tensor)
         if storage is None:
-            if tensor.layout is torch._mkldnn:  # type: ignore[attr-defined]  a weight packed by oneDNN, which stays
-                size = tensor.numel() * tensor.dtype.itemsize
+            if tensor.layout is torch._mkldnn:  # type: ignore[attr-defined]  a packed weight, which stays
+                size = tensor.numel() * tensor.dtype.itemsize if most is None else most
                 self._sections[-1].read.setdefault((id(tensor), -1), _Storage(size)).views[0, tensor.numel()] = size
             return
         address, section = storage._cdata, self._sections[-1]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary, WeakSet
 
 import psutil
 from torch import Tensor, nn
@@ -20,6 +21,19 @@ from strobe.subjects.subject import Subject
 SHARE = 0.95  # of what is free
 # What a call was seen to take and to give back again, at the most: it must stay free beside what treatments hold.
 _PASSING: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+
+
+@dataclass(eq=False)
+class Promised:
+    """Bytes that a treatment takes in calls to come; they are spoken for until it took them, or is let go."""
+
+    bytes: int
+
+    def __post_init__(self) -> None:
+        _PROMISED.add(self)
+
+
+_PROMISED: WeakSet[Promised] = WeakSet()
 
 
 @contextmanager
@@ -60,4 +74,5 @@ def numbers(tensors: Iterable[Tensor]) -> int:
 
 
 def _free(subject: Subject) -> float:
-    return SHARE * available_bytes() - _PASSING.get(subject.module, 0)
+    promised = sum(one.bytes for one in _PROMISED)
+    return SHARE * available_bytes() - _PASSING.get(subject.module, 0) - promised

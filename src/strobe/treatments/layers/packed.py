@@ -1,9 +1,10 @@
 """Weights packed: laid out once as the CPU's matrix kernels read them, and not anew in every call.
 
-oneDNN multiplies 16-bit matrices in blocks (AMX tiles, AVX-512), and every call of a linear layer copies the weight as
-torch holds it into such blocks. Inductor packs weights once where it freezes a graph; here it is done without
-compiling, by the same operators. Measured with 2 cores with AMX, bfloat16: 50 rows, 1024 to 4096 features 0.82 → 0.55
-ms, 600 rows, 2048 to 16384 features 41.6 → 25.1 ms. float32 gains nothing, and is left alone.
+A matrix product copies the weight as torch holds it into blocks of its own in every call: oneDNN that of 16 bits (AMX
+tiles, AVX-512), MKL that of float32. Inductor packs weights once where it freezes a graph; here it is done without
+compiling, by the same operators. Measured in bfloat16 with 2 cores with AMX: 50 rows, 1024 to 4096 features 0.82 →
+0.55 ms, 600 rows, 2048 to 16384 features 41.6 → 25.1 ms; in float32 with 2 cores without: 2.11 → 1.68 and 134 → 121
+ms, and 256 rows, 1152 to 4304 features 9.1 → 7.4 ms (packed by oneDNN 1.81, 134 and 8.2).
 """
 
 from __future__ import annotations
@@ -22,52 +23,54 @@ from strobe.errors import UserError
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import peeled, within
 from strobe.treatments.layers.projections import Group, group_of
+from strobe.treatments.parts import dominant, part_of, parts_of
 from strobe.treatments.patch import Patches
-from strobe.treatments.room import numbers, require_room
+from strobe.treatments.room import Promised, fits, numbers, require_room
 from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
 
 Call = Callable[[Tensor], Tensor]
 
 SMALLEST = 64 * 64  # numbers; below, a call costs more than its product
+_AGAIN = 8  # calls in a row with other rows than those it was packed for, until it is packed for them
 
 
 @dataclass
 class PackedWeights(Treatment):
-    """A packed copy of the weight of each linear layer in bfloat16, made at the layer's first call.
+    """A packed copy of the weight of each linear layer, of the whole or of the module at the path ``part``.
 
-    Left to torch: layers in other dtypes, quantised ones, and calls under which gradients are recorded. The copies are
-    kept for as long as the treatment lives.
+    Each copy is made at the layer's first call, and kept for as long as the treatment lives. Left to torch: quantised
+    layers, those in other dtypes than `packable`, calls under which gradients are recorded, and in float32 those with
+    another number of rows than the first.
     """
 
+    part: str = ""
     effect: Effect = "rounding"  # sums are taken in another order
     _places: dict[int, _Place] = field(default_factory=dict, init=False, repr=False)
-    _fits: bool = field(default=False, init=False, repr=False)
+    _promised: Promised | None = field(default=None, init=False, repr=False)
     key = "weights"
     phases = FOR_INFERENCE
-    dtypes = ("bfloat16",)
-    copies_weights = True
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"weights": "packed"}
+        facts: dict[str, str | int | float | bool | None] = {"weights": "packed"}
+        return facts | {"weights.part": self.part} if self.part else facts
 
     def apply(self, subject: Subject) -> Undo:
         require_packing(subject.device)
-        if not self._fits:
-            weights = [layer.weight.data for layer in _layers(subject.module)]
-            narrow = [one for one in weights if type(one) is Tensor and one.dtype == torch.bfloat16]
-            require_room(2 * numbers(narrow), "a packed copy of the weights", subject)
-            self._fits = True
+        dtypes, part = packable(subject.device), part_of(subject.module, self.part)
+        if self._promised is None:
+            needed = _bytes(part, dtypes)
+            require_room(needed, "a packed copy of the weights", subject)
+            self._promised = Promised(needed)
         patches = Patches()
         try:
-            put = [self._put(owner, patches) for owner in _owners(subject.module)]
+            put = [self._put(owner, patches) for owner in _owners(part)]
         except BaseException:
             patches.undo()
             raise
         if not any(put):
-            raise UserError(
-                f"{subject.info.name} has no linear layers in bfloat16, and only those gain by being packed: add "
-                "precision=bf16"
-            )
+            names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+            what = f"'{self.part}'" if self.part else subject.info.name
+            raise UserError(f"{what} has no linear layers in {names}, and only those gain by being packed")
         return patches.undo
 
     def _put(self, owner: nn.Linear | Group, patches: Patches) -> bool:
@@ -78,18 +81,19 @@ class PackedWeights(Treatment):
             if call is not None:
                 patches.put(owner, "forward", call)
             return call is not None
-        fits = place.fits()
-        if fits:
+        packs = place.fits()
+        if packs:
             owner.spare()
             patches.put(owner, "times", place.times)
         calls = [self._place(each).call(own) or own for each, own in zip(owner.linears, owner.own, strict=True)]
         patches.put(owner, "own", calls)
-        return fits
+        return packs
 
     def _place(self, owner: nn.Linear | Group) -> _Place:
         place = self._places.get(id(owner))
         if place is None or place.owner is not owner:
-            place = self._places[id(owner)] = _Place(owner)
+            assert self._promised is not None
+            place = self._places[id(owner)] = _Place(owner, self._promised)
         return place
 
 
@@ -102,9 +106,31 @@ def _layers(module: nn.Module) -> list[nn.Linear]:
     return [child for child in module.modules() if type(child) is nn.Linear]
 
 
+def _bytes(part: nn.Module, dtypes: Sequence[torch.dtype]) -> int:
+    """Bytes of a packed copy of the weights in ``part``."""
+    weights = [layer.weight.data for layer in _layers(part)]
+    plain = [[one for one in weights if type(one) is Tensor and one.dtype == dtype] for dtype in dtypes]
+    return sum(dtype.itemsize * numbers(held) for dtype, held in zip(dtypes, plain, strict=True))
+
+
+def packable(device: torch.device) -> list[torch.dtype]:
+    """Return the dtypes whose products on ``device`` gain by packed weights."""
+    found: list[torch.dtype] = []
+    if device.type != "cpu":
+        return found
+    if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        found.append(torch.bfloat16)
+    if torch.backends.mkl.is_available():
+        found.append(torch.float32)
+    return found
+
+
 def require_packing(device: torch.device) -> None:
-    """Raises UserError where ``device`` has no kernels that want packed weights."""
-    require_bfloat16(device, "weights=packed")
+    """Raises UserError where no products on ``device`` gain by packed weights."""
+    if device.type != "cpu":
+        raise UserError(f"weights=packed is for CPUs: on {device.type} kernels do that by themselves")
+    if not packable(device):
+        raise UserError("weights=packed needs torch with MKL, or with oneDNN and a CPU with AVX-512")
 
 
 def require_bfloat16(device: torch.device, what: str) -> None:
@@ -138,13 +164,18 @@ def _(input: Tensor, _number: int, columns: int) -> Tensor:
 class _Place:
     """A linear layer, or projections fused to one product, and the packed weight."""
 
-    def __init__(self, owner: nn.Linear | Group) -> None:
+    def __init__(self, owner: nn.Linear | Group, promised: Promised) -> None:
         self.owner = owner
+        self._promised = promised
         self._linears = owner.linears if isinstance(owner, Group) else [owner]
         self._columns = sum(linear.out_features for linear in self._linears)
         self._number = next(_NUMBERS)
         _PLACES[self._number] = self
         self._packed: Tensor | None = None
+        self._rows = 0  # that it was packed for
+        self._missed = 0  # calls in a row with other rows
+        self._dtype: torch.dtype | None = None
+        self._shape = torch.empty(1).expand(self._columns, self._linears[0].in_features)  # holds one number
         self._sources: list[Tensor] = []  # held, so that no other weights come to their addresses
         self._key: Any = None
         self._before: Any = None
@@ -153,11 +184,15 @@ class _Place:
     def fits(self) -> bool:
         """Whether the owner's weights can be packed; the packed copy of others is let go."""
         weights = [linear.weight for linear in self._linears]
-        if any(type(weight.data) is not Tensor or weight.dtype != torch.bfloat16 for weight in weights):
+        dtype = weights[0].dtype
+        if any(type(weight.data) is not Tensor or weight.dtype != dtype for weight in weights):
+            return False
+        if dtype not in packable(weights[0].device):
             return False
         key = [(weight.data_ptr(), weight._version) for weight in weights]
-        if key != self._key:
-            self._packed, self._key, self._sources = None, key, [weight.data for weight in weights]
+        if key != self._key or dtype != self._dtype:
+            self._packed, self._key, self._dtype = None, key, dtype
+            self._sources = [weight.data for weight in weights]
         return sum(weight.numel() for weight in weights) >= SMALLEST
 
     def call(self, own: Call) -> Call | None:
@@ -172,7 +207,7 @@ class _Place:
 
     def times(self, input: Tensor) -> Tensor:
         """The layer's or the group's result for ``input`` (..., in)."""
-        if torch.is_grad_enabled() or input.dtype != torch.bfloat16:
+        if torch.is_grad_enabled() or input.dtype != self._dtype or torch.is_autocast_enabled("cpu"):
             return self._plain(input)
         if torch.compiler.is_dynamo_compiling():
             return torch.ops.strobe.packed_linear(input, self._number, self._columns)
@@ -182,11 +217,26 @@ class _Place:
 
     def product(self, input: Tensor) -> Tensor:
         """`times` from the packed weight, which is made at the first call."""
-        if self._packed is None:
-            rows = max(1, input.numel() // input.shape[-1])
-            weight = self._sources[0] if len(self._sources) == 1 else torch.cat(self._sources)
+        rows = max(1, input.numel() // input.shape[-1])
+        self._missed = 0 if rows == self._rows else self._missed + 1
+        if self._packed is None or (self._dtype is torch.float32 and self._missed >= _AGAIN):
+            self._pack(rows)
+        if self._dtype is not torch.float32:
+            return torch.ops.mkldnn._linear_pointwise(input, self._packed, self.owner.bias, "none", [], "")
+        if rows != self._rows:  # MKL allows a packed weight for the rows alone that it was packed for
+            shares = [linear(input, one.weight, one.bias) for one in self._linears]
+            return torch.cat(shares, -1) if len(shares) > 1 else shares[0]
+        # The weight itself is asked for its shape and dtype, and would be read only with other rows.
+        return torch.ops.mkl._mkl_linear(input, self._packed, self._shape, self.owner.bias, rows)
+
+    def _pack(self, rows: int) -> None:
+        weight = self._sources[0] if len(self._sources) == 1 else torch.cat(self._sources)
+        if self._dtype is torch.float32:
+            self._packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, rows)
+        else:
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
-        return torch.ops.mkldnn._linear_pointwise(input, self._packed, self.owner.bias, "none", [], "")
+        self._rows, self._missed = rows, 0
+        self._promised.bytes = max(0, self._promised.bytes - weight.nbytes)
 
     def _plain(self, input: Tensor) -> Tensor:
         if torch.compiler.is_compiling():  # what is traced is no weight to keep
@@ -200,22 +250,38 @@ class _Place:
 def _make(spec: Spec) -> PackedWeights:
     if spec["weights"] != "packed":
         raise UserError(f"weights={spec['weights']}: write weights=packed")
-    return PackedWeights()
+    return PackedWeights(str(spec.get("weights.part", "")))
 
 
 def _candidates(subject: Subject) -> Sequence[Spec]:
-    try:
-        require_packing(subject.device)
-    except UserError:
-        return ()
-    return [{"weights": "packed"}] if _layers(subject.module) else []
+    """Return the spec for the whole; where it does not fit into memory, those of the costly parts that do."""
+    dtypes = packable(subject.device)
+    whole = _bytes(subject.module, dtypes)
+    if whole and not fits(whole, subject):
+        parts = [path for path, size in _costly(subject, dtypes).items() if fits(size, subject)]
+        if parts:
+            return [{"weights": "packed", "weights.part": path} for path in parts]
+    return [{"weights": "packed"}] if whole else ()
+
+
+def _costly(subject: Subject, dtypes: Sequence[torch.dtype]) -> dict[str, int]:
+    """Return the costly parts that hold layers to pack, with the bytes of these."""
+    sizes = {path: _bytes(part_of(subject.module, path), dtypes) for path in dominant(subject)}
+    return {path: size for path, size in sizes.items() if size}
+
+
+def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
+    path = spec.get("weights.part")
+    return parts_of(subject, [path] if path else _costly(subject, packable(subject.device)))
 
 
 ENTRY = Entry(
     "weights",
-    "packed: linear layers in bfloat16 keep their weights as the CPU's matrix kernels read them (CPU, AVX-512)",
+    "packed: linear layers keep their weights as the CPU's matrix kernels read them; weights.part=PATH for one module",
     "rounding",
     STRUCTURE + 1,  # after projections are fused: what they compute together is packed together
     _make,
+    options=("part",),
     candidates=_candidates,
+    parts=_parts,
 )
