@@ -42,7 +42,9 @@ AFTER_LOOK = "the answer"
 
 def asked(argv: list[str], cache: Path, runs: Path) -> tuple[float, dict[str, float], OptimizeResult]:
     """Run the command: seconds to its recipe, seconds of its phases, and its result."""
-    environment = {name: value for name, value in os.environ.items() if name != "STROBE_CACHE"}
+    # As a user has it: with bytecode, which some machines are told not to keep.
+    unusual = ("STROBE_CACHE", "PYTHONDONTWRITEBYTECODE")
+    environment = {name: value for name, value in os.environ.items() if name not in unusual}
     environment |= {"XDG_CACHE_HOME": str(cache), "COLUMNS": "200"}
     command = [sys.executable, "-u", "-m", "strobe", "optimize", *argv, f"--output_dir={runs}"]
     began = then = time.perf_counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,13 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     from lerobot.policies.diffusion.modeling_diffusion import DiffusionConditionalUnet1d as Unet
 
     denoised, forward = [], Unet.forward
-    monkeypatch.setattr(Unet, "forward", lambda *args, **more: (denoised.append(1), forward(*args, **more))[1])
+
+    def slowly(*args, **more):
+        denoised.append(1)
+        time.sleep(0.02)  # so that four steps take longer than one on a busy machine too
+        return forward(*args, **more)
+
+    monkeypatch.setattr(Unet, "forward", slowly)
     argv = ["evaluate", *PLAYS, "--steps=4,1", f"--output_dir={tmp_path}"]
     assert main([*argv, "--episodes=1", "--seed=3", "--latency_iterations=0", "--videos=0"]) == 0
     assert len(denoised) == 2 * (4 + 1), "an episode of two calls, in 4 steps and in 1; no latency apart from it"

@@ -137,3 +137,13 @@ def test_what_changes_how_torch_computes_is_left_out_where_an_engine_computes_mo
     assert "1 that can save" in result.ladder.ended
     result, _ = climb(engine, fewer)
     assert outcomes(result) == {"engined=true": "kept", "fewer=true": "kept"}
+
+
+def test_what_saves_little_of_its_part_is_left_out_where_the_target_is_far(climb, monkeypatch):
+    monkeypatch.setattr(limits, "LITTLE", 0.3)
+    half = Planted("half", lambda now: {"vision": now.ms["vision"] / 2})
+    result, _ = climb(replace(entry(half, "vision"), of_parts=0.2))
+    assert outcomes(result) == {}
+    assert "1 that can save" in result.ladder.ended
+    result, _ = climb(entry(half, "vision"))
+    assert outcomes(result) == {"half=true": "kept"}

@@ -145,6 +145,7 @@ class Entry:
         options: the keys that may follow, written ``key.option``.
         candidates: subject → the specs worth trying on it in inference, best first; none where it does not apply.
         saves: measurement of the subject as it is now → share of its time that the candidates can save at most.
+        of_parts: share of its parts' time that it saves at most, by what was seen; 1 where any of it may go.
         parts: subject, spec → the anatomy's parts that it speeds up; none for the whole.
         replaces: whether it computes its parts by itself, so that another treatment of them alone buys nothing.
         alone: subject, spec → whether it may as well make things slower, or takes long to build, so that it is never
@@ -168,6 +169,7 @@ class Entry:
     slot: str = ""
     untried: tuple[Feature, ...] = ()
     saves: Callable[[Measurement], float] = _all
+    of_parts: float = 1.0
 
 
 def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatment]:

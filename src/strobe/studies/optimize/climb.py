@@ -132,8 +132,9 @@ class Climb:
         tell that they save less, it is that.
         """
         now = self.top.measurement
-        saved = sum(catalogue.entry_of(next(iter(spec))).saves(now) for spec in candidate.specs)
-        return min(saved, self._of_its_parts(candidate, now))
+        entries = [catalogue.entry_of(next(iter(spec))) for spec in candidate.specs]
+        of_parts = max(entry.of_parts for entry in entries) * self._of_its_parts(candidate, now)
+        return min(sum(entry.saves(now) for entry in entries), of_parts)
 
     def _of_its_parts(self, candidate: Candidate, now: Measurement) -> float:
         elsewhere = replaced(self.runs.subject, self.top.specs)
