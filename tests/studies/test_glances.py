@@ -66,7 +66,7 @@ def test_a_clear_gain_takes_two_pairs_and_the_closing_run_judges_it(climb, monke
 
 
 def glanced(*ratios: float) -> tuple[str, int]:
-    """What a glance sees of pairs with these ratios of times, and after how many."""
+    """Return the judgement of a glance on pairs with these ratios of times, and the number of pairs it took."""
     glance = Glance(Looks("before", "after"))
     for pairs in range(1, len(ratios) + 1):
         if glance.due(pairs):
