@@ -17,10 +17,12 @@ env: ## make .venv with the locked packages; instant when it is up to date
 libero: ## make .venv-libero, an environment of its own for the LIBERO simulator (Linux; needs cmake to build)
 	@scripts/env.sh libero
 
-# Two processes, whatever the machine has: some tests fill the memory of a small one. ARGS='-n 0' for one. Bytecode is
-# kept, whatever the environment says: hundreds of processes start, and each would compile all of Strobe.
+# Bytecode is kept, whatever the environment says: hundreds of processes start, and each would compile all of Strobe.
+test test-next: export PYTHONDONTWRITEBYTECODE :=
+
+# Two processes, whatever the machine has: some tests fill the memory of a small one. ARGS='-n 0' for one.
 test: env ## run the tests
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The tests in which LeRobot's own code runs.
 NEXT := tests/subjects tests/studies tests/plugin tests/deploy tests/treatments tests/sameness tests/act_relative_rtc \

@@ -73,7 +73,7 @@ def _formulas() -> dict[Any, Callable[..., int]]:
         (torch.ops.mkl, "_mkl_linear", packed_by_mkl),
         (torch.ops.onednn, "qlinear_pointwise", packed_int8),
     ):
-        if (operator := getattr(library, name, None)) is not None:  # not in builds without oneDNN
+        if (operator := getattr(library, name, None)) is not None:  # not in builds without oneDNN or MKL
             found.setdefault(operator, formula)
     return found
 

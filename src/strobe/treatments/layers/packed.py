@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
@@ -113,32 +114,36 @@ def _bytes(part: nn.Module, dtypes: Sequence[torch.dtype]) -> int:
     return sum(dtype.itemsize * numbers(held) for dtype, held in zip(dtypes, plain, strict=True))
 
 
-def packable(device: torch.device) -> list[torch.dtype]:
+@cache  # asked for each layer, whenever the treatment is put on
+def packable(device: torch.device) -> tuple[torch.dtype, ...]:
     """Return the dtypes whose products on ``device`` gain by packed weights."""
-    found: list[torch.dtype] = []
     if device.type != "cpu":
-        return found
-    if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        found.append(torch.bfloat16)
-    if torch.backends.mkl.is_available():
-        found.append(torch.float32)
-    return found
+        return ()
+    able = {torch.bfloat16: _multiplies_bfloat16(), torch.float32: torch.backends.mkl.is_available()}
+    return tuple(dtype for dtype, there in able.items() if there)
 
 
 def require_packing(device: torch.device) -> None:
     """Raises UserError where no products on ``device`` gain by packed weights."""
-    if device.type != "cpu":
-        raise UserError(f"weights=packed is for CPUs: on {device.type} kernels do that by themselves")
+    _require_cpu(device, "weights=packed")
     if not packable(device):
         raise UserError("weights=packed needs torch with MKL, or with oneDNN and a CPU with AVX-512")
 
 
 def require_bfloat16(device: torch.device, what: str) -> None:
     """Raises UserError where ``device`` is no CPU with oneDNN's products in bfloat16, which ``what`` is for."""
+    _require_cpu(device, what)
+    if not _multiplies_bfloat16():
+        raise UserError(f"{what} needs torch with oneDNN, and a CPU with AVX-512")
+
+
+def _require_cpu(device: torch.device, what: str) -> None:
     if device.type != "cpu":
         raise UserError(f"{what} is for CPUs: on {device.type} kernels do that by themselves")
-    if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
-        raise UserError(f"{what} needs torch with oneDNN, and a CPU with AVX-512")
+
+
+def _multiplies_bfloat16() -> bool:
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 # A packed weight has no strides, so torch.compile cannot look at it: compiled regions know a place by its number.
@@ -223,7 +228,9 @@ class _Place:
             self._pack(rows)
         if self._dtype is not torch.float32:
             return torch.ops.mkldnn._linear_pointwise(input, self._packed, self.owner.bias, "none", [], "")
-        if rows != self._rows:  # MKL allows a packed weight for the rows alone that it was packed for
+        # MKL allows a packed weight for the rows alone that it was packed for. Others are computed without the stack of
+        # a group, which the packed copy spared.
+        if rows != self._rows:
             shares = [linear(input, one.weight, one.bias) for one in self._linears]
             return torch.cat(shares, -1) if len(shares) > 1 else shares[0]
         # The weight itself is asked for its shape and dtype, and would be read only with other rows.
