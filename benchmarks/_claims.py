@@ -1,4 +1,4 @@
-"""What simulations of a promised rate share: the noise that machines have, and a claim held against what it promised."""
+"""What simulations of a promised rate share: noise as machines have it, and a claim held against what it promised."""
 
 from __future__ import annotations
 
@@ -87,5 +87,5 @@ NOISES: dict[str, Noise] = {
 def times(
     noise: Noise, random: np.random.Generator, count: int, *, median: float = 30.0, spread: float = 0.03
 ) -> Series:
-    """Return ``count`` times in milliseconds about ``median``, whose logarithm has the standard deviation ``spread``."""
+    """Return ``count`` times, ms, about ``median``; their logarithm has the standard deviation ``spread``."""
     return median * np.exp(spread * noise(random, count))

@@ -1,8 +1,8 @@
 """Does each promised rate hold? False claims and missed changes, simulated on noise as machines have it.
 
-Each `_claims_….py` beside this file simulates one room's promises and returns them as claims: how often the product said
-something, and how often it promises to at most (false claims) or at least (changes that are found). Noise is independent,
-AR(1) with 0.5, heavy-tailed, or of two states; runs of one trend differ among themselves by up to 5 %.
+Each `_claims_….py` beside this file simulates one room's promises and returns them as claims: how often the product
+said something, and how often it promises to say it at most (false claims) or at least (changes that are found). Noise
+is independent, AR(1) with 0.5, heavy-tailed, or of two states; runs of one trend differ among themselves by up to 5 %.
 """
 
 from __future__ import annotations
