@@ -140,11 +140,19 @@ def test_a_guard_of_a_cosine_alone_is_blind(guard: str, blind: bool):
             assert found["guard-blind"].level == "info"
 
 
-def test_a_backbones_cosine_is_all_there_is():
-    made = variant(Agreement(cosine=0.9995, largest_error=1, mean_error=1, observations=4), guard="cosine>=0.999")
-    assert "guard-blind" in rules(made)
-    made.measurements[0].facts = {"frames per clip": 16}
-    assert "guard-blind" not in rules(made)
+def test_a_backbones_cosine_alone_is_blind_too():
+    seen = Agreement(of="features", cosine=0.9995, largest_error=1, mean_error=1, observations=4, rms=2.0, worst=9.0)
+    found = rules(variant(seen, guard="cosine>=0.999"))
+    assert "factor" in found["guard-blind"].why
+    assert "guard-blind" not in rules(variant(seen, guard="cosine>=0.999, rms<=0.1"))
+
+
+def test_a_guard_that_was_not_judged_is_a_warning_that_says_what_is_missing():
+    made = variant(Agreement(cosine=1, largest_error=0, mean_error=0, observations=4), guard="success_drop<=0.1")
+    made.comparisons[0].unjudged = "success_drop is seen in paired episodes alone"
+    found = rules(made)["guard-not-judged"]
+    assert found.level == "warning"
+    assert "paired episodes" in found.seen
 
 
 @pytest.mark.parametrize(("rms", "effect", "fires"), [

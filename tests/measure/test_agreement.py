@@ -48,4 +48,6 @@ def test_notes_are_added_one_after_the_other():
     add_note(seen, "drawn at random")
     add_note(seen, "guided")
     assert seen.note == "drawn at random; guided"
-    assert in_words(seen) == ("cosine 1.000000, largest difference 0 in the action's units; drawn at random; guided")
+    assert in_words(seen) == (
+        "cosine 1.000000, largest difference 0 in the actions' own units; drawn at random; guided"
+    )

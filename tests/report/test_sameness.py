@@ -204,7 +204,7 @@ def test_a_verification_says_passed_or_failed_first():
         "FAILED: act with recipe.yaml does not act as it does without. all treatments: rms 0.04 σ > 0.02 σ."
     )
     assert verdict(verified(status="interrupted")) == (
-        "FAILED: recipe.yaml was not verified on act, for not all checks were made."
+        "NOT JUDGED: whether act with recipe.yaml acts as it does without is not known: not all checks were made."
     )
     assert "no check was made" in verdict(verified(checks=[]))
     assert kinds.document(verified(status="interrupted")).banner == (
@@ -226,12 +226,29 @@ def test_a_verification_shows_its_checks_and_how_far_each_moved():
     assert len(kinds.figures(verified())[sameness.KEY]) == 2
 
 
-def test_calls_that_all_hold_leave_a_share_that_may_be_wrong():
-    assert verify.at_most_wrong(74) == pytest.approx(0.0397, abs=1e-4)
-    assert (1 - verify.at_most_wrong(74)) ** 74 == pytest.approx(0.05)
-    said = kinds.document(verified()).answers
-    assert "74 calls held: at most 4 % of chunks can be wrong (95 %), of calls that are like these." in said
-    assert "calls held" not in printed(verified(check(broken="rms 1 σ > 0.02 σ")))
+def test_observations_that_all_hold_leave_a_share_that_may_be_wrong_and_further_calls_on_them_count_for_nothing():
+    assert (1 - verify.at_most_wrong(16)) ** 16 == pytest.approx(0.05)
+    sixteen = apart(joints(0.004)).model_copy(update={"observations": 74, "distinct": 16})
+    said = printed(verified(check(agreement=sixteen)))
+    assert "16 different observations held" in said
+    assert "at most 17 % of chunks can be wrong" in said
+    assert "at most" not in " ".join(kinds.document(verified()).answers[-2:]), (
+        "a run from before that did not count them"
+    )
+    assert "different observations held" not in printed(verified(check(agreement=sixteen, broken="rms 1 σ > 0.02 σ")))
+
+
+def test_what_was_not_judged_is_neither_passed_nor_failed():
+    missing = "success_drop is seen in paired episodes alone"
+    result = verified(exact(), check(unjudged=missing))
+    assert not result.passed
+    assert result.outcome == "not judged"
+    assert verdict(result).startswith("NOT JUDGED")
+    assert missing in verdict(result)
+    assert column(table(result, "checks"), "Outcome") == ["held", f"not judged: {missing}"]
+    assert "guard holds (exact)" in printed(result)
+    assert f"its guard was not judged ({missing})" in printed(result)
+    assert verified(exact(unjudged=missing), check(broken="rms 1 σ > 0.02 σ")).outcome == "broken"
 
 
 def test_a_ladder_tells_spreads_beside_the_cosine():

@@ -101,12 +101,12 @@ def test_an_exact_treatment_is_within_what_reordered_sums_do_and_bf16_is_not() -
     assert 0 < reordered.rms < 1e-4
     visits = plan(one.count, rtc=one.rtc)
     trimmed = one.check(Variant("trimmed", (TrimmedPadding(),)), visits)
-    assert EXACT.broken(trimmed, reordered) == ""
+    assert EXACT.judge(trimmed, reordered).words == ""
     from strobe.treatments import catalogue
 
     half = one.check(Variant("half", (catalogue.make({"precision": "bf16"}),)), visits)
-    assert "it is not exact" in EXACT.broken(half, reordered)
-    assert ROUNDING.broken(half, reordered) == ""
+    assert "it is not exact" in EXACT.judge(half, reordered).words
+    assert ROUNDING.judge(half, reordered).words == ""
 
 
 def test_yardsticks_are_in_their_order_and_a_policy_without_noise_has_none_of_noise() -> None:
@@ -135,15 +135,15 @@ def test_the_worst_is_found_by_name_call_and_place() -> None:
 
 def test_a_joint_that_is_always_off_and_a_chunk_that_never_changes_are_refused() -> None:
     off = checked("act", lambda chunk, _: chunk + 3.0)
-    assert ROUNDING.broken(off).startswith("rms 0.05196 σ > 0.02 σ")
+    assert ROUNDING.judge(off).words.startswith("rms 0.05196 σ > 0.02 σ")
     assert off.dimensions[0].offset == pytest.approx(3 / off.dimensions[0].spread, rel=1e-3)
     dead = checked("act", lambda _, kept: kept["first"])
-    assert ROUNDING.broken(dead)
+    assert ROUNDING.judge(dead).words
 
 
 def test_a_fault_in_one_of_twenty_calls_is_met() -> None:
     rare = checked("act", lambda chunk, kept: chunk + 30.0 if kept["calls"] % 20 == 0 else chunk, passes=3)
-    assert "worst" in ROUNDING.broken(rare) or "rms" in ROUNDING.broken(rare)
+    assert "worst" in ROUNDING.judge(rare).words or "rms" in ROUNDING.judge(rare).words
 
 
 def test_numbers_that_are_none_and_a_call_that_fails_are_told() -> None:
@@ -153,7 +153,7 @@ def test_numbers_that_are_none_and_a_call_that_fails_are_told() -> None:
 
     agreement = checked("act", gone)
     assert agreement.not_finite == 8
-    assert ROUNDING.broken(agreement) == "8 numbers are infinite or not a number"
+    assert ROUNDING.judge(agreement).words == "8 numbers are infinite or not a number"
 
     def breaks(chunk: torch.Tensor, kept: dict[str, Any]) -> torch.Tensor:
         if kept["calls"] == 3:

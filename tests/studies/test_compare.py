@@ -10,7 +10,7 @@ from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
 from strobe.subjects.loading import load_subject
 from strobe.treatments.settings import Settings
-from strobe.treatments.treatment import Variant
+from strobe.treatments.treatment import Treatment, Variant
 
 
 def test_a_comparison_needs_two_names():
@@ -64,5 +64,48 @@ def test_a_policy_that_fails_where_faults_are_looked_for_keeps_its_timing(monkey
     assert result.status == "complete"
     assert len(result.comparisons[0].agreement.dimensions) == 6, "of the rounds"
     (note,) = [one for one in result.notes if "closely" in one]
-    assert "the untouched policy fails on observation 1: this observation is too hard" in note
+    assert "the untouched policy fails on every observation: this observation is too hard" in note
     assert not result.yardsticks
+    assert result.comparisons[0].outcome == "held", "the same to the bit in the rounds, which needs no yardstick"
+
+
+def fails_on(monkeypatch, number: int) -> None:
+    """Have the untouched and the treated policy fail on one of the check's observations, and on that alone."""
+    from strobe.sameness import check
+
+    act = check.Sameness._act
+
+    def call(self, observation, seed):
+        if seed == self.subject.seed + number:
+            raise RuntimeError("this observation\nis too hard")
+        return act(self, observation, seed)
+
+    monkeypatch.setattr(check.Sameness, "_act", call)
+
+
+class Zeros(Treatment):
+    """Claims to be exact, and returns zeros."""
+
+    effect = "exact"
+    key = "zeros"
+
+    def facts(self):
+        return {}
+
+    def apply(self, subject):
+        loaded = subject.loaded
+        made = loaded.postprocessor
+        loaded.postprocessor = lambda chunk: 0 * made(chunk)
+        return lambda: setattr(loaded, "postprocessor", made)
+
+
+def test_one_observation_that_the_policy_cannot_take_leaves_a_yardstick_and_a_note(monkeypatch):
+    fails_on(monkeypatch, 1)
+    subject = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+    options = Options(SamplingBudget(iterations=3), counted=False)
+    result, _ = compare(subject, [Variant("one"), Variant("two", (Zeros(),))], "inference", options)
+    assert "reordered sums" in [one.name for one in result.yardsticks]
+    (note,) = [one for one in result.notes if "fails in" in one]
+    assert "observation 2" in note
+    assert "this observation is too hard" in note
+    assert result.comparisons[0].outcome == "broken"

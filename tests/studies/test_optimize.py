@@ -360,8 +360,8 @@ def test_a_guard_says_which_limit_is_overstepped():
     guard = Guard.parse("cosine >= 0.999, largest-error<=0.01,mean_error<=0.005")
     assert str(guard) == "cosine>=0.999, largest_error<=0.01, mean_error<=0.005"
     fine = {"cosine": 0.9999, "largest_error": 0.01, "mean_error": 0.001, "observations": 4}
-    assert guard.broken(Agreement(**fine)) == ""
-    assert guard.broken(Agreement(**fine | {"cosine": 0.998999999})) == "cosine 0.998999999 < 0.999"
+    assert guard.judge(Agreement(**fine)).outcome == "held"
+    assert guard.judge(Agreement(**fine | {"cosine": 0.998999999})).broken == "cosine 0.998999999 < 0.999"
     assert guard.broken(Agreement(**fine | {"mean_error": 0.02})) == "mean error 0.02 > 0.005"
 
 

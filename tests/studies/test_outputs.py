@@ -19,15 +19,16 @@ def test_small_outputs_are_kept_whole_and_without_the_warm_up():
 def test_large_outputs_are_drawn_from_alike_and_it_is_said(monkeypatch):
     monkeypatch.setattr(Outputs, "PER_OUTPUT", 50)
     monkeypatch.setattr(Outputs, "TOGETHER", 50 * 2 * 3)
-    outputs, features = Outputs(["a", "b"]), torch.randn(10, 100)
+    outputs, features = Outputs(["a", "b"]), torch.randn(1, 100, 10)
     for _ in range(5):
         outputs.add("a", features)
         outputs.add("b", features.double())
     kept = outputs.aligned(1)
     assert outputs.rounds == {"a": 5, "b": 5}
-    assert [tuple(t.shape) for t in kept["a"]] == [(50,)] * 2  # of 300 numbers in all, three rounds of both
-    assert torch.equal(kept["a"][0], kept["b"][1])
-    assert outputs.note == "compared on 50 of 1,000 numbers of each output, drawn at random"
+    assert [tuple(t.shape) for t in kept["a"]] == [(5, 10)] * 2  # of 300 numbers in all, three rounds of both
+    assert torch.equal(kept["a"][0], kept["b"][0]), "the same rows of both in a round"
+    assert not torch.equal(kept["a"][0], kept["a"][1]), "others in the next"
+    assert "5 of 100 rows" in outputs.note
     assert len(outputs.aligned(10)["a"]) == 3  # rather the warm-up's than none
 
 

@@ -173,12 +173,12 @@ def agreement(cosine: float) -> Agreement:
 def test_the_guard_is_the_recipes_or_what_it_recorded() -> None:
     spec = {"precision": "bf16"}
     asked = guard_of(recipe("act", spec, guard="cosine>=0.98", agreement=agreement(0.9999)))
-    assert asked.holds(agreement(0.98))
-    assert not asked.holds(agreement(0.97999))
+    assert asked.judge(agreement(0.98)).outcome == "held"
+    assert asked.judge(agreement(0.97999)).broken
     recorded = guard_of(recipe("act", spec, agreement=agreement(0.99)))
-    assert recorded.holds(agreement(0.985))
-    assert not recorded.holds(agreement(0.97))
-    assert guard_of(recipe("act", spec, agreement=agreement(1.0))).holds(agreement(1 - 5e-7))
+    assert recorded.judge(agreement(0.985)).outcome == "held"
+    assert recorded.judge(agreement(0.97)).broken
+    assert guard_of(recipe("act", spec, agreement=agreement(1.0))).judge(agreement(1 - 5e-7)).outcome == "held"
     assert str(guard_of(recipe("act", spec))) == ROUNDING
     episodes = guard_of(recipe("act", spec, guard="success_drop<=0.1", agreement=agreement(0.99)))
     assert episodes == recorded, "loading plays no episodes, and must not let any actions pass for it"
@@ -201,9 +201,9 @@ def test_the_guard_knows_the_effect_of_the_treatments() -> None:
 def test_a_guard_holds_where_all_its_conditions_do() -> None:
     both = Guard.parse("cosine >= 0.9 and largest_error<=1e-2, mean_error <= 1")
     assert Guard.parse(str(both)) == both
-    assert both.holds(agreement(0.9))
-    assert not both.holds(agreement(0.89))
-    assert not both.holds(agreement(0.91).model_copy(update={"largest_error": 0.02}))
+    assert both.judge(agreement(0.9)).outcome == "held"
+    assert both.judge(agreement(0.89)).broken
+    assert both.judge(agreement(0.91).model_copy(update={"largest_error": 0.02})).broken
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_rung_has_the_traits_of_the_treatment_in_it() -> None:
         builds = "captured"
         dtypes = ("int8",)
         arithmetic = 0.5
-        copies_weights = changes_input = guided = True
+        copies_weights = changes_input = changes_execution = guided = True
         micro_batches = 3
 
         def facts(self) -> dict[str, Any]:

@@ -23,6 +23,13 @@ UNSEEN = (
     "3° off, or a policy that returns its mean action: large numbers and their means hide all three."
 )
 
+UNSEEN_OF_FEATURES = (
+    "A cosine over all features sees no factor on them. It sees nothing beside a channel of large numbers either, and "
+    "many vision transformers have one."
+)
+# What is written after --guard, as an example: the usual limits.
+ROUNDING, OF_FEATURES = "rms<=0.02, worst<=0.2, flips<=0", "cosine>=0.999, rms<=0.1, token<=0.2"
+
 
 @dataclass(frozen=True)
 class Held:
@@ -39,6 +46,7 @@ class Held:
     effect: Effect | None
     guard: str
     broken: str
+    unjudged: str = ""
 
 
 def exact_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
@@ -76,6 +84,23 @@ def guard_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
             "(strobe optimize --env.type=…) and then say what it may do: --guard.",
             evidence=_evidence(one),
         )
+
+
+def not_judged(result: Judged, _: Thresholds) -> Iterator[Finding]:
+    """Treatments whose guard could not be judged: nothing says that the policy acts the same with them."""
+    for one in _held(result):
+        if one.unjudged and not one.broken:
+            yield Finding(
+                rule="guard-not-judged",
+                level="warning",
+                title=f"Nothing shows that '{one.name}' keeps to its guard",
+                seen=f"Not judged: {one.unjudged}. Guard: {one.guard}.",
+                why="A limit that was not looked at is not held. The figures beside it say how far the actions moved "
+                "where they could be compared, and nothing of the rest.",
+                do="Give what is missing, or a guard whose figures can be measured here: "
+                "--guard='rms<=0.02, worst<=0.2, flips<=0'.",
+                evidence={"unjudged": one.unjudged, "guard": one.guard},
+            )
 
 
 def decisions_flip(result: Judged, _: Thresholds) -> Iterator[Finding]:
@@ -127,11 +152,10 @@ def offset(result: Judged, thresholds: Thresholds) -> Iterator[Finding]:
 
 def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
     """Actions that were held against a cosine and nothing else."""
-    if any("frames per clip" in measurement.facts for measurement in result.measurements):
-        return  # a backbone, whose features have no dimensions to look at one by one
     blind = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
     if blind is None:
         return
+    features = any(one.agreement is not None and one.agreement.of == "features" for one in _held(result))
     known = [one.agreement for one in _held(result) if one.agreement is not None and one.agreement.rms is not None]
     worst = max(known, key=lambda same: same.rms or 0.0, default=None)
     beside = f" At cosine {worst.cosine:.6f} the actions are {_figures(worst)}." if worst is not None else ""
@@ -140,8 +164,9 @@ def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
         level="info",
         title="The guard looks at a cosine alone, which misses what a single dimension does",
         seen=f"Guard: {blind}.{beside}",
-        why=UNSEEN,
-        do="Leave --guard out, or say it per dimension: --guard='rms<=0.02, worst<=0.2, flips<=0'.",
+        why=UNSEEN_OF_FEATURES if features else UNSEEN,
+        do=f"Leave --guard out, or say it per {'channel and token' if features else 'dimension'}: "
+        f"--guard='{OF_FEATURES if features else ROUNDING}'.",
         evidence={"guard": blind, "rms": worst.rms if worst is not None else None},
     )
 
@@ -192,7 +217,7 @@ def _held(result: Judged) -> list[Held]:
     """Return the treated actions that were held against the untouched policy's, in order."""
     if isinstance(result, VerifyResult):
         return [
-            Held(one.name, ", ".join(one.treatments), one.agreement, one.effect, one.guard, one.broken)
+            Held(one.name, ", ".join(one.treatments), one.agreement, one.effect, one.guard, one.broken, one.unjudged)
             for one in result.checks
         ]
     treatments: dict[str, str] = {}
@@ -202,7 +227,15 @@ def _held(result: Judged) -> list[Held]:
         treatments = {rung.name: rung.treatment for rung in rungs}
         comparisons = [one for one in comparisons if one.baseline == rungs[0].name]
     return [
-        Held(one.candidate, treatments.get(one.candidate, ""), one.agreement, one.effect, one.guard, one.broken)
+        Held(
+            one.candidate,
+            treatments.get(one.candidate, ""),
+            one.agreement,
+            one.effect,
+            one.guard,
+            one.broken,
+            one.unjudged,
+        )
         for one in comparisons
     ]
 
@@ -312,4 +345,4 @@ def _more(named: Sequence[object]) -> str:
     return f"; and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
 
 
-RULES = (exact_broken, guard_broken, decisions_flip, offset, guard_blind, drowned, input_ignored)
+RULES = (exact_broken, guard_broken, not_judged, decisions_flip, offset, guard_blind, drowned, input_ignored)

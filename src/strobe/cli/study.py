@@ -13,8 +13,12 @@ from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, help_text, model_help, policy_help
 
 if TYPE_CHECKING:
+    from strobe.results.agreement import Outcome
     from strobe.results.answer import Result
     from strobe.timeline.timeline import Section
+
+
+EXIT_CODES: dict[Outcome, int] = {"held": 0, "broken": 1, "not judged": 3}
 
 
 @dataclass
@@ -27,7 +31,7 @@ class Studied:
     sections: Sequence[Section] = ()
     profiled: list[dict[str, Any]] | None = None  # torch.profiler's events, for the trace
     files: dict[str, bytes] = field(default_factory=dict)  # name → content of what profilers left
-    failed: bool = False  # whether what was asked about is not so: exit code 1
+    outcome: Outcome = "held"  # of what was asked about: broken is exit code 1, not judged 3
     made_of: Callable[[Result], dict[str, bytes]] | None = None  # further files, of the finished result
 
 
@@ -39,7 +43,7 @@ def run_study[C: RunConfig](
     study: Callable[[SubjectFlags, C, Live], Studied],
     argv: Sequence[str],
 ) -> int:
-    """Run a measuring command: help or flags, the study, the run's folder. Returns the exit code: 0, 1 or 130.
+    """Run a measuring command: help or flags, the study, the run's folder. Returns the exit code: 0, 1, 3 or 130.
 
     Raises:
         UserError: wrong flags, or an answer that could not be kept.
@@ -54,7 +58,7 @@ def run_study[C: RunConfig](
     from strobe.cli.keep import keep
 
     keep(answer.result, config.output_dir, trace if answer.sections else None, answer.files)
-    return int(answer.failed) if answer.result.status == "complete" else 130
+    return EXIT_CODES[answer.outcome] if answer.result.status == "complete" else 130
 
 
 def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, Any]:

@@ -9,7 +9,8 @@ in another order, by another noise draw, by the next frame.
 The guard is --guard, else the recipe's own. Exact treatments must agree as well as reordered sums do, also by
 themselves where the recipe has others.
 
-Exit code: 0 where it acts the same, 1 where it does not, 2 for wrong input, 130 after Ctrl-C.
+Exit code: 0 where it acts the same, 1 where it does not, 2 for wrong input, 3 where the guard could not be judged (the
+answer says what to give), 130 after Ctrl-C.
 
 Examples:
   strobe verify --recipe=recipe.yaml --policy.path=FOLDER --dataset.root=DATASET
@@ -88,4 +89,4 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     guards = Guards.parse(config.guard) if config.guard.strip() else guards_of(recipe)
     result = verify(subject, recipe, config.recipe.name, guards, live, count=config.observations, passes=config.passes)
     result.notes += recipe_notes(config.recipe)
-    return Studied(result, flags, config, failed=result.status == "complete" and not result.passed)
+    return Studied(result, flags, config, outcome=result.outcome)

@@ -15,8 +15,8 @@ from torch import Tensor
 from strobe.deploy.state import kept
 from strobe.deploy.twin import Call, Twin
 from strobe.errors import UserError
-from strobe.measure.agreement import agree, in_words
-from strobe.measure.guard import Guard
+from strobe.measure.agreement import agree, in_common, in_words
+from strobe.measure.guard import Guard, Judgement
 from strobe.results.agreement import ActionScale, Agreement, Yardstick
 from strobe.results.recipe import Recipe
 from strobe.sameness.check import FEWEST, CallFailed, Sameness, affordable
@@ -65,18 +65,21 @@ class Applied:
         for treatment in self.treatments:
             treatment.settle()
 
-    def compare(self, untouched: Tensor, treated: Tensor, call: str) -> tuple[Agreement, str]:
+    def compare(self, untouched: Tensor, treated: Tensor, call: str) -> tuple[Agreement, Judgement]:
         """Hold a chunk of the treated policy, as the policy gave it, against the untouched one's of the same call.
 
         Args:
             call: what the call was, in words.
 
         Returns:
-            Their agreement, and the limit of the guard that is broken, in words; '' where it holds.
+            Their agreement, and the guard's judgement on it.
         """
+        if any(treatment.changes_execution for treatment in self.treatments):
+            (untouched,), (treated,) = in_common([untouched], [treated])
         if untouched.shape != treated.shape:
             apart = f"a chunk of {tuple(treated.shape)}, and {tuple(untouched.shape)} without the treatments"
-            return Agreement(cosine=0, largest_error=0, mean_error=0, observations=1, note=apart), apart
+            unlike = Agreement(cosine=0, largest_error=0, mean_error=0, observations=1, note=apart)
+            return unlike, Judgement("broken", apart)
         if self._post is None:
             # The processors together: one that makes actions absolute reads the state that the other has seen.
             loaded = self.subject.loaded
@@ -86,7 +89,7 @@ class Applied:
         calls = [call if len(rows) == 1 else f"{call}, environment {row + 1}" for row in rows]
         executed = self.subject.executed
         found = agree([before[r] for r in rows], [after[r] for r in rows], self.scale, executed=executed, calls=calls)
-        return found, self.guard.broken(found, self.reordered)
+        return found, self.guard.judge(found, self.reordered)
 
 
 def put_on(
@@ -149,9 +152,11 @@ def _checked(
         found = Applied(subject, recipe, name, treatments, undo, guard, scale, reordered, twin=copy_of)
         if check:
             found.agreement = _agreement(same, variant, visits)
-            if broken := guard.broken(found.agreement, reordered):
+            judged = guard.judge(found.agreement, reordered)
+            if judged.outcome != "held":
+                fault = "not the policy that the recipe promises" if judged.broken else "its guard was not judged"
                 raise UserError(
-                    f"{name}: not the policy that the recipe promises: {broken} ({in_words(found.agreement)}; "
+                    f"{name}: {fault}: {judged.words} ({in_words(found.agreement)}; "
                     f"{found.agreement.how}), and it demands {guard}; with check=False it is loaded all the same"
                 )
         if copy_of is not None and call is not None and expected is not None:

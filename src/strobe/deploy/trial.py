@@ -114,13 +114,14 @@ class Trial:
         untouched = twin.predict(call, own_noise=False)
         after = random_state.states(call.device)
         with call.modes():
-            found, broken = self.applied.compare(untouched, chunk, "first observation" if not self._seen else "RTC")
+            found, judged = self.applied.compare(untouched, chunk, "first observation" if not self._seen else "RTC")
         random_state.set_states(after)
         self.agreement = found
-        if not broken:
+        if judged.outcome == "held":
             return chunk, ""
         where = "the first observation" if not self._seen else "the first call with Real-Time Chunking"
-        return chunk, f"on {where} {broken} ({in_words(found)}), and it demands {self.applied.guard}"
+        words = judged.broken or f"its guard was not judged: {judged.unjudged}"
+        return chunk, f"on {where} {words} ({in_words(found)}), and it demands {self.applied.guard}"
 
     def _move(self, call: Call) -> None:
         """Put the treatments on anew: the program has moved the policy to another device since."""

@@ -138,17 +138,20 @@ class Watch:
             twin.policy.to(call.device)
         untouched = twin.predict(call)
         with call.modes():
-            found, broken = self._applied.compare(untouched, chunk, f"chunk {number}")
+            found, judged = self._applied.compare(untouched, chunk, f"chunk {number}")
         self.checked += 1
         if self.worst is None or _moved(found) > _moved(self.worst):
             self.worst = found
-        if broken and not self.broken:
-            applied = self._applied
+        applied = self._applied
+        if judged.unjudged and not self.failed:
+            self.failed = f"{applied.name} is watched no longer: chunk {number} was not judged: {judged.unjudged}"
+            _tell(self.failed)
+        if judged.broken and not self.broken:
             self.fallen_back = (
                 f"{applied.name} on {applied.subject.info.kind} is taken off: chunk {number} breaks its guard: "
-                f"{broken} ({in_words(found)}); the untouched policy runs from the next chunk on"
+                f"{judged.broken} ({in_words(found)}); the untouched policy runs from the next chunk on"
             )
-            self.broken = broken  # what the program's thread looks at: last
+            self.broken = judged.broken  # what the program's thread looks at: last
             _tell(self.fallen_back)
 
 

@@ -67,6 +67,15 @@ def agree(
     return agreement
 
 
+def in_common(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Cut chunks, (…, chunk, action dim), to the actions that both of a pair have."""
+    lengths = [min(a.shape[-2], b.shape[-2]) for a, b in zip(baseline, candidate, strict=True)]
+    return (
+        [chunk[..., :length, :] for chunk, length in zip(baseline, lengths, strict=True)],
+        [chunk[..., :length, :] for chunk, length in zip(candidate, lengths, strict=True)],
+    )
+
+
 def add_note(agreement: Agreement, note: str) -> None:
     """Append ``note`` to the agreement's notes; '' adds nothing."""
     agreement.note = "; ".join(filter(None, (agreement.note, note)))
@@ -76,9 +85,9 @@ def in_words(agreement: Agreement) -> str:
     """Describe an agreement in a line."""
     if agreement.rms is None or agreement.worst is None:
         cosine, largest = agreement.cosine, agreement.largest_error
-        figures = f"cosine {cosine:.6f}, largest difference {largest:.4g} in the action's units"
+        figures = f"cosine {cosine:.6f}, largest difference {largest:.4g} in the {agreement.of}' own units"
     else:
-        figures = f"actions move by {agreement.rms:.2g} σ (RMS), {agreement.worst:.2g} σ at most"
+        figures = f"{agreement.of} move by {agreement.rms:.2g} σ (RMS), {agreement.worst:.2g} σ at most"
         where = ", ".join(filter(None, (agreement.worst_dimension, agreement.worst_at)))
         figures += f" ({where})" if where and agreement.worst else ""
         if agreement.flips:
@@ -135,11 +144,15 @@ def _by_dimension(
     )
     made = [share for share in flips if share is not None]
     agreement.flips = max(made) if made else None
+    agreement.predicted = errors.shape[1]
     if executed is not None:
-        agreement.executed = min(executed, errors.shape[1])
-        run = errors[:, : agreement.executed]
+        agreement.executed = count = min(executed, errors.shape[1])
+        run, made = errors[:, :count], [d for d in range(width) if scale.decides[d]]
         agreement.executed_rms = max(_rms(run[..., d]) for d in range(width))
+        agreement.executed_p99 = max(float(run[..., d].abs().flatten().quantile(0.99)) for d in range(width))
         agreement.executed_worst = float(run.abs().max())
+        shares = [_flips(before[:, :count, d], after[:, :count, d], scale.middle[d], scale.width[d]) for d in made]
+        agreement.executed_flips = max(shares, default=None)
 
 
 def _rms(errors: Tensor) -> float:

@@ -3,35 +3,48 @@
 What a treatment does to the actions decides what is demanded of it. *exact* ones must agree as well as the untouched
 policy does with itself where its sums are taken in another order, which is measured in the same run. *rounding* ones
 must stay within `ROUNDING`, *lossy* ones within what the user says; where nothing is said, within `ROUNDING` too.
+
+A limit is held, broken, or not judged. It is not judged where the figure that it limits was not measured: that passes
+no gate.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strobe.errors import UserError, nearest
 from strobe.measure.planning import fewest_pairs
-from strobe.results.agreement import Agreement, Effect, Yardstick
+from strobe.results.agreement import Agreement, Effect, Outcome, Yardstick
 from strobe.results.episodes import PairedEpisodes
 
 # How they were chosen: docs/benchmarks.md, `benchmarks/guard_constants.py`.
 ROUNDING = "rms<=0.02, worst<=0.2, flips<=0"
-OF_FEATURES = "cosine>=0.999"  # of a backbone, whose features have no spread of actions
+OF_FEATURES = "cosine>=0.999, rms<=0.1, token<=0.2"  # of a backbone: σ is each channel's own spread
 EXACT = "exact"
 BY_EFFECT = f"exact: as close as reordered sums are; else {ROUNDING}"
+BY_EFFECT_OF_FEATURES = f"exact: as close as reordered sums are; else {OF_FEATURES}"
 DROP = "success_drop"
 # Figure of an agreement, or of paired episodes, → which side of its limit is allowed.
 FIGURES = {
-    "rms": "<=", "worst": "<=", "p99": "<=", "flips": "<=",
+    "rms": "<=", "worst": "<=", "p99": "<=", "flips": "<=", "token": "<=",
     "cosine": ">=", "largest_error": "<=", "mean_error": "<=", DROP: "<=",
 }  # fmt: skip
-UNITS = {"rms": " σ", "worst": " σ", "p99": " σ"}
+UNITS = {"rms": " σ", "worst": " σ", "p99": " σ", "token": " σ"}
 HOW = "write FIGURE>=LIMIT or FIGURE<=LIMIT, such as rms<=0.02, worst<=0.2 or cosine>=0.999, separated by commas"
 BLIND = (
     "a cosine over all action numbers cannot see an inverted gripper, a joint that is always 3° off, or a policy that "
     "returns its mean action: guard by rms, worst and flips instead"
+)
+BLIND_OF_FEATURES = (
+    "a cosine over all features sees no factor, and nothing beside a channel of large numbers: guard by rms and token "
+    "as well"
+)
+EPISODES = "success_drop is seen in paired episodes alone: strobe optimize --eval.n_episodes plays them"
+NO_YARDSTICK = (
+    "an exact treatment is judged by how far reordered sums move the untouched policy, which was not measured"
 )
 # What an exact treatment may differ by, as a multiple of what reordered sums do. Two ways of summing differ from each
 # other by more than one way from itself, and both figures are those of a few observations.
@@ -41,13 +54,38 @@ LEAST = 1e-5
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """How actions stand to a guard.
+
+    Args:
+        words: the limit that is broken, or what is missing and what to give; '' where all limits hold.
+    """
+
+    outcome: Outcome
+    words: str = ""
+
+    @property
+    def broken(self) -> str:
+        """The limit that is broken, in words; '' where none is shown to be."""
+        return self.words if self.outcome == "broken" else ""
+
+    @property
+    def unjudged(self) -> str:
+        """What is missing and what to give, in words; '' where all was judged."""
+        return self.words if self.outcome == "not judged" else ""
+
+
+HELD = Judgement("held")
+
+
+@dataclass(frozen=True)
 class Guard:
     """Limits that all hold at once.
 
     Args:
-        limits: figure → limit. `rms`, `worst` and `p99` are in σ, the spread of an action dimension; `flips` is a share
-            of decisions, 0 to 1; `largest_error` and `mean_error` are in the action's own units; `success_drop` is of
-            the success rate, 0 to 1.
+        limits: figure → limit. `rms`, `worst`, `p99` and `token` are in σ, the spread of an action dimension or of a
+            channel of features; `flips` is a share of decisions, 0 to 1; `largest_error` and `mean_error` are in the
+            action's own units; `success_drop` is of the success rate, 0 to 1.
         exact: whether the actions must agree as well as reordered sums do.
     """
 
@@ -82,27 +120,30 @@ class Guard:
         said = [f"{name}{FIGURES[name]}{limit:.12g}" for name, limit in self.limits]
         return ", ".join([*([EXACT] if self.exact else []), *said])
 
-    def holds(self, agreement: Agreement, reordered: Yardstick | None = None) -> bool:
-        """Return whether all limits are kept; see `broken`."""
-        return not self.broken(agreement, reordered)
+    def judge(self, agreement: Agreement, reordered: Yardstick | None = None) -> Judgement:
+        """Return whether all limits hold, with the one that is broken, else the one that was not judged.
 
-    def broken(self, agreement: Agreement, reordered: Yardstick | None = None) -> str:
-        """Return the limit that is broken, in words; '' where all hold.
+        A limit on errors in σ holds for the executed actions by themselves as well as for the whole chunk.
 
         Args:
-            reordered: the yardstick that an exact guard measures by. Without it, the limits alone are held.
+            reordered: the yardstick that an exact guard measures by. Without it an exact treatment is broken where it
+                is beyond the limits of rounding, and not judged where it is within them.
         """
         if agreement.not_finite:  # errors are taken over what is finite, and would vouch for the rest
-            return f"{agreement.not_finite:,} numbers are infinite or not a number"
-        if self.exact and reordered is not None and (found := _inexact(agreement, reordered)):
-            return found
-        for name, limit in self.limits:
-            value = None if name == DROP else getattr(agreement, name)
-            if value is None:
-                continue
-            if not (value >= limit if FIGURES[name] == ">=" else value <= limit):
-                return _broken(name, float(value), limit, agreement)
-        return ""
+            return Judgement("broken", f"{agreement.not_finite:,} numbers are infinite or not a number")
+        found = [_exactness(agreement, reordered)] if self.exact else []
+        found += [_limited(name, limit, agreement, reordered) for name, limit in self.limits]
+        if agreement.unjudged and self.on_actions:
+            found.append(Judgement("not judged", agreement.unjudged))
+        for outcome in ("broken", "not judged"):
+            if (first := next((one for one in found if one.outcome == outcome), None)) is not None:
+                return first
+        return HELD
+
+    @property
+    def of_actions(self) -> Guard:
+        """The same limits without the one on episodes, for those who play the episodes besides."""
+        return Guard(tuple((name, limit) for name, limit in self.limits if name != DROP), self.exact)
 
     @property
     def on_actions(self) -> bool:
@@ -111,9 +152,13 @@ class Guard:
 
     @property
     def blind(self) -> str:
-        """Faults that such a guard cannot see, in words; '' where it looks at each dimension."""
-        named = {name for name, _ in self.limits} - {DROP}
-        return BLIND if named == {"cosine"} and not self.exact else ""
+        """Faults that such a guard of actions cannot see, in words; '' where it looks at each dimension."""
+        return BLIND if self.by_cosine_alone else ""
+
+    @property
+    def by_cosine_alone(self) -> bool:
+        """Whether a cosine is all that it looks at, which misses what a single dimension or channel does."""
+        return {name for name, _ in self.limits} - {DROP} == {"cosine"} and not self.exact
 
     @property
     def success_drop(self) -> float | None:
@@ -155,15 +200,13 @@ class Guards:
 
     def of(self, effects: Sequence[Effect]) -> Guard:
         """Return the guard for treatments of these effects together: the one that changes most decides."""
-        if self.of_features:
-            return self.said or Guard.parse(OF_FEATURES)
         exact = strongest(effects) == "exact"
         said = self.said if self.said is not None and self.said.limits else None
         if exact:
             return Guard(said.limits if said else (), exact=True)
         if self.said is not None and (self.said.on_actions or self.said.success_drop is not None):
             return self.said
-        return Guard.parse(ROUNDING)
+        return Guard.parse(OF_FEATURES if self.of_features else ROUNDING)
 
     @property
     def success_drop(self) -> float | None:
@@ -177,7 +220,7 @@ class Guards:
     def __str__(self) -> str:
         if self.said is not None:
             return str(self.said)
-        return OF_FEATURES if self.of_features else BY_EFFECT
+        return BY_EFFECT_OF_FEATURES if self.of_features else BY_EFFECT
 
 
 def strongest(effects: Sequence[Effect]) -> Effect:
@@ -185,20 +228,100 @@ def strongest(effects: Sequence[Effect]) -> Effect:
     return "lossy" if "lossy" in effects else "rounding" if "rounding" in effects else "exact"
 
 
-def allowed(reordered: Yardstick) -> tuple[float, float]:
-    """Return the RMS and the largest error, σ, that an exact treatment may show beside this yardstick."""
-    return max(MARGIN * reordered.rms, LEAST), max(MARGIN * reordered.worst, LEAST)
+def allowed(reordered: Yardstick, of: str = "actions") -> tuple[float, float]:
+    """Return the RMS and the largest error, σ, that an exact treatment may show beside this yardstick.
+
+    That is `MARGIN` times what reordered sums do, and never more than rounding may do.
+    """
+    rms, worst = _rounding(of)
+    return (
+        min(max(MARGIN * reordered.rms, LEAST), max(rms, reordered.rms)),
+        min(max(MARGIN * reordered.worst, LEAST), max(worst, reordered.worst)),
+    )
 
 
-def _inexact(agreement: Agreement, reordered: Yardstick) -> str:
-    rms, worst = allowed(reordered)
+def judges(reordered: Yardstick, of: str = "actions") -> bool:
+    """Return whether actions can show what is exact: not where reordered sums alone move them beyond rounding's limits.
+
+    A policy that takes the largest of many scores (FAST tokens, codebooks) jumps from one action to another by them.
+    """
+    rms, worst = _rounding(of)
+    return reordered.rms <= rms and reordered.worst <= worst
+
+
+def _rounding(of: str) -> tuple[float, float]:
+    """The limits of rounding on the RMS and on the largest error (σ), which has none for features."""
+    limits = dict(Guard.parse(ROUNDING if of == "actions" else OF_FEATURES).limits)
+    return limits["rms"], limits.get("worst", math.inf)
+
+
+def _exactness(agreement: Agreement, reordered: Yardstick | None) -> Judgement:
+    if not agreement.largest_error and not agreement.unjudged:  # the same to the bit, which needs no yardstick
+        return HELD
     if agreement.rms is None or agreement.worst is None:
-        return ""
-    if agreement.rms > rms:
-        return f"rms {agreement.rms:.2g} σ, and reordered sums differ by {reordered.rms:.2g} σ: it is not exact"
-    if agreement.worst > worst:
-        return f"worst {agreement.worst:.2g} σ, and reordered sums differ by {reordered.worst:.2g} σ: it is not exact"
-    return ""
+        return Judgement("not judged", agreement.unjudged or f"the spread of the {agreement.of} is not known")
+    usual = Guard.parse(ROUNDING if agreement.of == "actions" else OF_FEATURES)
+    beyond = usual.judge(agreement)
+    if reordered is None:
+        return Judgement("not judged", NO_YARDSTICK) if beyond.outcome == "held" else beyond
+    if not judges(reordered, agreement.of) and agreement.rms <= MARGIN * reordered.rms:
+        return Judgement(
+            "not judged",
+            f"reordered sums alone move the {agreement.of} by {reordered.rms:.2g} σ, {reordered.worst:.2g} σ at most, "
+            "which is more than rounding may do: they cannot show whether a treatment is exact. Compare the policy's "
+            "tokens, or play paired episodes (strobe evaluate)",
+        )
+    figures = zip(("rms", "worst"), (agreement.rms, agreement.worst), allowed(reordered, agreement.of), strict=True)
+    for name, value, most in figures:
+        if value > most:
+            own = getattr(reordered, name)
+            return Judgement(
+                "broken", f"{name} {value:.2g} σ, and reordered sums differ by {own:.2g} σ: it is not exact"
+            )
+    return beyond
+
+
+def _limited(name: str, limit: float, agreement: Agreement, reordered: Yardstick | None) -> Judgement:
+    """Hold one figure of ``agreement``, and the same of the executed actions, against its limit."""
+    if name == DROP:
+        return Judgement("not judged", EPISODES)
+    value, executed = getattr(agreement, name), getattr(agreement, f"executed_{name}", None)
+    if value is None:
+        decides_nothing = name == "flips" and agreement.of == "actions" and agreement.rms is not None
+        return HELD if decides_nothing else Judgement("not judged", _missing(name, agreement))
+    whole, part = _keeps(name, value, limit), executed is None or _keeps(name, executed, limit)
+    if whole and part:
+        return HELD
+    if executed is not None and not part and whole:
+        words = f"{_broken(name, executed, limit, agreement)} in the {_executed(agreement)}"
+    else:
+        words = _broken(name, value, limit, agreement)
+        if part and executed is not None and agreement.executed != agreement.predicted:
+            words += f"; the {_executed(agreement)} keeps to it"
+    if reordered is not None and name in ("rms", "worst") and getattr(reordered, name) > limit:
+        words += f" (reordered sums alone move the {agreement.of} by {getattr(reordered, name):.2g} σ)"
+    return Judgement("broken", words)
+
+
+def _keeps(name: str, value: float, limit: float) -> bool:
+    return value >= limit if FIGURES[name] == ">=" else value <= limit
+
+
+def _executed(agreement: Agreement) -> str:
+    return f"executed part of the chunk ({agreement.executed} of {agreement.predicted} actions)"
+
+
+def _missing(name: str, agreement: Agreement) -> str:
+    """What a limit lacks, and what to give instead."""
+    if agreement.unjudged:
+        return agreement.unjudged
+    if agreement.of == "features" and name in UNITS:
+        return f"{name} was not measured: features of another size, or of few tokens, can be guarded by cosine alone"
+    if agreement.of == "features" and name == "flips":
+        return f"{name} is of actions that decide, and features do not: guard a backbone by rms, token and cosine"
+    if name == "token" and agreement.of == "actions":
+        return f"{name} is of a backbone's features: guard actions by rms, worst and flips"
+    return f"{name} was not measured: the spread of the {agreement.of} is not known"
 
 
 def _broken(name: str, value: float, limit: float, agreement: Agreement) -> str:

@@ -153,5 +153,5 @@ def _compared(result: Result) -> Iterator[str]:
         if one.baseline != first or (shown is not None and one.candidate != shown):
             continue
         moved = f" {sameness.in_short(one.agreement)}" if one.agreement is not None else ""
-        guard = f" Its guard ({escape(one.guard)}) held." if one.guard and not one.broken else ""
+        guard = f" Its guard ({escape(one.guard)}) held." if one.guard and one.outcome == "held" else ""
         yield f"{escape(one.verdict.sentence)}.{moved}{guard}"

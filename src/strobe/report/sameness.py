@@ -22,10 +22,12 @@ MOVES = {
     "neighbouring frame": "the neighbouring frame",
     "another observation": "another observation",
 }
-MEANING = (
-    "Errors are in σ, the spread of each action dimension, from {spread}. RMS, p99 and flips are of the dimension that "
-    "is worst in them; a flip is a decision, such as open or shut, that falls the other way."
-)
+MEANING = {
+    "actions": "Errors are in σ, the spread of each action dimension, from {spread}. RMS, p99 and flips are of the "
+    "dimension that is worst in them; a flip is a decision, such as open or shut, that falls the other way.",
+    "features": "Errors are in σ, the spread of each channel: {spread}. RMS and p99 are of the channel that is worst in "
+    "them, over all tokens; 'worst token' is the RMS over all channels of one token.",
+}
 EXACT = "'exact' allows a small multiple of what reordered sums do, measured in the same run."
 
 
@@ -36,7 +38,7 @@ class Candidate:
     Args:
         name: as tables and sentences have it, a plain line.
         agreement: None where a call failed.
-        guard, broken: '' where there is none.
+        guard, broken, unjudged: '' where there is none.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Candidate:
     effect: Effect | None = None
     guard: str = ""
     broken: str = ""
+    unjudged: str = ""
 
     @property
     def measured(self) -> bool:
@@ -58,13 +61,16 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> list[Candidate]:
     for one in comparisons:
         if one.agreement is not None:
             name = f"{one.candidate} vs {one.baseline}" if several else one.candidate
-            found.append(Candidate(units.plain(name), one.agreement, one.effect, one.guard, one.broken))
+            found.append(Candidate(units.plain(name), one.agreement, one.effect, one.guard, one.broken, one.unjudged))
     return found
 
 
 def of_checks(checks: Sequence[Check]) -> list[Candidate]:
     """A candidate for each check."""
-    return [Candidate(units.plain(one.name), one.agreement, one.effect, one.guard, one.broken) for one in checks]
+    return [
+        Candidate(units.plain(one.name), one.agreement, one.effect, one.guard, one.broken, one.unjudged)
+        for one in checks
+    ]
 
 
 def told(candidates: Sequence[Candidate]) -> bool:
@@ -85,24 +91,31 @@ def answers(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) ->
     """A sentence for each candidate with its guard, and one for the yardsticks; none where cosines are all there is."""
     if not told(candidates):
         return []
-    shown = [one for one in candidates if one.measured or one.broken]
-    broken = [one for one in shown if one.broken]
-    # Of many, those that broke their guard come before those that are as they should be.
-    chosen = [*broken, *(one for one in shown if not one.broken)][:SENTENCES]
+    shown = [one for one in candidates if one.measured or one.broken or one.unjudged]
+    # Of many, those that do not hold their guard come before those that are as they should be.
+    faulty = [one for one in shown if one.broken or one.unjudged]
+    chosen = [*faulty, *(one for one in shown if one not in faulty)][:SENTENCES]
     said = [f"{_moved(one)}{_guarded(one)}." for one in shown if one in chosen]
     said += [f"{len(shown) - len(chosen):,} more in the table."] if len(shown) > len(chosen) else []
-    return [*said, beside(yardsticks)] if yardsticks else said
+    return [*said, beside(yardsticks, _of(candidates))] if yardsticks else said
 
 
-def beside(yardsticks: Sequence[Yardstick]) -> str:
-    """How far each yardstick moves the untouched policy's actions, in a sentence."""
-    listed = [f"{MOVES[one.name]} moves the actions by {units.sigma(one.rms)} σ" for one in yardsticks[:1]]
+def beside(yardsticks: Sequence[Yardstick], of: str = "actions") -> str:
+    """How far each yardstick moves the untouched policy's actions, or a backbone's features, in a sentence."""
+    listed = [f"{MOVES[one.name]} moves the {of} by {units.sigma(one.rms)} σ" for one in yardsticks[:1]]
     listed += [f"{MOVES[one.name]} by {units.sigma(one.rms)} σ" for one in yardsticks[1:]]
     return f"For comparison: {', '.join(listed)}."
 
 
 def in_short(same: Agreement) -> str:
     """How far the actions moved, in a sentence: in σ where that is known, with the cosine."""
+    if same.of == "features":
+        moved = f"move by {units.sigma(same.rms)} σ, {units.sigma(same.token)} σ in the worst token" if same.rms else ""
+        return (
+            f"Its features {moved} (cosine {same.cosine:.6f})."
+            if moved
+            else f"Its features' cosine is {same.cosine:.6f}."
+        )
     if same.rms is None or same.worst is None:
         return f"The cosine of its actions to the untouched policy's is {same.cosine:.6f}."
     flips = f", {flipped(same.flips)} of decisions flip" if same.flips else ""
@@ -144,8 +157,14 @@ def table(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> T
     """Candidates, then yardsticks, with the figures of each."""
     columns = [Column("Actions of", numeric=False), Column("RMS (σ)"), Column("p99 (σ)"), Column("Worst (σ)")]
     columns += [Column("Flips"), Column("Guard", numeric=False), Column("Executed: RMS (σ)")]
-    columns += [Column("Executed: worst (σ)"), Column("Cosine"), Column("Calls"), Column("Worst in", numeric=False)]
-    rows = [Row(_figures(one), "whole" if one.broken else "part") for one in candidates]
+    columns += [
+        Column("Executed: worst (σ)"),
+        Column("Worst token (σ)"),
+        Column("Cosine"),
+        Column("Calls"),
+        Column("Worst in", numeric=False),
+    ]
+    rows = [Row(_figures(one), "whole" if one.broken or one.unjudged else "part") for one in candidates]
     rows += [Row(["yardsticks", *[""] * (len(columns) - 1)], "other")] if yardsticks else []
     rows += [Row(_yardstick(one), "other", depth=1) for one in yardsticks]
     kept = [index for index in range(len(columns)) if any(row.cells[index] for row in rows)]
@@ -160,13 +179,15 @@ def flipped(share: float | None) -> str | None:
 
 def _figures(one: Candidate) -> list[str | None]:
     same = one.agreement
-    held = f"broken: {units.plain(one.broken)}" if one.broken else "held" if one.guard else None
+    held = "held" if one.guard else None
+    if one.broken or one.unjudged:
+        held = f"broken: {units.plain(one.broken)}" if one.broken else f"not judged: {units.plain(one.unjudged)}"
     if same is None:
-        return [one.name, *[None] * 4, held, *[None] * 5]
+        return [one.name, *[None] * 4, held, *[None] * 6]
     figures = [units.sigma(same.rms), units.sigma(same.p99), units.sigma(same.worst), flipped(same.flips)]
     where = ", ".join(filter(None, (same.worst_dimension, same.worst_at))) if same.worst else ""
     executed = [units.sigma(same.executed_rms), units.sigma(same.executed_worst)] if _partly(same) else [None, None]
-    figures += [held, *executed, f"{same.cosine:.6f}", f"{same.observations:,}"]
+    figures += [held, *executed, units.sigma(same.token), f"{same.cosine:.6f}", f"{same.observations:,}"]
     return [one.name, *figures, units.plain(where) or None]
 
 
@@ -176,7 +197,7 @@ def _yardstick(one: Yardstick) -> list[str | None]:
     p99 = max((dimension.p99 for dimension in dimensions), default=None)
     flips = max((dimension.flips for dimension in dimensions if dimension.flips is not None), default=None)
     figures = [units.sigma(one.rms), units.sigma(p99), units.sigma(one.worst), flipped(flips), None]
-    figures += [None, None, None, f"{one.observations:,}"]
+    figures += [None, None, units.sigma(one.token), None, f"{one.observations:,}"]
     return [one.name, *figures, units.plain(worst.name) if worst and worst.worst else None]
 
 
@@ -189,10 +210,11 @@ def _moved(one: Candidate) -> str:
     if same.rms is None or same.worst is None:
         return f"{one.name}: cosine {same.cosine:.6f}"
     if not same.worst:
-        return f"{one.name} does not move the actions: they are the same to the bit in {_calls(same)}"
+        return f"{one.name} does not move the {same.of}: they are the same to the bit in {_calls(same)}"
     flips = f"; {flipped(same.flips)} of its decisions flip" if same.flips else ""
+    worst = "channel" if same.of == "features" else "dimension"
     return (
-        f"{one.name} moves the actions by {units.sigma(same.rms)} σ (RMS of the worst dimension), "
+        f"{one.name} moves the {same.of} by {units.sigma(same.rms)} σ (RMS of the worst {worst}), "
         f"{units.sigma(same.worst)} σ at most{flips}"
     )
 
@@ -200,7 +222,14 @@ def _moved(one: Candidate) -> str:
 def _guarded(one: Candidate) -> str:
     if one.broken:
         return f": it breaks its guard ({units.plain(one.broken)})"
+    if one.unjudged:
+        return f": its guard was not judged ({units.plain(one.unjudged)})"
     return f": its guard holds ({units.plain(one.guard)})" if one.guard else ""
+
+
+def _of(candidates: Sequence[Candidate]) -> str:
+    """What the candidates' figures are of: 'actions' or 'features'."""
+    return next((one.agreement.of for one in candidates if one.measured and one.agreement is not None), "actions")
 
 
 def _partly(same: Agreement) -> bool:
@@ -216,7 +245,7 @@ def _calls(same: Agreement) -> str:
 def _about(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> list[str]:
     known = [one.agreement for one in candidates if one.agreement is not None and one.agreement.rms is not None]
     spread = "; ".join(dict.fromkeys(units.plain(same.spread) for same in known if same.spread))
-    said = [MEANING.format(spread=spread or "an unnamed source")]
+    said = [MEANING[_of(candidates)].format(spread=spread or "an unnamed source")]
     how = dict.fromkeys(units.plain(same.how) for same in known if same.how)
     said += [f"Compared, with the same noise: {'; or '.join(how)}."] if how else []
     executed = dict.fromkeys(same.executed for same in known if _partly(same))

@@ -129,7 +129,9 @@ def agreement(result: Result) -> Table | None:
     rows = []
     for pair in result.judged():
         if (same := pair.agreement) is not None:
-            held = f"broken: {units.plain(pair.broken)}" if pair.broken else "held" if pair.guard else None
+            held = pair.outcome
+            if words := units.plain(pair.broken or pair.unjudged):
+                held = f"{held}: {words}"
             cells = [_compared(pair), f"{same.cosine:.6f}", units.number(same.largest_error)]
             rows.append(Row([*cells, units.number(same.mean_error), f"{same.observations:,}", held]))
     return Table(columns, rows).without_empty_columns() if rows else None

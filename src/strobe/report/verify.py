@@ -34,9 +34,9 @@ def answers(result: VerifyResult) -> list[str]:
     return [*said, *_still_wrong(result), *([f"Guard: {guard}."] if guard else [])]
 
 
-def at_most_wrong(calls: int, level: float = LEVEL) -> float:
-    """The share of faulty calls of which ``calls`` would show none with a chance of 1 − ``level``: about 3 / n."""
-    return 1 - (1 - level) ** (1 / calls)
+def at_most_wrong(observations: int, level: float = LEVEL) -> float:
+    """The share of faulty observations of which so many would show none with a chance of 1 − ``level``: about 3 / n."""
+    return 1 - (1 - level) ** (1 / observations)
 
 
 def _headline(result: VerifyResult) -> str:
@@ -50,22 +50,27 @@ def _headline(result: VerifyResult) -> str:
         more = f", and {units.count(len(broken) - 1, 'more check')} failed" if len(broken) > 1 else ""
         failed = f"{units.plain(first.name)}: {units.plain(first.broken)}"
         return f"FAILED: {name} with {recipe} does not act as it does without. {failed}{more}."
-    why = "no check was made" if not result.checks else "not all checks were made"
-    return f"FAILED: {recipe} was not verified on {name}, for {why}."
+    why = next((check.unjudged for check in result.checks if check.unjudged), "")
+    why = units.plain(why) or ("no check was made" if not result.checks else "not all checks were made")
+    return f"NOT JUDGED: whether {name} with {recipe} acts as it does without is not known: {why}."
 
 
 def _still_wrong(result: VerifyResult) -> list[str]:
     """Return the share of chunks that may be wrong though all calls held, in words.
 
-    The check of the most treatments stands for the recipe.
+    The check of the most treatments stands for the recipe. Only different observations count: a second call on one of
+    them shows a fault of order, and no other.
     """
     most = max((len(check.treatments) for check in result.checks), default=0)
     whole = [one.agreement for one in result.checks if len(one.treatments) == most and one.agreement is not None]
-    calls = max((same.observations for same in whole), default=0)
-    if not result.passed or calls < 1:
+    most_seen = max(whole, key=lambda same: same.distinct or 0, default=None)
+    if not result.passed or most_seen is None or not most_seen.distinct:
         return []
-    share = f"{units.sigma(100 * at_most_wrong(calls))} %"
-    return [f"{calls:,} calls held: at most {share} of chunks can be wrong (95 %), of calls that are like these."]
+    share = f"{units.sigma(100 * at_most_wrong(most_seen.distinct))} %"
+    return [
+        f"{units.count(most_seen.distinct, 'different observation')} held: at most {share} of chunks can be wrong "
+        f"(95 %), on observations like these. All {most_seen.observations:,} calls on them held."
+    ]
 
 
 def _banner(result: VerifyResult) -> str | None:
@@ -84,7 +89,8 @@ def _checks(result: VerifyResult) -> Table:
 
 
 def _check(check: Check) -> Row:
-    outcome = f"failed: {units.plain(check.broken)}" if check.broken else "held"
+    words = units.plain(check.broken or check.unjudged)
+    outcome = f"{'failed' if check.broken else 'not judged'}: {words}" if words else "held"
     cells: list[str | None] = [units.plain(check.name), outcome, check.effect, units.plain(check.guard) or None]
     treatments = ", ".join(units.plain(one) for one in check.treatments)
-    return Row([*cells, treatments or None], "whole" if check.broken else "part")
+    return Row([*cells, treatments or None], "part" if check.outcome == "held" else "whole")

@@ -10,6 +10,7 @@ from pydantic import Field
 from strobe.results.data import Data, Finite
 
 Effect = Literal["exact", "rounding", "lossy"]
+Outcome = Literal["held", "broken", "not judged"]
 YardstickName = Literal["reordered sums", "another noise draw", "neighbouring frame", "another observation"]
 
 
@@ -42,17 +43,21 @@ class DimensionAgreement(Data):
 
 
 class Agreement(Data):
-    """How far two variants' actions differ on the same observations with the same noise.
+    """How far two variants' actions, or a backbone's features, differ on the same observations with the same noise.
 
     The first figures are over all numbers at once, in the action's own units. Those in units of the spread (σ) are of
-    the dimension that is worst in them; they are None where no spread is known, as for a backbone's features.
+    the dimension that is worst in them; they are None where no spread is known. The dimensions of features are their
+    channels, and the spread of a channel is its own standard deviation over the untouched tokens.
     """
 
+    of: Literal["actions", "features"] = "actions"
     cosine: Finite = Field(description="of all chunks as one vector; 0 where a number is not finite")
     largest_error: Finite = Field(description="largest absolute difference, in the action's own units")
     mean_error: Finite
     observations: int = Field(description="chunks compared, one for each call")
+    distinct: int | None = Field(default=None, description="different observations among them; None where not known")
     note: str = ""
+    unjudged: str = Field(default="", description="what could not be looked at, in words; '' where all was")
     on_purpose: bool = Field(default=False, description="whether the actions should differ, as guided ones do")
     not_finite: int = Field(default=0, description="numbers that are infinite or not a number, in either's chunks")
     rms: Finite | None = Field(default=None, description="σ: root mean square of the errors, of the worst dimension")
@@ -63,9 +68,13 @@ class Agreement(Data):
     flips: Finite | None = Field(
         default=None, description="share of flipped decisions of the worst dimension; None where none decides"
     )
+    token: Finite | None = Field(default=None, description="σ: of features, root mean square of the worst token")
     executed: int | None = Field(default=None, description="actions of a chunk that are executed, from its first on")
+    predicted: int | None = Field(default=None, description="actions of a chunk; None where not known")
     executed_rms: Finite | None = Field(default=None, description="σ: like `rms`, of the executed actions alone")
+    executed_p99: Finite | None = Field(default=None, description="σ: like `p99`, of the executed actions alone")
     executed_worst: Finite | None = Field(default=None, description="σ: like `worst`, of the executed actions alone")
+    executed_flips: Finite | None = Field(default=None, description="like `flips`, of the executed actions alone")
     spread: str = Field(default="", description="where σ is from, in words")
     how: str = Field(default="", description="which calls were compared, in words")
     dimensions: list[DimensionAgreement] = Field(default_factory=list)
@@ -78,6 +87,7 @@ class Yardstick(Data):
     about: str = Field(default="", description="how it was made, in words")
     rms: Finite = Field(description="σ: root mean square, of the worst dimension")
     worst: Finite = Field(description="σ: largest of all")
+    token: Finite | None = Field(default=None, description="σ: of features, root mean square of the worst token")
     observations: int
     dimensions: list[DimensionAgreement] = Field(default_factory=list)
 
@@ -95,4 +105,15 @@ class Check(Data):
     effect: Effect = Field(description="the most that they do to the actions")
     guard: str
     agreement: Agreement | None = Field(default=None, description="None where a call failed")
-    broken: str = Field(default="", description="why the check failed, in words; '' where it passed")
+    broken: str = Field(default="", description="why the check failed, in words; '' where it did not")
+    unjudged: str = Field(default="", description="what could not be judged and what to give, in words; '' for nothing")
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the treatments keep to their guard."""
+        return outcome(self.broken, self.unjudged)
+
+
+def outcome(broken: str, unjudged: str) -> Outcome:
+    """Return how what was held against a guard came out, from the words that say so."""
+    return "broken" if broken else "not judged" if unjudged else "held"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from strobe.results.agreement import Check, Yardstick
+from strobe.results.agreement import Check, Outcome, Yardstick
 from strobe.results.comparison import Comparison
 from strobe.results.data import SCHEMA_VERSION, Data, Finite
 from strobe.results.episodes import PairedEpisodes
@@ -148,8 +148,16 @@ class VerifyResult(Result):
 
     @property
     def passed(self) -> bool:
-        """Whether all checks were made, and none was broken."""
-        return self.status == "complete" and bool(self.checks) and not any(check.broken for check in self.checks)
+        """Whether all checks were made, and all held."""
+        return self.outcome == "held"
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the verification came out; what was not looked at is not held."""
+        found = {check.outcome for check in self.checks}
+        if "broken" in found:
+            return "broken"
+        return "held" if self.status == "complete" and found == {"held"} else "not judged"
 
     def advised(self) -> Sequence[Measurement]:
         return ()

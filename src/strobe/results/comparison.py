@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.results.agreement import Agreement, Effect
+from strobe.results.agreement import Agreement, Effect, Outcome, outcome
 from strobe.results.data import Data, Finite, Interval
 
 
@@ -51,4 +51,10 @@ class Comparison(Data):
     effect: Effect | None = Field(default=None, description="the most that the candidate's treatments do to actions")
     guard: str = Field(default="", description="what the agreement was held against; '' where nothing was")
     broken: str = Field(default="", description="the limit of the guard that is broken, in words")
+    unjudged: str = Field(default="", description="what of the guard could not be judged and what to give, in words")
     gradient: GradientAgreement | None = None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Whether the candidate keeps to its guard; None where it was held against none."""
+        return outcome(self.broken, self.unjudged) if self.guard or self.broken else None

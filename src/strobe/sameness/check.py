@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError, in_a_line
-from strobe.measure.agreement import agree
+from strobe.measure.agreement import add_note, agree, in_common
 from strobe.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.sameness.reordered import reordered
 from strobe.sameness.visits import Visit, told
@@ -33,6 +33,9 @@ YARDSTICKS: tuple[YardstickName, ...] = (
 )
 
 Progress = Callable[[int, int], None]  # calls done, calls planned
+EXECUTION = (
+    "another number of a chunk's actions is executed, which chunks cannot judge: play episodes (strobe evaluate)"
+)
 
 
 class CallFailed(UserError):
@@ -80,6 +83,8 @@ class Sameness:
         self.rtc = supports(subject) and not any(treatment.key == "rtc" for treatment in base)
         self._guidance = guidance_of(subject) if self.rtc else None
         self._chunks: dict[tuple[int, bool], Tensor] = {}
+        self._failed: dict[tuple[int, bool], str] = {}  # the untouched policy's calls that fail, and why
+        self._unmeasured: list[str] = []  # yardsticks that could not be measured, and why
         self._scale: ActionScale | None = None
 
     @property
@@ -92,23 +97,47 @@ class Sameness:
         """The spread of the actions; that of the untouched chunks where there are no statistics of it."""
         if self._scale is None:
             self.prepare([Visit(index) for index in range(self.count)])
-            found = self.subject.scale([self._chunks[index, False] for index in range(self.count)])
+            found = self.subject.scale([self._chunks[index, False] for index in self._plain(self.count)])
             assert found is not None  # there are chunks
             self._scale = found
         return self._scale
 
+    @property
+    def notes(self) -> list[str]:
+        """Which observations and yardsticks the untouched policy fails on, and why; none where it takes all."""
+        if not self._failed:
+            return list(self._unmeasured)
+        (observation, rtc), why = next(iter(self._failed.items()))
+        first = f"the first is observation {observation + 1}{' with RTC' if rtc else ''}: {why}"
+        calls = f"{len(self._failed)} of {len(self._failed) + len(self._chunks)} calls"
+        left_out = f"the untouched policy itself fails in {calls} of the check, which are left out; {first}"
+        return [left_out, *self._unmeasured]
+
     def prepare(self, visits: Sequence[Visit], progress: Progress | None = None) -> None:
-        """Compute the untouched policy's chunks of ``visits``, as far as that was not done yet."""
+        """Compute the untouched policy's chunks of ``visits``, as far as that was not done yet.
+
+        What it fails on is left out of all that follows, and is in `notes`.
+
+        Raises:
+            CallFailed: it fails on every observation.
+        """
         wanted = dict.fromkeys((visit.observation, visit.rtc) for visit in visits)
-        missing = [key for key in wanted if key not in self._chunks]
-        if not missing:
-            return
-        with self._on(self.untouched):
-            for done, (observation, rtc) in enumerate(missing, 1):
-                with _told(f"the untouched policy fails on observation {observation + 1}{' with RTC' if rtc else ''}"):
-                    self._chunks[observation, rtc] = self._chunk(Visit(observation, rtc=rtc))
-                if progress is not None:
-                    progress(done, len(missing))
+        missing = [key for key in wanted if key not in self._chunks and key not in self._failed]
+        if missing:
+            with self._on(self.untouched):
+                for done, (observation, rtc) in enumerate(missing, 1):
+                    try:
+                        self._chunks[observation, rtc] = self._chunk(Visit(observation, rtc=rtc))
+                    except Exception as error:
+                        self._failed[observation, rtc] = in_a_line(error, 200)
+                    if progress is not None:
+                        progress(done, len(missing))
+        if not any(not rtc for _, rtc in self._chunks):
+            raise CallFailed(f"the untouched policy fails on every observation: {next(iter(self._failed.values()))}")
+
+    def _plain(self, count: int) -> list[int]:
+        """The first ``count`` observations that the untouched policy takes."""
+        return [index for index in range(self.count) if (index, False) in self._chunks][:count]
 
     def check(self, variant: Variant, visits: Sequence[Visit], progress: Progress | None = None) -> Agreement:
         """Compare ``variant`` with the untouched policy on ``visits``, with the same noise, in their order.
@@ -121,49 +150,67 @@ class Sameness:
         """
         self.prepare(visits)
         scale = self.scale
-        chunks: list[Tensor] = []
+        visited = [visit for visit in visits if (visit.observation, visit.rtc) in self._chunks]
+        before: list[Tensor] = []
+        after: list[Tensor] = []
 
         def run(visit: Visit) -> None:
             with _told(f"the call fails ({visit.words or 'plain'})"):
                 chunk = self._chunk(visit)
             expected = self._chunks[visit.observation, visit.rtc]
+            if variant.changes_execution:
+                (expected,), (chunk,) = in_common([expected], [chunk])
             if chunk.shape != expected.shape:
                 raise CallFailed(f"a chunk of {tuple(chunk.shape)}, and {tuple(expected.shape)} without the treatments")
-            chunks.append(chunk)
+            before.append(expected)
+            after.append(chunk)
             if progress is not None:
-                progress(len(chunks), len(visits))
+                progress(len(after), len(visited))
 
-        staying = [visit for visit in visits if not visit.apart]
+        staying = [visit for visit in visited if not visit.apart]
         with self._on(variant):
             for visit in staying:
                 run(visit)
-        alone = [visit for visit in visits if visit.apart]
+        alone = [visit for visit in visited if visit.apart]
         for visit in alone:
             with self._on(variant):
                 run(visit)
         ordered = [*staying, *alone]
-        agreement = agree(
-            [self._chunks[visit.observation, visit.rtc] for visit in ordered],
-            chunks,
-            scale,
-            executed=self.subject.executed,
-            calls=[visit.words for visit in ordered],
-        )
+        calls = [visit.words for visit in ordered]
+        agreement = agree(before, after, scale, executed=self.subject.executed, calls=calls)
         agreement.how = told(ordered)
+        agreement.distinct = len({visit.observation for visit in ordered})
+        planned = len({visit.observation for visit in visits})
+        if 2 * agreement.distinct < planned:
+            taken = f"the untouched policy takes {agreement.distinct} of {planned} observations alone"
+            agreement.unjudged = f"{taken}: give observations of its own (--dataset.root or --env.type)"
+        if variant.changes_execution:
+            add_note(agreement, EXECUTION)
         return agreement
 
     def yardstick(self, name: YardstickName, count: int, progress: Progress | None = None) -> Yardstick | None:
-        """Measure how far the untouched policy's own actions move, on ``count`` observations.
+        """Measure how far the untouched policy's own actions move, on ``count`` observations that it takes.
 
         Returns:
-            None for another noise draw of a policy that draws none.
+            None for another noise draw of a policy that draws none, and where the policy fails: `notes` say so.
+
+        Raises:
+            CallFailed: it fails on every observation.
         """
-        count = min(count, self.count)
-        self.prepare([Visit(index) for index in range(count)], progress)
+        self.prepare([Visit(index) for index in range(self.count)], progress)
+        try:
+            return self._yardstick(name, count, progress)
+        except CallFailed as error:
+            self._unmeasured.append(str(error))
+            return None
+
+    def _yardstick(self, name: YardstickName, count: int, progress: Progress | None) -> Yardstick | None:
+        usable = self._plain(self.count)
+        chosen = usable[:count]
         observations, neighbours = self.checks.observations, self.checks.neighbours
         moved: list[Tensor] = []
         with self._on(self.untouched), _told(f"the untouched policy fails, {name}"):
-            for index in range(count):
+            for done, index in enumerate(chosen, 1):
                 observation, seed = observations[index], self.subject.seed + index
                 if name == "reordered sums":
                     with reordered(seed):
@@ -173,12 +220,12 @@ class Sameness:
                 elif name == "neighbouring frame":
                     moved.append(self._act(neighbours[index], seed))
                 else:
-                    moved.append(self._act(observations[(index + 1) % self.count], seed))
-                if name == "another noise draw" and torch.equal(moved[0], self._chunks[0, False]):
+                    moved.append(self._act(observations[usable[done % len(usable)]], seed))
+                if name == "another noise draw" and torch.equal(moved[0], self._chunks[chosen[0], False]):
                     return None  # it draws none
                 if progress is not None:
-                    progress(index + 1, count)
-        before = [self._chunks[index, False] for index in range(count)]
+                    progress(done, len(chosen))
+        before = [self._chunks[index, False] for index in chosen]
         found = agree(before, moved, self.scale)
         assert found.rms is not None  # there is a scale
         assert found.worst is not None
@@ -189,7 +236,12 @@ class Sameness:
             "another observation": "another observation with the same noise",
         }[name]
         return Yardstick(
-            name=name, about=about, rms=found.rms, worst=found.worst, observations=count, dimensions=found.dimensions
+            name=name,
+            about=about,
+            rms=found.rms,
+            worst=found.worst,
+            observations=len(chosen),
+            dimensions=found.dimensions,
         )
 
     @contextmanager

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strobe.errors import UserError
-from strobe.measure.agreement import add_note, agree
+from strobe.measure.agreement import add_note, agree, in_common
+from strobe.measure.features import agree_features
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.sampling import Collected
 from strobe.measure.verdicts import difference_interval, paired_verdict
@@ -13,10 +14,11 @@ from strobe.results.agreement import Agreement
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
 from strobe.results.measurement import Measurement
+from strobe.sameness.check import EXECUTION
 from strobe.studies.breakdown import begin
 from strobe.studies.gradients import gradients
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
-from strobe.studies.sameness import SHARE, Looked, look
+from strobe.studies.sameness import SHARE, Looked, look, look_at_features
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Phase, Subject
 from strobe.treatments.treatment import Variant
@@ -63,12 +65,15 @@ def compare(
         if phase == "inference" and options.checked and isinstance(subject, PolicySubject):
             chunk_s = max(one.summary.median for one in collected.samples.values()) / 1e3
             looked = look(subject, variants, chunk_s, SHARE * min(options.budget.seconds, MOST_S), reporter)
+        elif phase == "inference" and options.checked:
+            call_s = min(one.summary.median for one in collected.samples.values()) / 1e3
+            looked = look_at_features(subject, variants, call_s, reporter)
 
     measured = measure(subject, phase, variants, options, result.machine.ceiling, reporter, look_at_actions)
     result.measurements = measured.measurements
     result.status = "interrupted" if measured.interrupted or looked.interrupted else "complete"
     result.yardsticks = looked.yardsticks
-    result.notes += [looked.note] if looked.note else []
+    result.notes += looked.notes
     result.comparisons = [
         judge(baseline, candidate, measured)
         for baseline, candidate in _pairs(measured)
@@ -106,9 +111,10 @@ def _hold(result: CompareResult, measured: Measured, looked: Looked, guards: Gua
         guard = guards.of([comparison.effect])
         comparison.guard = str(guard)
         comparison.agreement = looked.agreements.get(comparison.candidate, comparison.agreement)
-        failed = looked.failed.get(comparison.candidate, "")
-        if comparison.agreement is not None:
-            comparison.broken = failed or guard.broken(comparison.agreement, looked.reordered)
+        comparison.broken = looked.failed.get(comparison.candidate, "")
+        if comparison.agreement is not None and not comparison.broken:
+            judged = guard.judge(comparison.agreement, looked.reordered)
+            comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
 
 
 def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> Comparison:
@@ -135,12 +141,22 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
     before, after = baseline.name, candidate.name
     shapes = measured.outputs.shapes
     if shapes[before] == shapes[after] or not measured.pooled[after]:
-        scale = measured.scale
-        agreement = agree(measured.actions[before], measured.actions[after], scale, executed=measured.executed)
+        chunks = measured.actions[before], measured.actions[after]
+        if measured.features:
+            agreement = agree_features(*chunks)
+        elif measured.variants[after].changes_execution or measured.variants[before].changes_execution:
+            agreement = agree(*in_common(*chunks), measured.scale, executed=measured.executed)
+            add_note(agreement, EXECUTION)
+        elif shapes[before] != shapes[after]:
+            unlike = f"chunks of {shapes[after]} against {shapes[before]} cannot be compared action by action"
+            return Agreement(cosine=0, largest_error=0, mean_error=0, observations=0, note=unlike, unjudged=unlike)
+        else:
+            agreement = agree(*chunks, measured.scale, executed=measured.executed)
         add_note(agreement, measured.outputs.note)
         return agreement
     # One by one they cannot be compared: a token is another piece of another picture.
     agreement = agree(measured.pooled[before], measured.pooled[after])
+    agreement.of = "features"
     tokens = " against ".join(f"{m.facts.get('tokens', 0):,}" for m in (candidate, baseline))
     add_note(agreement, f"{after}: {tokens} tokens a clip, so what is compared is each clip's mean over its tokens")
     return agreement

@@ -93,6 +93,7 @@ class Measured:
     counts: dict[str, Counted] = field(default_factory=dict)  # by name
     scale: ActionScale | None = None  # of a policy's actions
     executed: int | None = None  # actions of a chunk
+    features: bool = False  # whether the outputs are a backbone's features and not actions
 
     @property
     def actions(self) -> dict[str, list[Tensor]]:
@@ -241,6 +242,7 @@ def measure(
         counts,
         scale=acting.scale(outputs.first(variants[0].name)) if acting is not None else None,
         executed=acting.executed if acting is not None else None,
+        features=not isinstance(subject, PolicySubject),
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 class Outputs:
     """Outputs of every variant in every round, as much of them as fits: features can be millions of numbers."""
 
-    PER_OUTPUT = 2**20  # elements kept of one output, drawn once and for all
+    PER_OUTPUT = 2**20  # elements kept of one output: whole rows, drawn anew in each round
     TOGETHER = 2**26  # elements kept of all outputs: 256 MiB
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -19,18 +19,19 @@ class Outputs:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._kept: dict[str, list[Tensor]] = {name: [] for name in names}
         self._pooled: dict[str, list[Tensor]] = {name: [] for name in names}
-        self._drawn: dict[int, Tensor] = {}
+        self._rows: tuple[int, int] | None = None  # of an output: those compared, and all, where not all are
         self._most: int | None = None
 
     def add(self, name: str, output: Tensor, pooled: Tensor | None = None) -> None:
         """Keep the output of ``name``, or some of it, and its ``pooled`` form where it has one."""
+        number = self.rounds[name]
         self.rounds[name] += 1
         self.shapes[name] = tuple(output.shape)
         if self._most is None:
             elements = min(output.numel(), self.PER_OUTPUT)
             self._most = max(1, self.TOGETHER // max(1, elements * len(self._kept)))
         if len(self._kept[name]) < self._most:
-            self._kept[name].append(self._sample(output.detach()).float().cpu())
+            self._kept[name].append(self._sample(output.detach(), number).float().cpu())
             if pooled is not None:
                 self._pooled[name].append(pooled.detach().float().cpu())
 
@@ -49,25 +50,26 @@ class Outputs:
     @property
     def whole(self) -> bool:
         """Whether all outputs were kept whole, in the shape that they had."""
-        return not self._drawn
+        return self._rows is None
 
     @property
     def note(self) -> str:
         """In words how much of each output was left out; empty where it was kept whole."""
-        if not self._drawn:
+        if self._rows is None:
             return ""
-        return f"compared on {self.PER_OUTPUT:,} of {next(iter(self._drawn)):,} numbers of each output, drawn at random"
+        drawn, of = self._rows
+        return f"compared on {drawn:,} of {of:,} rows of each output, others in each round"
 
-    def _sample(self, output: Tensor) -> Tensor:
-        count = output.numel()
-        if count <= self.PER_OUTPUT:
+    def _sample(self, output: Tensor, number: int) -> Tensor:
+        """Some rows of the output of round ``number``, the same of all variants: whole, to compare them by channel."""
+        if output.numel() <= self.PER_OUTPUT:
             return output
-        if count not in self._drawn:
-            # At random, not evenly: a stride would meet the same few channels over and over.
-            generator = torch.Generator().manual_seed(0)
-            drawn = torch.randint(count, (self.PER_OUTPUT,), generator=generator).sort().values
-            self._drawn[count] = drawn.to(output.device)
-        return output.flatten()[self._drawn[count]]
+        rows = output.reshape(-1, output.shape[-1])
+        count = max(1, self.PER_OUTPUT // rows.shape[-1])
+        # Others in each round, so that no row is never seen.
+        drawn = torch.randperm(len(rows), generator=torch.Generator().manual_seed(number))[:count].sort().values
+        self._rows = (count, len(rows))
+        return rows[drawn.to(output.device), : self.PER_OUTPUT]
 
 
 def _aligned(kept: Mapping[str, list[Tensor]], warmup: int) -> dict[str, list[Tensor]]:

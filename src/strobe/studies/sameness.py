@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strobe.errors import UserError
+from strobe.measure.guard import strongest
 from strobe.measure.sampling import Progress
 from strobe.results.agreement import Agreement, Yardstick, YardstickName, yardstick
 from strobe.sameness.check import YARDSTICKS, CallFailed, Sameness, affordable
+from strobe.sameness.features import features_reordered
 from strobe.sameness.visits import Visit, plan
 from strobe.studies.measuring import Reporter
 from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import Variant
 
 SHARE = 0.3  # of the time for sampling, that the check of a variant may take
@@ -28,7 +31,7 @@ class Looked:
     failed: dict[str, str] = field(default_factory=dict)  # variant → the call that failed, in words
     yardsticks: list[Yardstick] = field(default_factory=list)
     interrupted: bool = False
-    note: str = ""  # why no more was looked at, in words
+    notes: list[str] = field(default_factory=list)  # what was not looked at, and why
 
     @property
     def reordered(self) -> Yardstick | None:
@@ -59,8 +62,30 @@ def look(
                 looked.agreements[variant.name] = same.check(variant, visits_of(same, variant), shown(reporter))
             except CallFailed as error:
                 looked.failed[variant.name] = str(error)
+        looked.notes += same.notes
     except UserError as error:  # of the untouched policy: what was timed must not be lost for it
-        looked.note = f"the actions were not looked at closely: {error}"
+        looked.notes.append(f"the actions were not looked at closely: {error}")
+    except KeyboardInterrupt:
+        looked.interrupted = True
+    return looked
+
+
+def look_at_features(subject: Subject, variants: Sequence[Variant], call_s: float, reporter: Reporter) -> Looked:
+    """Measure what exact variants of a backbone are judged by; nothing where none claims to be exact.
+
+    Args:
+        call_s: seconds that a call takes.
+    """
+    first, *others = variants
+    looked = Looked()
+    if all(strongest([one.effect for one in variant.treatments]) != "exact" for variant in others):
+        return looked
+    reporter.stage("how far the features of the first variant move by reordered sums")
+    try:
+        found = features_reordered(subject, first, few(call_s), shown(reporter))
+        looked.yardsticks = [found] if found is not None else []
+    except UserError as error:
+        looked.notes.append(f"the features were not looked at closely: {error}")
     except KeyboardInterrupt:
         looked.interrupted = True
     return looked

@@ -56,6 +56,7 @@ def verify(
         same.prepare(visits_of(same, Variant(name, treatments)), shown(reporter))
         for found in yardsticks(same, count, reporter):
             result.yardsticks.append(found)
+        result.notes += same.notes
         reordered = yardstick(result.yardsticks, "reordered sums")
         for label, chosen in _groups(treatments):
             reporter.stage(f"{label}: {len(chosen)}")
@@ -89,5 +90,6 @@ def _check(
     except CallFailed as error:
         check.broken = str(error)
         return check
-    check.broken = guard.broken(check.agreement, reordered)
+    judged = guard.judge(check.agreement, reordered)
+    check.broken, check.unjudged = judged.broken, judged.unjudged
     return check

@@ -22,9 +22,6 @@ from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Hook
 from strobe.timeline.sections import section
 
-# A ViT-L's features are 8 MB a clip, and every iteration's are kept to compare variants by.
-TOKENS_KEPT = 128
-
 Pixels = Tensor | dict[str, Tensor]
 Prepare = Callable[[Tensor], Pixels]
 
@@ -148,7 +145,6 @@ class ModelSubject:
         if features.ndim == 3:
             self._tokens = features.shape[0] * features.shape[1] // batch_size
             self.pooled = features.float().mean(1)
-            features = features[:, :: max(features.shape[1] // TOKENS_KEPT, 1)]
         return features
 
 

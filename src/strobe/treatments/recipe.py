@@ -113,6 +113,10 @@ class RecipeTreatment(Treatment):
         return self.treatment.changes_input
 
     @property
+    def changes_execution(self) -> bool:
+        return self.treatment.changes_execution
+
+    @property
     def guided(self) -> bool:
         return self.treatment.guided
 

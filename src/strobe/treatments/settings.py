@@ -25,6 +25,8 @@ from strobe.treatments.treatment import (
 
 # Read at every call, so that a change needs no second copy of the weights. Others shape the weights or are read once.
 LIVE = ("n_action_steps", "use_amp")  # of every family; its record names the steps and others
+# What a policy sizes its queue of actions by, in `reset`.
+QUEUED = "n_action_steps"
 
 
 @dataclass
@@ -38,6 +40,7 @@ class Settings(Treatment):
     def __post_init__(self) -> None:
         self.key = f"policy.{next(iter(self.values), '')}"
         self.phases = frozenset[Phase]().union(*map(_phases, self.values))
+        self.changes_execution = QUEUED in self.values
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {f"policy.{name}": value for name, value in self.values.items()}
@@ -50,10 +53,16 @@ class Settings(Treatment):
         before = [(o, name, vars(o)[name]) for o in owners for name in self.values if name in vars(o)]
         for owner, name, _ in before:
             vars(owner)[name] = self.values[name]
+        # A queue made for another number would hand out the last actions of a chunk and never its first.
+        queued = any(name == QUEUED and value != self.values[name] for _, name, value in before)
+        if queued:
+            policy.reset()
 
         def undo() -> None:
             for owner, name, value in before:
                 vars(owner)[name] = value
+            if queued:
+                policy.reset()
 
         return undo
 

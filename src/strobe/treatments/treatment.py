@@ -54,6 +54,7 @@ class Treatment(ABC):
         arithmetic: share of the arithmetic units at work now that it leaves at work.
         copies_weights: whether it holds a copy of the weights in ``dtypes`` beside the subject's own.
         changes_input: whether the subject is given less or other data, so that its outputs answer another question.
+        changes_execution: whether another number of a chunk's actions is executed, so that chunks may differ in length.
         guided: whether the actions are guided towards a previous chunk, and differ on purpose.
         micro_batches: into how many parts it divides a training batch.
     """
@@ -67,6 +68,7 @@ class Treatment(ABC):
     arithmetic: float = 1.0
     copies_weights: bool = False
     changes_input: bool = False
+    changes_execution: bool = False
     guided: bool = False
     micro_batches: int = 1
 
@@ -273,6 +275,11 @@ class Variant:
     def changes_input(self) -> bool:
         """Whether the subject is given other data than as it is."""
         return any(treatment.changes_input for treatment in self.treatments)
+
+    @property
+    def changes_execution(self) -> bool:
+        """Whether another number of a chunk's actions is executed than without it."""
+        return any(treatment.changes_execution for treatment in self.treatments)
 
     @property
     def guided(self) -> bool:

@@ -143,7 +143,7 @@ def _acted(subject: PolicySubject, attempt: Attempt) -> Tried:
     elif effect == "lossy":
         broken = _lost(agreement)
     else:
-        broken = Guards.parse("").of([effect]).broken(agreement, reordered)
+        broken = Guards().of([effect]).judge(agreement, reordered).words  # what was not judged is not trusted either
     return Tried(broken, _figures(agreement), effect, captured, agreement.rms)
 
 

@@ -71,6 +71,8 @@ def optimize(
             too few for what the guard demands of them.
         KeyboardInterrupt: before the policy as it is was measured.
     """
+    if aim.guards.success_drop is not None and not aim.episodes:
+        raise UserError(f"--guard={aim.guards}: success_drop is seen in episodes: add --eval.n_episodes=50")
     reporter = reporter or SilentClimb()
     limit_s = aim.time_limit or limits.default_limit(subject.device.type)
     runs = Runs(subject, options, tuple(base), reporter, aim.guards)
@@ -134,7 +136,10 @@ def _climb_and_close(
     refused: dict[str, str] = {}
     if result.status == "complete":
         refused = confirm(result, climb, ladder)
-    if episodes is not None and result.status == "complete":
+    if result.status != "complete" and runs.guards.success_drop is not None:
+        unseen = {step.variant.name: "no episodes show what it loses" for step in climb.steps[1:]}
+        result.ladder = ladder(refused=unseen | refused)
+    elif episodes is not None and result.status == "complete":
         prove(result, [step.variant for step in climb.steps], episodes, runs.guards, ladder, reporter, refused)
     if climb.earlier is not None and (why := climb.earlier.keep(result)):
         reporter.said(why)

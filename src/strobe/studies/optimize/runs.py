@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from strobe.measure.agreement import agree
-from strobe.measure.guard import Guard, Guards, strongest
+from strobe.measure.agreement import agree, in_common
+from strobe.measure.features import agree_features
+from strobe.measure.guard import Guard, Guards, Judgement, strongest
 from strobe.measure.looks import Glance, Looks
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.verdicts import paired_verdict
@@ -18,6 +19,7 @@ from strobe.results.agreement import Agreement, Effect, Yardstick, yardstick
 from strobe.results.comparison import Verdict
 from strobe.results.machine import Ceiling
 from strobe.sameness.check import Sameness, affordable
+from strobe.sameness.features import features_reordered
 from strobe.sameness.visits import plan
 from strobe.studies.cadence import ticks_between_calls
 from strobe.studies.measuring import Counted, Measured, Options, Outputs, Reporter, measure
@@ -118,7 +120,14 @@ class Runs:
         Args:
             chunk_s: seconds that a chunk of the untouched policy takes.
         """
-        if not isinstance(self.subject, PolicySubject) or not self.options.checked:
+        if not self.options.checked:
+            return
+        if not isinstance(self.subject, PolicySubject):
+            self._reporter.stage("how far the untouched features move by reordered sums")
+            found = features_reordered(
+                self.subject, Variant("untouched", self.base), few(chunk_s), shown(self._reporter)
+            )
+            self.yardsticks = [found] if found is not None else []
             return
         same = Sameness(self.subject, self.base, affordable(limits.CHECK_S, chunk_s))
         self.yardsticks = list(yardsticks(same, few(chunk_s), self._reporter, ("reordered sums",)))
@@ -132,9 +141,14 @@ class Runs:
         """Return the most that ``variant`` does to the actions, beyond the untouched policy's own treatments."""
         return strongest([treatment.effect for treatment in variant.treatments[len(self.base) :]])
 
+    def judge(self, variant: Variant, agreement: Agreement) -> Judgement:
+        """Hold ``agreement`` against the guard's limits on actions; episodes, where there is one on them, come last."""
+        return self.guard(variant).of_actions.judge(agreement, yardstick(self.yardsticks, "reordered sums"))
+
     def broken(self, variant: Variant, agreement: Agreement) -> str:
-        """Return the limit of its guard that ``agreement`` breaks, in words; '' where it holds."""
-        return self.guard(variant).broken(agreement, yardstick(self.yardsticks, "reordered sums"))
+        """Return why its guard does not hold, in words: what is broken or was not judged; '' where it holds."""
+        judged = self.judge(variant, agreement)
+        return judged.broken or (f"not judged: {judged.unjudged}" if judged.unjudged else "")
 
     def check(self, variant: Variant) -> Checked:
         """Run ``variant`` on a few observations; on more where the guard does not hold, so that this is no chance.
@@ -147,9 +161,11 @@ class Runs:
             chunk, seconds = self.once(variant, index)
             outputs.add(variant.name, chunk)
             took.append(seconds)
-            if index + 1 == limits.FIRST and not self.broken(variant, self._agreement(outputs.first(variant.name))):
+            if index + 1 == limits.FIRST and not self.broken(
+                variant, self._agreement(variant, outputs.first(variant.name))
+            ):
                 break
-        agreement = self._agreement(outputs.first(variant.name))
+        agreement = self._agreement(variant, outputs.first(variant.name))
         broken = self.broken(variant, agreement)
         if not broken and self.same is not None:
             agreement = self.same.check(variant, plan(limits.LOOKED_AT, rtc=False))
@@ -211,14 +227,17 @@ class Runs:
 
     def agreement(self, measured: Measured, name: str) -> Agreement:
         """Compare the chunks of ``name`` with the untouched policy's on the observations that both saw."""
-        return self._agreement(measured.outputs.first(name))
+        return self._agreement(measured.variants[name], measured.outputs.first(name))
 
-    def _agreement(self, outputs: Sequence[Tensor]) -> Agreement:
+    def _agreement(self, variant: Variant, outputs: Sequence[Tensor]) -> Agreement:
         count = min(len(outputs), len(self.reference), limits.GUARDED)
-        scale, executed = None, None
-        if isinstance(self.subject, PolicySubject) and self.reference[0].dim() > 1:
-            scale, executed = self.subject.scale(self.reference), self.subject.executed
-        return agree(self.reference[:count], outputs[:count], scale, executed=executed)
+        before, after = self.reference[:count], outputs[:count]
+        if not isinstance(self.subject, PolicySubject):
+            return agree_features(before, after)
+        scale = self.subject.scale(self.reference) if self.reference[0].dim() > 1 else None
+        if scale is not None and before[0].shape != after[0].shape and variant.changes_execution:
+            before, after = in_common(before, after)
+        return agree(before, after, scale, executed=self.subject.executed)
 
     def _of(self, budget: SamplingBudget, counted: bool = False) -> Options:
         return replace(self.options, budget=budget, counted=counted and self.options.counted)
