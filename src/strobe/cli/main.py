@@ -55,7 +55,11 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. Returns its exit code: 0, 1 (a gate failed), 2 (wrong input, a full disk), 3 (not judged), 130 (Ctrl-C)."""
+    """Run a command. Returns its exit code.
+
+    That is 0, 1 where a gate failed, 2 for wrong input or a full disk, 3 where a gate could not be judged, 130 after
+    Ctrl-C.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if threading.current_thread() is threading.main_thread():
         # What ends a job on a cluster is Ctrl-C by another name: what was measured is kept all the same.

@@ -25,8 +25,8 @@ MOVES = {
 MEANING = {
     "actions": "Errors are in σ, the spread of each action dimension, from {spread}. RMS, p99 and flips are of the "
     "dimension that is worst in them; a flip is a decision, such as open or shut, that falls the other way.",
-    "features": "Errors are in σ, the spread of each channel: {spread}. RMS and p99 are of the channel that is worst in "
-    "them, over all tokens; 'worst token' is the RMS over all channels of one token.",
+    "features": "Errors are in σ, the spread of each channel: {spread}. RMS and p99 are of the channel that is worst "
+    "in them, over all tokens; 'worst token' is the RMS over all channels of one token.",
 }
 EXACT = "'exact' allows a small multiple of what reordered sums do, measured in the same run."
 
