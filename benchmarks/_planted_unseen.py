@@ -1,0 +1,144 @@
+"""Faults that a guard could once not see: no figure for a limit, no yardstick, a figure of the wrong numbers.
+
+Each case gives the judgement that the product makes of a policy or a backbone that is wrong. None may be 'held'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from _planted import Planted, of_output
+from torch import Tensor
+
+from strobe.measure.features import agree_features
+from strobe.measure.guard import Guard, Guards, Judgement
+from strobe.sameness.check import Sameness
+from strobe.sameness.features import features_reordered
+from strobe.sameness.visits import plan
+from strobe.subjects.loading import load_model
+from strobe.subjects.model_subject import ModelSubject
+from strobe.subjects.policy_subject import PolicySubject
+from strobe.subjects.subject import Facts, Subject
+from strobe.treatments.patch import Patches
+from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
+
+MASSIVE = 1e4  # of one channel, beside which the others hardly count in a cosine
+Case = tuple[str, str, Judgement]  # what is wrong, what it was held against, and the judgement
+
+
+def of_policies(subject: PolicySubject) -> Iterator[Case]:
+    """Policies that act wrongly, held as `strobe verify` and `strobe compare` hold them."""
+    negated = Planted("every action negated", "lossy", of_output(lambda chunk, _: -chunk))
+    same = Sameness(subject, count=4)
+    found = same.check(Variant(negated.name, (negated,)), plan(same.count, rtc=False))
+    drop = Guards.parse("success_drop<=0.1")
+    yield negated.name, str(drop), drop.of(["lossy"]).judge(found)
+    yield "exact treatment returns zeros, one observation fails", "exact", _zeros_beside_a_failure(subject)
+    yield "the 1 of 50 actions that is executed is off by 0.13 σ", "by effect", _executed(subject)
+    yield "exact fault of 3 σ in a policy that jumps", "exact", _jumping(subject)
+
+
+def of_backbones() -> Iterator[Case]:
+    """Features that are wrong, held against the usual guard and against what users write."""
+    subject = load_model(kind="vjepa2", size="tiny")
+    untouched = Variant("untouched")
+    reordered = features_reordered(subject, untouched, 1)
+    features = _features(subject)
+    noise = torch.Generator().manual_seed(0)
+    wrong: dict[str, tuple[Tensor, Tensor]] = {
+        "features × 10": (features, 10 * features),
+        "features × 0.01": (features, 0.01 * features),
+        "features of noise": (features, torch.randn(features.shape, generator=noise)),
+    }
+    massive = features.clone()
+    massive[..., 0] += MASSIVE
+    replaced = torch.randn(features.shape, generator=noise)
+    replaced[..., 0] = massive[..., 0]
+    wrong["all channels replaced but a massive one"] = (massive, replaced)
+    lost = features.clone()
+    lost[:, 3] = torch.randn(features.shape[-1], generator=noise)
+    wrong["one token replaced"] = (features, lost)
+    for name, (before, after) in wrong.items():
+        agreement = agree_features([before], [after])
+        for text in ("", "rms<=0.02, worst<=0.2, flips<=0", "exact"):
+            guards = Guards(Guard.parse(text) if text else None, of_features=True)
+            yield f"backbone: {name}", text or "usual", guards.of(["rounding"]).judge(agreement, reordered)
+        yield (
+            f"backbone: {name}",
+            "usual, of exact ones",
+            Guards(of_features=True).of(["exact"]).judge(agreement, reordered),
+        )
+
+
+def _features(subject: ModelSubject) -> Tensor:
+    return subject.call("inference", 1)(0).float()
+
+
+def _executed(subject: PolicySubject) -> Judgement:
+    before = subject.policy.config.n_action_steps
+    subject.policy.config.n_action_steps = 1
+    try:
+        same = Sameness(subject, count=4)
+        spread = torch.tensor(same.scale.spread)
+
+        def off(chunk: Tensor, _: Any) -> Tensor:
+            chunk[:, 0] += 0.13 * spread
+            return chunk
+
+        fault = Planted("executed off", "rounding", of_output(off))
+        found = same.check(Variant(fault.name, (fault,)), plan(same.count, rtc=False))
+        found.flips = found.executed_flips = 0.0  # the fault is in the sizes alone
+        return Guards().of(["rounding"]).judge(found)
+    finally:
+        subject.policy.config.n_action_steps = before
+
+
+@dataclass
+class _Jumps(Treatment):
+    """The policy's own way to act: it takes the largest of scores that rounding decides, as tokens and codebooks do."""
+
+    by: list[float]
+    effect: Effect = "exact"
+    more: float = 0.0
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def facts(self) -> Facts:
+        return {}
+
+    def apply(self, subject: Subject) -> Undo:
+        patches = Patches()
+        loaded: Any = subject.loaded  # type: ignore[attr-defined]
+        made: Callable[[Tensor], Tensor] = loaded.postprocessor
+        size = torch.tensor(self.by)
+
+        def call(actions: Tensor) -> Tensor:
+            chunk = made(actions)
+            odd = (chunk.double() * 2**24 / size).floor() % 2
+            return chunk + size * (0.6 * odd + self.more)
+
+        patches.put(loaded, "postprocessor", call)
+        return patches.undo
+
+
+def _jumping(subject: PolicySubject) -> Judgement:
+    spread = Sameness(subject, count=4).scale.spread
+    own = _Jumps(spread)
+    same = Sameness(subject, [own], count=4)
+    reordered = same.yardstick("reordered sums", 4)
+    fault = Planted("3 σ off", "exact", of_output(lambda chunk, _: chunk + 3 * torch.tensor(spread)))
+    found = same.check(Variant(fault.name, (own, fault)), plan(same.count, rtc=False))
+    return Guards().of(["exact"]).judge(found, reordered)
+
+
+def _zeros_beside_a_failure(subject: PolicySubject) -> Judgement:
+    """The untouched policy fails on one of the check's observations."""
+    zeros = Planted("zeros", "exact", of_output(lambda chunk, _: torch.zeros_like(chunk)))
+    same = Sameness(subject, count=4)
+    same.checks.observations[1].pop("observation.state")
+    found = same.check(Variant(zeros.name, (zeros,)), plan(same.count, rtc=False))
+    assert same.notes, "the failure is said"
+    reordered = same.yardstick("reordered sums", 4)
+    return Guards().of(["exact"]).judge(found, reordered)
