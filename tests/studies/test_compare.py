@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
@@ -109,3 +110,36 @@ def test_one_observation_that_the_policy_cannot_take_leaves_a_yardstick_and_a_no
     assert "observation 2" in note
     assert "this observation is too hard" in note
     assert result.comparisons[0].outcome == "broken"
+
+
+def test_a_setting_of_what_is_executed_is_judged_on_the_actions_that_both_predict():
+    """Diffusion's chunk is as long as the actions that it executes."""
+    subject = load_subject(policy_type="diffusion", size="tiny", overrides=["--device=cpu", "--n_action_steps=4"])
+    longer = Variant("longer", (Settings({"n_action_steps": 6}),))
+    result, _ = compare(
+        subject, [Variant("as it is"), longer], "inference", Options(SamplingBudget(iterations=3), counted=False)
+    )
+    (comparison,) = result.comparisons
+    assert comparison.outcome == "held", comparison.broken or comparison.unjudged
+    assert comparison.agreement.predicted == 4
+    assert "episodes" in comparison.agreement.note
+
+
+@pytest.mark.parametrize("steps", [20, 3])
+def test_a_running_policy_executes_its_chunk_from_the_first_action_on(steps):
+    """Its queue is made again when the number of executed actions changes, and when that is taken back."""
+    subject = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu", "--n_action_steps=8"])
+    policy = subject.policy
+    batch = subject.loaded.preprocessor(subject.observation(0))
+    policy.reset()
+
+    def executed(count: int) -> torch.Tensor:
+        return torch.stack([policy.select_action(dict(batch)).squeeze(0) for _ in range(count)])
+
+    with torch.no_grad():
+        chunk = policy.predict_action_chunk(dict(batch)).squeeze(0)
+        executed(1)
+        undo = Settings({"n_action_steps": steps}).apply(subject)
+        assert torch.equal(executed(steps + 1), torch.cat([chunk[:steps], chunk[:1]]))
+        undo()
+        assert torch.equal(executed(9), torch.cat([chunk[:8], chunk[:1]]))
