@@ -14,6 +14,7 @@ from strobe.results.measurement import Measurement
 
 WIDTHS = {"fp32": 32, "tf32": 19, "bf16": 16, "fp16": 16}  # bits that enter a product
 NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+FEATURES_RMS = 0.1  # σ of a channel, the usual guard's limit on features (`strobe.measure.guard.OF_FEATURES`)
 SURE = ("faster", "slower", "no difference shown")
 
 
@@ -71,15 +72,16 @@ def accuracy(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]
 
 
 def _accurate(same: Agreement, thresholds: Thresholds) -> bool:
-    if same.rms is None:
-        return same.cosine >= thresholds.precision_cosine
+    if same.of == "features" or same.rms is None:
+        return same.cosine >= thresholds.precision_cosine and (same.rms or 0.0) <= FEATURES_RMS
     return same.rms <= thresholds.precision_rms and not same.not_finite
 
 
 def _moved(same: Agreement) -> str:
     if same.rms is None or same.not_finite:
         return f"cosine {same.cosine:.4f} to"
-    return f"the actions are {sigma(same.rms)} (RMS of the worst dimension) from"
+    worst = "channel" if same.of == "features" else "dimension"
+    return f"the {same.of} are {sigma(same.rms)} (RMS of the worst {worst}) from"
 
 
 def _errors(same: Agreement) -> str:
@@ -90,8 +92,8 @@ def _errors(same: Agreement) -> str:
 
 
 def _usual(same: Agreement, thresholds: Thresholds) -> str:
-    if same.rms is None:
-        return f"above {thresholds.precision_cosine:g}"
+    if same.of == "features" or same.rms is None:
+        return f"above a cosine of {thresholds.precision_cosine:g} and within {sigma(FEATURES_RMS)} in each channel"
     return f"within {sigma(thresholds.precision_rms)}"
 
 
