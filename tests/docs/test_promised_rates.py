@@ -1,0 +1,78 @@
+"""A rate that the product promises stands in docs/benchmarks.md, beside the simulation that shows it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src" / "strobe"
+ROOMS = ("report", "advice", "cli", "measure", "studies", "sweeps")
+LIST = ROOT / "docs" / "benchmarks.md"
+HEADING = "## Every rate that is promised"
+
+
+def sentences(path: Path) -> Iterator[str]:
+    """The texts in a file's code that are no docstrings, with … for what is filled in."""
+    tree = ast.parse(path.read_text())
+    skipped = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    pieces = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
+    for node in ast.walk(tree):
+        if id(node) in skipped or id(node) in pieces:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def promises(text: str) -> bool:
+    return "%" in text and ("(95 %" in text or "95 % interval" in text or "99 % interval" in text or "at most" in text)
+
+
+def plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def promised() -> dict[str, str]:
+    """Sentence → the room and file that says it."""
+    return {
+        plain(text): str(path.relative_to(SOURCES))
+        for room in ROOMS
+        for path in sorted((SOURCES / room).rglob("*.py"))
+        for text in sentences(path)
+        if promises(text)
+    }
+
+
+def listed() -> list[tuple[str, str]]:
+    """The rows of the list: the sentence, and what shows it."""
+    _, _, rest = LIST.read_text().partition(HEADING)
+    rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \|$", rest.partition("\n## ")[0], re.MULTILINE)
+    return [(plain(sentence.replace("\\|", "|")), shown) for sentence, _, shown in rows]
+
+
+def test_every_sentence_that_promises_a_rate_is_listed():
+    known = {sentence for sentence, _ in listed()}
+    missing = {sentence: where for sentence, where in promised().items() if sentence not in known}
+    assert not missing, "add to docs/benchmarks.md what shows it, or do not promise it"
+
+
+def test_nothing_is_listed_that_is_not_said():
+    said = promised()
+    assert not [sentence for sentence, _ in listed() if sentence not in said]
+
+
+def test_what_shows_a_rate_is_there():
+    for sentence, shown in listed():
+        named = re.findall(r"`((?:benchmarks|tests)/[\w./]+\.py)`", shown)
+        assert named or shown.startswith("no promise"), sentence
+        assert all((ROOT / name).is_file() for name in named), sentence
