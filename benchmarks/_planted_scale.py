@@ -32,7 +32,7 @@ def cases() -> list[tuple[str, Callable[[], PolicySubject], Planted]]:
         ("one infinite number: a dimension inverted", infinite, _planted(lambda chunk: chunk * _signs([0]))),
         ("an outlier in min and max: a joint inverted", outlier, _planted(_inverted_about_its_mean)),
         ("statistics under another name: int8's error", inert, _planted(_rounded)),
-        ("an outlier in the range of the policy's numbers: a joint inverted", narrow, _planted(_inverted_about_its_mean)),
+        ("trained on a range with an outlier: a joint inverted", narrow, _planted(_inverted_about_its_mean)),
     ]  # fmt: skip
 
 
@@ -78,9 +78,7 @@ def inert() -> PolicySubject:
     return subject
 
 
-def _subject(
-    kind: str, action: Sequence[Mapping[str, float]], mode: NormalizationMode | None = None
-) -> PolicySubject:
+def _subject(kind: str, action: Sequence[Mapping[str, float]], mode: NormalizationMode | None = None) -> PolicySubject:
     """A tiny policy of random weights, whose action has these statistics, dimension by dimension."""
     config: Any = policies.config_from_type(kind, ["--device=cpu"])
     if kind == "pi05":

@@ -29,8 +29,8 @@ class ActionScale(Data):
     width: list[Finite] = Field(description="from the one decision to the other, in the action's own units")
     judged_by: list[JudgedBy] = Field(
         default_factory=list,
-        description="what σ of each is: of the statistics; of the untouched chunks, where these say nothing; a multiple "
-        "of the chunks' motion, where they say far more; a share of its size, where it does not move",
+        description="what σ of each is: of the statistics; of the untouched chunks, where these say nothing; a "
+        "multiple of the chunks' motion, where they say far more; a share of its size, where it does not move",
     )
     inert: bool = Field(
         default=False,

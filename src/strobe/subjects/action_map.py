@@ -30,8 +30,8 @@ class ActionMap:
         mode: how the actions are to be unnormalised, in LeRobot's word; `IDENTITY` where they are not.
         stats: of actions, that the unnormaliser looks under; empty for none.
         others: names of statistics of actions that it holds and does not look under.
-        factor, offset: (action dim,), which may be fewer than the statistics have; NaN where a dimension is no such line, as of a gripper that is made 0 or 1; None
-            where the postprocessor cannot be run on numbers.
+        factor, offset: (action dim,), which may be fewer than the statistics have; NaN where a dimension is no such
+            line, as of a gripper that is made 0 or 1; None where the postprocessor cannot be run on numbers.
         inert: whether the actions are to be unnormalised, and are left as they are.
         relative: whether the state is added to the actions, which ``offset`` holds then.
     """
@@ -61,14 +61,14 @@ def map_of(postprocessor: Any, width: int | None = None) -> ActionMap:
         return ActionMap(mode, stats)
     whole, alone = _line(postprocessor, width), _line(step, width, step=True)
     unchanged = alone is not None and bool((alone[0] == 1).all()) and bool((alone[1] == 0).all())
-    found = whole or alone or (None, None)
-    scaled = found[0] is not None and bool((found[0].nan_to_num(1.0) != 1).any())
+    factor, offset = next((one for one in (whole, alone) if one is not None), (None, None))
+    scaled = factor is not None and bool((factor.nan_to_num(1.0) != 1).any())
     return ActionMap(
         mode,
         stats,
         others=[key for key in step.stats if key != ACTION and key.endswith(ACTION)] if step is not None else [],
-        factor=found[0],
-        offset=found[1],
+        factor=factor,
+        offset=offset,
         inert=mode != IDENTITY and not stats and unchanged and not scaled,
         relative=any(getattr(one, "relative_step", None) is not None and one.enabled for one in steps),
     )

@@ -75,6 +75,11 @@ class _Spread:
         return torch.stack([one.nan_to_num(0.0, 0.0, 0.0).abs() for one in (self.low, self.high, self.mean)]).amax(0)
 
 
+def _nothing(like: _Spread | None) -> _Spread:
+    none = torch.full_like(like.spread, torch.nan) if like is not None else torch.empty(0)
+    return _Spread(none, none, none, none, "")
+
+
 def _moved(chunks: Sequence[Tensor]) -> _Spread:
     actions = torch.cat([chunk.detach().double().cpu().reshape(-1, chunk.shape[-1]) for chunk in chunks])
     columns = [column[column.isfinite()] for column in actions.T]
@@ -134,10 +139,9 @@ def _spread(stats: Mapping[str, Tensor]) -> Tensor | None:
 
 
 def _scale(taught: _Spread | None, seen: _Spread | None, names: Sequence[str] | None, made: ActionMap) -> ActionScale:
-    width = len((taught or seen).spread)  # pyright: ignore[reportOptionalMemberAccess]
+    known, moved = taught or _nothing(seen), seen or _nothing(taught)
+    width = len(known.spread)
     named = list(names) if names is not None and len(names) == width else [f"action {d}" for d in range(width)]
-    nothing = _Spread(*(torch.full((width,), torch.nan).double() for _ in range(4)), "")
-    known, moved = taught or nothing, seen or nothing
     usable = known.spread.isfinite() & (known.spread > 0)
     most = MOST * moved.spread if moved.actions >= FEWEST else moved.spread * torch.nan
     capped = usable & (known.spread > most)
