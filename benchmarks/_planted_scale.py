@@ -7,7 +7,9 @@ look under. Each fault is one that the default guard refuses where σ is right.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,7 +18,10 @@ from lerobot.configs import FeatureType, NormalizationMode, PolicyFeature
 from lerobot.utils.constants import ACTION
 from torch import Tensor
 
+from strobe.measure.agreement import agree
+from strobe.measure.guard import Guards
 from strobe.subjects import inputs, policies
+from strobe.subjects.action_scale import scale_of
 from strobe.subjects.policy_subject import PolicySubject
 
 WIDTH = 7
@@ -34,6 +39,28 @@ def cases() -> list[tuple[str, Callable[[], PolicySubject], Planted]]:
         ("statistics under another name: int8's error", inert, _planted(_rounded)),
         ("trained on a range with an outlier: a joint inverted", narrow, _planted(_inverted_about_its_mean)),
     ]  # fmt: skip
+
+
+def resting(tries: int) -> list[dict[str, float]]:
+    """What the guard says of a dimension that moves by ``rests`` of its σ in the observations, in shares of ``tries``.
+
+    ``rounding`` is the RMS error, in σ, of a treatment that does nothing else wrong (``sound``), of one that holds the
+    dimension at its mean (``held``), and of one that inverts it (``inverted``).
+    """
+    guard, random = Guards().of(["rounding"]), torch.Generator().manual_seed(0)
+    step = SimpleNamespace(stats={ACTION: {"mean": [0.0], "std": [1.0], "min": [-3.0], "max": [3.0]}})
+    found = []
+    for rests, rounding in itertools.product((1.0, 0.1, 0.02, 0.01), (0.002, 0.005)):
+        refused = {"sound": 0, "held": 0, "inverted": 0}
+        for _ in range(tries):
+            before = [rests * torch.randn(50, 1, generator=random) for _ in range(16)]
+            scale = scale_of(SimpleNamespace(steps=[step]), {}, None, "", before)
+            for name, sign in zip(refused, (1.0, 0.0, -1.0), strict=True):
+                after = [sign * chunk + rounding * torch.randn(50, 1, generator=random) for chunk in before]
+                refused[name] += bool(guard.broken(agree(before, after, scale)))
+        shares = {name: count / tries for name, count in refused.items()}
+        found.append({"rests": rests, "rounding": rounding, **shares})
+    return found
 
 
 def one_huge() -> PolicySubject:
@@ -61,7 +88,8 @@ def narrow() -> PolicySubject:
     """A policy that was trained on a range with an outlier in it: it moves its first joint in a small part of that."""
     plain = {key: value for key, value in _spread_over(100.0).items() if key in ("min", "max")}
     subject = _subject("act", [{**plain, "max": 1e6}] + [plain] * 6, NormalizationMode.MIN_MAX)
-    head: Any = subject.policy.model.action_head
+    policy: Any = subject.policy
+    head = policy.model.action_head
     with torch.no_grad():
         head.weight[0] *= 1e-3
         head.bias[0] = -1 + 2e-4

@@ -52,7 +52,7 @@ def map_of(postprocessor: Any, width: int | None = None) -> ActionMap:
         width: None for that of its statistics; without these it is not run.
     """
     steps = list(getattr(postprocessor, "steps", ()))
-    step = next((one for one in steps if isinstance(getattr(one, "stats", None), Mapping)), None)
+    step: Any = next((one for one in steps if isinstance(getattr(one, "stats", None), Mapping)), None)
     stats = dict(step.stats.get(ACTION) or {}) if step is not None else {}
     mode = _mode(step)
     own = next((len(flat(value)) for key, value in stats.items() if key != "count"), None)

@@ -19,8 +19,9 @@ NORMALISED = "actions as the policy gives them, normalised"
 _TWO_VALUES = 0.02  # how far the variance may be from that of a dimension that only ever is at its two ends
 # σ is at most so many times what the untouched policy's actions spread over. An outlier in the statistics could hide
 # everything that a dimension does: at 40, one that always gives its mean is 0.025 σ off and an inverted one 0.05 σ, and
-# 0.02 σ are allowed. Less would refuse sound policies: rounding moves a dimension that rests by up to half of what it
-# moves anyway, and policies of random weights spread over 0.08 to 2 σ.
+# 0.02 σ are allowed. Less refuses sound rounding of a dimension that rests in the observations: it moves by a hundredth
+# of its σ there, and rounding by up to half of that. Both sides: `benchmarks/_planted_scale.py: resting`. Policies of
+# random weights spread over 0.08 to 2 σ.
 MOST = 40.0
 # And at least this share of a dimension's size: 0.02 σ of it are three steps of float32, which no sum can go below.
 LEAST = 1e-5
