@@ -362,12 +362,12 @@ def test_a_guard_says_which_limit_is_overstepped():
     fine = {"cosine": 0.9999, "largest_error": 0.01, "mean_error": 0.001, "observations": 4}
     assert guard.judge(Agreement(**fine)).outcome == "held"
     assert guard.judge(Agreement(**fine | {"cosine": 0.998999999})).broken == "cosine 0.998999999 < 0.999"
-    assert guard.broken(Agreement(**fine | {"mean_error": 0.02})) == "mean error 0.02 > 0.005"
+    assert guard.judge(Agreement(**fine | {"mean_error": 0.02})).words == "mean error 0.02 > 0.005"
 
 
 def test_no_figure_vouches_for_numbers_that_are_not_finite():
     broken = agree([torch.zeros(1, 2, 2)], [torch.full((1, 2, 2), float("nan"))])
-    assert "infinite or not a number" in Guard.parse("largest_error<=1").broken(broken)
+    assert "infinite or not a number" in Guard.parse("largest_error<=1").judge(broken).words
 
 
 def test_of_one_part_what_usually_buys_most_is_tried_first(plant, climb):

@@ -120,10 +120,12 @@ def _by_dimension(
         for d in range(width)
     ]
     agreement.spread = scale.source
+    add_note(agreement, scale.note)
     agreement.dimensions = [
         DimensionAgreement(
             name=scale.names[d],
             spread=scale.spread[d],
+            judged_by=scale.judged_by[d] if scale.judged_by else "statistics",
             rms=_rms(errors[..., d]),
             p99=float(sizes[..., d].flatten().quantile(0.99)),
             worst=float(sizes[..., d].max()),

@@ -10,6 +10,7 @@ from pydantic import Field
 from strobe.results.data import Data, Finite
 
 Effect = Literal["exact", "rounding", "lossy"]
+JudgedBy = Literal["statistics", "chunks", "motion", "size"]
 Outcome = Literal["held", "broken", "not judged"]
 YardstickName = Literal["reordered sums", "another noise draw", "neighbouring frame", "another observation"]
 
@@ -27,6 +28,17 @@ class ActionScale(Data):
     decides: list[bool]
     middle: list[Finite] = Field(description="the action's own units; it means something where a dimension decides")
     width: list[Finite] = Field(description="from the one decision to the other, in the action's own units")
+    judged_by: list[JudgedBy] = Field(
+        default_factory=list,
+        description="what σ of each is: of the statistics; of the untouched chunks, where these say nothing; a "
+        "multiple of the chunks' motion, where they say far more; a share of its size, where it does not move",
+    )
+    inert: bool = Field(
+        default=False,
+        description="whether the actions should be unnormalised and are not, as the postprocessor has no statistics of "
+        "them; σ is then in normalised units",
+    )
+    note: str = Field(default="", description="what is wrong with the statistics, in words; '' for nothing")
 
 
 class DimensionAgreement(Data):
@@ -34,6 +46,7 @@ class DimensionAgreement(Data):
 
     name: str
     spread: Finite = Field(description="σ, in the action's own units")
+    judged_by: JudgedBy = Field(default="statistics", description="what σ is, as in `ActionScale`")
     rms: Finite = Field(description="root mean square of the errors")
     p99: Finite = Field(description="99th percentile of the absolute errors")
     worst: Finite = Field(description="largest absolute error")

@@ -120,7 +120,9 @@ class PolicySubject:
     def scale(self, chunks: Sequence[Tensor] = ()) -> ActionScale | None:
         """The spread of its action's dimensions; from ``chunks`` of its own where there are no statistics of them."""
         fed = self.inputs
-        return scale_of(self.loaded.postprocessor, fed.stats, fed.action_names, fed.description, chunks)
+        # Made-up statistics are of these actions only where the policy was built on them, as its own.
+        stats = fed.stats if fed.kind == "data" else {}
+        return scale_of(self.loaded.postprocessor, stats, fed.action_names, fed.description, chunks)
 
     def model_chunk(self, index: int = 0) -> Tensor:
         """Like ``chunk``, but as the policy gave it, normalised: what RTC keeps as the previous chunk."""
