@@ -53,17 +53,17 @@ def test_an_inverted_gripper_a_joint_that_is_off_and_a_dead_policy_pass_a_cosine
     assert OLD.holds(inverted)
     assert inverted.flips == 1
     assert inverted.worst_dimension == "gripper"
-    assert "rms 2 σ" in ROUNDING.broken(inverted)
+    assert "rms 2 σ" in ROUNDING.judge(inverted).words
     assert "100 % of decisions flip" in in_words(inverted)
     moved = agree(before, changed(before, off), ARM)
     assert OLD.holds(moved)
     assert moved.flips == 0
     assert moved.dimensions[0].offset == pytest.approx(2 / 30, rel=1e-4)
-    assert ROUNDING.broken(moved) == "rms 0.06667 σ > 0.02 σ"
+    assert ROUNDING.judge(moved).words == "rms 0.06667 σ > 0.02 σ"
     table = [500 + 10 * torch.randn(1, 50, 2) for _ in range(16)]
     dead = agree(table, [torch.full((1, 50, 2), 500.0)] * 16, PLANE)
-    assert OLD.broken(dead) == "" or dead.cosine > 0.9995
-    assert ROUNDING.broken(dead).startswith("rms")
+    assert OLD.judge(dead).words == "" or dead.cosine > 0.9995
+    assert ROUNDING.judge(dead).words.startswith("rms")
 
 
 def test_the_executed_actions_are_told_apart_and_the_error_along_the_chunk() -> None:
@@ -97,7 +97,7 @@ def test_what_is_not_finite_is_counted_and_never_held() -> None:
     seen = agree(before, broken, ARM)
     assert seen.not_finite == 2
     assert seen.cosine == 0
-    assert ROUNDING.broken(seen) == "2 numbers are infinite or not a number"
+    assert ROUNDING.judge(seen).words == "2 numbers are infinite or not a number"
     assert Guard.parse("exact").broken(seen) == "2 numbers are infinite or not a number"
 
 

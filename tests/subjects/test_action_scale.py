@@ -107,7 +107,7 @@ def test_no_dimension_hides_what_another_does(
     assert ROUNDING.holds(agree(chunks, chunks, found))
     for dimension in wrong:
         seen = agree(chunks, inverted(chunks, [dimension]), found)
-        assert ROUNDING.broken(seen), dimension
+        assert ROUNDING.judge(seen).words, dimension
         assert seen.worst_dimension == f"action {dimension}"
 
 
@@ -118,7 +118,7 @@ def test_rounding_of_a_dimension_that_rests_is_no_fault_and_to_hold_it_still_is(
     rounded = [chunk + 0.003 * 25 * torch.randn(50, 2, generator=torch.Generator().manual_seed(1)) for chunk in resting]
     assert ROUNDING.holds(agree(resting, rounded, found))
     held = [chunk * torch.tensor([1.0, 0.0]) for chunk in resting]
-    assert ROUNDING.broken(agree(resting, held, found))
+    assert ROUNDING.judge(agree(resting, held, found)).words
 
 
 def test_a_dimension_that_never_moves_may_not_begin_to() -> None:
@@ -130,7 +130,7 @@ def test_a_dimension_that_never_moves_may_not_begin_to() -> None:
     assert "lift, spare by its own size" in found.source
     for dimension, by in ((1, 0.1), (2, 1e-4)):
         moved = [chunk + by * torch.eye(3)[dimension] for chunk in chunks]
-        assert ROUNDING.broken(agree(chunks, moved, found)), dimension
+        assert ROUNDING.judge(agree(chunks, moved, found)).words, dimension
 
 
 def test_a_number_that_is_none_is_named() -> None:
