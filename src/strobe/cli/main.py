@@ -55,7 +55,11 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. Returns its exit code: 0, 1 (a gate failed), 2 (wrong input, a full disk), 130 (interrupted)."""
+    """Run a command.
+
+    Returns its exit code: 0, 1 (a gate failed), 2 (wrong input, a full disk), 3 (a gate could not judge), 130
+    (interrupted).
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if threading.current_thread() is threading.main_thread():
         # What ends a job on a cluster is Ctrl-C by another name: what was measured is kept all the same.
