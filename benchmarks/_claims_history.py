@@ -56,7 +56,7 @@ def simulate(quick: bool) -> list[Claim]:
     )  # fmt: skip
     for name in ("independent", "AR(1) 0.5"):
         claims.append(
-            _claim(f"a step of 10 % after 10 runs, within {WITHIN}", name, 0.02, 0.85, "at least", tries,
+            _claim(f"a step of 10 % after 10 runs, within {WITHIN}", name, 0.02, 0.80, "at least", tries,
                    lambda name=name: _changes(_stepped(random, pools[name], 0.02, WITHIN)))
         )  # fmt: skip
     for between in (0.01, 0.02):
@@ -70,7 +70,7 @@ def simulate(quick: bool) -> list[Claim]:
         )  # fmt: skip
     for between in BETWEEN:
         claims.append(
-            _claim("one run's interval misses its ratio (run 12)", "independent", between, 0.05, "at most", 4 * tries,
+            _claim("run 12 is slower than 'at most' says", "independent", between, 0.05, "at most", 4 * tries,
                    lambda between=between: _missed(random, pools["independent"], between))
         )  # fmt: skip
     for name in NOISES:
@@ -124,10 +124,10 @@ def _mended(random: np.random.Generator, pool: Pool, between: float) -> bool:
 
 
 def _missed(random: np.random.Generator, pool: Pool, between: float) -> bool:
-    """Whether the interval of the twelfth run alone misses a slow-down of 5 %, with what differs between runs."""
+    """Whether the twelfth run is slower by 5 %, and is said to be slower by less at most."""
     last = _trend(random, pool, 12, between, steps=[np.log1p(0.05)])[-1]
     assert last is not None
-    return not last.alone[0] <= np.log1p(0.05) <= last.alone[1]
+    return last.alone[1] < np.log1p(0.05)
 
 
 def _parts(random: np.random.Generator, noise: Noise) -> bool:

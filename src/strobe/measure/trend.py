@@ -4,7 +4,7 @@ The run is the unit (Kalibera and Jones, "Rigorous Benchmarking in Reasonable Ti
 differ by more than the noise inside any of them, and only other runs show by how much. Their spread is estimated from
 the differences between successive runs (von Neumann and others, "The mean square successive difference", Annals of
 Mathematical Statistics 12, 1941), which a creep or a step does not widen. As long as runs are few, `ASSUMED` counts as
-an estimate with `WEIGHT` degrees of freedom, and Student's quantiles allow for what is not known.
+an estimate with `WEIGHT` degree of freedom, and Student's quantiles allow for what is not known.
 
 Every run is judged alone and together with the three before it. To keep the chance of any false change in `RUNS` runs
 at `FALSE_CHANGES`, each judgement has the level 1 − FALSE_CHANGES / (2 · RUNS) (Bonferroni).
@@ -27,9 +27,9 @@ TOGETHER = (1, 4)  # latest runs that are judged at once
 RUNS = 40
 FALSE_CHANGES = 0.05
 LEVEL = 1 - FALSE_CHANGES / (RUNS * len(TOGETHER))
-ALONE = 0.95  # level of the interval of one run
+ALONE = 0.95  # with which each end of one run's interval holds, also where the spread is hardly known
 ASSUMED = 0.02  # standard deviation between runs
-WEIGHT = 2.0
+WEIGHT = 1.0
 
 Change = Literal["slower", "faster", "mended"]
 
@@ -50,7 +50,7 @@ class Judged:
         ratio: of the latest runs that were judged at once to the reference.
         reach: how far the interval of ``ratio`` at `LEVEL` goes to either side.
         together: how many runs these are.
-        alone: interval of this run's ratio at the level `ALONE`.
+        alone: interval of this run's ratio, each end of which holds with `ALONE`.
         spread: standard deviation between runs, as far as it is known.
         known: runs that it is known from.
         reference: places of the runs judged against.

@@ -72,7 +72,8 @@ def _answer(name: str, trend: Trend) -> str:
         return f"{went}; the last change, in {units.plain(latest.run)}: {how}."
     if last.alone is None:
         return f"{went}; the last run is not judged."
-    return f"{went}; no change is shown: the last run's is in {units.change_span(last.alone)} (95 %)."
+    most = f"{100 * max(last.alone.high - 1, 0.0):.2g} %"
+    return f"{went}; no change is shown, and the last run is slower by at most {most} (95 %)."
 
 
 def _overview(trends: Sequence[Trend]) -> Table:

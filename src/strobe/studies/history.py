@@ -166,7 +166,7 @@ def _gated(trend: Trend, allowed: float) -> Gated:
     if last.standing is not None and last.standing > 1 + allowed:
         shown = f"slower by {100 * (last.standing - 1):.1f} % than {_listed(trend.reference)}"
         where = "" if last.shown_in == last.run else f", shown in {last.shown_in} and not mended since"
-        return Gated("broken", what, f"{shown}{where}; --accept={last.run} makes its times the reference")
+        return Gated("broken", what, f"{shown}{where}; --accept={last.shown_in} makes its times the reference")
     if last.change == "accepted":
         return Gated("held", what, "its times are the reference")
     if last.alone is None:
@@ -327,16 +327,27 @@ def _tell(point: Point, found: Judged, names: Sequence[str]) -> None:
     """Write into a point how its run was judged."""
     from strobe.measure.trend import ALONE, LEVEL
 
+    point.alone = Interval(low=_factor(found.alone[0]), high=_factor(found.alone[1]), level=2 * ALONE - 1)
+    if not found.known:  # two runs do not show how far runs differ
+        return
     low, high = found.ratio - found.reach, found.ratio + found.reach
     kind = "slower" if low > 0 else "faster" if high < 0 else "no difference shown"
     if kind == "no difference shown" and found.reach > math.log1p(TOO_WIDE):
         kind = "too noisy"
-    interval = Interval(low=math.exp(low), high=math.exp(high), level=LEVEL)
+    interval = Interval(low=_factor(low), high=_factor(high), level=LEVEL)
     which = point.run if found.together == 1 else f"{point.run} and the {found.together - 1} before it"
-    change = f"{100 * math.expm1(found.ratio):+.1f} % [{100 * math.expm1(low):+.1f}, {100 * math.expm1(high):+.1f}]"
+    change = f"{_change(found.ratio)} % [{_change(low)}, {_change(high)}]"
     sentence = f"{which} against {_listed([names[place] for place in found.reference])}: {kind}, {change}"
-    point.verdict = Verdict(kind=kind, ratio=math.exp(found.ratio), interval=interval, pairs=0, sentence=sentence)
+    point.verdict = Verdict(kind=kind, ratio=_factor(found.ratio), interval=interval, pairs=0, sentence=sentence)
     point.together, point.change = found.together, found.change
-    point.alone = Interval(low=math.exp(found.alone[0]), high=math.exp(found.alone[1]), level=ALONE)
     if found.standing is not None and found.shown is not None:
-        point.standing, point.shown_in = math.exp(found.standing), names[found.shown]
+        point.standing, point.shown_in = _factor(found.standing), names[found.shown]
+
+
+def _factor(logarithm: float) -> float:
+    # Past e^300 a ratio would leave the range of a float.
+    return math.exp(min(max(logarithm, -300.0), 300.0))
+
+
+def _change(logarithm: float) -> str:
+    return f"{100 * (_factor(logarithm) - 1):+.1f}".replace("-", "−")
