@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from typing import Literal
 
 import numpy as np
 from _claims import NOISES, Claim, Noise, times
@@ -75,15 +76,23 @@ def simulate(quick: bool) -> list[Claim]:
         )  # fmt: skip
     for name in NOISES:
         claims.append(
-            _claim("any false change among 12 parts of two runs that differ by 2 %", name, None, FALSE_CLAIMS, "at most",
+            _claim("any false change of 12 parts, two runs apart by 2 %", name, None, FALSE_CLAIMS, "at most",
                    10 if quick else 300, lambda name=name: _parts(random, NOISES[name]))
         )  # fmt: skip
     return claims
 
 
-def _claim(name: str, noise: str, between: float | None, rate: float, side: str, tries: int, one: Callable[[], bool]) -> Claim:
+def _claim(
+    name: str,
+    noise: str,
+    between: float | None,
+    rate: float,
+    side: Literal["at most", "at least"],
+    tries: int,
+    one: Callable[[], bool],
+) -> Claim:
     among = noise if between is None else f"{noise}, {between:.0%} between runs"
-    return Claim(name, among, rate, side, sum(one() for _ in range(tries)), tries)  # type: ignore[arg-type]
+    return Claim(name, among, rate, side, sum(one() for _ in range(tries)), tries)
 
 
 def _pool(noise: Noise, random: np.random.Generator) -> Pool:
@@ -148,6 +157,4 @@ def _run(random: np.random.Generator, noise: Noise, slower: float) -> Result:
             for at, values in enumerate(parts)
         ],
     )
-    return BreakdownResult(
-        strobe_version="", title="", subject=SUBJECT, machine=MACHINE, measurements=[measurement]
-    )
+    return BreakdownResult(strobe_version="", title="", subject=SUBJECT, machine=MACHINE, measurements=[measurement])

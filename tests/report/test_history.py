@@ -16,7 +16,8 @@ from strobe.results import store
 from strobe.results.answer import Result
 from strobe.results.history import History, Point
 from strobe.studies.gates import Gated
-from strobe.studies.history import Run, Unread, gate, history
+from strobe.studies.history import gate, history
+from strobe.studies.kept_runs import Run, Unread
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
 CALM = [148.0] * 10
@@ -62,7 +63,9 @@ def test_a_change_is_found_where_it_is_and_runs_after_it_are_judged_against_it()
     assert change.ratio == pytest.approx(121 / 148, rel=0.02)
     assert trend.reference == ["run-2", "run-1"]
     said = kinds.document(history(named(*results), "runs")).answers
-    assert said == ["act, breakdown: inference: 149 → 122 ms over 13 runs; the last change, in run-10: faster by 18.3 %."]
+    assert said == [
+        "act, breakdown: inference: 149 → 122 ms over 13 runs; the last change, in run-10: faster by 18.3 %."
+    ]
 
 
 def test_the_same_thing_again_and_again_shows_no_change():
@@ -141,7 +144,9 @@ def test_two_runs_are_not_judged_however_slow_the_second_is():
 
 
 def test_runs_that_differ_among_themselves_do_not_pass_a_gate_that_they_cannot_see_through():
-    wide = history(named(*days(*(148 * factor for factor in (1, 1.09, 0.94, 1.07, 0.93, 1.1, 0.92, 1.06, 0.95, 1.0)))), "runs")
+    wide = history(
+        named(*days(*(148 * factor for factor in (1, 1.09, 0.94, 1.07, 0.93, 1.1, 0.92, 1.06, 0.95, 1.0)))), "runs"
+    )
     assert outcome(wide, 0.05) == {"not judged"}
     assert "--fail-on-regression=" in why(wide, 0.05)
     assert outcome(wide, 0.5) == {"held"}
@@ -153,6 +158,21 @@ def test_few_samples_are_not_judged():
     found = history(named(*days(*CALM), few), "runs")
     assert outcome(found) == {"not judged"}
     assert "5 samples" in why(found)
+
+
+def test_a_run_of_few_samples_does_not_open_the_gate():
+    few = at(12, 165)
+    few.measurements[0].samples = runs.samples(165.0, n=5)
+    assert outcome(history(named(*days(*CALM, 165, 165), few), "runs")) == {"broken"}
+
+
+def test_what_is_accepted_of_one_policy_is_not_accepted_of_another():
+    results = days(*CALM, 165, 165)
+    for number, result in enumerate(days(*CALM, 165, 165)):
+        other = result.model_copy(update={"subject": result.subject.model_copy(update={"name": "other"})})
+        results.append(other.model_copy(update={"started": other.started + timedelta(hours=1 + number)}))
+    found = history(named(*results), "runs", accept="run-10")
+    assert [one.what.split(",")[0] for one in gate(found) if one.outcome == "broken"] == ["other"]
 
 
 def test_a_newest_run_that_is_broken_or_lacks_a_measurement_is_not_judged():

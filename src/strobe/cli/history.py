@@ -1,9 +1,9 @@
 """How did the same measurement change from run to run? Trends over a folder of runs, or over commits, with a gate.
 
-Runs that are alike make a trend: the same study, measurement, policy, checkpoint, dtype, settings, inputs, device, cores
-and threads. Each run is judged against the first runs of its trend, or those since the last gain that was shown or
---accept; how far runs differ among themselves is seen from the runs. The chance of any false change in 40 runs is 5 % at
-most. Other versions are named in the run that has them. Parts have a line of their own.
+Runs that are alike make a trend: the same study, measurement, policy, checkpoint, dtype, settings, inputs, device,
+cores and threads. Each run is judged against the first runs of its trend, or the first since the last gain that was
+shown, or since --accept. How far runs differ among themselves is seen from the runs. The chance of any false change in
+40 runs is 5 % at most. A run of other versions names them. Parts have a line of their own.
 
 Exit code 0. With --fail-on-regression 1 where a slow-down was shown, in the last run or before, and is not mended; 3
 where a last run is not judged: it cannot exclude a slow-down of 10 % (of PERCENT, where that is more), no run before it
@@ -25,7 +25,8 @@ from pathlib import Path
 from strobe.cli.arguments import Arguments, keep_flag, page_flag
 from strobe.cli.gates import bare, close, gate_flags
 from strobe.cli.report import hand_over, page_shape
-from strobe.studies.history import gate, history, in_folder, in_git
+from strobe.studies.history import gate, history
+from strobe.studies.kept_runs import in_folder, in_git
 
 
 def run(argv: Sequence[str]) -> int:
@@ -34,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("runs", metavar="FOLDER", type=Path, help="a folder of runs; with --git, a run under git")
     parser.add_argument("--git", action="store_true", help="the run's result.json as it was at each commit")
     parser.add_argument("--only", metavar="TEXT", default="", help="runs whose subject's name or type has this in it")
-    parser.add_argument("--accept", metavar="RUN", default="", help="the times of this run are the reference from it on")
+    parser.add_argument("--accept", metavar="RUN", default="", help="from this run on its times are the reference")
     gate_flags(parser, "exit with 1 where a slow-down (of more than PERCENT) is shown and not mended")
     page_flag(parser)
     keep_flag(parser)

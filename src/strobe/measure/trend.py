@@ -197,9 +197,8 @@ class _Course:
         ratio = self._mean(latest) - self._mean(base)
         spread, freedom, known = self._spread(first, at)
         usual = _square([one.error for one in self.levels[: at + 1]])
-        deviation = math.sqrt(
-            (spread**2 + self._beyond(latest, usual)) / len(latest) + (spread**2 + self._beyond(base, usual)) / len(base)
-        )
+        sides = [(spread**2 + self._beyond(runs, usual)) / len(runs) for runs in (base, latest)]
+        deviation = math.sqrt(sum(sides))
         alone = _quantile(ALONE, freedom) * deviation
         return Judged(
             ratio=ratio,
@@ -219,7 +218,10 @@ class _Course:
         return max(0.0, _square([self.levels[place].error for place in places]) - usual)
 
     def _spread(self, first: int, at: int) -> tuple[float, float, int]:
-        """The standard deviation between runs, its degrees of freedom, and the runs known; not of the step that is judged."""
+        """The standard deviation between runs, its degrees of freedom, and the runs it is known from.
+
+        The step to ``first`` is what is judged, and does not count.
+        """
         steps = [
             self.levels[place].log_ms - self.levels[place - 1].log_ms
             for place in range(1, at + 1)

@@ -78,7 +78,12 @@ def _answer(name: str, trend: Trend) -> str:
 
 def _overview(trends: Sequence[Trend]) -> Table:
     columns = [Column("Trend", numeric=False), Column("Runs"), Column("First (ms)"), Column("Last (ms)")]
-    columns += [Column("Changes"), Column("Runs differ by"), Column("Seen in one run from"), Column("Machine", numeric=False)]
+    columns += [
+        Column("Changes"),
+        Column("Runs differ by"),
+        Column("Smallest change seen"),
+        Column("Machine", numeric=False),
+    ]
     rows = []
     for name, trend in _named(trends):
         ends = [units.rate(point.summary.median) for point in (trend.points[0], trend.points[-1])]
@@ -100,7 +105,8 @@ def _visible(trend: Trend) -> float | None:
 
 def _each(trends: Sequence[Trend]) -> list[Section]:
     return [
-        Section(f"trend-{index}", name, _runs(trend), [_about(trend)]) for index, (name, trend) in enumerate(_named(trends))
+        Section(f"trend-{index}", name, _runs(trend), [_about(trend)])
+        for index, (name, trend) in enumerate(_named(trends))
     ]
 
 
@@ -109,8 +115,8 @@ def _about(trend: Trend) -> str:
     if trend.between_runs is None:
         return where
     known = f"seen in {units.count(trend.known, 'run')}" if trend.known else "assumed: too few runs show it"
-    against = f"The last run is judged against {', '.join(map(units.plain, trend.reference))}."
-    return f"{where} Runs differ by {_percent(trend.between_runs)} among themselves (standard deviation, {known}). {against}"
+    spread = f"Runs differ by {_percent(trend.between_runs)} among themselves (standard deviation, {known})."
+    return f"{where} {spread} The last run is judged against {', '.join(map(units.plain, trend.reference))}."
 
 
 def _runs(trend: Trend) -> Table:
@@ -126,7 +132,11 @@ def _row(point: Point, decimals: int) -> Row:
         cells += [None, None, None]
     else:
         stands = " (stands)" if point.standing is not None and not point.changes else ""
-        cells += [f"{point.change or verdict.kind}{stands}", units.change(verdict.ratio), units.change_span(verdict.interval)]
+        cells += [
+            f"{point.change or verdict.kind}{stands}",
+            units.change(verdict.ratio),
+            units.change_span(verdict.interval),
+        ]
     cells.append(units.plain(", ".join([*_together(point), *point.differs])) or None)
     return Row(cells, "whole" if point.changes else "part")
 

@@ -25,7 +25,9 @@ class Point(Data):
         description="against the reference; None for the first run, and for one with too few samples",
     )
     together: int = Field(default=1, description="latest runs that the verdict judges at once")
-    alone: Interval | None = Field(default=None, description="of this run's ratio to the reference; each end holds in 95 %")
+    alone: Interval | None = Field(
+        default=None, description="of this run's ratio to the reference; each end holds in 95 %"
+    )
     change: Literal["slower", "faster", "mended", "accepted"] | None = Field(
         default=None, description="what is shown here first; *accepted*: the reference was moved here by hand"
     )

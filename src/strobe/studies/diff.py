@@ -84,8 +84,8 @@ def _figures(before: Result, after: Result) -> list[FigureChange]:
 def gate(difference: Difference, allowed: float = 0.0) -> list[Gated]:
     """Return for each measurement whether it became slower by more than ``allowed`` (0.05 is 5 %).
 
-    It is not judged where the samples are too few or too noisy, where the runs measured different work, and where one of
-    them lacks it.
+    It is not judged where the samples are too few or too noisy, where the runs measured different work, and where the
+    run after lacks it.
     """
     found = [_gated(m, allowed, difference.after.status) for m in difference.measurements]
     return found + [Gated("not judged", name, "the run after did not measure it") for name in difference.missing]

@@ -8,26 +8,19 @@ of them are not those of the run before.
 from __future__ import annotations
 
 import math
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import strobe
 from strobe.errors import UserError, nearest
-from strobe.results import store
-from strobe.results.answer import Result
-from strobe.results.any_answer import AnyAnswer
 from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
 from strobe.results.history import History, Point, Trend
 from strobe.results.measurement import Measurement
 from strobe.studies import alike
 from strobe.studies.gates import Gated, excluded
+from strobe.studies.kept_runs import Run, Unread
 
 if TYPE_CHECKING:  # it brings NumPy, which reading runs can do without
     from strobe.measure.trend import Judged
@@ -36,101 +29,24 @@ DEEPEST = 2  # levels of parts that have a trend
 TOO_WIDE = 0.10  # a change of more could hide: too noisy
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run with the name it goes by."""
-
-    name: str
-    result: Result
-
-
-@dataclass(frozen=True)
-class Unread:
-    """A run that cannot be read, and why; ``last``: it is listed after all that can."""
-
-    name: str
-    why: str
-    last: bool
-
-
-def in_folder(folder: Path) -> tuple[list[Run], list[Unread]]:
-    """Return the measured runs below ``folder``, and what cannot be read. Raises UserError for no folder."""
-    if not folder.is_dir():
-        raise UserError(f"no folder at {folder}: name the one that holds the runs, such as runs")
-    return _measured((name, partial(store.load_answer, file)) for name, file in store.below(folder))
-
-
-def in_git(path: Path) -> tuple[list[Run], list[Unread]]:
-    """Return the versions of one run's result that git knows, and what cannot be read.
-
-    Raises:
-        UserError: there is no such file, no git, or no commit of it.
-    """
-    file = path / store.RESULT if path.is_dir() else path
-    if not file.is_file():
-        raise UserError(f"no {store.RESULT} at {path}: name a run's folder that is under git")
-    where, name = file.resolve().parent, file.name
-    listed = _git(where, "log", "--reverse", "--format=%H %h", "--", name).splitlines()
-    if not listed:
-        raise UserError(f"git knows no commit of {file}: commit it first")
-    with tempfile.TemporaryDirectory() as scratch:
-
-        def version(commit: str, short: str) -> AnyAnswer:
-            copy = Path(scratch) / f"{short}.json"
-            try:
-                copy.write_text(_git(where, "show", f"{commit}:./{name}"), encoding="utf-8")
-                return store.load_answer(copy)
-            except UserError as error:
-                raise UserError(str(error).replace(str(copy), "its result")) from None
-
-        commits = [line.split() for line in listed]
-        return _measured((short, partial(version, commit, short)) for commit, short in commits)
-
-
-def _measured(results: Iterable[tuple[str, Callable[[], AnyAnswer]]]) -> tuple[list[Run], list[Unread]]:
-    """Return the measured runs among ``results`` (name, what reads it), and what cannot be read."""
-    runs: list[Run] = []
-    unread: list[tuple[str, str, int]] = []
-    for name, read in results:
-        try:
-            answer = read()
-        except UserError as error:
-            unread.append((name, str(error), len(runs)))
-            continue
-        if isinstance(answer, Result):
-            runs.append(Run(name, answer))
-    return runs, [Unread(name, why, before == len(runs)) for name, why, before in unread]
-
-
-def _git(where: Path, *arguments: str) -> str:
-    try:
-        done = subprocess.run(["git", "-C", str(where), *arguments], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise UserError("--git needs git, which is not installed") from None
-    if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise UserError(f"git: {said[-1] if said else 'failed'}")
-    return done.stdout
-
-
 def history(runs: Sequence[Run], source: str, unread: Sequence[Unread] = (), accept: str = "") -> History:
     """Return the trends of what was measured twice or more.
 
     Args:
         source: where the runs are from, in words.
         unread: what was found there beside them.
-        accept: the run whose times are the reference from then on; '' for none.
+        accept: the run whose times are the reference of its trends from then on; '' for none.
 
     Raises:
-        UserError: nothing was measured twice, or no run is called ``accept``.
+        UserError: nothing was measured twice, or no run in a trend is called ``accept``.
     """
     found = sorted(runs, key=lambda one: one.result.started)
     whole = [run for run in found if run.result.status == "complete"]
-    accepted = next((run.result.started for run in found if run.name == accept), None)
-    if accept and accepted is None:
-        raise UserError(f"--accept={accept}: no such run: {nearest(accept, [run.name for run in found])}")
     alike_ones = _alike(whole)
-    trends = [_trend(one, accepted) for one in alike_ones if len(one.seen) > 1]
+    trends = [_trend(one, accept) for one in alike_ones if len(one.seen) > 1]
+    known = {point.run for trend in trends for point in trend.points}
+    if accept and trends and accept not in known:
+        raise UserError(f"--accept={accept}: no such run in a trend: {nearest(accept, sorted(known))}")
     if not trends:
         raise UserError(
             f"{source}: no two runs measured the same thing on the same machine "
@@ -173,7 +89,9 @@ def _gated(trend: Trend, allowed: float) -> Gated:
         return Gated("not judged", what, _unjudged(last, FEWEST))
     high = last.alone.high - 1
     if high <= widest:
-        return Gated("held", what, f"slower by at most {100 * max(high, 0.0):.1f} % than {_listed(trend.reference)} (95 %)")
+        return Gated(
+            "held", what, f"slower by at most {100 * max(high, 0.0):.1f} % than {_listed(trend.reference)} (95 %)"
+        )
     needed = runs_needed(math.log1p(trend.between_runs or 0.0), widest)
     before = len(trend.points) - 1
     more = f" ({needed - before} more of its kind would do where nothing changed)" if needed and needed > before else ""
@@ -187,6 +105,8 @@ def _gated(trend: Trend, allowed: float) -> Gated:
 
 
 def _unjudged(last: Point, fewest: int) -> str:
+    if last.summary.min <= 0:
+        return "a time of zero has no ratio to another"
     if last.summary.n < fewest:
         return f"{last.summary.n} samples, and {fewest} are needed: give more --iterations or --seconds"
     return f"no run before it has {fewest} samples: run again"
@@ -283,14 +203,13 @@ def _gone(found: Sequence[_Alike]) -> list[str]:
     return said
 
 
-def _trend(one: _Alike, accepted: datetime | None) -> Trend:
+def _trend(one: _Alike, accept: str) -> Trend:
     from strobe.measure.trend import judge, level_of
 
     levels = [level_of(measurement.samples.values) for _, measurement in one.seen]
     places = [place for place, level in enumerate(levels) if level is not None]  # of the runs that can be judged
-    after = None
-    if accepted is not None:
-        after = next((at for at, place in enumerate(places) if one.seen[place][0].result.started >= accepted), None)
+    chosen = next((place for place, (run, _) in enumerate(one.seen) if run.name == accept), len(one.seen))
+    after = next((at for at, place in enumerate(places) if place >= chosen), None)
     judged = dict(zip(places, judge([level for level in levels if level is not None], after), strict=True))
     names = [one.seen[place][0].name for place in places]
     points = []
@@ -306,6 +225,8 @@ def _trend(one: _Alike, accepted: datetime | None) -> Trend:
         )
         if (found := judged.get(place)) is not None:
             _tell(point, found, names)
+        elif points:  # what stands is not mended by a run of too few samples
+            point.standing, point.shown_in = points[-1].standing, points[-1].shown_in
         if after is not None and place == places[after]:
             point.change, point.standing, point.shown_in = "accepted", None, ""
         points.append(point)
