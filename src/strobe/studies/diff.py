@@ -108,7 +108,8 @@ def _gated(m: MeasurementChange, allowed: float, status: str) -> Gated:
         why = "the run after failed" if status == "failed" else "both runs are the same one"
         return Gated("not judged", m.name, f"{why}; {seen}")
     if high <= widest:
-        return Gated("held", m.name, f"slower by at most {100 * max(high, 0.0):.1f} %; {seen}")
+        level = f"({100 * verdict.interval.level:.3g} %)"
+        return Gated("held", m.name, f"slower by at most {100 * max(high, 0.0):.1f} % {level}; {seen}")
     return Gated(
         "not judged",
         m.name,
