@@ -4,6 +4,7 @@ they are."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 from typing import get_args
 
@@ -31,7 +32,8 @@ from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
 from strobe.results.training import Training
 from strobe.studies.diff import diff
-from strobe.studies.history import Run, history
+from strobe.studies.history import history
+from strobe.studies.kept_runs import Run
 from strobe.studies.replay.asked import Changes
 from strobe.studies.replay.recorded import recorded
 from strobe.studies.replay.replay import Options, replayed
@@ -70,7 +72,9 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "dataloader": starved,
     "budget": missed,
     "doctor": ailing,
-    "history": lambda: history([Run("one", runs.act()), Run("two", runs.act())], "runs"),
+    "history": lambda: history(
+        [Run("one", runs.act()), Run("two", runs.act(started=datetime(2026, 11, 22, tzinfo=UTC)))], "runs"
+    ),
     "diff": lambda: diff(runs.act(), runs.act(), judge=runs.judge),
 }
 

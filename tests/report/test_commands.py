@@ -107,12 +107,16 @@ def test_help_shows_examples(command, capsys: pytest.CaptureFixture[str]):
         (["--fail-on-regression"], 1),
         (["--fail-on-regression=5"], 1),
         (["--fail-on-regression=5%"], 1),
-        (["--fail-on-regression=50"], 0),
+        # The slower run lacks a measurement, which is therefore not judged.
+        (["--fail-on-regression=50"], 3),
+        (["--fail-on-regression=50", "--allow-not-judged"], 0),
     ],
 )
 def test_diff_is_a_gate(run: Path, slower: Path, flags: list[str], code: int, capsys: pytest.CaptureFixture[str]):
     assert diff_command.run([*flags, str(run), str(slower)]) == code
-    assert ("regression: slower" in capsys.readouterr().out) == bool(code)
+    said = capsys.readouterr().out
+    assert ("regression: inference" in said) == (code == 1)
+    assert ("not judged: training forward" in said) == bool(flags)
     assert diff_command.run([*flags, str(slower), str(run)]) == 0
 
 

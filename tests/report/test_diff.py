@@ -8,13 +8,15 @@ import pytest
 from support import example_runs as runs
 
 from strobe import kinds
+from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.measure.verdicts import unpaired_verdict
 from strobe.report import markdown
+from strobe.results import store
 from strobe.results.answer import Result
 from strobe.results.difference import Difference
 from strobe.results.measurement import Memory
-from strobe.studies.diff import diff, regressed
+from strobe.studies.diff import diff, gate
 
 SLOW = {"preprocess": 0.03, "policy": (0.96, {"image backbone": 0.6, "new encoder": 0.3, "decoder": 0.06})}
 
@@ -43,11 +45,22 @@ def judged(before: Result, after: Result) -> Difference:
     return diff(before, after, judge=runs.judge)
 
 
+def outcomes(difference: Difference, allowed: float = 0.0) -> dict[str, str]:
+    return {one.what: one.outcome for one in gate(difference, allowed)}
+
+
+def of(count: int, ms: float, seed: int = 0) -> Result:
+    """A run of ``count`` samples."""
+    measured = runs.measurement("inference", runs.ACT, ms)
+    measured.samples, measured.components = runs.samples(ms, n=count, seed=seed), []
+    return runs.act(measurements=[measured])
+
+
 def test_a_run_against_itself_shows_nothing():
     difference = judged(runs.act(), again())
     assert [m.verdict.kind for m in difference.measurements] == ["no difference shown"] * 2
     assert not any(m.components for m in difference.measurements)
-    assert not regressed(difference)
+    assert set(outcomes(difference).values()) == {"held"}
     parts = difference.measurements[0].judged
     assert parts > 5
     assert f"None of {parts} parts changed by more than chance would show." in markdown.render(
@@ -91,10 +104,73 @@ def test_runs_that_share_nothing_are_refused():
 def test_the_gate_asks_for_a_shown_slow_down_above_the_threshold():
     difference = judged(runs.act(), slower())
     ratio = difference.measurements[0].verdict.ratio
-    assert regressed(difference)
-    assert regressed(difference, ratio - 1.001)
-    assert not regressed(difference, ratio - 0.999)
-    assert not regressed(judged(slower(), runs.act()))
+    assert outcomes(difference)["inference"] == "broken"
+    assert outcomes(difference, ratio - 1.001)["inference"] == "broken"
+    assert outcomes(difference, ratio - 0.999)["inference"] != "broken"
+    assert outcomes(judged(slower(), runs.act()))["inference"] == "held"
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("after", [148.0, 1480.0])
+def test_too_few_samples_are_not_judged(count, after):
+    (one,) = gate(diff(of(60, 148.0), of(count, after, seed=1)))
+    assert one.outcome == "not judged"
+    assert f"{count} samples" in one.why
+    assert "--iterations" in one.why
+
+
+def test_noise_that_hides_a_slow_down_is_not_judged_unless_as_much_is_allowed():
+    before, after = of(60, 148.0), of(60, 148.0, seed=1)
+    chance = random.Random(3)
+    for result in (before, after):
+        values = [148 * (1 + abs(chance.gauss(0, 0.6))) for _ in range(60)]
+        result.measurements[0].samples.values = values
+    difference = diff(before, after)
+    (one,) = gate(difference, 0.05)
+    assert one.outcome == "not judged"
+    assert "--fail-on-regression=" in one.why
+    assert outcomes(difference, difference.measurements[0].verdict.interval.high) == {"inference": "held"}
+
+
+def test_what_the_run_after_did_not_measure_is_not_judged():
+    after = again()
+    after.measurements = after.measurements[:1]
+    assert outcomes(judged(runs.act(), after)) == {"inference": "held", "training forward": "not judged"}
+
+
+@pytest.mark.parametrize("change", [{"threads": 1}, {"cores": 8}, {"device_name": "a faster CPU"}])
+def test_runs_on_unlike_machines_do_not_pass(change):
+    after = again()
+    after.machine = after.machine.model_copy(update=change)
+    found = gate(judged(runs.act(), after))
+    assert {one.outcome for one in found} == {"not judged"}
+    assert all("→" in one.why for one in found)
+    slow = slower()
+    slow.machine = after.machine
+    assert outcomes(judged(runs.act(), slow))["inference"] == "broken"
+
+
+def test_a_run_is_not_its_own_proof():
+    assert set(outcomes(judged(runs.act(), runs.act())).values()) == {"not judged"}
+
+
+def test_the_exit_code_says_broken_held_or_not_judged(tmp_path, capsys):
+    def kept(name: str, result: Result) -> str:
+        (tmp_path / name).mkdir()
+        store.save(result, tmp_path / name)
+        return str(tmp_path / name)
+
+    before, same = kept("before", of(60, 148.0)), kept("same", of(60, 148.0, seed=1))
+    slow, few = kept("slow", of(60, 1480.0, seed=2)), kept("few", of(2, 1480.0, seed=3))
+    flag = "--fail-on-regression=5"
+    assert [main(["diff", before, after, flag]) for after in (same, slow, few)] == [0, 1, 3]
+    said = capsys.readouterr().out
+    assert "held: inference" in said
+    assert "regression: inference" in said
+    assert "not judged: inference" in said
+    assert main(["diff", before, few, flag, "--allow-not-judged"]) == 0
+    assert main(["diff", before, slow, flag, "--allow-not-judged"]) == 1
+    assert main(["diff", before, few]) == 0
 
 
 def test_parts_are_judged_at_a_level_that_allows_for_their_number():

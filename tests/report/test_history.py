@@ -14,9 +14,13 @@ from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.results import store
 from strobe.results.answer import Result
-from strobe.studies.history import Run, history, regressed
+from strobe.results.history import History, Point
+from strobe.studies.gates import Gated
+from strobe.studies.history import gate, history
+from strobe.studies.kept_runs import Run, Unread
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
+CALM = [148.0] * 10
 
 
 def at(day: int, ms: float, **more: object) -> Result:
@@ -36,41 +40,185 @@ def kept(folder: Path, *results: Result) -> Path:
     return folder
 
 
+def days(*times: float, **more: object) -> list[Result]:
+    return [at(day, ms, **more) for day, ms in enumerate(times)]
+
+
+def outcome(found: History, allowed: float = 0.0) -> set[str]:
+    return {one.outcome for one in gate(found, allowed)}
+
+
+def why(found: History, allowed: float = 0.0) -> str:
+    return " ".join(f"{one.what} {one.why}" for one in gate(found, allowed) if one.outcome != "held")
+
+
 def test_a_change_is_found_where_it_is_and_runs_after_it_are_judged_against_it():
+    results = days(*CALM, 121, 120.4, 121.2)
     # Out of order, as a folder may hold them.
-    (trend,) = history(named(at(5, 120), at(1, 148), at(3, 148.3), at(4, 121), at(2, 147.8)), "runs").trends
-    assert [point.run for point in trend.points] == ["run-1", "run-4", "run-2", "run-3", "run-0"]
-    assert [point.changes for point in trend.points] == [False, False, False, True, False]
-    change = trend.points[3].verdict
+    (trend,) = history(named(*results[::-1]), "runs").trends
+    assert [point.started for point in trend.points] == [result.started for result in results]
+    assert [point.change for point in trend.points] == [None] * 10 + ["faster", None, None]
+    change = trend.points[10].verdict
     assert change is not None
-    assert change.kind == "faster"
     assert change.ratio == pytest.approx(121 / 148, rel=0.02)
-    said = kinds.document(history(named(at(1, 148), at(2, 121)), "runs")).answers
-    assert said == ["act, breakdown: inference: 149 → 122 ms over 2 runs; the last change, in run-1: faster by 18.2 %."]
+    assert trend.reference == ["run-2", "run-1"]
+    said = kinds.document(history(named(*results), "runs")).answers
+    assert said == [
+        "act, breakdown: inference: 149 → 122 ms over 13 runs; the last change, in run-10: faster by 18.3 %."
+    ]
 
 
 def test_the_same_thing_again_and_again_shows_no_change():
-    found = history(named(*(at(day, 148) for day in range(12))), "runs")
+    found = history(named(*days(*CALM)), "runs")
     assert not any(point.changes for point in found.trends[0].points)
-    assert not regressed(found)
+    assert outcome(found) == {"held"}
+    assert "slower by at most" in kinds.document(found).answers[0]
 
 
-def test_another_machine_or_other_inputs_are_another_trend():
-    first = at(1, 148)
-    other = at(2, 300, machine=first.machine.model_copy(update={"device_name": "another CPU"}))
-    also = at(3, 300, subject=first.subject.model_copy(update={"inputs": "other frames"}))
-    with pytest.raises(UserError, match=r"no two runs measured the same thing on the same machine \(3 measured runs"):
-        history(named(first, other, also), "runs")
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"device_name": "another CPU"},
+        {"cores": 8},
+        {"threads": 1},
+        {"inputs": "other frames"},
+        {"dtypes": {"bfloat16": 51_597_190}},
+        {"source": "another/checkpoint"},
+        {"parameters": 7},
+        {"facts": {"precision": "bf16"}},
+        {"facts": {"denoising steps": 5}},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_runs_that_are_not_alike_are_another_trend_and_the_newest_is_not_judged_by_them(other):
+    first, last = at(1, 148), at(10, 300)
+    for name, value in other.items():
+        if name == "facts":
+            last.measurements[0].facts = value
+        else:
+            owner = "machine" if hasattr(last.machine, name) else "subject"
+            setattr(last, owner, getattr(last, owner).model_copy(update={name: value}))
+    with pytest.raises(UserError, match=r"no two runs measured the same thing on the same machine \(2 measured runs"):
+        history(named(first, last), "runs")
+    found = history(named(*days(*CALM), last), "runs")
+    assert outcome(found) == {"held", "not judged"}
+    assert "in run-10" in why(found)
+    assert "→" in why(found)
 
 
-def test_a_slow_last_run_closes_the_gate_and_one_that_was_mended_does_not(tmp_path, capsys):
-    slow = kept(tmp_path / "slow", at(1, 148), at(2, 148), at(3, 165))
+def test_trends_of_one_measurement_are_told_apart_by_what_differs():
+    both = [*days(148, 148, 148), *days(60, 60, 60)]
+    for result in both[3:]:
+        result.subject = result.subject.model_copy(update={"dtypes": {"bfloat16": 1}})
+    said = " ".join(kinds.document(history(named(*both), "runs")).answers)
+    assert "dtype bfloat16" in said
+    assert "dtype float32" in said
+    assert "parameters" not in said
+
+
+def test_another_version_is_named_and_parts_no_trend():
+    results = [*days(148, 148, 148), at(4, 148, strobe_version="9.9.9")]
+    (trend,) = history(named(*results), "runs").trends
+    assert [bool(point.differs) for point in trend.points] == [False, False, False, True]
+    assert "9.9.9" in trend.points[-1].differs[0]
+
+
+def test_what_builds_found_parts_no_trend():
+    results = days(148, 148, 148)
+    for seconds, result in enumerate(results):
+        result.measurements[0].facts = {"build s": seconds, "engine from cache": seconds > 0}
+    assert len(history(named(*results), "runs").trends) == 1
+
+
+def test_a_copy_of_a_run_is_no_further_run():
+    once = at(1, 148)
+    with pytest.raises(UserError, match="no two runs"):
+        history(named(once, once), "runs")
+
+
+def test_two_runs_are_not_judged_however_slow_the_second_is():
+    for ms in (148, 1480):
+        found = history(named(*days(148, ms)), "runs")
+        assert outcome(found) in ({"not judged"}, {"broken"})
+        assert "more of its kind would do" in why(found) or outcome(found) == {"broken"}
+
+
+def test_runs_that_differ_among_themselves_do_not_pass_a_gate_that_they_cannot_see_through():
+    wide = history(
+        named(*days(*(148 * factor for factor in (1, 1.09, 0.94, 1.07, 0.93, 1.1, 0.92, 1.06, 0.95, 1.0)))), "runs"
+    )
+    assert outcome(wide, 0.05) == {"not judged"}
+    assert "--fail-on-regression=" in why(wide, 0.05)
+    assert outcome(wide, 0.5) == {"held"}
+
+
+def test_few_samples_are_not_judged():
+    few = at(10, 148)
+    few.measurements[0].samples = runs.samples(148.0, n=5)
+    found = history(named(*days(*CALM), few), "runs")
+    assert outcome(found) == {"not judged"}
+    assert "5 samples" in why(found)
+
+
+def test_a_run_of_few_samples_does_not_open_the_gate():
+    few = at(12, 165)
+    few.measurements[0].samples = runs.samples(165.0, n=5)
+    assert outcome(history(named(*days(*CALM, 165, 165), few), "runs")) == {"broken"}
+
+
+def test_what_is_accepted_of_one_policy_is_not_accepted_of_another():
+    results = days(*CALM, 165, 165)
+    for number, result in enumerate(days(*CALM, 165, 165)):
+        other = result.model_copy(update={"subject": result.subject.model_copy(update={"name": "other"})})
+        results.append(other.model_copy(update={"started": other.started + timedelta(hours=1 + number)}))
+    found = history(named(*results), "runs", accept="run-10")
+    assert [one.what.split(",")[0] for one in gate(found) if one.outcome == "broken"] == ["other"]
+
+
+def test_a_newest_run_that_is_broken_or_lacks_a_measurement_is_not_judged():
+    calm = days(*CALM)
+    assert outcome(history(named(*calm, at(11, 148, status="interrupted")), "runs")) == {"held", "not judged"}
+    assert outcome(history(named(*calm, at(0, 148, status="interrupted")), "runs")) == {"held"}
+    assert outcome(history(named(*calm), "runs", [Unread("run-x", "not JSON", last=True)])) == {"held", "not judged"}
+    assert outcome(history(named(*calm), "runs", [Unread("run-x", "not JSON", last=False)])) == {"held"}
+    other = at(11, 148)
+    other.measurements[0].name = "training forward"
+    found = history(named(*calm, other), "runs")
+    assert outcome(found) == {"held", "not judged"}
+    assert "inference, in run-10: it was not measured" in why(found)
+
+
+def test_running_once_more_does_not_open_the_gate_and_accepting_or_mending_does(tmp_path, capsys):
+    slow = kept(tmp_path / "slow", *days(*CALM, 165, 165, 165))
     assert main(["history", str(slow)]) == 0
     assert main(["history", str(slow), "--fail-on-regression"]) == 1
-    assert "regression: act, breakdown: inference, in run-2" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "regression: act, breakdown: inference, in run-12" in said
+    assert "shown in run-10" in said
     assert main(["history", "--fail-on-regression=20", str(slow)]) == 0
-    mended = kept(tmp_path / "mended", at(1, 148), at(2, 165), at(3, 148))
+    assert main(["history", "--fail-on-regression", str(slow), "--accept=run-10"]) in (0, 3)
+    assert "regression" not in capsys.readouterr().out
+    assert main(["history", str(slow), "--accept=run-99"]) == 2
+    mended = kept(tmp_path / "mended", *days(*CALM, 165, 165, 148, 148))
     assert main(["history", "--fail-on-regression", str(mended)]) == 0
+
+
+def test_the_exit_code_of_what_is_not_judged_is_3_unless_that_is_allowed(tmp_path, capsys):
+    young = kept(tmp_path / "young", *days(148, 1480))
+    assert main(["history", str(young)]) == 0
+    assert main(["history", str(young), "--fail-on-regression=5"]) == 3
+    assert "not judged: act, breakdown: inference, in run-1" in capsys.readouterr().out
+    assert main(["history", str(young), "--fail-on-regression=5", "--allow-not-judged"]) == 0
+
+
+def test_a_history_of_an_earlier_version_keeps_its_changes():
+    (trend,) = history(named(*days(*CALM, 121)), "runs").trends
+    older = trend.points[-1].model_dump(exclude={"change", "together", "alone", "standing", "shown_in", "differs"})
+    assert Point.model_validate(older).changes
+
+
+def test_a_gate_says_what_it_excludes():
+    assert all(isinstance(one, Gated) and "at most" in one.why for one in gate(history(named(*days(*CALM)), "runs")))
 
 
 def test_what_cannot_be_read_is_told_and_left_out(tmp_path, capsys):
@@ -100,7 +248,7 @@ def test_commits_of_one_run_are_its_history(tmp_path, capsys):
 
 
 def test_the_page_draws_each_trend_in_a_browser(browse):
-    dom = browse(kinds.page(history(named(at(1, 148), at(2, 148), at(3, 121)), "runs")))
+    dom = browse(kinds.page(history(named(*days(*CALM, 121)), "runs")))
     assert 'data-settled="true"' in dom
     assert "data-errors" not in dom
     assert "From run to run" in dom

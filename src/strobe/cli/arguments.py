@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,16 +30,6 @@ def page_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="also write a page there: .html, or .md for Markdown"
     )
-
-
-def gate_flag(parser: argparse.ArgumentParser, about: str) -> None:
-    """Add ``--fail-on-regression[=PERCENT]``; None where it is not given, 0 where it is given bare (see `gated`)."""
-    parser.add_argument("--fail-on-regression", type=percent, metavar="PERCENT", nargs="?", const=0.0, help=about)
-
-
-def gated(argv: Sequence[str]) -> list[str]:
-    """``argv`` for a parser with a `gate_flag`: bare, the flag must not take what follows it for its percentage."""
-    return ["--fail-on-regression=0" if argument == "--fail-on-regression" else argument for argument in argv]
 
 
 def levels(text: str) -> int:

@@ -18,8 +18,10 @@ COLUMNS = (
     Column("ms (median)"),
     Column("95 % interval"),
     Column("Samples"),
-    Column("Against the runs since the last change", numeric=False),
+    Column("Against the reference", numeric=False),
     Column("Change"),
+    Column("Interval of it"),
+    Column("Notes", numeric=False),
 )
 
 
@@ -29,10 +31,10 @@ def outline(history: History) -> Document:
         kind="strobe history",
         title=units.plain(history.title),
         banner=None,
-        answers=[_answer(trend) for trend in history.trends],
+        answers=[_answer(name, trend) for name, trend in _named(history.trends)],
         findings=facts.findings(history.findings),
         sections=[Section("trends", "Trends", _overview(history.trends)), *_each(history.trends)],
-        notes=[units.plain(note) for note in history.notes],
+        notes=[units.plain(note) for note in [*(f"not judged: {one}" for one in history.not_judged), *history.notes]],
         facts=[("Strobe", history.strobe_version), *facts.run(history)],
         raw=facts.raw(history.command, {"Config": history.config}),
     )
@@ -43,39 +45,78 @@ def plots(history: History) -> dict[str, list[Plot]]:
     return {f"trend-{index}": [_plot(trend)] for index, trend in enumerate(history.trends)}
 
 
-def _name(trend: Trend) -> str:
-    return units.plain(f"{trend.subject}, {trend.measured}")
+def _named(trends: Sequence[Trend]) -> list[tuple[str, Trend]]:
+    """Each trend with its name, and with what makes it another than those of the same measurement and subject."""
+    named = []
+    for trend in trends:
+        same = [one.settings for one in trends if (one.measured, one.subject) == (trend.measured, trend.subject)]
+        apart = [name for name, value in trend.settings.items() if any(other.get(name) != value for other in same)]
+        said = ", ".join(f"{name} {trend.settings[name]}" for name in apart)
+        name = f"{trend.subject}, {trend.measured}"
+        named.append((units.plain(f"{name} ({said})" if said else name), trend))
+    return named
 
 
-def _answer(trend: Trend) -> str:
+def _answer(name: str, trend: Trend) -> str:
     first, last = trend.points[0], trend.points[-1]
     runs = units.count(len(trend.points), "run")
-    went = f"{units.rate(first.summary.median)} → {units.rate(last.summary.median)} ms over {runs}"
-    changed = [point for point in trend.points if point.changes]
-    if not changed:
-        return f"{_name(trend)}: {went}; no change is shown."
-    latest = changed[-1]
-    assert latest.verdict is not None
-    how = f"{latest.verdict.kind} by {abs(100 * (latest.verdict.ratio - 1)):.3g} %"
-    return f"{_name(trend)}: {went}; the last change, in {units.plain(latest.run)}: {how}."
+    went = f"{name}: {units.rate(first.summary.median)} → {units.rate(last.summary.median)} ms over {runs}"
+    if last.standing is not None:
+        return f"{went}; slower by {100 * (last.standing - 1):.3g} %, shown in {units.plain(last.shown_in)}."
+    changed = [point for point in trend.points if point.changes and point.verdict is not None]
+    if changed:
+        latest = changed[-1]
+        assert latest.verdict is not None
+        how = f"{latest.change} by {abs(100 * (latest.verdict.ratio - 1)):.3g} %"
+        how = "mended" if latest.change == "mended" else how
+        return f"{went}; the last change, in {units.plain(latest.run)}: {how}."
+    if last.alone is None:
+        return f"{went}; the last run is not judged."
+    most = f"{100 * max(last.alone.high - 1, 0.0):.2g} %"
+    return f"{went}; no change is shown, and the last run is slower by at most {most} (95 %)."
 
 
 def _overview(trends: Sequence[Trend]) -> Table:
     columns = [Column("Trend", numeric=False), Column("Runs"), Column("First (ms)"), Column("Last (ms)")]
-    columns += [Column("Changes"), Column("Machine", numeric=False)]
+    columns += [
+        Column("Changes"),
+        Column("Runs differ by"),
+        Column("Smallest change seen"),
+        Column("Machine", numeric=False),
+    ]
     rows = []
-    for trend in trends:
+    for name, trend in _named(trends):
         ends = [units.rate(point.summary.median) for point in (trend.points[0], trend.points[-1])]
         changes = str(sum(point.changes for point in trend.points))
-        rows.append(Row([_name(trend), str(len(trend.points)), *ends, changes, units.plain(trend.machine)]))
+        seen = [_percent(trend.between_runs), _percent(_visible(trend))]
+        rows.append(Row([name, str(len(trend.points)), *ends, changes, *seen, units.plain(trend.machine)]))
     return Table(columns, rows)
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{100 * share:.2g} %"
+
+
+def _visible(trend: Trend) -> float | None:
+    """The smallest slow-down of one run that the last judgement of one run would have shown, as a fraction."""
+    verdicts = [one.verdict for one in trend.points if one.verdict is not None and one.together == 1]
+    return verdicts[-1].interval.high / verdicts[-1].ratio - 1 if verdicts else None
 
 
 def _each(trends: Sequence[Trend]) -> list[Section]:
     return [
-        Section(f"trend-{index}", _name(trend), _runs(trend), [f"On {units.plain(trend.machine)}."])
-        for index, trend in enumerate(trends)
+        Section(f"trend-{index}", name, _runs(trend), [_about(trend)])
+        for index, (name, trend) in enumerate(_named(trends))
     ]
+
+
+def _about(trend: Trend) -> str:
+    where = f"On {units.plain(trend.machine)}."
+    if trend.between_runs is None:
+        return where
+    known = f"seen in {units.count(trend.known, 'run')}" if trend.known else "assumed: too few runs show it"
+    spread = f"Runs differ by {_percent(trend.between_runs)} among themselves (standard deviation, {known})."
+    return f"{where} {spread} The last run is judged against {', '.join(map(units.plain, trend.reference))}."
 
 
 def _runs(trend: Trend) -> Table:
@@ -87,8 +128,21 @@ def _row(point: Point, decimals: int) -> Row:
     summary, verdict = point.summary, point.verdict
     cells = [units.plain(point.run), f"{point.started:%Y-%m-%d %H:%M}", units.ms(summary.median, decimals)]
     cells += [units.span(summary.interval, decimals), f"{summary.n:,}"]
-    cells += [None, None] if verdict is None else [verdict.kind, units.change(verdict.ratio)]
+    if verdict is None:
+        cells += [None, None, None]
+    else:
+        stands = " (stands)" if point.standing is not None and not point.changes else ""
+        cells += [
+            f"{point.change or verdict.kind}{stands}",
+            units.change(verdict.ratio),
+            units.change_span(verdict.interval),
+        ]
+    cells.append(units.plain(", ".join([*_together(point), *point.differs])) or None)
     return Row(cells, "whole" if point.changes else "part")
+
+
+def _together(point: Point) -> list[str]:
+    return [f"with the {point.together - 1} before it"] if point.together > 1 else []
 
 
 def _plot(trend: Trend) -> Plot:

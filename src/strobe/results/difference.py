@@ -50,6 +50,9 @@ class MeasurementChange(Data):
     components: list[ComponentChange] = Field(default_factory=list, description="those that changed")
     judged: int = Field(default=0, description="parts that were judged at once")
     memory: list[MemoryChange] = Field(default_factory=list)
+    unlike: list[str] = Field(
+        default_factory=list, description="why the runs measured different work here: another machine, other inputs"
+    )
 
 
 class FigureChange(Data):
@@ -71,4 +74,5 @@ class Difference(Answer):
     before: RunLabel
     after: RunLabel
     measurements: list[MeasurementChange]
+    missing: list[str] = Field(default_factory=list, description="measurements that only the run before has")
     figures: list[FigureChange] = Field(default_factory=list, description="of rollouts; side by side, without verdicts")

@@ -3,11 +3,13 @@
 The runs were made at different times, so nothing pairs their samples: verdicts are unpaired, and a note says that a
 drift of the machine looks like a change. Many parts are judged at once. To keep the chance of any false claim at 5 %
 for each measurement, only parts of at least 2 % of the whole are judged, each at the level 1 − 5 % / (parts judged)
-(Bonferroni).
+(Bonferroni). That holds where two runs of the same thing differ by no more than the verdicts allow for (2 %): two runs
+cannot show by how much theirs do, and many can (`strobe.studies.history`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import strobe
@@ -25,6 +27,8 @@ from strobe.results.difference import (
 from strobe.results.machine import Machine
 from strobe.results.measurement import Component, Measurement
 from strobe.results.rollout import RolloutResult
+from strobe.studies import alike
+from strobe.studies.gates import Gated, excluded
 from strobe.studies.rollout_figures import figures_of
 
 Judge = Callable[..., Verdict]
@@ -56,7 +60,11 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
         title=after.title,
         before=_label(before),
         after=_label(after),
-        measurements=[_measurement(old, new, judged_by) for old, new in pairs],
+        measurements=[
+            _measurement(old, new, judged_by, alike.unlike(alike.work(before, old), alike.work(after, new)))
+            for old, new in pairs
+        ],
+        missing=[m.name for m in before.measurements if m.samples.values and m.name not in {m.name for _, m in pairs}],
         figures=_figures(before, after),
         notes=_notes(before, after),
     )
@@ -73,9 +81,41 @@ def _figures(before: Result, after: Result) -> list[FigureChange]:
     ]
 
 
-def regressed(difference: Difference, threshold: float = 0.0) -> bool:
-    """Whether a measurement was shown to be slower, by an estimated fraction above ``threshold`` (0.05 is 5 %)."""
-    return any(m.verdict.kind == "slower" and m.verdict.ratio > 1 + threshold for m in difference.measurements)
+def gate(difference: Difference, allowed: float = 0.0) -> list[Gated]:
+    """Return for each measurement whether it became slower by more than ``allowed`` (0.05 is 5 %).
+
+    It is not judged where the samples are too few or too noisy, where the runs measured different work, and where the
+    run after lacks it.
+    """
+    found = [_gated(m, allowed, difference.after.status) for m in difference.measurements]
+    return found + [Gated("not judged", name, "the run after did not measure it") for name in difference.missing]
+
+
+def _gated(m: MeasurementChange, allowed: float, status: str) -> Gated:
+    from strobe.measure.verdicts import FEWEST_PAIRS
+
+    verdict, widest = m.verdict, excluded(allowed)
+    samples, high = [len(m.before.values), len(m.after.values)], verdict.interval.high - 1
+    seen = f"seen: {100 * (verdict.ratio - 1):+.1f} %"
+    if verdict.kind == "slower" and verdict.ratio > 1 + allowed:
+        return Gated("broken", m.name, verdict.sentence)
+    if min(samples) < FEWEST_PAIRS:
+        needed = f"{samples[0]} and {samples[1]} samples, and {FEWEST_PAIRS} of each are needed"
+        return Gated("not judged", m.name, f"{needed}: give both runs more --iterations or --seconds; {seen}")
+    if m.unlike:
+        return Gated("not judged", m.name, f"the runs measured different work: {'; '.join(m.unlike)}; {seen}")
+    if status == "failed" or m.before.values == m.after.values:
+        why = "the run after failed" if status == "failed" else "both runs are the same one"
+        return Gated("not judged", m.name, f"{why}; {seen}")
+    if high <= widest:
+        level = f"({100 * verdict.interval.level:.3g} %)"
+        return Gated("held", m.name, f"slower by at most {100 * max(high, 0.0):.1f} % {level}; {seen}")
+    return Gated(
+        "not judged",
+        m.name,
+        f"it may be slower by {100 * high:.1f} %, and {100 * widest:g} % must be excluded; {seen}. Give both runs more "
+        f"--seconds, or allow more: --fail-on-regression={math.ceil(100 * high)}",
+    )
 
 
 def _standard() -> Judge:
@@ -89,7 +129,7 @@ def _label(run: Result) -> RunLabel:
     return RunLabel(title=run.title, started=run.started, strobe_version=run.strobe_version, status=run.status)
 
 
-def _measurement(old: Measurement, new: Measurement, judge: Judge) -> MeasurementChange:
+def _measurement(old: Measurement, new: Measurement, judge: Judge, unlike: list[str]) -> MeasurementChange:
     names = {"baseline_name": f"{old.name} before", "candidate_name": f"{new.name} after"}
     before = {tuple(c.path): c for c in old.components}
     after = {tuple(c.path): c for c in new.components}
@@ -115,6 +155,7 @@ def _measurement(old: Measurement, new: Measurement, judge: Judge) -> Measuremen
         components=sorted((c for c in changes if c is not None), key=lambda c: order[tuple(c.path)]),
         judged=len(judged),
         memory=_memory(old, new),
+        unlike=unlike,
     )
 
 

@@ -1,0 +1,160 @@
+"""Histories of runs that are the same, that creep, that step and are mended: what `strobe.measure.trend` says of them.
+
+A trend is drawn from a pool of runs of one noise, each shifted by what differs between runs, and judged as the product
+judges it. `strobe diff` is held to its promise for the parts of two runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Literal
+
+import numpy as np
+from _claims import NOISES, Claim, Noise, times
+
+from strobe.measure.statistics import summarise
+from strobe.measure.trend import FALSE_CHANGES, RUNS, Judged, Level, judge, level_of
+from strobe.results.answer import BreakdownResult, Result
+from strobe.results.data import Samples
+from strobe.results.machine import Machine
+from strobe.results.measurement import Component, Measurement
+from strobe.results.subject import SubjectInfo
+from strobe.studies.diff import FALSE_CLAIMS, diff
+
+SUBJECT = SubjectInfo(name="", kind="", source="", parameters=0, weight_bytes=0, inputs="")
+MACHINE = Machine(system="", cpu="", cores=1, threads=1, memory_bytes=0, device="cpu", device_name="")
+
+SAMPLES = 60  # of a run
+POOL = 150  # runs of one noise, from which trends draw
+BETWEEN = (0.0, 0.01, 0.02, 0.05)  # standard deviation between runs
+CREEP, BY = 0.008, 15  # a run, and the run by which it is found
+STEP, BEFORE, WITHIN = 0.10, 10, 4  # a slow-down, the runs before it, and the runs in which it is found
+AFTER = 15  # further runs in which a slow-down that was shown must stand
+PARTS = 12
+
+Pool = Sequence[Level]
+
+
+def simulate(quick: bool) -> list[Claim]:
+    """Return the claims of histories and of differences."""
+    random = np.random.default_rng(12)
+    pools = {name: _pool(noise, random) for name, noise in NOISES.items()}
+    tries = 60 if quick else 1000
+    claims = [
+        _claim("any false change in 40 runs", name, between, FALSE_CHANGES, "at most", tries,
+               lambda pool=pool, between=between: _changes(_trend(random, pool, RUNS, between)))
+        for (name, pool), between in product(pools.items(), BETWEEN)
+    ]  # fmt: skip
+    for between, rate in ((0.0, 0.95), (0.01, 0.95), (0.02, 0.80)):
+        claims.append(
+            _claim(f"a creep of 0.8 % a run, by run {BY}", "independent", between, rate, "at least", tries,
+                   lambda between=between: _changes(_trend(random, pools["independent"], BY, between, creep=CREEP)))
+        )  # fmt: skip
+    claims.append(
+        _claim("a creep of 0.8 % a run, by run 30", "independent", 0.05, 0.80, "at least", tries,
+               lambda: _changes(_trend(random, pools["independent"], 30, 0.05, creep=CREEP)))
+    )  # fmt: skip
+    for name in ("independent", "AR(1) 0.5"):
+        claims.append(
+            _claim(f"a step of 10 % after 10 runs, within {WITHIN}", name, 0.02, 0.80, "at least", tries,
+                   lambda name=name: _changes(_stepped(random, pools[name], 0.02, WITHIN)))
+        )  # fmt: skip
+    for between in (0.01, 0.02):
+        claims.append(
+            _claim(f"a slow-down of 10 % that was shown no longer stands {AFTER} runs later", "independent", between,
+                   0.05, "at most", tries, lambda between=between: _cleared(random, pools["independent"], between))
+        )  # fmt: skip
+        claims.append(
+            _claim(f"a slow-down of 10 % that was mended still stands {WITHIN} runs later", "independent", between,
+                   0.10, "at most", tries, lambda between=between: _mended(random, pools["independent"], between))
+        )  # fmt: skip
+    for between in BETWEEN:
+        claims.append(
+            _claim("run 12 is slower than 'at most' says", "independent", between, 0.05, "at most", 4 * tries,
+                   lambda between=between: _missed(random, pools["independent"], between))
+        )  # fmt: skip
+    for name in NOISES:
+        claims.append(
+            _claim("any false change of 12 parts, two runs apart by 2 %", name, None, FALSE_CLAIMS, "at most",
+                   10 if quick else 300, lambda name=name: _parts(random, NOISES[name]))
+        )  # fmt: skip
+    return claims
+
+
+def _claim(
+    name: str,
+    noise: str,
+    between: float | None,
+    rate: float,
+    side: Literal["at most", "at least"],
+    tries: int,
+    one: Callable[[], bool],
+) -> Claim:
+    among = noise if between is None else f"{noise}, {between:.0%} between runs"
+    return Claim(name, among, rate, side, sum(one() for _ in range(tries)), tries)
+
+
+def _pool(noise: Noise, random: np.random.Generator) -> Pool:
+    levels = [level_of(times(noise, random, SAMPLES)) for _ in range(POOL)]
+    return [level for level in levels if level is not None]
+
+
+def _trend(
+    random: np.random.Generator, pool: Pool, runs: int, between: float, creep: float = 0.0, steps: Sequence[float] = ()
+) -> list[Judged | None]:
+    """Judge ``runs`` of a pool; ``steps`` are added to the logarithms of the last runs."""
+    shifts = between * random.standard_normal(runs) + np.log1p(creep) * np.arange(runs)
+    shifts[runs - len(steps) :] += steps
+    drawn = [pool[place] for place in random.integers(0, len(pool), runs)]
+    return judge([Level(one.log_ms + shift, one.error) for one, shift in zip(drawn, shifts.tolist(), strict=True)])
+
+
+def _changes(judged: Sequence[Judged | None]) -> bool:
+    return any(one is not None and one.change is not None for one in judged)
+
+
+def _stepped(random: np.random.Generator, pool: Pool, between: float, after: int) -> list[Judged | None]:
+    return _trend(random, pool, BEFORE + after, between, steps=[np.log1p(STEP)] * after)
+
+
+def _cleared(random: np.random.Generator, pool: Pool, between: float) -> bool:
+    """Whether a slow-down stands once it was shown, and not in some later run, though nothing was mended."""
+    judged = [one is not None and one.standing is not None for one in _stepped(random, pool, between, 1 + AFTER)]
+    shown = judged.index(True) if True in judged else len(judged)
+    return not all(judged[shown:])
+
+
+def _mended(random: np.random.Generator, pool: Pool, between: float) -> bool:
+    """Whether a slow-down that lasted for six runs stands after as many good ones as a step is found in."""
+    steps = [np.log1p(STEP)] * 6 + [0.0] * WITHIN
+    last = _trend(random, pool, BEFORE + len(steps), between, steps=steps)[-1]
+    return last is not None and last.standing is not None
+
+
+def _missed(random: np.random.Generator, pool: Pool, between: float) -> bool:
+    """Whether the twelfth run is slower by 5 %, and is said to be slower by less at most."""
+    last = _trend(random, pool, 12, between, steps=[np.log1p(0.05)])[-1]
+    assert last is not None
+    return last.alone[1] < np.log1p(0.05)
+
+
+def _parts(random: np.random.Generator, noise: Noise) -> bool:
+    """Whether `strobe diff` names a part of two runs of the same thing, the second of which is slower by 2 %."""
+    found = diff(_run(random, noise, 1.0), _run(random, noise, 1.02))
+    return any(measurement.components for measurement in found.measurements)
+
+
+def _run(random: np.random.Generator, noise: Noise, slower: float) -> Result:
+    parts = [(slower * times(noise, random, SAMPLES)).tolist() for _ in range(PARTS)]
+    whole = np.sum(parts, axis=0)
+    measurement = Measurement(
+        name="inference",
+        phase="inference",
+        samples=Samples(values=whole.tolist(), summary=summarise(whole)),
+        components=[
+            Component(path=[f"part {at}"], calls=1, values=values, summary=summarise(values), share=1 / PARTS)
+            for at, values in enumerate(parts)
+        ],
+    )
+    return BreakdownResult(strobe_version="", title="", subject=SUBJECT, machine=MACHINE, measurements=[measurement])

@@ -1,0 +1,91 @@
+"""A trend of runs: judged against where it began, and a slow-down stands until it is mended or accepted."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from strobe.measure.trend import Judged, Level, judge, level_of, runs_needed
+
+ERROR = 0.003
+
+
+def judged(logs: list[float], accepted: int | None = None) -> list[Judged]:
+    """Judge runs whose medians differ from 30 ms by these logarithms; all but the first."""
+    levels = [Level(math.log(30.0) + log, ERROR) for log in logs]
+    return [one for one in judge(levels, accepted) if one is not None]
+
+
+def scattered(runs: int, between: float, seed: int = 4) -> list[float]:
+    return (between * np.random.default_rng(seed).standard_normal(runs)).tolist()
+
+
+@pytest.mark.parametrize("between", [0.0, 0.01, 0.05])
+def test_runs_that_scatter_show_no_change_and_their_spread_is_seen(between):
+    found = judged(scattered(40, between))
+    assert not [one for one in found if one.change]
+    assert found[-1].spread == pytest.approx(between, rel=0.4, abs=0.006)
+
+
+def test_a_creep_is_held_against_where_it_began():
+    found = judged([log + 0.008 * run for run, log in enumerate(scattered(40, 0.005))])
+    shown = [one.change for one in found]
+    assert shown.index("slower") + 1 < 15
+    assert found[-1].standing == pytest.approx(0.008 * 37, abs=0.06)
+
+
+def test_a_slow_down_stands_until_it_is_mended():
+    logs = scattered(40, 0.01)
+    slow = [log + (0.1 if 12 <= run < 30 else 0.0) for run, log in enumerate(logs)]
+    found = judged(slow)
+    stands = [one.standing is not None for one in found]
+    first = stands.index(True) + 1
+    assert 12 <= first < 16
+    assert all(stands[first - 1 : 29])
+    assert not any(stands[33:])
+    assert [one.change for one in found if one.change] == ["slower", "mended"]
+
+
+def test_a_second_slow_down_is_shown_on_top_of_the_first():
+    found = judged([log + 0.1 * (run >= 10) + 0.1 * (run >= 20) for run, log in enumerate(scattered(30, 0.005))])
+    assert [one.change for one in found if one.change] == ["slower", "slower"]
+    assert found[-1].standing == pytest.approx(0.2, abs=0.02)
+
+
+def test_a_gain_moves_the_reference_so_that_its_loss_is_a_slow_down():
+    found = judged([log - 0.1 * (10 <= run < 20) for run, log in enumerate(scattered(30, 0.005))])
+    assert [one.change for one in found if one.change] == ["faster", "slower"]
+    assert found[-1].standing is not None
+
+
+def test_what_is_accepted_is_the_reference():
+    slow = [log + 0.1 * (run >= 10) for run, log in enumerate(scattered(20, 0.005))]
+    assert judged(slow)[-1].standing is not None
+    assert judged(slow, accepted=10)[-1].standing is None
+    assert judged(slow, accepted=10)[-1].reference == (10, 11, 12, 13, 14)
+
+
+def test_a_judgement_does_not_change_when_runs_follow():
+    logs = [log + 0.1 * (run >= 10) for run, log in enumerate(scattered(24, 0.02))]
+    assert judged(logs)[:14] == judged(logs[:15])
+
+
+def test_a_run_of_few_samples_reaches_further_than_its_neighbours():
+    levels = [Level(math.log(30.0) + log, ERROR) for log in scattered(12, 0.005)]
+    steady, noisy = judge(levels)[-1], judge([*levels[:-1], Level(levels[-1].log_ms, 0.1)])[-1]
+    assert steady is not None
+    assert noisy is not None
+    assert noisy.alone[1] > 3 * steady.alone[1]
+
+
+def test_few_samples_and_times_of_zero_have_no_level():
+    assert level_of([30.0] * 5) is None
+    assert level_of([30.0] * 9 + [0.0]) is None
+    assert level_of([30.0] * 6) == Level(math.log(30.0), 0.0)
+
+
+def test_more_runs_exclude_smaller_slow_downs_until_what_differs_between_them_is_all_that_is_left():
+    assert runs_needed(0.01, 0.10) < runs_needed(0.02, 0.10) < runs_needed(0.03, 0.10)
+    assert runs_needed(0.05, 0.05) is None
