@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from _planted import Planted, of_output
+from _planted_scale import cases
 from torch import Tensor
 
 from strobe.measure.features import agree_features
@@ -39,6 +40,15 @@ def of_policies(subject: PolicySubject) -> Iterator[Case]:
     yield "exact treatment returns zeros, one observation fails", "exact", _zeros_beside_a_failure(subject)
     yield "the 1 of 50 actions that is executed is off by 0.13 σ", "by effect", _executed(subject)
     yield "exact fault of 3 σ in a policy that jumps", "exact", _jumping(subject)
+
+
+def of_rulers() -> Iterator[Case]:
+    """Policies whose statistics hide a fault (`_planted_scale.py`), held as `strobe verify` holds them."""
+    for name, made, fault in cases():
+        same = Sameness(made(), count=4)
+        found = same.check(Variant(name, (fault,)), plan(same.count, rtc=False))
+        guard = Guards().of([fault.effect])
+        yield name, str(guard), guard.judge(found)
 
 
 def of_backbones() -> Iterator[Case]:

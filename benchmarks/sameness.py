@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from _planted import Planted, every, first, inverted, of_output, of_prefix, shifted, with_arguments
-from _planted_unseen import of_backbones, of_policies
+from _planted_unseen import of_backbones, of_policies, of_rulers
 from _shared import finish
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from rich.console import Console
@@ -153,7 +153,7 @@ def planted(console: Console) -> dict[str, Any]:
 def unseen(console: Console) -> dict[str, Any]:
     """Plant what a guard could once not see, and print what the guards say. Returns the figures."""
     table = Table("planted fault", "held against", "judgement")
-    cases = [*of_policies(with_gripper("pi05")), *of_backbones()]
+    cases = [*of_policies(with_gripper("pi05")), *of_rulers(), *of_backbones()]
     for name, guard, judged in cases:
         words = "PASSES" if judged.outcome == "held" else f"{judged.outcome}: {judged.words}"
         table.add_row(name, guard, words)

@@ -50,13 +50,13 @@ def test_an_inverted_gripper_a_joint_that_is_off_and_a_dead_policy_pass_a_cosine
 
     before = arm()
     inverted = agree(before, changed(before, invert), ARM)
-    assert OLD.holds(inverted)
+    assert OLD.judge(inverted).outcome == "held"
     assert inverted.flips == 1
     assert inverted.worst_dimension == "gripper"
     assert "rms 2 σ" in ROUNDING.judge(inverted).words
     assert "100 % of decisions flip" in in_words(inverted)
     moved = agree(before, changed(before, off), ARM)
-    assert OLD.holds(moved)
+    assert OLD.judge(moved).outcome == "held"
     assert moved.flips == 0
     assert moved.dimensions[0].offset == pytest.approx(2 / 30, rel=1e-4)
     assert ROUNDING.judge(moved).words == "rms 0.06667 σ > 0.02 σ"
@@ -98,7 +98,7 @@ def test_what_is_not_finite_is_counted_and_never_held() -> None:
     assert seen.not_finite == 2
     assert seen.cosine == 0
     assert ROUNDING.judge(seen).words == "2 numbers are infinite or not a number"
-    assert Guard.parse("exact").broken(seen) == "2 numbers are infinite or not a number"
+    assert Guard.parse("exact").judge(seen).words == "2 numbers are infinite or not a number"
 
 
 @given(

@@ -104,7 +104,7 @@ def test_no_dimension_hides_what_another_does(
     chunks = moving(*spreads)
     found = scale_of(post({key: [one[key] for one in own] for key in own[0]}), {}, None, "", chunks)
     assert found is not None
-    assert ROUNDING.holds(agree(chunks, chunks, found))
+    assert ROUNDING.judge(agree(chunks, chunks, found)).outcome == "held"
     for dimension in wrong:
         seen = agree(chunks, inverted(chunks, [dimension]), found)
         assert ROUNDING.judge(seen).words, dimension
@@ -116,7 +116,7 @@ def test_rounding_of_a_dimension_that_rests_is_no_fault_and_to_hold_it_still_is(
     found = scale_of(post(stats(JOINT, JOINT)), {}, None, "", resting)
     assert found.judged_by == ["statistics", "motion"]
     rounded = [chunk + 0.003 * 25 * torch.randn(50, 2, generator=torch.Generator().manual_seed(1)) for chunk in resting]
-    assert ROUNDING.holds(agree(resting, rounded, found))
+    assert ROUNDING.judge(agree(resting, rounded, found)).outcome == "held"
     held = [chunk * torch.tensor([1.0, 0.0]) for chunk in resting]
     assert ROUNDING.judge(agree(resting, held, found)).words
 
