@@ -321,9 +321,9 @@ def damaged(dataset, tmp_path):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_broken_video_is_named_with_its_episode(damaged, tmp_path, workers):
     (video,) = damaged.glob("videos/*/*/*.mp4")
-    video.write_bytes(video.read_bytes()[:2000])
+    video.write_bytes(video.read_bytes()[:3000])
     with pytest.raises(
-        UserError, match=r"is broken: videos/observation\.image/\S+\.mp4 is cut off: it has 2,000 bytes of"
+        UserError, match=r"is broken: videos/observation\.image/\S+\.mp4 is cut off: it has 3,000 bytes of"
     ):
         trained(damaged, tmp_path / "out", workers=workers)
 
