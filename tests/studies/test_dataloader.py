@@ -14,6 +14,7 @@ import psutil
 import pytest
 import torch
 from lerobot.configs.train import TrainPipelineConfig
+from support.broken_datasets import copied, late
 
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
@@ -28,7 +29,7 @@ from strobe.studies.dataloader.needs import StepNeeds
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
 from strobe.studies.dataloader.what_ifs import changes, what_ifs
 from strobe.studies.measuring import Silent
-from strobe.subjects import dataset_faults
+from strobe.subjects import shared_memory
 from strobe.subjects.train_config import train_config
 from strobe.subjects.train_data import open_dataset, open_loader, settings_of
 
@@ -132,7 +133,7 @@ def test_a_loader_that_needs_too_much_shared_memory_is_refused_and_the_rest_go_o
     config: TrainPipelineConfig, own: LoaderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts, _ = facts_of(config, own)
-    monkeypatch.setattr(dataset_faults, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
+    monkeypatch.setattr(shared_memory, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
     choice = [own.model_copy(update={"prefetch_factor": ahead}) for ahead in (2, 3, 4)]
     with Bench(config, facts, choice, choice[0]) as bench:
         assert [bench.rows[one].status for one in choice] == ["not run", "not run", "refused"]
@@ -187,6 +188,17 @@ def test_a_broken_video_is_named_in_one_line(config: TrainPipelineConfig, tmp_pa
     broken = train_config(["--dataset.repo_id=local/pusht", f"--dataset.root={root}", *flags], measuring=True)
     with pytest.raises(UserError, match=r"file-000\.mp4"):
         facts_of(broken, started_by_fork(settings_of(broken)))
+
+
+def test_a_dataset_that_cannot_be_read_is_refused_before_a_loader_is_blamed(
+    config: TrainPipelineConfig, tmp_path: Path
+) -> None:
+    root = copied(Path(str(config.dataset.root)), tmp_path / "late")
+    late(root, 1, 1, "observation.image")
+    flags = ["--policy.type=diffusion", "--policy.device=cpu", "--num_workers=0", "--batch_size=4"]
+    given = train_config(["--dataset.repo_id=local/pusht", f"--dataset.root={root}", *flags], measuring=True)
+    with pytest.raises(UserError, match=r"episode 1, frame 19 of .+1 frame \(100 ms\) too late.+episodes=\[0\]"):
+        search.study(given, OPTIONS, machine(), lambda _: None, Silent())
 
 
 def test_candidates_hold_the_user_s_own_first_and_no_prefetch_without_workers(own: LoaderSettings) -> None:

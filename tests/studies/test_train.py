@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import re
 import shutil
 import time
 import types
@@ -19,6 +20,7 @@ import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 from lerobot.policies.act.modeling_act import ACTPolicy
+from support.broken_datasets import late, number
 from support.slow_rank import run_ranks
 from support.training_run import arguments, rules, trained
 from torch.utils.data import get_worker_info
@@ -27,7 +29,7 @@ from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.studies.training.answer import LOADING, STEP
 from strobe.studies.training.summary import section_price_ms
-from strobe.studies.training.train import WatchOptions
+from strobe.studies.training.train import WatchOptions, train
 from strobe.subjects import training_loop
 
 
@@ -319,25 +321,45 @@ def damaged(dataset, tmp_path):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_broken_video_is_named_with_its_episode(damaged, tmp_path, workers):
     (video,) = damaged.glob("videos/*/*/*.mp4")
-    video.write_bytes(video.read_bytes()[:2000])
+    video.write_bytes(video.read_bytes()[:3000])
     with pytest.raises(
-        UserError, match=r"episode \d cannot be read: videos/observation\.image/\S+\.mp4: .+--dataset\.episodes"
+        UserError, match=r"is broken: videos/observation\.image/\S+\.mp4 is cut off: it has 3,000 bytes of"
     ):
         trained(damaged, tmp_path / "out", workers=workers)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(damaged, tmp_path, workers):
+    late(damaged, 4, 1, "observation.image")
+    said = []
+    run = train(arguments(damaged, tmp_path / "out", steps=40, workers=workers), WatchOptions(), said=said.append)
+    assert run.mistake
+    assert run.result.status == "failed"
+    assert run.result.training.steps >= 1
+    told = r"episode 4, frame 39 of observation\.image is 1 frame \(100 ms\) too late.+--dataset\.episodes=\[0,1,2,3\]"
+    assert re.search(told, run.result.training.error)
+    assert re.search(told, said[0]), "and before the first step"
+
+
+def test_a_training_tells_what_it_reads_and_what_is_wrong_all_the_same(damaged, tmp_path):
+    number(damaged, "observation.state", 50, float("nan"))
+    run = trained(damaged, tmp_path / "out", steps=2, workers=0)
+    assert not run.mistake
+    assert any("episode 1, frame 10: number 0 of observation.state" in note for note in run.result.notes)
 
 
 def test_a_broken_table_is_named_with_its_episodes(damaged, tmp_path):
     (table,) = damaged.glob("data/*/*.parquet")
     table.write_bytes(table.read_bytes()[:1000])
-    with pytest.raises(UserError, match=r"data/chunk-000/file-000\.parquet cannot be read \(episodes 0 to 4\)"):
+    with pytest.raises(UserError, match=r"data/chunk-000/file-000\.parquet \(episodes 0 to 4\) cannot be read"):
         trained(damaged, tmp_path / "out")
 
 
 def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path, monkeypatch):
-    from strobe.subjects import dataset_faults
+    from strobe.subjects import shared_memory
 
     usage = shutil.disk_usage("/")
-    monkeypatch.setattr(dataset_faults.shutil, "disk_usage", lambda _: usage._replace(free=2**16))
+    monkeypatch.setattr(shared_memory.shutil, "disk_usage", lambda _: usage._replace(free=2**16))
     with pytest.raises(UserError, match=r"2 workers × 4 batches of \S+ MiB need .+ of shared memory"):
         trained(dataset, tmp_path / "out")
 
@@ -345,7 +367,7 @@ def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path
 def test_the_size_of_a_batch_is_that_of_the_batch(dataset):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    from strobe.subjects.dataset_faults import batch_bytes
+    from strobe.subjects.shared_memory import batch_bytes
 
     whole = LeRobotDataset("local/pusht", root=dataset, return_uint8=True, delta_timestamps={"action": [0.0, 0.1]})
     sample = whole[0]

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from strobe.cli import live
 from strobe.cli import main as cli
 from strobe.measure.guard import Guards
+from strobe.measure.sampling import Progress
+from strobe.report.verify import answers
 from strobe.results import store
 from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe, dump
+from strobe.sameness.check import YARDSTICKS
 from strobe.studies.verify import ALL, EXACT_ALONE, verify
 from strobe.subjects.loading import load_subject
 from strobe.treatments import catalogue
@@ -98,6 +102,49 @@ def test_ctrl_c_keeps_the_checks_that_were_made(subject):
     assert result.status == "interrupted"
     assert [check.name for check in result.checks] == [EXACT_ALONE]
     assert not result.passed
+
+
+class Kept:
+    """A reporter that keeps what it is told: of each stage, its progress."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, list[Progress]] = {}
+
+    def stage(self, what: str) -> None:
+        self.stages[what] = self.latest = []
+
+    def progress(self, progress: Progress) -> None:
+        self.latest.append(progress)
+
+
+def test_every_phase_tells_how_far_the_whole_is_and_how_long_it_will_take(subject):
+    found, kept = recipe(MIXED), Kept()
+    verify(subject, found, "fast.yaml", guards_of(found), kept, count=2, passes=1)
+    calling = {what: told for what, told in kept.stages.items() if "ceiling" not in what}
+    assert len(calling) == 1 + len(YARDSTICKS) + 2
+    assert all(calling.values())
+    told = [one for phase in calling.values() for one in phase]
+    assert [one.done for one in told] == list(range(1, len(told) + 1))
+    assert {one.expected for one in told} == {len(told)}
+    assert all(one.seconds_left is not None for one in told)
+    assert told[-1].seconds_left == 0
+
+
+def test_where_time_is_short_fewer_observations_are_looked_at_and_the_answer_says_so(subject):
+    found = recipe([{"precision": "bf16"}])
+    result = verify(subject, found, "fast.yaml", guards_of(found), count=5, passes=1, seconds=1e-3)
+    assert [check.agreement.distinct for check in result.checks] == [4]
+    assert any(sentence.startswith("4 of 5 observations were looked at") for sentence in answers(result))
+
+
+def test_a_log_is_told_how_far_it_is_too(monkeypatch, capsys):
+    monkeypatch.setattr(live, "FIRST_S", 0.0)
+    with live.Live() as shown:
+        shown.stage("its exact part")
+        for done in (1, 2):
+            shown.progress(Progress(done, 8, 1.0, 3.0, "chunks"))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1:] == ["… its exact part: 1 of 8 chunks, about 3 s left"], "and then now and then"
 
 
 def test_the_command_ends_in_a_run_and_an_exit_code(tmp_path: Path, capsys, reused):

@@ -11,6 +11,7 @@ from lerobot.envs.factory import make_env_config
 
 from strobe.errors import UserError
 from strobe.subjects import inputs, policies
+from strobe.subjects.families.registry import types_with
 from strobe.subjects.scripted_pusht import record_pusht
 
 
@@ -101,6 +102,17 @@ def test_a_mistake_is_one_clear_line(call, message: str, tmp_path: Path) -> None
         call(config_of("act"), tmp_path)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tiny_policy_gets_as_many_cameras_of_the_same_names_and_small_ones() -> None:
+    def cameras(kind: str, tiny: bool) -> dict[str, tuple[int, ...]]:
+        made = inputs.synthetic(config_of(kind), tiny=tiny, count=1).features
+        return {name: one.shape for name, one in made.items() if one.type is FeatureType.VISUAL}
+
+    for kind in set(types_with(lambda family: family.tiny)) & set(policies.known_types()):
+        small, usual = cameras(kind, True), cameras(kind, False)
+        assert small.keys() == usual.keys(), kind
+        assert {shape[1:] for shape in small.values()} == {(64, 64)}, kind
 
 
 def test_a_policy_with_features_of_its_own_says_which_cameras_it_takes() -> None:

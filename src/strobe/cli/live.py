@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -18,6 +19,10 @@ from strobe.subjects.quiet import shorten_warnings
 if TYPE_CHECKING:
     from strobe.measure.sampling import Progress as Sampled
     from strobe.sweeps.execute import Job, Outcome
+
+
+# Where stderr is no terminal: seconds from a stage's beginning to its first line, and from line to line.
+FIRST_S, EVERY_S = 1.0, 30.0
 
 
 @contextlib.contextmanager
@@ -45,13 +50,14 @@ def importing(*, told: bool = False) -> Iterator[None]:
 
 
 class Live:
-    """A progress line on stderr, gone when the work is done; plain lines where stderr is no terminal."""
+    """A progress line on stderr, gone when the work is done; a plain line now and then where stderr is no terminal."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, quiet=quiet())
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._what = ""
+        self._due = 0.0  # of `time.monotonic`: when a line says how far the stage is
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
@@ -68,7 +74,7 @@ class Live:
             self._bar.stop()
 
     def stage(self, what: str) -> None:
-        self._what = what
+        self._what, self._due = what, time.monotonic() + FIRST_S
         if self._bar is None:
             self.console.print(f"… {what}", markup=False, highlight=False)
             return
@@ -86,9 +92,15 @@ class Live:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def progress(self, progress: Sampled) -> None:
-        if self._bar is None or self._task is None:
-            return
         left = f", about {progress.seconds_left:.0f} s left" if progress.seconds_left is not None else ""
+        if self._bar is None:
+            if time.monotonic() >= self._due:
+                self._due = time.monotonic() + EVERY_S
+                many = f"{progress.done} of {progress.expected}" if progress.expected else progress.done
+                self.said(f"… {self._what}: {many} {progress.unit}{left}")
+            return
+        if self._task is None:
+            return
         self._bar.update(
             self._task,
             completed=progress.done,

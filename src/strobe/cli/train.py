@@ -85,7 +85,7 @@ def watch(config: TrainConfig, theirs: Sequence[str], argv: Sequence[str]) -> in
     profiler = _Profiler(config.python_profile) if config.python_profile else None
     options = WatchOptions(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
     meeting = ranks.Meeting.of_environment(config.output_dir)
-    trained = train(theirs, options)
+    trained = train(theirs, options, said=lambda line: print(f"note: {line}", file=sys.stderr, flush=True))
     result = trained.result
     if meeting is not None:
         met = meeting.hand_over(result.training.ranks[0])
@@ -97,7 +97,7 @@ def watch(config: TrainConfig, theirs: Sequence[str], argv: Sequence[str]) -> in
         step = result.measurement(STEP).samples
         result.python = profiler.profile(STEP, len(step.warmup) + len(step.values), step.summary.mean)
     _keep(config, trained, argv, theirs, started, profiler.files if profiler is not None else {})
-    return _code(result.status)
+    return 2 if trained.mistake else _code(result.status)
 
 
 def _code(status: str) -> int:

@@ -21,10 +21,11 @@ Examples:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from strobe.cli.bounds import at_least
+from strobe.cli.bounds import above, at_least
 from strobe.cli.flags import RunConfig, SubjectFlags, check_recipe, read_flags
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags
@@ -32,7 +33,7 @@ from strobe.cli.study import Studied, run_study
 from strobe.cli.subject import begin, load_subject, recipe_notes
 from strobe.errors import UserError
 
-UNTIMED = ("iterations", "seconds", "batch_size", "operators", "python_profile", "memory_snapshot", "serialised", "rtc")
+UNTIMED = ("iterations", "batch_size", "operators", "python_profile", "memory_snapshot", "serialised", "rtc")
 
 
 @dataclass
@@ -44,6 +45,8 @@ class VerifyConfig(RunConfig):
     observations: int = field(default=16, metadata=at_least(2))
     # How many times to go through them, each time in another order.
     passes: int = field(default=2, metadata=at_least(1))
+    # Seconds that all of it may take, roughly: where a chunk takes long, fewer observations are looked at, 4 at least.
+    seconds: float | None = field(default=600.0, metadata=above(0))
 
 
 def run(argv: Sequence[str]) -> int:
@@ -87,6 +90,15 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     recipe = load(config.recipe)
     require_kind(subject.info.kind, recipe, config.recipe.name)
     guards = Guards.parse(config.guard) if config.guard.strip() else guards_of(recipe)
-    result = verify(subject, recipe, config.recipe.name, guards, live, count=config.observations, passes=config.passes)
+    result = verify(
+        subject,
+        recipe,
+        config.recipe.name,
+        guards,
+        live,
+        count=config.observations,
+        passes=config.passes,
+        seconds=config.seconds or math.inf,
+    )
     result.notes += recipe_notes(config.recipe)
     return Studied(result, flags, config, outcome=result.outcome)

@@ -31,7 +31,8 @@ def answers(result: VerifyResult) -> list[str]:
     guard = units.plain(result.guard)
     moved = sameness.answers(sameness.of_checks(result.checks), result.yardsticks)
     said = [_headline(result), *(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in moved)]
-    return [*said, *_still_wrong(result), *([f"Guard: {guard}."] if guard else [])]
+    limited = [f"{units.plain(result.limited)}."] if result.limited else []
+    return [*said, *_still_wrong(result), *limited, *([f"Guard: {guard}."] if guard else [])]
 
 
 def at_most_wrong(observations: int, level: float = LEVEL) -> float:

@@ -145,6 +145,7 @@ class VerifyResult(Result):
     yardsticks: list[Yardstick] = Field(
         default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
     )
+    limited: str = Field(default="", description="why fewer observations were looked at than asked for, in words")
 
     @property
     def passed(self) -> bool:

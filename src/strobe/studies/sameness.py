@@ -97,7 +97,11 @@ def few(chunk_s: float) -> int:
 
 
 def yardsticks(
-    same: Sameness, count: int, reporter: Reporter, names: Sequence[YardstickName] = YARDSTICKS
+    same: Sameness,
+    count: int,
+    reporter: Reporter,
+    names: Sequence[YardstickName] = YARDSTICKS,
+    progress: _Shown | None = None,
 ) -> Iterator[Yardstick]:
     """Measure yardsticks on ``count`` observations each; the one of another noise draw is left out where there is none.
 
@@ -105,7 +109,7 @@ def yardsticks(
     """
     for name in names:
         reporter.stage(f"how far the untouched policy's actions move by {name}")
-        found = same.yardstick(name, count, shown(reporter))
+        found = same.yardstick(name, count, progress or shown(reporter))
         if found is not None:
             yield found
 
@@ -122,17 +126,27 @@ def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[Visit]:
     return [*visits, Visit(alike[0], f"observation {alike[0] + 1} again")]
 
 
-def shown(reporter: Reporter) -> _Shown:
-    """Return where a check reports its calls, for ``reporter``."""
-    return _Shown(reporter)
+def shown(reporter: Reporter, planned: int | None = None) -> _Shown:
+    """Return where a check reports its calls, for ``reporter``.
+
+    Args:
+        planned: calls of all phases that report here one after the other; by default each is a whole of its own.
+    """
+    return _Shown(reporter, planned)
 
 
 class _Shown:
-    """Calls done and planned → the progress that a reporter shows."""
+    """Calls done and planned → the progress that a reporter shows, with the time left of the whole."""
 
-    def __init__(self, reporter: Reporter) -> None:
-        self.reporter, self.began = reporter, time.perf_counter()
+    def __init__(self, reporter: Reporter, planned: int | None) -> None:
+        self.reporter, self.planned, self.began = reporter, planned, time.perf_counter()
+        self._before = self._done = 0  # calls of the phases before, and of this one
 
     def __call__(self, done: int, planned: int) -> None:
+        if done <= self._done:  # another phase begins
+            self._before += self._done
+        self._done = done
+        whole = planned if self.planned is None else max(self.planned, self._before + planned)
+        calls = done if self.planned is None else self._before + done
         took = time.perf_counter() - self.began
-        self.reporter.progress(Progress(done, planned, took, took / done * (planned - done), "chunks"))
+        self.reporter.progress(Progress(calls, whole, took, took / calls * (whole - calls), "chunks"))

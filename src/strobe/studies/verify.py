@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 
 from strobe.measure.guard import Guards, strongest
@@ -9,7 +11,8 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.results.agreement import Check, Yardstick, yardstick
 from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
-from strobe.sameness.check import CallFailed, Sameness
+from strobe.sameness.check import FEWEST, YARDSTICKS, CallFailed, Progress, Sameness
+from strobe.sameness.visits import Visit
 from strobe.studies.breakdown import begin
 from strobe.studies.measuring import Options, Reporter, Silent
 from strobe.studies.sameness import shown, visits_of, yardsticks
@@ -31,6 +34,7 @@ def verify(
     *,
     count: int = COUNT,
     passes: int = PASSES,
+    seconds: float = math.inf,
 ) -> VerifyResult:
     """Run the policy with ``recipe`` and without on observations that find faults. Ctrl-C keeps the checks made.
 
@@ -40,6 +44,8 @@ def verify(
     Args:
         name: the recipe's file, for messages.
         count: observations; ``passes``: how many times they are gone through.
+        seconds: for all of it, roughly. Where a chunk takes long, fewer observations are looked at, `FEWEST` at least,
+            and the answer says so.
 
     Raises:
         UserError: a treatment does not apply.
@@ -49,21 +55,56 @@ def verify(
     title = f"{subject.info.name}: does it act the same with {name}?"
     result = begin(VerifyResult, subject, title, options, reporter, recipe=name, guard=str(guards))
     treatments = treatments_of(recipe, name)
+    groups = _groups(treatments)
     same = Sameness(subject, count=count)
-    result.subject.inputs = same.checks.description
     try:
         reporter.stage("the untouched policy's actions")
-        same.prepare(visits_of(same, Variant(name, treatments)), shown(reporter))
-        for found in yardsticks(same, count, reporter):
+        planned = _planned(same, name, groups, passes)
+        progress = shown(reporter, planned)
+        if seconds < math.inf and (chunk_s := _chunk_s(same, progress)) is not None:
+            each = chunk_s * planned / same.count
+            fewer = min(same.count, max(FEWEST, int(seconds / each)))
+            if fewer < same.count:
+                within = f"to end in about {max(seconds, each * fewer):.0f} s (--seconds={seconds:g})"
+                looked_at = f"{fewer} of {same.count} observations were looked at"
+                result.limited = f"{looked_at}, {within}: a chunk takes {chunk_s:.2g} s"
+                same = Sameness(subject, count=fewer)
+                progress = shown(reporter, _planned(same, name, groups, passes))
+        result.subject.inputs = same.checks.description
+        same.prepare(visits_of(same, Variant(name, treatments)), progress)
+        for found in yardsticks(same, same.count, reporter, progress=progress):
             result.yardsticks.append(found)
         result.notes += same.notes
         reordered = yardstick(result.yardsticks, "reordered sums")
-        for label, chosen in _groups(treatments):
-            reporter.stage(f"{label}: {len(chosen)}")
-            result.checks.append(_check(same, label, chosen, guards, reordered, passes, reporter))
+        for label, chosen in groups:
+            reporter.stage(f"{label} against the untouched policy")
+            result.checks.append(_check(same, label, chosen, guards, reordered, passes, progress))
     except KeyboardInterrupt:
         result.status = "interrupted"
     return result
+
+
+def _planned(same: Sameness, name: str, groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]], passes: int) -> int:
+    """Calls of the policy in all: its own chunks, the yardsticks, the checks."""
+    whole = Variant(name, groups[-1][1])
+    own = len({(visit.observation, visit.rtc) for visit in visits_of(same, whole)})
+    checks = sum(len(visits_of(same, Variant(label, chosen), passes)) for label, chosen in groups)
+    return own + len(YARDSTICKS) * same.count + checks
+
+
+def _chunk_s(same: Sameness, progress: Progress) -> float | None:
+    """Seconds that the untouched policy's second chunk takes; the first one also starts things. None: it fails."""
+    ended: list[float] = []
+
+    def told(done: int, planned: int) -> None:
+        ended.append(time.perf_counter())
+        progress(done, planned)
+
+    try:
+        same.prepare([Visit(0), Visit(1)], told)
+    except CallFailed:
+        return None  # told once all observations have been tried
+    return ended[1] - ended[0]
 
 
 def _groups(treatments: Sequence[RecipeTreatment]) -> list[tuple[str, tuple[RecipeTreatment, ...]]]:
@@ -79,14 +120,14 @@ def _check(
     guards: Guards,
     reordered: Yardstick | None,
     passes: int,
-    reporter: Reporter,
+    progress: Progress,
 ) -> Check:
     effect = strongest([one.effect for one in treatments])
     guard = guards.of([effect])
     check = Check(name=label, treatments=[one.written for one in treatments], effect=effect, guard=str(guard))
     variant = Variant(label, treatments)
     try:
-        check.agreement = same.check(variant, visits_of(same, variant, passes), shown(reporter))
+        check.agreement = same.check(variant, visits_of(same, variant, passes), progress)
     except CallFailed as error:
         check.broken = str(error)
         return check

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from strobe.errors import UserError
+from strobe.subjects.dataset import finder
 from strobe.subjects.inputs import locate_dataset
 from strobe.subjects.quiet import quiet
 
@@ -59,25 +61,29 @@ def synthetic(frames: int, image_size: tuple[int, int] = FRAME, *, count: int = 
     return Clips(description, lambda index: film[index % count : index % count + frames])
 
 
-def from_dataset(root: str | Path | None, repo_id: str | None, frames: int, *, count: int = 4) -> Clips:
+def from_dataset(
+    root: str | Path | None, repo_id: str | None, frames: int, *, episodes: list[int] | None = None, count: int = 4
+) -> Clips:
     """``count`` clips of successive frames, spread over a LeRobotDataset's first camera, read beforehand.
 
+    Args:
+        episodes: those to read; all by default.
+
     Raises:
-        UserError: there is no such dataset, or it has no camera, or no episode of it is long enough.
+        UserError: there is no such dataset, or it is broken, or it has no camera, or no episode of it is long enough.
     """
     from lerobot.datasets.lerobot_dataset import LeRobotDataset, LeRobotDatasetMetadata
 
     where = locate_dataset(root, repo_id)
     name = repo_id or f"local/{where.name}"
-    try:
-        with quiet():
-            meta: Any = LeRobotDatasetMetadata(name, root=where)
-            cameras = list(meta.camera_keys)
-            deltas = {cameras[0]: [step / meta.fps for step in range(frames)]} if cameras else None
-            dataset: Any = LeRobotDataset(name, root=where, delta_timestamps=deltas, return_uint8=True)
-            lengths = list(meta.episodes["length"])
-    except Exception as error:
-        raise UserError(f"the dataset at {where} cannot be read: {_reason(error)}") from error
+    reading = partial(finder.reading, where, repo_id, episodes)
+    with reading(), quiet():
+        meta: Any = LeRobotDatasetMetadata(name, root=where)
+        cameras = list(meta.camera_keys)
+        deltas = {cameras[0]: [step / meta.fps for step in range(frames)]} if cameras else None
+        dataset: Any = LeRobotDataset(name, root=where, episodes=episodes, delta_timestamps=deltas, return_uint8=True)
+        every = list(meta.episodes["length"])
+        lengths = [every[episode] for episode in episodes] if episodes is not None else every
     if not cameras:
         raise UserError(f"the dataset at {where} has no camera; clips need one")
     starts, begin = [], 0
@@ -87,7 +93,8 @@ def from_dataset(root: str | Path | None, repo_id: str | None, frames: int, *, c
     if not starts:
         raise UserError(f"no episode at {where} has {frames} frames, the longest has {max(lengths, default=0)}")
     chosen = torch.linspace(0, len(starts) - 1, min(count, len(starts))).long().tolist()
-    clips = [_bytes(dataset[starts[index]][cameras[0]]) for index in chosen]
+    with reading():
+        clips = [_bytes(dataset[starts[index]][cameras[0]]) for index in chosen]
     description = f"{len(clips)} clips of {frames} frames of {cameras[0]} in the dataset {repo_id or where}"
     return Clips(description, lambda index: clips[index % len(clips)], recorded=True)
 

@@ -6,7 +6,8 @@ Both are raw: they go into the policy's preprocessor.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.subjects import synthesis
 from strobe.subjects.checks import COUNT, SHARE, Checks, blended
+from strobe.subjects.dataset import finder
 from strobe.subjects.families.family import Arm
 from strobe.subjects.families.registry import registered
 from strobe.subjects.folders import check_dataset
@@ -48,6 +50,7 @@ class Inputs:
     make_batch: Callable[[int], dict[str, Any]]
     make_checks: Callable[[int], Checks]
     kind: Kind = "made up"
+    notes: list[str] = field(default_factory=list)  # what is wrong with the data, as far as it can be read
 
     @property
     def fed(self) -> Fed:
@@ -81,13 +84,18 @@ def from_dataset(
     root: str | Path | None = None,
     repo_id: str | None = None,
     *,
+    episodes: list[int] | None = None,
+    video_backend: str | None = None,
     count: int = 4,
     seed: int = 0,
 ) -> Inputs:
     """``count`` frames spread over a LeRobotDataset; camera statistics are ImageNet's, as in training.
 
+    Args:
+        episodes: those to read; all by default. ``video_backend``: LeRobot's decoder, its own choice by default.
+
     Raises UserError if there is no dataset at ``root``, or none called ``repo_id`` in the cache or on the
-    Hub.
+    Hub, and for what is wrong with it. What is wrong with frames that were not read is in the notes.
     """
     from lerobot.datasets.factory import IMAGENET_STATS, resolve_delta_timestamps
     from lerobot.datasets.lerobot_dataset import LeRobotDataset, LeRobotDatasetMetadata
@@ -96,26 +104,27 @@ def from_dataset(
 
     where = locate_dataset(root, repo_id)
     name = repo_id or f"local/{where.name}"
-    try:
-        with quiet():
-            meta: Any = LeRobotDatasetMetadata(name, root=where)
-            deltas = resolve_delta_timestamps(config, meta)
-            training: Any = LeRobotDataset(name, root=where, delta_timestamps=deltas, return_uint8=True)
-            ticks = {k: v for k, v in (deltas or {}).items() if k.startswith(OBS_STR)}
-            frames: Any = LeRobotDataset(name, root=where, delta_timestamps=ticks if _stacked(config) else None)
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"the dataset at {where} cannot be read: {reason}") from error
-    if not meta.stats:
-        raise UserError(f"the dataset at {where} has no meta/stats.json, which normalisation needs")
+    reading = partial(finder.reading, where, repo_id, episodes)
+    options: dict[str, Any] = {"root": where, "episodes": episodes, "video_backend": video_backend}
+    with reading(), quiet():
+        meta: Any = LeRobotDatasetMetadata(name, root=where)
+        deltas = resolve_delta_timestamps(config, meta)
+        training: Any = LeRobotDataset(name, delta_timestamps=deltas, return_uint8=True, **options)
+        ticks = {k: v for k, v in (deltas or {}).items() if k.startswith(OBS_STR)}
+        frames: Any = LeRobotDataset(name, delta_timestamps=ticks if _stacked(config) else None, **options)
     if len(frames) == 0:
         raise UserError(f"the dataset at {where} has no frames; record some first")
+    wrong = finder.checked(where, repo_id, episodes)
     for key in meta.camera_keys:
         meta.stats[key] |= {k: torch.tensor(v, dtype=torch.float32) for k, v in IMAGENET_STATS.items()}
     keys = [k for k in meta.features if k.startswith(OBS_STR)]
 
     def observation(index: int) -> dict[str, Any]:
-        item = frames[index]
+        with reading():
+            item = frames[index]
+        if any(isinstance(item[k], Tensor) and not item[k].isfinite().all() for k in keys):
+            place = f"episode {int(item['episode_index'])} of the dataset at {where} holds what is no number"
+            raise UserError("; ".join([place, *wrong[:1]]))
         seen: dict[str, Any] = {k: item[k].unsqueeze(0) for k in keys if isinstance(item[k], Tensor)}
         return seen | {"task": item["task"], "robot_type": meta.robot_type or ""}
 
@@ -133,7 +142,8 @@ def from_dataset(
 
     def make_batch(size: int) -> dict[str, Any]:
         picks = torch.randint(len(training), (size,), generator=generator).tolist()
-        batch = lerobot_collate_fn([training[i] for i in picks]) or {}
+        with reading():
+            batch = lerobot_collate_fn([training[i] for i in picks]) or {}
         for key in meta.camera_keys:
             if batch[key].dtype == torch.uint8:
                 batch[key] = batch[key].to(torch.float32) / 255.0
@@ -148,6 +158,7 @@ def from_dataset(
         kind="data",
         make_batch=make_batch,
         make_checks=make_checks,
+        notes=wrong,
     )
 
 

@@ -28,7 +28,7 @@ def load_subject(
 
     Args:
         overrides: settings of the policy's config, ``--name=value`` as on LeRobot's command line.
-        dataset: LeRobot's ``DatasetConfig`` (its ``root`` and ``repo_id`` count), or None.
+        dataset: LeRobot's ``DatasetConfig`` (root, repo_id, episodes and video_backend count), or None.
         env: LeRobot's ``EnvConfig``, or None; without either the inputs are synthetic. With both the inputs are the
             dataset's, and the policy must do for the environment too.
         image_size, cameras: height and width, and number, of synthetic cameras; None for the usual.
@@ -42,7 +42,14 @@ def load_subject(
     else:
         config = policies.config_from_type(policy_type or "", overrides)
     if dataset is not None:
-        fed = inputs.from_dataset(config, dataset.root, dataset.repo_id, seed=seed)
+        fed = inputs.from_dataset(
+            config,
+            dataset.root,
+            dataset.repo_id,
+            episodes=dataset.episodes,
+            video_backend=dataset.video_backend,
+            seed=seed,
+        )
     elif env is not None:
         fed = inputs.from_env(config, env, seed=seed)
     else:
@@ -89,7 +96,7 @@ def load_model(
     if video is not None:
         fed = clips.from_video(video, model.frames)
     elif dataset is not None:
-        fed = clips.from_dataset(dataset.root, dataset.repo_id, model.frames)
+        fed = clips.from_dataset(dataset.root, dataset.repo_id, model.frames, episodes=dataset.episodes)
     else:
         frame = image_size or (clips.TINY_FRAME if size == "tiny" else clips.FRAME)
         fed = clips.synthetic(model.frames, frame, seed=seed)

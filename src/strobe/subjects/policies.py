@@ -134,7 +134,7 @@ def load(
     kind, tiny = config.type, size == "tiny"
     family = registered(kind)
     random = config.pretrained_path is None
-    notes = [line for line in (untried(),) if line]
+    notes = [*(line for line in (untried(),) if line), *inputs.notes]
     if tiny:
         shrink(config)
     _fit(config, inputs, rename or {}, notes)

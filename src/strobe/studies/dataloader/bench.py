@@ -14,7 +14,7 @@ from strobe.measure.memory import available_bytes
 from strobe.results.dataloader import DatasetFacts, LoaderRow, LoaderSettings, Rate
 from strobe.studies.dataloader.candidates import cost, label
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
-from strobe.subjects import dataset_faults
+from strobe.subjects import shared_memory
 
 TIE = 0.03
 TURNS = 4  # samplings of each of two loaders that are compared in alternation
@@ -57,7 +57,7 @@ class Bench:
     alive: dict[LoaderSettings, LoaderProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        free = dataset_faults.shared_free()
+        free = shared_memory.shared_free()
         for candidate in self.candidates:
             most = candidate.num_workers * candidate.prefetch_factor * candidate.batch_size * self.facts.sample_bytes
             refused = _too_little_shared(most, free)
@@ -190,5 +190,5 @@ def _too_little_shared(most: int, free: int | None) -> str:
         return ""
     return (
         f"needs up to {most / 2**20:,.0f} MiB of shared memory (workers × prefetch × batch), and "
-        f"{dataset_faults.SHARED} has {free / 2**20:,.0f} MiB free; a container gets more with --shm-size"
+        f"{shared_memory.SHARED} has {free / 2**20:,.0f} MiB free; a container gets more with --shm-size"
     )

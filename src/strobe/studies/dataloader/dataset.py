@@ -10,6 +10,8 @@ from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
 from strobe.results.dataloader import DatasetFacts, LoaderSettings
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.subjects.dataset.finder import checked, stopping
+from strobe.subjects.inputs import locate_dataset
 
 CACHED_SHARE = 0.5  # of free memory, up to which a dataset is taken to stay in the page cache
 
@@ -20,9 +22,25 @@ def facts_of(config: TrainPipelineConfig, settings: LoaderSettings) -> tuple[Dat
         with LoaderProcess(config, settings.model_copy(update={"num_workers": 0})) as process:
             facts = process.facts()
     except LoaderFailed as error:
-        raise UserError(str(error)) from None
+        raise UserError(why_not_read(config, str(error))) from None
     root = Path(facts.pop("root"))
     return DatasetFacts(name=config.dataset.repo_id, **facts), root
+
+
+def faults_of(config: TrainPipelineConfig, root: Path) -> list[str]:
+    """What is wrong with the dataset at ``root``, in notes.
+
+    Raises:
+        UserError: frames of it cannot be read. A loader that fails for that says nothing about its settings.
+    """
+    return checked(root, config.dataset.repo_id, config.dataset.episodes, tolerance_s=config.tolerance_s)
+
+
+def why_not_read(config: TrainPipelineConfig, otherwise: str) -> str:
+    """Return in a line what is wrong with the dataset, after loading failed; ``otherwise`` where that is not found."""
+    given = config.dataset
+    root = locate_dataset(given.root, given.repo_id)
+    return stopping(root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s) or otherwise
 
 
 def fill_page_cache(root: Path) -> str | None:

@@ -21,8 +21,10 @@ from strobe.errors import UserError
 from strobe.measure import throughput
 from strobe.results.dataloader import Encoding, LoaderSettings, Rate
 from strobe.studies.dataloader.bench import Stages
+from strobe.studies.dataloader.dataset import why_not_read
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
 from strobe.subjects.quiet import muted_stderr, quiet
+from strobe.subjects.refusals import first_line
 
 TURNS = 2  # samplings of each encoding, in turn with the others
 
@@ -152,8 +154,8 @@ def _decode(config: TrainPipelineConfig, episodes: int) -> _Episodes:
                 frame = {key: _stored(item[key], key in cameras, features[key]["shape"]) for key in features}
                 frames.setdefault(int(item["episode_index"]), []).append(frame | {"task": item["task"]})
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"the sample of episodes cannot be decoded: {reason}") from error
+        reason = why_not_read(config, f"the sample of episodes cannot be decoded: {first_line(error)}")
+        raise UserError(reason) from error
     return _Episodes(features, int(dataset.meta.fps), cameras, list(frames.values()))
 
 

@@ -22,7 +22,7 @@ from strobe.results.dataloader import Dataloader, DatasetFacts, LoaderSettings, 
 from strobe.studies.dataloader import process
 from strobe.studies.dataloader.bench import Bench, Stages
 from strobe.studies.dataloader.candidates import SearchOptions, candidates, cores_here, flags_of, started_by_fork
-from strobe.studies.dataloader.dataset import facts_of, fill_page_cache
+from strobe.studies.dataloader.dataset import facts_of, faults_of, fill_page_cache, why_not_read
 from strobe.studies.dataloader.process import LoaderFailed
 from strobe.studies.dataloader.start_ups import start_ups
 from strobe.studies.dataloader.what_ifs import what_ifs
@@ -54,9 +54,10 @@ def study(
     own = started_by_fork(given)
     live.stage("opening the dataset")
     facts, root = facts_of(config, own)
+    wrong = faults_of(config, root)
     note = fill_page_cache(root) if root.is_dir() else None
     answer = _unsearched(config, facts, given, machine)
-    answer.notes += [note] if note else []
+    answer.notes += [*wrong, *([note] if note else [])]
     try:
         for size in dict.fromkeys([own.batch_size, *options.batch_sizes]):
             _search(answer, config, own.model_copy(update={"batch_size": size}), options, need, live, more)
@@ -111,7 +112,7 @@ def _search(
         chosen = _recommend(answer, bench, options, live)
         if chosen is None:
             reasons = dict.fromkeys(row.reason for row in bench.rows.values() if row.reason)
-            raise UserError(f"no loader could be measured: {'; '.join(reasons)[:400]}")
+            raise UserError(why_not_read(config, f"no loader could be measured: {'; '.join(reasons)[:400]}"))
         if not first:
             return
         if options.what_ifs:

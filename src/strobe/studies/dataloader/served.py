@@ -25,8 +25,8 @@ from lerobot.configs.train import TrainPipelineConfig
 from strobe.errors import UserError
 from strobe.measure.lifetime import end_with
 from strobe.results.dataloader import LoaderSettings
-from strobe.subjects.dataset_faults import SHARED
 from strobe.subjects.quiet import quiet
+from strobe.subjects.shared_memory import SHARED
 
 PATIENCE_S = 120.0  # without an answer, after which a loader counts as hung
 LEAST_BLOCKS = 2  # enough to rank a loader by; an interval takes three

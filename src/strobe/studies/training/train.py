@@ -16,8 +16,9 @@ from strobe.results.answer import TrainResult
 from strobe.studies.training.answer import STEP, answer_of
 from strobe.studies.training.batches import worker_facts
 from strobe.subjects import training_loop as loop
-from strobe.subjects.dataset_faults import broken_table, broken_video, require_shared_memory
+from strobe.subjects.dataset import finder
 from strobe.subjects.refusals import of_others, ran_out, refused
+from strobe.subjects.shared_memory import require_shared_memory
 from strobe.subjects.train_config import lent
 from strobe.timeline.timeline import Section
 
@@ -45,26 +46,44 @@ class WatchOptions:
 
 @dataclass
 class Trained:
-    """The result, without findings, and the sections of its last steps."""
+    """The result, without findings, and the sections of its last steps.
+
+    ``mistake``: the dataset ended the run.
+    """
 
     result: TrainResult
     sections: list[Section] = field(default_factory=list)
+    mistake: bool = False
 
 
 def train(
-    arguments: Sequence[str], options: WatchOptions, progress: Callable[[int, int], None] | None = None
+    arguments: Sequence[str],
+    options: WatchOptions,
+    progress: Callable[[int, int], None] | None = None,
+    said: Callable[[str], None] = lambda line: None,
 ) -> Trained:
     """Run ``lerobot-train`` with ``arguments`` in this process, and watch it.
 
     A run that fails, or that Ctrl-C ends, keeps what was recorded.
 
+    Args:
+        said: given what a glance finds wrong with the dataset, line by line, before the first step.
+
     Raises:
-        UserError: the run ended before its second step, with what ended it; a broken dataset is named.
-        KeyboardInterrupt: it was interrupted before its second step.
+        UserError: the run ended before its first step was done, with what ended it; a broken dataset is named.
+        KeyboardInterrupt: it was interrupted before that.
     """
     watch = loop.Watch(options.depth, options.most_steps, options.serialised, progress)
     watch.used = kernel_use
-    watch.before_loading = lambda _: _require_memory(watch)
+    wrong: list[str] = []
+
+    def before_loading(_: object) -> None:
+        _require_memory(watch)
+        wrong.extend(_glance(watch))
+        for told in wrong:
+            said(f"the dataset at {watch.dataset.root}: {told}")
+
+    watch.before_loading = before_loading
     ended: BaseException | None = None
     told = ""
     with ExitStack() as stack:
@@ -79,13 +98,16 @@ def train(
     gc.collect()
     if watch.timeline is not None:
         watch.timeline.stop()
-    reason = _reason(ended, watch, told) if ended is not None else ""
-    if watch.timeline is None or watch.steps < 2:
+    broken = _broken_dataset(ended, watch) if ended is not None else ""
+    reason = broken or (_reason(ended, told) if ended is not None else "")
+    if watch.timeline is None or watch.steps < 1:
         if isinstance(ended, KeyboardInterrupt):
             raise ended
-        raise UserError(reason or "the run ended before its second step: nothing to show") from ended
+        raise UserError(reason or "the run ended before its first step was done: nothing to show") from ended
     sections = watch.timeline.sections()
-    return Trained(answer_of(watch, sections, options.planned_steps, held.bytes, ended, reason), sections)
+    result = answer_of(watch, sections, options.planned_steps, held.bytes, ended, reason)
+    result.notes += [f"the dataset at {watch.dataset.root}: {told}" for told in wrong if told not in reason]
+    return Trained(result, sections, bool(broken))
 
 
 def _plainly(run: Callable[[], None]) -> None:
@@ -105,20 +127,49 @@ def _of_others(error: BaseException) -> str:
     return str(refused(error, "")) if isinstance(error, ImportError) else of_others(error)
 
 
-def _reason(error: BaseException, watch: loop.Watch, told: str) -> str:
+def _glance(watch: loop.Watch) -> list[str]:
+    config = watch.config
+    if config.dataset.streaming:
+        return []
+    given = config.dataset
+    found = finder.look(watch.dataset.root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s)
+    return [told for _, told in found]
+
+
+def _broken_dataset(error: BaseException, watch: loop.Watch) -> str:
+    """Return in a line what is wrong with the dataset, where ``error`` comes of reading it; else ''."""
+    config = watch.config
+    if config is None or isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
+        return ""
+    given = config.dataset
+    root = watch.dataset.root if watch.dataset is not None else given.root
+    broken = [*watch.broken, *(one["broken"] for one in worker_facts(watch) if "broken" in one)]
+    if root is None or given.streaming or not (broken or _while_reading(error)):
+        return ""
+    about = int(broken[0]["episode"]) if broken else None
+    found = finder.stopping(root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s, about=about)
+    if found or not broken:
+        return found
+    file = Path(str(broken[0]["file"]))
+    shown = file.relative_to(root) if file.is_relative_to(root) else file
+    return (
+        f"the dataset at {root} is broken: episode {about} cannot be read: {shown}: {broken[0]['reason']}; "
+        "leave it out (--dataset.episodes)"
+    )
+
+
+def _while_reading(error: BaseException) -> bool:
+    """Whether ``error`` was raised by LeRobot's dataset or the loader, in this process or in a worker."""
+    names = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(name.startswith(("lerobot.datasets", "torch.utils.data", "datasets.")) for name in names)
+
+
+def _reason(error: BaseException, told: str) -> str:
     """The reason why the run ended early, in a line; ``told``: what others did wrong."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    root = Path(watch.config.dataset.root) if watch.config is not None and watch.config.dataset.root else None
-    if watch.dataset is not None:
-        root = Path(watch.dataset.root)
-    broken = [*watch.broken, *(one["broken"] for one in worker_facts(watch) if "broken" in one)]
-    if broken and root is not None:
-        return broken_video(broken[0], root)
-    if watch.timeline is None and root is not None and (table := broken_table(root)) is not None:
-        return f"the dataset {root} is broken: {table}"
     if told:
         return f"lerobot-train failed: {told}"[:400]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -1,0 +1,1 @@
+"""Faults of a LeRobotDataset: where they are, by how much, and what mends them."""
