@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from strobe.cli.arguments import percent
 from strobe.report import units
-from strobe.studies.gates import Gated, Outcome
+from strobe.results.agreement import Outcome
+from strobe.studies.gates import Gated
 
-REGRESSION, NOT_JUDGED = 1, 3
+EXIT_CODES: dict[Outcome, int] = {"held": 0, "broken": 1, "not judged": 3}
 WORDS: dict[Outcome, str] = {"broken": "regression", "not judged": "not judged", "held": "held"}
 
 
@@ -37,5 +38,5 @@ def close(gated: Sequence[Gated], allow_not_judged: bool) -> int:
                 print(units.plain(f"{word}: {one.what}{f': {one.why}' if one.why else ''}"))
     outcomes = {one.outcome for one in gated}
     if "broken" in outcomes:
-        return REGRESSION
-    return NOT_JUDGED if "not judged" in outcomes and not allow_not_judged else 0
+        return EXIT_CODES["broken"]
+    return EXIT_CODES["not judged"] if "not judged" in outcomes and not allow_not_judged else 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from strobe.cli.flags import RunConfig, SubjectFlags
+from strobe.cli.gates import EXIT_CODES
 from strobe.cli.live import Live
 from strobe.cli.parse import ModelFlags, help_text, model_help, policy_help
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from strobe.results.agreement import Outcome
     from strobe.results.answer import Result
     from strobe.timeline.timeline import Section
-
-
-EXIT_CODES: dict[Outcome, int] = {"held": 0, "broken": 1, "not judged": 3}
 
 
 @dataclass

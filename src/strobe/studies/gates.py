@@ -7,11 +7,10 @@ above `WIDEST` where less is allowed, for no noise lets an interval exclude ever
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+
+from strobe.results.agreement import Outcome
 
 WIDEST = 0.10
-
-Outcome = Literal["held", "broken", "not judged"]
 
 
 @dataclass(frozen=True)
