@@ -15,10 +15,7 @@ PAIRS = 20
 TRY_S = 2.0  # for one try, on a machine where a call takes long
 # A claim is wrong in about 1 % of such tries (see measure/verdicts.py): three of twelve happen once in 5,000 runs.
 MOST_CLAIMS = 2
-# A difference as large as the interval's half is shown in half of all comparisons; one 1.5 times as large in 9 of 10:
-# (2.58 + 1.28) / 2.58, of the normal distribution.
-FOUND = 1.5
-WIDE = 0.075  # the smallest difference that is found; beyond it most treatments' gains are lost in the noise
+WIDE = 0.05  # the smallest difference that could be shown; beyond it most treatments' gains are lost in the noise
 
 
 def examine(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> Iterator[SelfCheck]:
@@ -48,7 +45,7 @@ def examine(call: Callable[[], object], clock: Callable[[], float] = time.perf_c
         middle = median(first)
         usual.append(middle)
         spread.append(median([abs(value - middle) for value in first]) / middle)
-    width = FOUND * median(widths)
+    width = median(widths)
     figures = {
         "claims": float(claims), "tries": float(TRIES), "smallest_difference": width,
         "call_ms": median(usual), "deviation": median(spread),
@@ -67,7 +64,7 @@ def examine(call: Callable[[], object], clock: Callable[[], float] = time.perf_c
         "noise",
         "smallest difference that shows",
         width <= WIDE,
-        f"{100 * width:.1f} % in 9 of 10 comparisons, with {median(pairs):.0f} pairs of a {median(usual):.1f} ms call",
+        f"{100 * width:.1f} % with {median(pairs):.0f} pairs of a {median(usual):.1f} ms call",
         "Small gains are lost in the noise: comparisons need more time here.",
         "Close what else runs, or give comparisons more time: --seconds=120",
         evidence=figures,
