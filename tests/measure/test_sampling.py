@@ -129,7 +129,7 @@ def test_the_longest_state_that_would_be_seen_is_kept():
     assert samples.longest_state_s == pytest.approx(2.5)
 
 
-def test_two_thirds_that_disagree_go_on_until_the_seconds_are_spent():
+def test_times_that_drift_are_sampled_until_the_seconds_are_spent():
     usual = noisy(0, 20.0, spread=0.002)
     drifting = Bench(a=lambda count: usual(count) * (1 + count * 1e-4)).collect(SamplingBudget(seconds=20))
     assert drifting.stopped_because == "the budget of 20 s was spent"

@@ -152,6 +152,14 @@ def test_as_fast_as_is_false_in_one_of_a_hundred_at_its_bound(apart):
     assert said <= 6
 
 
+def test_a_difference_that_would_be_shown_as_nothing_is_none():
+    first = np.random.default_rng(11).normal(10, 0.1, 50)
+    verdict = paired_verdict(first, first * (1 + 1e-6))
+    assert verdict.interval.low > 1
+    assert (verdict.kind, verdict.within) == ("no difference shown", 0.02)
+    assert paired_verdict(first, first * 1.002).kind == "slower"
+
+
 @judges
 @given(samples=pairs, factor=st.floats(-320, 320), count=st.integers(6, 30))
 def test_no_sentence_has_endless_or_contradicting_figures(judge, samples, factor, count):

@@ -50,8 +50,8 @@ class SamplingBudget:
     ``precision``: relative half-width at which to stop (0.01 is 1 %): of the median's 95 % interval, or where several
     things are compared, of every paired ratio to the first (then load that slows all alike need not prolong it).
     ``of``: the name whose ratio alone counts for that; '' for all.
-    ``settle_s``: seconds of sampling, after the first round, before the precision may end it. It does so only where the
-    first and the last third of what is kept agree.
+    ``settle_s``: seconds of sampling, after the first round, before the precision may end it: a state that ends within
+    them is warm-up, or makes the interval wide (see `intervals.inflation`).
     ``looking``: takes the place of ``precision``.
 
     Raises ValueError for a budget that makes no sense.
@@ -216,7 +216,7 @@ class _Pace:
         if kept < self._next_look:
             return self._needed
         width = _widest(rounds[warmup:], budget.of)
-        if width <= budget.precision and _agree(rounds[warmup:], budget.of, 2 * budget.precision):
+        if width <= budget.precision:
             self.reason = f"the intervals are narrower than ±{budget.precision * 100:g} %"
         self._next_look = math.ceil(kept * 1.25)
         # A half-width shrinks with the root of the count.
@@ -236,7 +236,9 @@ def _widest(rounds: list[Round], of: str = "") -> float:
 
     ``of``: the name whose ratio alone is looked at, where it is one of the others.
     """
-    first, others = _looked_at(rounds, of)
+    baseline, *names = rounds[0]
+    first = _column(rounds, baseline)
+    others = [_column(rounds, name) for name in ([of] if of in names else names)]
     if len(rounds) < FEWEST_PAIRS or any((column <= 0).any() for column in (first, *others)):
         return math.inf
     if not others:
@@ -244,26 +246,6 @@ def _widest(rounds: list[Round], of: str = "") -> float:
         return (high - low) / 2 / float(np.median(first))
     verdicts = [paired_verdict(first, other) for other in others]
     return max((verdict.interval.high - verdict.interval.low) / 2 / verdict.ratio for verdict in verdicts)
-
-
-def _agree(rounds: list[Round], of: str, apart: float) -> bool:
-    """Whether what `_widest` looks at is the same in the first and the last third of ``rounds``, to ``apart`` of it.
-
-    An interval knows of no state that lasts through most of the run, and ended in it.
-    """
-    first, others = _looked_at(rounds, of)
-    third = len(rounds) // 3
-    for values in [other / first for other in others] or [first]:
-        early, late = float(np.median(values[:third])), float(np.median(values[-third:]))
-        if abs(late / early - 1) > apart:
-            return False
-    return True
-
-
-def _looked_at(rounds: list[Round], of: str) -> tuple[Array, list[Array]]:
-    """Milliseconds of the first name, and of those that are compared with it."""
-    baseline, *names = rounds[0]
-    return _column(rounds, baseline), [_column(rounds, name) for name in ([of] if of in names else names)]
 
 
 def _column(rounds: list[Round], name: str) -> Array:
