@@ -79,8 +79,8 @@ def test_the_first_round_is_always_warmup():
 
 
 def test_stops_once_the_interval_is_narrow():
-    quiet = Bench(a=noisy(0, spread=0.005)).collect(SamplingBudget())
-    rough = Bench(a=noisy(0, spread=0.05)).collect(SamplingBudget())
+    quiet = Bench(a=noisy(0, spread=0.005)).collect(SamplingBudget(settle_s=0))
+    rough = Bench(a=noisy(0, spread=0.05)).collect(SamplingBudget(settle_s=0))
     assert quiet.stopped_because == rough.stopped_because == "the intervals are narrower than ±1 %"
     assert quiet.rounds < 30 < rough.rounds
     summary = rough.samples["a"].summary
@@ -98,13 +98,41 @@ def test_a_comparison_goes_on_until_the_ratio_is_narrow():
 
 def test_one_ratio_may_be_the_one_that_counts():
     calls = {"a": noisy(0, spread=0.005), "b": noisy(1, spread=0.2), "c": noisy(2, spread=0.005)}
-    whole = Bench(**calls).collect(SamplingBudget())
-    last = Bench(**calls).collect(SamplingBudget(of="c"))
+    whole = Bench(**calls).collect(SamplingBudget(settle_s=0))
+    last = Bench(**calls).collect(SamplingBudget(of="c", settle_s=0))
     assert last.rounds < 40 < whole.rounds
     verdict = paired_verdict(last.samples["a"].values, last.samples["c"].values)
     assert (verdict.interval.high - verdict.interval.low) / 2 <= 0.01 * verdict.ratio
     alone = Bench(a=calls["a"]).collect(SamplingBudget(of="a"))
     assert alone.stopped_because == "the intervals are narrower than ±1 %"
+
+
+@pytest.mark.parametrize("slow_calls", [30, 76, 95])
+def test_a_slow_state_at_the_beginning_does_not_end_the_run(slow_calls):
+    usual = noisy(0, 31.8, spread=0.002)
+    bench = Bench(a=lambda count: usual(count) * (1.055 if count < slow_calls else 1))
+    samples = bench.collect(SamplingBudget()).samples["a"]
+    assert samples.summary.median == pytest.approx(31.8, rel=0.005)
+    assert bench.now < 15
+
+
+def test_a_state_of_one_variant_alone_makes_no_difference():
+    usual, other = noisy(0, 20.0, spread=0.005), noisy(1, 20.0, spread=0.005)
+    bench = Bench(a=usual, b=lambda count: other(count) * (1.05 if count < 40 else 1))
+    collected = bench.collect(SamplingBudget())
+    verdict = paired_verdict(collected.samples["a"].values, collected.samples["b"].values)
+    assert verdict.kind == "no difference shown"
+
+
+def test_the_longest_state_that_would_be_seen_is_kept():
+    samples = Bench(a=lambda count: 500.0 if not count else 100.0).collect(SamplingBudget(iterations=30)).samples["a"]
+    assert samples.longest_state_s == pytest.approx(2.5)
+
+
+def test_times_that_drift_are_sampled_until_the_seconds_are_spent():
+    usual = noisy(0, 20.0, spread=0.002)
+    drifting = Bench(a=lambda count: usual(count) * (1 + count * 1e-4)).collect(SamplingBudget(seconds=20))
+    assert drifting.stopped_because == "the budget of 20 s was spent"
 
 
 def test_stopping_early_keeps_the_level():
@@ -224,7 +252,8 @@ def test_nothing_to_sample_is_refused():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"iterations": 0}, {"seconds": 0.0}, {"precision": float("nan")}, {"min_iterations": 0}]
+    "wrong",
+    [{"iterations": 0}, {"seconds": 0.0}, {"precision": float("nan")}, {"min_iterations": 0}, {"settle_s": -1.0}],
 )
 def test_impossible_budgets_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 STUMBLES = (
     r"no difference shown between",
     r"would have: ",
+    r"would have been seen",
     r"was asked otherwise",
     r"do not exclude that",
     r"are missed by",

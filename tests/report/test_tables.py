@@ -39,6 +39,8 @@ def test_numbers_come_with_as_many_digits_as_they_deserve():
     assert units.signed(-0.001) == "+0.00"
     assert units.change(1.031) == "+3.1 %"
     assert units.change(0.9) == "−10.0 %"
+    assert units.change(0.9999) == "+0.0 %"
+    assert (units.change(250.0), units.change(1e130)) == ("250 ×", "over 1,000,000 ×")
     assert [units.size(n) for n in (512, 1536, 912 * 2**20, 3 * 2**30, -2048)] == [
         "512 B", "1.5 KiB", "912 MiB", "3.0 GiB", "−2.0 KiB"]  # fmt: skip
     assert units.plain("a\x1b[31m\nb\u202e") == "a\ufffd[31m b\ufffd"
@@ -138,6 +140,23 @@ def test_notes_unseen_probes_stand_ins_and_warm_up_are_told():
     for said in ("not seen: compiled decoder (runs inside a torch.compile region)", "3 warm-up samples cut, 40 kept",
                  "Stand-in: a local tokenizer", "drift: 1.2 %", "118 GFLOP/s float32", "torch 2.11.0"):  # fmt: skip
         assert said in text
+
+
+def test_the_longest_state_that_the_samples_would_show_is_told_once():
+    run = runs.rtc()
+    for measurement in run.measurements:
+        measurement.samples.longest_state_s = 3.31
+    assert printed(run).count("a state of the machine that lasts longer than 3.31 s") == 1
+
+
+def test_a_verdict_that_contradicts_the_medians_says_which_to_believe():
+    run = runs.rtc()
+    assert "Believe the pairs" not in markdown.render(kinds.document(run))
+    one = run.comparisons[0]
+    one.verdict.interval.low, one.verdict.ratio, one.verdict.interval.high = 2.9, 3.0, 3.1
+    text = markdown.render(kinds.document(run))
+    assert "typical pair" in text
+    assert "their pairs by +200.0 %" in text
 
 
 def test_an_interrupted_run_says_so_at_the_top():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import ms, percent, whole_ms
+from strobe.report import units
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison, GradientAgreement
 from strobe.results.finding import Finding
@@ -53,7 +54,7 @@ def nothing(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
         if len(_levers(after)) != 1 or "micro-batches" in after.facts:
             continue
         kind, interval = comparison.verdict.kind, comparison.verdict.interval
-        said = f"{comparison.candidate} ({interval.low - 1:+.1%} to {interval.high - 1:+.1%})".replace("%", " %")
+        said = f"{comparison.candidate} ({units.change_span(interval)})"
         if kind == "no difference shown":
             flat.append(said)
         elif kind == "slower":

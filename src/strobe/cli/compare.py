@@ -1,8 +1,8 @@
 """strobe compare: is it faster, and does the robot still act the same?
 
 Runs variants of one policy in alternation (A B, B A, …) on the same observations with the same noise, and judges each
-against the first on the paired ratio of its samples: faster, slower, no difference that these samples can show, or too
-noisy to say. For RTC it shows what the guidance costs and where.
+against the first on the paired ratio of its samples: faster, slower, as fast within 2 % (--as_fast_within), no
+difference that these samples can show, or too noisy to say. For RTC it shows what the guidance costs and where.
 
 Without --variant, a policy that RTC can guide (pi0, pi05, smolvla, evo1, molmoact2) is compared without and with
 Real-Time Chunking. With --precision it is compared with itself in other floating-point formats: fp32, tf32 (CUDA),
@@ -46,6 +46,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from strobe.cli.bounds import above
 from strobe.cli.flags import PacedConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
 from strobe.cli.listing import with_treatments
 from strobe.cli.live import Live, importing
@@ -73,6 +74,8 @@ class CompareConfig(PacedConfig):
     levers: str = field(default="", metadata={KEY: ("TF32",)})
     # What to compare: inference, training forward or training step (default: inference; with --levers training step).
     phase: str = ""
+    # Call a variant as fast as the first where the whole interval lies within this share of the time.
+    as_fast_within: float = field(default=0.02, metadata=above(0))
     # What to compare it with, 'NAME: key=value, key=value'; may be repeated (see above).
     variant: list[str] = field(default_factory=list)
 

@@ -81,6 +81,7 @@ def load_subject(flags: SubjectFlags, config: RunConfig, live: Live) -> Subject:
 def options_of(config: RunConfig) -> Options:
     """The options of measuring, from the flags."""
     from strobe.measure.sampling import SamplingBudget
+    from strobe.measure.verdicts import WITHIN
     from strobe.studies.measuring import Options
 
     seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
@@ -92,6 +93,7 @@ def options_of(config: RunConfig) -> Options:
         serialised=config.serialised,
         counted=not config.skip_counting,
         pace_hz=getattr(config, "pace", None),
+        within=getattr(config, "as_fast_within", WITHIN),
     )
 
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.floating]
+from strobe.measure.walsh import walsh_averages
 
-# Walsh averages grow with the square of the pairs; above this many, neighbours are merged first.
-_MOST_DIFFERENCES = 1000
+Array = NDArray[np.floating]
 
 
 def checked(values: Sequence[float] | Array, what: str = "samples") -> Array:
@@ -31,19 +30,31 @@ def checked(values: Sequence[float] | Array, what: str = "samples") -> Array:
 def median_interval(values: Array, level: float = 0.95) -> tuple[float, float] | None:
     """Distribution-free interval of the median from two order statistics (Conover 1999, section 3.2).
 
-    None where there are too few values for ``level`` (fewer than six at 95 %).
+    ``values`` in the order in which they were taken: the ranks of the two order statistics lie further from the middle
+    by the root of `inflation`. Where they would lie beyond the smallest and the largest value, the distance to these is
+    multiplied instead. None where there are too few values for ``level`` (fewer than six at 95 %).
     """
     from scipy import stats
 
-    low, high = stats.quantile_test(values, p=0.5).confidence_interval(level)
-    return (float(low), float(high)) if np.isfinite(low) and np.isfinite(high) else None
+    count = len(values)
+    outside = int(stats.binom.ppf((1 - level) / 2, count, 0.5))
+    if outside < 1:
+        return None
+    ordered, middle = np.sort(values), (count - 1) / 2
+    reach = (middle - outside + 1) * math.sqrt(inflation(stats.rankdata(values)))
+    at = max(0, math.floor(middle - reach))
+    beyond = max(1.0, reach / middle)
+    median = float(np.median(values))
+    return median - beyond * (median - float(ordered[at])), median + beyond * (float(ordered[-1 - at]) - median)
 
 
 def inflation(scores: Array) -> float:
     """How many times the variance of a mean grows because neighbouring ``scores`` resemble each other; ≥ 1.
 
-    The integrated autocorrelation time by the initial positive sequence (Geyer, "Practical Markov chain Monte
-    Carlo", Statistical Science 7, 1992). Independent or alternating scores give 1.
+    The integrated autocorrelation time, the larger of two estimates. One is the initial positive sequence (Geyer,
+    "Practical Markov chain Monte Carlo", Statistical Science 7, 1992), which sees any memory, and too little of it in
+    few scores. The other takes the memory to fade by the same share from score to score, AR(1): the correlation of
+    neighbours and half its standard error (Bartlett 1946), without its bias (Marriott and Pope 1954).
     """
     from scipy import signal
 
@@ -53,12 +64,14 @@ def inflation(scores: Array) -> float:
     if count < 4 or variance <= 0:
         return 1.0
     correlation = signal.correlate(centred, centred, mode="full")[count - 1 :] / variance
-    # Removing the mean biases every correlation down by about 1/n (Marriott and Pope 1954).
+    neighbours = float(correlation[1])
+    neighbours += (1 + 4 * max(neighbours, 0.0)) / count + math.sqrt(max(1 - neighbours**2, 0.0) / count) / 2
+    neighbours = min(max(neighbours, 0.0), 1 - 1 / count)
+    # Removing the mean biases every correlation down by about 1/n.
     correlation[1:] += 1 / count
-    usable = 2 * (min(count, 2 + 10 * round(math.log2(count))) // 2)
-    pairs = correlation[:usable].reshape(-1, 2).sum(axis=1)
+    pairs = correlation[: 2 * (count // 2)].reshape(-1, 2).sum(axis=1)
     positive = pairs[: int(np.argmax(pairs <= 0))] if (pairs <= 0).any() else pairs
-    return max(1.0, float(2 * positive.sum() - 1))
+    return max(1.0, float(2 * positive.sum() - 1), (1 + neighbours) / (1 - neighbours))
 
 
 def centre(differences: Array, level: float) -> tuple[float, float, float, float]:
@@ -67,26 +80,22 @@ def centre(differences: Array, level: float) -> tuple[float, float, float, float
     Hodges and Lehmann's estimate and the interval that inverts Wilcoxon's signed-rank test (Hollander, Wolfe
     and Chicken, "Nonparametric Statistical Methods", 2014, sections 3.2 and 3.3), so that spikes count as
     ranks only. The null variance is multiplied by `inflation`, which keeps the level when neighbours resemble
-    each other. With n differences no interval reaches more than 1 − 2 ** (1 − n); the level says what was
-    reached.
+    each other; where that asks for more than the differences reach, their ends are moved out by as much. With n
+    differences no interval reaches more than 1 − 2 ** (1 − n); the level says what was reached.
     """
     from scipy import stats
 
-    merged = _merge(differences)
-    count = len(merged)
-    rows, columns = np.triu_indices(count)
-    walsh = np.sort((merged[rows] + merged[columns]) / 2)
-    estimate = float(np.median(walsh))
-    residuals = merged - estimate
+    count = len(differences)
+    averages = count * (count + 1) // 2
+    lower, upper = walsh_averages(differences, [(averages - 1) // 2, averages // 2])
+    estimate = (lower + upper) / 2
+    residuals = differences - estimate
     scores = np.sign(residuals) * stats.rankdata(np.abs(residuals))
     reached = min(level, 1 - 2.0 ** (1 - count))
-    deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24 * inflation(scores))
-    cut = max(0, math.floor(count * (count + 1) / 4 - float(stats.norm.ppf((1 + reached) / 2)) * deviation))
-    return estimate, float(walsh[cut]), float(walsh[-1 - cut]), reached
-
-
-def _merge(differences: Array) -> Array:
-    """At most `_MOST_DIFFERENCES` values: the medians of groups of neighbours."""
-    size = math.ceil(len(differences) / _MOST_DIFFERENCES)
-    groups = np.array_split(differences, math.ceil(len(differences) / size))
-    return np.array([np.median(group) for group in groups]) if size > 1 else differences
+    mean, deviation = averages / 2, math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+    reach = float(stats.norm.ppf((1 + reached) / 2)) * deviation
+    wanted = reach * math.sqrt(inflation(scores))
+    cut = max(0, math.floor(mean - wanted))
+    low, high = walsh_averages(differences, [cut, averages - 1 - cut])
+    beyond = max(1.0, wanted / max(mean, reach))
+    return estimate, estimate - beyond * (estimate - low), estimate + beyond * (high - estimate), reached

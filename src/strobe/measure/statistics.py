@@ -22,8 +22,9 @@ _MOST_TO_DESCRIBE = 1000
 def summarise(values: Sequence[float] | Array) -> Summary:
     """Median with its distribution-free 95 % interval, mean, spread, extremes and 95th percentile.
 
-    In the unit of ``values`` (milliseconds). The interval (see `intervals.median_interval`) takes the samples
-    as independent. Raises ValueError for empty, negative, NaN or infinite values.
+    ``values`` in the order in which they were taken, in any unit (milliseconds). Where neighbours resemble each other
+    the interval is wider (see `intervals.median_interval`). Raises ValueError for empty, negative, NaN or infinite
+    values.
     """
     array = checked(values)
     ends = median_interval(array, _LEVEL)
@@ -31,7 +32,7 @@ def summarise(values: Sequence[float] | Array) -> Summary:
     return Summary(
         n=len(array),
         median=float(np.median(array)),
-        interval=None if ends is None else Interval(low=ends[0], high=ends[1], level=_LEVEL),
+        interval=None if ends is None else Interval(low=max(0.0, ends[0]), high=ends[1], level=_LEVEL),
         # Rounding may push the mean of equal values just outside of them.
         mean=min(max(float(array.mean()), smallest), largest),
         std=float(array.std(ddof=1)) if len(array) > 1 else 0.0,

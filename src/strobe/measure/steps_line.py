@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from strobe.measure.intervals import inflation
 from strobe.results.budget import Line
 from strobe.results.data import Interval
 
@@ -16,7 +18,8 @@ def steps_line(part: str, samples: Mapping[int, Sequence[float]], resamples: int
     """Least squares through (steps, median of the samples); None with fewer than two numbers of steps.
 
     The 95 % intervals are percentiles of a bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
-    chapter 13) that draws whole rounds, so that what slows a round alike stays together. They say how well the line
+    chapter 13) that draws whole rounds, so that what slows a round alike stays together, wider by what neighbouring
+    rounds share (see `intervals.inflation`). They say how well the line
     through these numbers of steps is known, not how straight it is. Below six rounds there are none.
 
     Args:
@@ -37,7 +40,11 @@ def steps_line(part: str, samples: Mapping[int, Sequence[float]], resamples: int
     if rounds.shape[1] >= 6:
         drawn = np.random.default_rng(0).integers(rounds.shape[1], size=(resamples, rounds.shape[1]))
         fits = np.polyfit(steps, np.median(rounds[:, drawn], axis=2), 1)  # (slope and offset, resamples)
-        (slope, offset) = np.percentile(fits, [2.5, 97.5], axis=1).T
+        of_rounds = np.polyfit(steps, rounds, 1)
+        slope, offset = (
+            around + (np.percentile(drawn_fits, [2.5, 97.5]) - around) * math.sqrt(inflation(series))
+            for around, drawn_fits, series in zip((per_step, fixed), fits, of_rounds, strict=True)
+        )
         ends = (Interval(low=offset[0], high=offset[1]), Interval(low=slope[0], high=slope[1]))
     return Line(
         part=part,

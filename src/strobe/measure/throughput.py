@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from strobe.measure.intervals import inflation
 from strobe.results.data import Interval
 from strobe.results.dataloader import Rate
 
 _LEVEL = 0.95
-_MOST_BATCHES = 20
 _FEWEST = 3
 _WIDEST = math.log(1000)
 
@@ -19,9 +19,8 @@ _WIDEST = math.log(1000)
 def rate_of(block_samples: int, blocks_s: Sequence[float]) -> Rate:
     """Samples per second over ``blocks_s``, the seconds that successive blocks of ``block_samples`` took.
 
-    The interval is Student's, on the means of at most twenty batches of successive blocks: neighbours hang together,
-    means over longer stretches hardly do (batch means; Schmeiser, "Batch size effects in the analysis of simulation
-    output", Operations Research 30, 1982). None for fewer than three blocks.
+    The interval is Student's on the mean of the blocks, wider by what neighbours share (see `intervals.inflation`).
+    None for fewer than three blocks.
 
     Raises:
         ValueError: no blocks, or one that took no time.
@@ -31,13 +30,11 @@ def rate_of(block_samples: int, blocks_s: Sequence[float]) -> Rate:
     array = np.asarray(blocks_s, dtype=float)
     if not len(array) or not np.isfinite(array).all() or (array <= 0).any():
         raise ValueError("a rate needs blocks that took some time")
-    mean = float(array.mean())
+    mean, count = float(array.mean()), len(array)
     interval = None
-    if len(array) >= _FEWEST:
-        each = math.ceil(len(array) / _MOST_BATCHES)
-        count = len(array) // each
-        means = array[len(array) - count * each :].reshape(count, each).mean(axis=1)
-        half = float(stats.t.ppf((1 + _LEVEL) / 2, count - 1)) * float(means.std(ddof=1)) / math.sqrt(count) / mean
+    if count >= _FEWEST:
+        error = float(array.std(ddof=1)) * math.sqrt(inflation(array) / count) / mean
+        half = float(stats.t.ppf((1 + _LEVEL) / 2, count - 1)) * error
         # Symmetric in the logarithm: a rate is positive, however little is known of it.
         factor = math.exp(min(half, _WIDEST))
         interval = Interval(low=block_samples / mean / factor, high=block_samples / mean * factor, level=_LEVEL)

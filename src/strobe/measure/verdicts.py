@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.measure.intervals import Array, centre, checked, inflation, median_interval
+from strobe.measure.intervals import Array, centre, checked, median_interval
 from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
 
@@ -15,6 +15,9 @@ from strobe.results.data import Interval
 # no interval knows of (early stopping, neighbours that resemble each other over longer times than the run).
 LEVEL = 0.99
 FEWEST_PAIRS = 6
+WITHIN = 0.02  # as fast as: the whole interval lies within so much of the same time
+TOO_WIDE = 0.10  # more than that to one side: the samples say nothing
+TRIFLE = 0.0005  # a sentence would show it as 0.0 %
 
 
 def paired_verdict(
@@ -24,17 +27,19 @@ def paired_verdict(
     baseline_name: str = "baseline",
     candidate_name: str = "candidate",
     level: float = LEVEL,
-    too_wide: float = 0.10,
+    within: float = WITHIN,
 ) -> Verdict:
     """Judge two lists of milliseconds whose entries are paired by round of one interleaved run.
 
     The ratio is the centre of the pairs' log-ratios (see `intervals.centre`): what slows a whole round
-    cancels. A difference is claimed when the interval excludes 1. Otherwise the verdict is 'too noisy' where
-    the interval reaches further than ``too_wide`` (0.10: a difference of 10 % could have hidden in it) or
-    there are fewer than six pairs, and 'no difference shown' where not. Below eight pairs the interval's
-    level is what they can reach.
+    cancels. It need not be the ratio of the medians. A difference is claimed when the interval excludes 1, and the
+    ratio is further from it than `TRIFLE`. Otherwise the verdict is 'too noisy' where the interval reaches further
+    from the ratio than `TOO_WIDE` (a difference of 10 % could have hidden in it) or there are fewer than six pairs,
+    and 'no difference shown' where not. Of these, the candidate is called as fast as the baseline where the whole
+    interval lies within ``within`` (0.02: 2 %) of the same time: two one-sided tests (Schuirmann, Journal of
+    Pharmacokinetics and Biopharmaceutics 15, 1987). Below eight pairs the interval's level is what they can reach.
 
-    Raises ValueError for empty, unequal, non-finite or non-positive samples.
+    Raises ValueError for empty, unequal, non-finite or non-positive samples, and for a ``within`` below 0.
     """
     first, second = _positive(baseline, baseline_name), _positive(candidate, candidate_name)
     if len(first) != len(second):
@@ -45,7 +50,7 @@ def paired_verdict(
     pairs = len(first)
     basis = f"{pairs} pair{'s' * (pairs != 1)}"
     enough = pairs >= FEWEST_PAIRS
-    return _judge(estimate, low, high, reached, pairs, basis, enough, too_wide, baseline_name, candidate_name)
+    return _judge(estimate, low, high, reached, pairs, basis, enough, within, baseline_name, candidate_name)
 
 
 def unpaired_verdict(
@@ -55,16 +60,16 @@ def unpaired_verdict(
     baseline_name: str = "baseline",
     candidate_name: str = "candidate",
     level: float = LEVEL,
-    too_wide: float = 0.10,
+    within: float = WITHIN,
     between_runs: float = 0.02,
 ) -> Verdict:
     """Judge two lists of milliseconds from separate runs; ``pairs`` is 0.
 
-    The interval of the ratio of medians joins the two medians' distribution-free intervals by MOVER (Zou and
-    Donner, Statistics in Medicine 27, 2008), each widened by what neighbours share (see
-    `intervals.inflation`). Two runs of the same thing differ by more than the noise inside either (Kalibera
-    and Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013), and one run of each cannot show by how
-    much: ``between_runs`` is the relative difference allowed for that, added on both sides.
+    The interval of the ratio of medians joins the two medians' distribution-free intervals (see
+    `intervals.median_interval`) by MOVER (Zou and Donner, Statistics in Medicine 27, 2008). Two runs of the same
+    thing differ by more than the noise inside either (Kalibera and Jones, "Rigorous Benchmarking in Reasonable
+    Time", ISMM 2013), and one run of each cannot show by how much: ``between_runs`` is the relative difference
+    allowed for that, added on both sides.
 
     Raises ValueError for empty, non-finite or non-positive samples.
     """
@@ -78,7 +83,7 @@ def unpaired_verdict(
     reached = min(level, 1 - 2.0 ** (1 - fewest))
     basis = f"separate runs of {len(first)} and {len(second)} samples"
     enough = fewest >= FEWEST_PAIRS
-    return _judge(estimate, low, high, reached, 0, basis, enough, too_wide, baseline_name, candidate_name)
+    return _judge(estimate, low, high, reached, 0, basis, enough, within, baseline_name, candidate_name)
 
 
 def difference_interval(
@@ -111,13 +116,10 @@ def _positive(values: Sequence[float] | Array, name: str) -> Array:
 
 def _arms(logs: Array, level: float) -> tuple[float, float]:
     """How far the median of ``logs`` may lie below and above where it was seen."""
-    from scipy import stats
-
     median = float(np.median(logs))
     # With too few samples for the level the whole range is the widest interval there is.
     low, high = median_interval(logs, level) or (float(logs.min()), float(logs.max()))
-    wider = math.sqrt(inflation(stats.rankdata(logs)))
-    return wider * (median - low), wider * (high - median)
+    return median - low, high - median
 
 
 def _judge(
@@ -128,47 +130,80 @@ def _judge(
     pairs: int,
     basis: str,
     enough: bool,
-    too_wide: float,
+    within: float,
     baseline: str,
     candidate: str,
 ) -> Verdict:
     """The verdict on a log-ratio and its interval, in the words of its sentence."""
+    if not within >= 0:
+        raise ValueError(f"within must be a share of the time, 0 or more, got {within}")
     # Past a factor of e^300 a ratio would leave the range of a float, and a reader's patience before that.
     ratio, bottom, top = (math.exp(min(max(value, -300.0), 300.0)) for value in (estimate, low, high))
-    shown = f"[{_signed(bottom)}, {_signed(top)}] ({level * 100:.3g} % interval, {basis})"
+    rests_on = f"({level * 100:.3g} % interval, {basis})"
+    shown = f"{_change(ratio)} [{_change(bottom, '')}, {_change(top, '')}] {rests_on}"
     widest = math.expm1(min(max(estimate - low, high - estimate), 300.0))
+    bound = None
     if not enough:
         kind = "too noisy"
         sentence = (
             f"Too few samples to judge {candidate} against {baseline}: {basis}, and {FEWEST_PAIRS} are needed. "
-            f"Seen: {_percent(ratio)}"
+            f"Seen: {_change(ratio)}"
         )
-    elif low > 0 or high < 0:
+    elif (low > 0 or high < 0) and abs(ratio - 1) >= TRIFLE:
         kind = "slower" if low > 0 else "faster"
-        ends = (bottom - 1, top - 1) if low > 0 else (1 - top, 1 - bottom)
-        sentence = (
-            f"{candidate} is {kind} than {baseline} by {abs(ratio - 1) * 100:.1f} % "
-            f"[{ends[0] * 100:.1f}, {ends[1] * 100:.1f}] ({level * 100:.3g} % interval, {basis})"
-        )
-    elif widest > too_wide:
+        sentence = f"{candidate} is {kind} than {baseline} {_by(ratio, bottom, top)} {rests_on}"
+    elif widest > TOO_WIDE:
         kind = "too noisy"
-        sentence = (
-            f"Too noisy to judge {candidate} against {baseline}: {_percent(ratio)} {shown}. Only a difference above "
-            f"{widest * 100:.3g} % would have been seen"
-        )
+        possible = _reach(bottom, top, "up to", "or")
+        sentence = f"Too noisy to judge {candidate} against {baseline}: {shown}. It may be {possible}"
+    elif max(-low, high) <= math.log1p(within):
+        kind, bound = "no difference shown", within
+        sentence = f"{candidate} is as fast as {baseline} within {within * 100:.3g} %: {shown}"
     else:
         kind = "no difference shown"
-        sentence = (
-            f"{candidate} is as fast as {baseline}, as far as these samples can show: {_percent(ratio)} {shown}. "
-            f"A difference above {widest * 100:.2g} % would have been seen"
-        )
+        possible = _reach(bottom, top, "at most", "and at most")
+        sentence = f"{candidate} shows no difference to {baseline}: {shown}. It is {possible}"
     interval = Interval(low=bottom, high=top, level=level)
-    return Verdict(kind=kind, ratio=ratio, interval=interval, pairs=pairs, sentence=sentence)
+    return Verdict(kind=kind, ratio=ratio, interval=interval, pairs=pairs, sentence=sentence, within=bound)
 
 
-def _percent(ratio: float) -> str:
-    return f"{_signed(ratio)} %"
+# From this factor on a change is a factor: "+1,900 %" says less than "20 ×". Past the second one, nobody reads on.
+_MANY, _MOST = 10.0, 1e6
 
 
-def _signed(ratio: float) -> str:
-    return f"{(ratio - 1) * 100:+.1f}"
+def _by(ratio: float, bottom: float, top: float) -> str:
+    """By how much one is slower (a ratio above 1) or faster, with the interval."""
+    if ratio < 1:
+        factor, low, high = 1 / ratio, 1 / top, 1 / bottom
+    else:
+        factor, low, high = ratio, bottom, top
+    if factor > _MOST:
+        return f"by a factor of over {_MOST:,.0f}"
+    if high >= _MANY:
+        return f"by a factor of {_times(factor)} [{_times(low)}, {_times(high)}]"
+    # The end of the interval that is nearest to no difference comes first.
+    ends = (bottom, top) if ratio > 1 else (top, bottom)
+    by, least, most = (f"{abs(value - 1) * 100:.1f}" for value in (ratio, *ends))
+    return f"by {by} % [{least}, {most}]"
+
+
+def _times(factor: float) -> str:
+    return f"over {_MOST:,.0f}" if factor > _MOST else f"{factor:,.0f}" if factor >= 100 else f"{factor:.3g}"
+
+
+def _reach(bottom: float, top: float, how: str, joined: str) -> str:
+    """How much slower and how much faster the interval leaves open, such as 'at most 2 % slower and at most …'."""
+    slower = f"{_share(top - 1) if top < _MANY else f'{_times(top)} ×'} slower"
+    faster = f"{_share(1 - bottom)} faster"
+    return f"{how} {faster if top <= 1 else slower if bottom >= 1 else f'{slower} {joined} {faster}'}"
+
+
+def _share(share: float) -> str:
+    return f"{max(share * 100, 0.1):.1f} %"
+
+
+def _change(ratio: float, unit: str = " %") -> str:
+    """A ratio as a change in percent, with its sign."""
+    if ratio >= _MANY:
+        return f"{_times(ratio)} ×"
+    return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f}{unit}".replace("-", "−")

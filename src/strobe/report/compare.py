@@ -48,7 +48,7 @@ def sections(result: Result, depth: int | None) -> list[Section]:
         return measured.sections(result, depth)
     found = [Section("samples", "Comparison", tables.metrics(result))]
     if result.judged():
-        found.append(Section("verdict", "Verdict", tables.verdicts(result)))
+        found.append(Section("verdict", "Verdict", tables.verdicts(result), _about(result)))
     found += agreement(result)
     if (same := tables.gradients(result)) is not None:
         notes = [c.gradient.note for c in result.judged() if c.gradient and c.gradient.note]
@@ -60,6 +60,22 @@ def sections(result: Result, depth: int | None) -> list[Section]:
         found.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
     found += cadence.sections(result)
     return [*found, *measured.each(result, depth, detail=len(parted) > 1), *measured.blocks(result)]
+
+
+def _about(result: Result) -> list[str]:
+    """Which ratio the verdicts go by, and where that of the medians is another."""
+    said = ["Change is that of the typical pair (Hodges and Lehmann's estimate), in which what slows both cancels."]
+    medians = {m.name: m.samples.summary.median for m in result.measurements}
+    for one in result.judged():
+        before, after = medians.get(one.baseline, 0.0), medians.get(one.candidate, 0.0)
+        interval = one.verdict.interval
+        if one.verdict.pairs and before > 0 and after > 0 and not interval.low <= after / before <= interval.high:
+            names = f"{units.plain(one.candidate)} and {units.plain(one.baseline)}"
+            said.append(
+                f"The medians of {names} differ by {units.change(after / before)}, their pairs by "
+                f"{units.change(one.verdict.ratio)}: the samples are skewed, or have two modes. Believe the pairs."
+            )
+    return said if any(one.verdict.pairs for one in result.judged()) else []
 
 
 def agreement(result: Result) -> list[Section]:

@@ -120,6 +120,11 @@ def _notes(result: Result, of_study: Sequence[str]) -> list[str]:
         warmup, kept = len(m.samples.warmup), len(m.samples.values)
         if warmup:
             found.append(f"{m.name}: {units.count(warmup, 'warm-up sample')} cut, {kept:,} kept")
+        if (seen := m.samples.longest_state_s) is not None:  # of all variants, which run in the same rounds
+            found.append(
+                f"{m.phase}: a state of the machine that lasts longer than {units.rate(seen)} s "
+                f"({units.count(kept - kept // 6, 'call')}) is not seen"
+            )
         found += [f"{m.name}: {text}" for text in [*m.samples.notes, *m.notes]]
         found += [f"{m.name}: not seen: {name} ({why})" for name, why in m.unseen.items()]
     return [units.plain(text) for text in dict.fromkeys(found)]

@@ -45,19 +45,23 @@ def percent(share: float | None) -> str | None:
 
 
 def change(ratio: float | None) -> str | None:
-    """A ratio as a change: 1.031 is ``+3.1 %``."""
-    return None if ratio is None else f"{signed(100 * (ratio - 1), 1)} %"
+    """A ratio as a change: 1.031 is ``+3.1 %``, and 120 is ``120 ×``."""
+    return None if ratio is None else _change(ratio, " %")
 
 
 def change_span(interval: Interval | None) -> str | None:
-    if interval is None:
-        return None
-    return f"{signed(100 * (interval.low - 1), 1)} to {signed(100 * (interval.high - 1), 1)} %"
+    return None if interval is None else f"{_change(interval.low)} to {_change(interval.high, ' %')}"
 
 
 def change_ends(interval: Interval) -> str:
     """The ends of an interval of ratios, to stand behind a `change`: ``[+1.2, +3.4]``."""
-    return f"[{signed(100 * (interval.low - 1), 1)}, {signed(100 * (interval.high - 1), 1)}]"
+    return f"[{_change(interval.low)}, {_change(interval.high)}]"
+
+
+def _change(ratio: float, unit: str = "") -> str:
+    if ratio < 100:
+        return f"{signed(100 * (ratio - 1), 1)}{unit}"
+    return f"{ratio:,.0f} ×" if ratio < 1e6 else "over 1,000,000 ×"
 
 
 def calls(value: float | None) -> str | None:

@@ -18,6 +18,11 @@ class Verdict(Data):
     interval: Interval
     pairs: int = Field(description="pairs of samples judged; 0 where the runs were not interleaved")
     sentence: str = Field(description="the verdict in words, with its numbers")
+    within: Finite | None = Field(
+        default=None,
+        description="as fast as the baseline: the share of the same time that the whole interval lies within; None "
+        "where a difference is shown, or may be larger",
+    )
 
 
 class GradientAgreement(Data):

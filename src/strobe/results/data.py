@@ -49,4 +49,9 @@ class Samples(Data):
     warmup: list[Finite] = Field(default_factory=list, description="found to be warm-up, not in the summary")
     values: list[Finite]
     summary: Summary
+    longest_state_s: Finite | None = Field(
+        default=None,
+        description="seconds from the first value to the middle of the last third: a state of the machine, such as "
+        "that of its first calls, is not seen in them where it lasts longer",
+    )
     notes: list[str] = Field(default_factory=list, description="drift, throttling, noise: what to know about them")

@@ -9,7 +9,7 @@ from strobe.measure.agreement import add_note, agree, in_common
 from strobe.measure.features import agree_features
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.sampling import Collected
-from strobe.measure.verdicts import difference_interval, paired_verdict
+from strobe.measure.verdicts import WITHIN, difference_interval, paired_verdict
 from strobe.results.agreement import Agreement
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
@@ -75,7 +75,7 @@ def compare(
     result.yardsticks = looked.yardsticks
     result.notes += looked.notes
     result.comparisons = [
-        judge(baseline, candidate, measured)
+        judge(baseline, candidate, measured, options.within)
         for baseline, candidate in _pairs(measured)
         if len(candidate.samples.values) > 1
     ]
@@ -117,7 +117,7 @@ def _hold(result: CompareResult, measured: Measured, looked: Looked, guards: Gua
             comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
 
 
-def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> Comparison:
+def judge(baseline: Measurement, candidate: Measurement, measured: Measured, within: float = WITHIN) -> Comparison:
     """The verdict on two measurements whose samples alternate, with how far their actions differ."""
     before, after = baseline.samples.values, candidate.samples.values
     difference_ms, interval = difference_interval(before, after)
@@ -130,7 +130,9 @@ def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> 
     return Comparison(
         baseline=baseline.name,
         candidate=candidate.name,
-        verdict=paired_verdict(before, after, baseline_name=baseline.name, candidate_name=candidate.name),
+        verdict=paired_verdict(
+            before, after, baseline_name=baseline.name, candidate_name=candidate.name, within=within
+        ),
         difference=interval,
         difference_ms=difference_ms,
         agreement=agreement,

@@ -20,6 +20,7 @@ from strobe.measure.memory import peak_process
 from strobe.measure.roofline import limits
 from strobe.measure.sampling import Collected, Progress, SamplingBudget, collect
 from strobe.measure.statistics import summarise
+from strobe.measure.verdicts import WITHIN
 from strobe.measure.weights import Weights, weight_bytes
 from strobe.results.agreement import ActionScale
 from strobe.results.data import Samples
@@ -76,6 +77,7 @@ class Options:
     counted: bool = True
     probed: bool = True
     checked: bool = True  # whether a comparison also looks at the actions on observations that find faults
+    within: float = WITHIN  # of the time: a variant is called as fast as another where its interval lies in there
     pace_hz: float | None = None  # control rate at which inference is called, in ticks per second; None: back to back
 
 
@@ -217,6 +219,7 @@ def measure(
         runs = one.runs(kept)
         measurement.unseen = _unseen(hooks, runs)
         measurement.samples.notes = collected.samples[name].notes
+        measurement.samples.longest_state_s = collected.samples[name].longest_state_s
         measurement.cadence = spacing.of(name, kept) if spacing is not None else None
         if _above(measurement):
             measurement.notes.append(ABOVE_WITH_TF32 if one.tensor_float else ABOVE_CEILING)
