@@ -55,7 +55,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from strobe.cli.bounds import above, at_least
+from strobe.cli.bounds import above, at_least, between
 from strobe.cli.flags import PacedConfig, SubjectFlags, read_flags
 from strobe.cli.listing import with_treatments
 from strobe.cli.live import Live, importing
@@ -81,6 +81,8 @@ class EpisodeFlags:
 class OptimizeConfig(PacedConfig):
     # Chunks per second to climb to: a chunk must be ready within 1/target s.
     target_hz: float = field(default=20.0, metadata=above(0, finite=True))
+    # Share of chunks that must be ready within it, for the target to be reached: 0.95 is 95 %.
+    in_time: float = field(default=0.95, metadata=between(0, 1))
     # What the actions must keep to, against the untouched policy's, e.g. rms<=0.02, worst<=0.2, flips<=0 (in σ, the
     # spread of each action dimension, and the share of flipped decisions); also p99 in σ, cosine>=0.999,
     # largest_error<=0.01, mean_error<=0.005 (errors in the action's own units). Separated by commas; all must hold.
@@ -211,7 +213,12 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     options = options_of(config)
     options.batch_size = config.batch_size or 1
     result, sections = optimize(
-        subject, aim, options, base, live, lambda of: Earlier(of.subject, of.machine, ignored=config.fresh)
+        subject,
+        aim,
+        options,
+        base,
+        live,
+        lambda of, under: Earlier(of.subject, of.machine, under, ignored=config.fresh),
     )
     written = Recipes(config.recipe_out)
     return Studied(result, flags, config, latest(sections, ITERATION), made_of=written)
@@ -231,6 +238,7 @@ def aim_of(config: OptimizeConfig) -> Any:
     keys = [entry.key for entry in catalogue.entries()]
     return Aim(
         target_hz=config.target_hz,
+        in_time=config.in_time,
         guards=_guards(config),
         choice=Choice(
             effects=_effects(config),  # type: ignore[arg-type]
