@@ -4,7 +4,12 @@ Climbs from the policy as it is. At each rung it looks where the time goes, trie
 most (exact treatments before rounding ones, what is quick to build before what is not), and keeps what is shown to be
 faster: what was kept so far against the same with the candidate, in alternation, judged on the paired ratio. All that
 is on together must hold the guard against the untouched policy, on the same observations with the same noise. One
-interleaved run of all rungs gives the ladder's figures, and recipe.yaml in the run's folder says what to put on.
+interleaved run of all rungs gives the ladder's figures; the ladder ends with the best of them by that run, and
+recipe.yaml in the run's folder says what to put on.
+
+The target is reached where enough chunks are shown to be in time, 95 % of them unless --in-time says otherwise: a
+robot waits for each late one, whatever the median is. The climb and its answer go by the same rule; the answer rests on
+a run of the last rung alone.
 
 What this machine is slower in (bfloat16, on some CPUs) is not tried, nor what can buy little where much is missing; the
 answer counts both. A target that arithmetic alone does not meet here is told at once.
@@ -16,7 +21,8 @@ ladder ends with is looked at more closely: other prompts, missing cameras, earl
 Real-Time Chunking.
 
 A try ends as soon as it is clear which is faster. What the last ladder of this machine and this kind of policy kept is
-put on first, together, and judged like anything else; what it did not keep is left out. --fresh ignores it.
+put on first, together, and judged like anything else. What earlier ladders of the same checkpoint, inputs and guard
+have shown to be slower, to save less than 3 %, or to break the guard is left out. --fresh ignores them.
 
 Where chunks take too long for that (about 1 s on a CPU, unless --time_limit is raised), all exact treatments are one
 rung and all rounding ones the next, and the closing run judges them.
@@ -113,7 +119,8 @@ class OptimizeConfig(PacedConfig):
     # Treatments that are on from the first rung, as in --variant: 'precision=bf16, channels_last=true'.
     start: str = ""
     # Ignore earlier ladders of this machine and this kind of policy. Otherwise what the last one kept is tried first,
-    # together in one try, and what it did not keep is left out (with --all: comes last).
+    # together in one try, and what one of the same checkpoint, inputs and guard has shown to gain too little is left
+    # out (with --all: comes last).
     fresh: bool = False
     # How narrow the closing run's intervals must be: this fraction to either side of each rung's ratio to the untouched
     # policy, or half of the smallest gain of a rung where that is less.

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from strobe.measure.in_time import ASKED, in_time
+from strobe.measure.intervals import Array
 from strobe.results.budget import Asynchrony, Latency, Line
 from strobe.results.data import Interval
 from strobe.results.in_time import InTime
@@ -111,7 +112,9 @@ def why(one: Try) -> str:
     return f"{one.outcome}: {one.reason}" if unrun and one.reason else one.reason or one.outcome
 
 
-def asynchrony(latency: Latency, control_hz: float, times: Sequence[float] = (), asked: float = ASKED) -> Asynchrony:
+def asynchrony(
+    latency: Latency, control_hz: float, times: Sequence[float] | Array = (), asked: float = ASKED
+) -> Asynchrony:
     """Return the delay and the age of observations where the robot acts on one chunk while the next is computed.
 
     The delay is the latency in whole control ticks, as LeRobot's RTC counts it (Black, Galliker and Levine, "Real-Time

@@ -47,6 +47,7 @@ class Climb:
         self.bounds: Bounds | None = None  # of the policy as it is, once it was measured
         self.steps: list[Step] = []
         self.tries: list[Try] = []
+        self.at_target = False  # whether it ended there
         self._began = time.perf_counter()
         self._tried_on: dict[str, int] = {}  # candidate → number of rungs when it was last tried
         self._retries: dict[str, int] = {}
@@ -90,6 +91,7 @@ class Climb:
 
     def end_at_target(self) -> str:
         """Leave the other candidates untried. Return why the climb ends."""
+        self.at_target = True
         self.leave("the target was reached before", self.left_to_try())
         return "the target was reached" if len(self.steps) > 1 else "it meets the target as it is"
 

@@ -187,7 +187,7 @@ def _ladder_of(result: OptimizeResult, under: Mapping[str, str]) -> EarlierLadde
     if ladder is None or result.status != "complete":
         return None
     tries = {
-        one.treatment: EarlierTry(outcome=one.outcome, settled=_settled(one), on=one.on)
+        one.treatment: EarlierTry(outcome=one.outcome, settled=settled(one), on=one.on)
         for one in ladder.tries[-MOST_TRIES:]
     }
     top = [rung.name for rung in ladder.rungs].index(ladder.chosen)
@@ -204,7 +204,7 @@ def _ladder_of(result: OptimizeResult, under: Mapping[str, str]) -> EarlierLadde
     return EarlierLadder(made=result.started, under=dict(under), rungs=rungs, tries=tries)
 
 
-def _settled(one: Try) -> bool:
+def settled(one: Try) -> bool:
     """Return whether a try has shown that it need not be made again: nothing is left out for what was not shown."""
     if one.outcome == "guard":
         return True

@@ -46,6 +46,9 @@ NOT_INTERLEAVED = (
     "the climb was interrupted before its closing run: a rung's figures are from its own try, in alternation with the "
     "rung before it, and it is set against the policy as it is across two runs"
 )
+NOT_CONFIRMED = (
+    "the climb ended because its rung was seen to reach the target, which the runs after it do not show: --all goes on"
+)
 
 
 def optimize(
@@ -139,6 +142,8 @@ def _climb_and_close(
         prove(result, [step.variant for step in climb.steps], episodes, runs.guards, ladder, reporter, refused)
     if result.status == "complete":
         _watch(result, climb)
+        if climb.at_target and result.ladder is not None and not result.ladder.met:
+            result.notes.append(NOT_CONFIRMED)
     if climb.earlier is not None and (why := climb.earlier.keep(result)):
         reporter.said(why)
     return result, measured.sections if measured is not None else []
