@@ -157,7 +157,7 @@ def test_a_start_stays_whatever_it_buys(climb):
 
 
 def test_it_ends_where_the_target_is_reached(climb):
-    result = climb(entry(SKIP, "vision"), entry(HALF, "vision", effect="rounding"), hz=150.0, time_limit=0.85)
+    result = climb(entry(SKIP, "vision"), entry(HALF, "vision", effect="rounding"), hz=150.0)
     assert outcomes(result) == {"skip=true": "kept", "half=true": "not tried"}
     assert (result.ladder.met, result.ladder.ended) == (True, "the target was reached")
 

@@ -470,7 +470,8 @@ def ladders(draw, names):
     chosen = draw(st.sampled_from([rung.name for rung in found])) if found else ""
     return Ladder(
         target_hz=draw(st.floats(0.01, 1e5)), target_ms=draw(st.floats(0.01, 1e5)), guard=draw(TEXT),
-        met=draw(st.booleans()), in_time=draw(maybe(in_times)), alone=draw(maybe(samples)), ended=draw(TEXT), interleaved=draw(st.booleans()), chosen=chosen, rungs=found,
+        met=draw(st.booleans()), in_time=draw(maybe(in_times)), alone=draw(maybe(samples)),
+        ended=draw(TEXT), interleaved=draw(st.booleans()), chosen=chosen, rungs=found,
         tries=draw(st.lists(tries, max_size=3)), needs=draw(st.lists(needs, max_size=3)),
     )  # fmt: skip
 

@@ -85,7 +85,9 @@ class Climb:
         seen = seen_in(top.measurement, self.aim)
         worth_it = seen.outcome == "not judged" and top.ms <= self.aim.target_ms
         if worth_it and top.in_time is None:
-            found = watch(self.runs, top.variant, top.ms, self.aim, self.time_to_try(limits.PAIRS + 1))
+            # Past the time limit too: a rung that reaches the target needs no more tries, which take longer.
+            seconds = max(self.time_to_try(limits.PAIRS + 1), limits.IN_TIME_S[0])
+            found = watch(self.runs, top.variant, top.ms, self.aim, seconds)
             top.in_time = found[0] if found is not None else None
         return seen if top.in_time is None else top.in_time
 
