@@ -36,6 +36,7 @@ BEGINS = {
     "… the closing run": "the closing run",
     "… how far the untouched policy's actions move by": "the closer look",
     "… the same actions?": "the closer look",
+    "… are its chunks in time?": "chunks in time",
 }
 AFTER_LOOK = "the answer"
 

@@ -10,6 +10,7 @@ from strobe import kinds
 from strobe.measure.budget import needs
 from strobe.measure.common_parts import common_parts
 from strobe.measure.episodes import judge as judge_episodes
+from strobe.measure.in_time import in_time
 from strobe.measure.verdicts import unpaired_verdict
 from strobe.report import console, ladder, markdown
 from strobe.results.agreement import Agreement
@@ -80,7 +81,7 @@ def said(result: OptimizeResult) -> str:
 
 def test_a_reached_target_says_how_and_what_each_rung_bought():
     answers = kinds.document(climbed()).answers
-    assert answers[0].startswith("act reaches 8 Hz (125 ms): ")
+    assert answers[0].startswith("act reaches 8 Hz (125 ms) by its median. ")
     assert answers[1] == "The cosine of its actions to the untouched policy's is 0.999870."
     assert answers[2].startswith("2 rungs: cameras=batched (1.")
     assert "precision.part=…vision_tower (1." in answers[2]
@@ -91,6 +92,29 @@ def test_a_reached_target_says_how_and_what_each_rung_bought():
     assert "guard: cosine 0.9971 < 0.999" in text
     assert "WHAT IS MISSING" not in text
     assert "PARTS SIDE BY SIDE" not in text, "the page has it"
+
+
+def seen(chunks: int, late: int, within_ms: float = 125.0):
+    """A ladder's answer, and its findings, where ``late`` of ``chunks`` came after the target."""
+    result = climbed()
+    assert result.ladder is not None
+    result.ladder.in_time = in_time([within_ms + 1] * late + [within_ms - 1] * (chunks - late), within_ms)
+    result.ladder.met = result.ladder.in_time.outcome == "reached"
+    return kinds.document(result).answers[0], {finding.rule: finding for finding in kinds.advise(result)}
+
+
+def test_a_target_is_reached_by_its_chunks_and_not_by_their_median():
+    said, found = seen(300, 3)
+    assert said.startswith("act reaches 8 Hz (125 ms): 99 % of 300 chunks are in time (at least 9")
+    assert not {"chunks-late", "target-not-judged", "target-missed"} & set(found)
+    said, found = seen(269, 125)
+    assert said.startswith("act misses 8 Hz (125 ms): 53.5 % of 269 chunks are in time (at most ")
+    assert "where 95 % must be" in said
+    assert found["chunks-late"].title == "46 % of chunks come too late for 8 Hz"
+    said, found = seen(12, 0)
+    assert said.startswith("Too few chunks to say whether act reaches 8 Hz (125 ms): 12 of 12 chunks were in time")
+    assert "--iterations=59" in said
+    assert "--iterations=59" in found["target-not-judged"].do
 
 
 def test_a_missed_target_says_what_must_fall_to_what_and_what_was_tried():

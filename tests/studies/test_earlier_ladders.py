@@ -11,8 +11,12 @@ import torch
 from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 
 from strobe.measure import machine
+from strobe.measure.guard import Guards
 from strobe.measure.sampling import SamplingBudget
 from strobe.results.cache import cache_folder
+from strobe.results.comparison import Verdict
+from strobe.results.data import Interval
+from strobe.results.ladder import Try
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import earlier as earlier_ladders
 from strobe.studies.optimize import limits
@@ -45,7 +49,12 @@ def climb(monkeypatch: pytest.MonkeyPatch):
         wanted = Aim(target_hz=hz, **{"time_limit": 30.0, **aim})
         began = clock.now
         result, _ = optimize(
-            Sleeper(clock), wanted, options, (), reporter, lambda of: Earlier(of.subject, of.machine, ignored=fresh)
+            Sleeper(clock),
+            wanted,
+            options,
+            (),
+            reporter,
+            lambda of, under: Earlier(of.subject, of.machine, under, ignored=fresh),
         )
         return result, clock.now - began
 
@@ -97,11 +106,82 @@ def test_what_was_refused_is_left_out_unless_all_is_asked_for(climb):
     idle = entry(Planted("idle"), "vision")
     second, _ = climb(*planted, idle)
     assert [name for name, _ in tried(second)] == ["tidy=true", "idle=true"]
-    left_out = "nothing was left to try; left out: 2 that an earlier ladder did not keep (--fresh tries them again)"
-    assert second.ladder.ended == left_out
+    assert second.ladder.ended.startswith("nothing was left to try; left out: 2 that an earlier ladder has shown")
     third, _ = climb(*planted, idle, everything=True)
     assert [name for name, _ in tried(third)] == ["tidy=true", "wrong=true", "slow=true", "idle=true"]
     assert third.ladder.ended == "nothing was left to try"
+
+
+def test_what_was_tried_in_other_circumstances_leaves_nothing_out(climb, monkeypatch):
+    planted = entry(WRONG, "vision"), entry(Planted("slow", lambda _: {"vision": 14.0}), "vision"), entry(TIDY, "head")
+    climb(*planted)
+    lines = Stages()
+    loose, _ = climb(*planted, guards=Guards.parse("cosine>=0.9"), reporter=lines)
+    assert tried(loose) == [("tidy=true", "kept"), ("wrong=true", "kept"), ("slow=true", "slower")]
+    (line,) = [line for line in lines.lines if line.startswith("ordered by")]
+    assert "1 of them with another guard" in line
+    again, _ = climb(*planted)
+    assert "slow=true" not in dict(tried(again)), "an older ladder was made as this one is"
+    monkeypatch.setattr(earlier_ladders, "fingerprint", lambda _: "other weights")
+    other, _ = climb(*planted)
+    assert {"wrong=true", "slow=true"} <= set(dict(tried(other))), "another checkpoint"
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "dtype", "guard", "inputs", "settings", "pace"])
+def test_each_circumstance_counts(climb, name):
+    under = {"checkpoint": "a", "dtype": "float32", "guard": "exact", "inputs": "10 frames", "settings": "", "pace": ""}
+    result, _ = climb(entry(Planted("slow", lambda _: {"vision": 14.0}), "vision"))
+    assert Earlier(result.subject, result.machine, under).keep(result) == ""
+    assert Earlier(result.subject, result.machine, under).standing("slow=true", set()) == "left out"
+    other = Earlier(result.subject, result.machine, under | {name: "another"})
+    assert other.standing("slow=true", set()) == "undecided"
+
+
+def test_what_broke_the_guard_beside_another_is_tried_without_it(climb):
+    def clash(chunk, _, on):
+        return -chunk if {"first", "second"} <= on else chunk
+
+    planted = (
+        entry(Planted("first", lambda _: {"vision": 1.0}, clash), "vision"),
+        entry(Planted("second", lambda _: {"head": 1.0}), "head"),
+    )
+    assert tried(climb(*planted)[0]) == [("first=true", "kept"), ("second=true", "guard")]
+    assert tried(climb(*planted, choice=Choice(skip=("first",)))[0]) == [("second=true", "kept")]
+
+
+SETTLED = {
+    "shown to be slower": ("slower", (1.02, 1.10), 0.0, "left out"),
+    "seemed slower": ("slower", None, None, "undecided"),
+    "a gain of 3 % excluded": ("no difference shown", (0.96, 1.03), 0.029, "left out"),
+    "a gain of 8 % not excluded": ("no difference shown", (0.91, 1.03), 0.08, "undecided"),
+    "all of its interval is below": ("no difference shown", (0.98, 1.01), None, "left out"),
+    "a glance that claims nothing": ("too noisy", None, None, "undecided"),
+    "does not fit in memory now": ("does not apply", None, None, "undecided"),
+}
+
+
+@pytest.mark.parametrize("case", SETTLED)
+def test_only_what_was_shown_to_gain_too_little_is_left_out(climb, case):
+    outcome, ends, most_gain, standing = SETTLED[case]
+    result, _ = climb(entry(SKIP, "vision"))
+    verdict = None
+    if ends is not None:
+        interval = Interval(low=ends[0], high=ends[1], level=0.99)
+        kind = "slower" if outcome == "slower" else "no difference shown"
+        verdict = Verdict(kind=kind, ratio=sum(ends) / 2, interval=interval, pairs=20, sentence="")
+    one = Try(treatment="x=1", rung=1, before_ms=12, outcome=outcome, verdict=verdict, most_gain=most_gain)
+    result.ladder.tries.append(one)
+    assert Earlier(result.subject, result.machine, {}).keep(result) == ""
+    assert Earlier(result.subject, result.machine, {}).standing("x=1", set()) == standing
+
+
+def test_what_is_undecided_comes_last(climb):
+    random = np.random.default_rng(0)
+    loud = entry(Planted("loud", lambda _: {"vision": float(random.uniform(2, 14))}), "vision")
+    climb(loud)
+    new = entry(Planted("new", lambda _: {"head": 3.0}), "head")
+    result, _ = climb(loud, new)
+    assert [name for name, _ in tried(result)][:2] == ["new=true", "loud=true"], "though vision costs more"
 
 
 def test_what_another_version_did_not_keep_is_tried_again(climb, monkeypatch):
@@ -186,10 +266,10 @@ def test_a_damaged_file_is_as_good_as_none(climb, damage, monkeypatch):
 
 def test_the_file_stays_small_and_holds_no_run_that_was_cut_short(climb):
     result, _ = climb(entry(SKIP, "vision"))
-    earlier = Earlier(result.subject, result.machine)
+    earlier = Earlier(result.subject, result.machine, {})
     for _ in range(2 * MOST_LADDERS):
         assert earlier.keep(result) == ""
-    assert len(Earlier(result.subject, result.machine).ladders) == MOST_LADDERS
+    assert len(Earlier(result.subject, result.machine, {}).ladders) == MOST_LADDERS
     result.status = "interrupted"
     before = kept_file().read_bytes()
     assert earlier.keep(result) == ""
@@ -198,11 +278,11 @@ def test_the_file_stays_small_and_holds_no_run_that_was_cut_short(climb):
 
 def test_other_machines_and_sizes_have_files_of_their_own(climb):
     result, _ = climb(entry(SKIP, "vision"))
-    assert Earlier(result.subject, result.machine).ladders
+    assert Earlier(result.subject, result.machine, {}).ladders
     larger = result.subject.model_copy(update={"parameters": 1000 * result.subject.parameters})
-    assert not Earlier(larger, result.machine).ladders
-    assert not Earlier(result.subject.model_copy(update={"kind": "other"}), result.machine).ladders
-    assert not Earlier(result.subject, result.machine.model_copy(update={"cores": 1000})).ladders
+    assert not Earlier(larger, result.machine, {}).ladders
+    assert not Earlier(result.subject.model_copy(update={"kind": "other"}), result.machine, {}).ladders
+    assert not Earlier(result.subject, result.machine.model_copy(update={"cores": 1000}), {}).ladders
 
 
 def test_a_cache_that_cannot_be_written_costs_a_line(climb, monkeypatch, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -181,6 +182,66 @@ def test_the_target_stops_the_climb_unless_all_is_asked_for(plant, climb):
     met = climb(hz=10.0)
     assert met.ladder.ended == "it meets the target as it is"
     assert [m.name for m in met.measurements] == [AS_IT_IS]
+
+
+def test_the_ladder_does_not_end_on_a_rung_that_its_closing_run_shows_slower(plant, climb):
+    closing: list[str] = []
+
+    class Closing(SilentClimb):
+        def stage(self, what: str) -> None:
+            closing.append(what)
+
+    def tiring(now: Sleeper) -> dict[str, float]:
+        done = any(what.startswith("the closing run") for what in closing)
+        return {"head": 5.0 if done else 1.0}  # the machine has changed its pace since
+
+    plant(entry(SKIP, "vision"), entry(Planted("tiring", tiring), "head"))
+    result = climb(reporter=Closing())
+    ladder = result.ladder
+    assert ladder.chosen == "rung 1"
+    assert [rung.treatment for rung in ladder.rungs] == ["", "skip=true"]
+    (one,) = [one for one in ladder.tries if one.treatment == "tiring=true"]
+    assert one.outcome == "slower"
+    assert one.reason.endswith("in the closing run")
+    recipe = recipe_of(result)
+    assert recipe is not None
+    assert recipe.treatments == [{"skip": True}]
+
+
+def late(share: float, seed: int = 0) -> Planted:
+    """A vision that takes 3 ms, and 9 ms in ``share`` of the chunks."""
+    draw = random.Random(seed)
+    return Planted("late", lambda _: {"vision": 9.0 if draw.random() < share else 3.0})
+
+
+def test_a_target_is_reached_where_its_chunks_are_in_time_and_the_climb_goes_on_until_they_are(plant, climb):
+    plant(entry(late(0.4), "vision"), entry(TIDY, "head"))
+    result = climb(hz=1e3 / 8.5)  # with 'late' the median is 7 ms, and two chunks in five take 13
+    assert outcomes(result) == {"late=true": "kept", "tidy=true": "kept"}, "a median in time does not end the climb"
+    assert result.ladder.in_time.outcome == "missed"
+    assert not result.ladder.met
+    assert result.measurement(result.ladder.chosen).samples.summary.median < result.ladder.target_ms
+    plant(entry(late(0.0), "vision"), entry(TIDY, "head"))
+    result = climb(hz=1e3 / 8.5)
+    assert outcomes(result) == {"late=true": "kept", "tidy=true": "not tried"}
+    assert (result.ladder.met, result.ladder.in_time.outcome) == (True, "reached")
+    assert result.ladder.in_time.low >= 0.95
+    assert len(result.ladder.alone.values) == result.ladder.in_time.chunks >= 59
+
+
+def test_what_share_must_be_in_time_is_the_users(plant, climb):
+    plant(entry(late(0.2), "vision"))
+    assert climb(hz=1e3 / 8.5, in_time=0.5).ladder.met
+    assert climb(hz=1e3 / 8.5, in_time=0.95).ladder.in_time.outcome == "missed"
+
+
+def test_too_few_chunks_are_not_judged(plant, climb, monkeypatch):
+    monkeypatch.setattr(limits, "IN_TIME_S", (0.1, 0.1))
+    plant(entry(SKIP, "vision"))
+    found = climb(hz=150.0).ladder
+    assert (found.met, found.in_time.outcome) == (False, "not judged")
+    assert found.in_time.needed >= 59
+    assert found.alone is None
 
 
 def test_a_missed_target_says_what_must_shrink_and_what_was_tried(plant, climb):

@@ -24,6 +24,7 @@ from strobe.results.evaluation import (
     VariantOnTask,
 )
 from strobe.results.finding import Finding
+from strobe.results.in_time import InTime
 from strobe.results.ladder import Ladder, Need, Rung, Try
 from strobe.results.limit import Limit, Lower, PartLimit
 from strobe.results.machine import Ceiling, Machine
@@ -333,8 +334,22 @@ tries = st.builds(
     outcome=st.sampled_from(["kept", "slower", "no difference shown", "guard", "does not apply", "not tried"]),
     reason=TEXT,
     verdict=maybe(verdicts),
+    most_gain=maybe(NUMBER),
+    on=TEXTS,
     agreement=maybe(agreements),
     build_s=maybe(TIME),
+)
+in_times = st.builds(
+    InTime,
+    within_ms=TIME,
+    asked=st.floats(0.01, 0.99),
+    chunks=st.integers(1, 2**40),
+    on_time=st.integers(0, 2**40),
+    low=st.floats(0, 1),
+    high=st.floats(0, 1),
+    level=st.floats(0.5, 0.999),
+    outcome=st.sampled_from(["reached", "missed", "not judged"]),
+    needed=maybe(COUNT),
 )
 needs = st.builds(
     Need,
@@ -455,7 +470,8 @@ def ladders(draw, names):
     chosen = draw(st.sampled_from([rung.name for rung in found])) if found else ""
     return Ladder(
         target_hz=draw(st.floats(0.01, 1e5)), target_ms=draw(st.floats(0.01, 1e5)), guard=draw(TEXT),
-        met=draw(st.booleans()), ended=draw(TEXT), interleaved=draw(st.booleans()), chosen=chosen, rungs=found,
+        met=draw(st.booleans()), in_time=draw(maybe(in_times)), alone=draw(maybe(samples)),
+        ended=draw(TEXT), interleaved=draw(st.booleans()), chosen=chosen, rungs=found,
         tries=draw(st.lists(tries, max_size=3)), needs=draw(st.lists(needs, max_size=3)),
     )  # fmt: skip
 

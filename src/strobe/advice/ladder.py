@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from strobe.advice.thresholds import Thresholds
@@ -26,6 +27,9 @@ def missed(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     if last is None:
         return
     missing = whole_ms(last) - ladder.target_ms
+    if missing <= 0:  # the median is in time, so parts are not what is too long
+        yield from _late(ladder, last)
+        return
     largest = max(ladder.needs, key=lambda need: need.ms, default=None)
     at = "as it is" if ladder.chosen == ladder.rungs[0].name else f"with {ladder.chosen}"
     seen = f"{ms(whole_ms(last))} {at}, {ms(ladder.target_ms)} are allowed."
@@ -42,6 +46,40 @@ def missed(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
         "runs asynchronously, may have the time: `strobe budget` on this run says what that takes.",
         do=" ".join(_ways(ladder, result)),
         evidence={"missing_ms": missing, "gain_share": missing / whole_ms(last)},
+    )
+
+
+def _late(ladder: Ladder, last: Measurement) -> Iterator[Finding]:
+    """The median is in time, and too many chunks are late; or there are too few chunks to say so."""
+    found = ladder.in_time
+    values = (ladder.alone or last.samples).values
+    if found is None or not values:
+        return
+    if found.outcome == "not judged":
+        needed = found.needed
+        yield Finding(
+            rule="target-not-judged",
+            level="info",
+            title=f"Too few chunks to say whether {ladder.target_hz:g} Hz are reached",
+            seen=f"{found.on_time} of {found.chunks} chunks took {ms(ladder.target_ms)} or less.",
+            why="A robot waits for each late chunk. A few chunks in time do not show that most are.",
+            do="Measure more chunks, on a quiet machine"
+            + (f": --iterations={needed} if as many of them are in time." if needed else "."),
+            evidence={"chunks": float(found.chunks)},
+        )
+        return
+    slowest = sorted(values)[min(math.ceil(found.asked * len(values)), len(values)) - 1]
+    yield Finding(
+        rule="chunks-late",
+        level="warning",
+        title=f"{percent(1 - found.share)} of chunks come too late for {ladder.target_hz:g} Hz",
+        seen=f"The median takes {ms(whole_ms(last))}, and {ms(ladder.target_ms)} are allowed; "
+        f"{percent(found.asked)} of chunks take up to {ms(slowest)}.",
+        why="A robot waits for each late chunk, whatever the median is.",
+        do="Look for what makes some chunks slow. The notes on the samples say whether they fall into groups, drift or "
+        "have spikes. Other programs do that, and clocks that fall; memory=kept and fewer threads can help. Or ask for "
+        "fewer chunks in time: --in-time.",
+        evidence={"late_share": 1 - found.share, "slowest_ms": slowest},
     )
 
 
@@ -83,7 +121,7 @@ def _units(refused: list[Try]) -> str:
 
 
 def flat(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
-    """Rungs that were kept and that the closing run does not show to be faster."""
+    """Rungs below the best one that the closing run does not show to be faster."""
     ladder = result.ladder
     if ladder is None or not ladder.interleaved:
         return

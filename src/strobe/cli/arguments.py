@@ -47,6 +47,14 @@ def percent(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """A share between 0 and 1, without the two."""
+    value = _number(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a share between 0 and 1, such as 0.95")
+    return value
+
+
 def rate(text: str) -> float:
     """A rate above zero, in Hz."""
     value = _number(text)

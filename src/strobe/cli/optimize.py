@@ -4,7 +4,12 @@ Climbs from the policy as it is. At each rung it looks where the time goes, trie
 most (exact treatments before rounding ones, what is quick to build before what is not), and keeps what is shown to be
 faster: what was kept so far against the same with the candidate, in alternation, judged on the paired ratio. All that
 is on together must hold the guard against the untouched policy, on the same observations with the same noise. One
-interleaved run of all rungs gives the ladder's figures, and recipe.yaml in the run's folder says what to put on.
+interleaved run of all rungs gives the ladder's figures; the ladder ends with the best of them by that run, and
+recipe.yaml in the run's folder says what to put on.
+
+The target is reached where enough chunks are shown to be in time, 95 % of them unless --in-time says otherwise: a
+robot waits for each late one, whatever the median is. The climb and its answer go by the same rule; the answer rests on
+a run of the last rung alone.
 
 What this machine is slower in (bfloat16, on some CPUs) is not tried, nor what can buy little where much is missing; the
 answer counts both. A target that arithmetic alone does not meet here is told at once.
@@ -16,7 +21,8 @@ ladder ends with is looked at more closely: other prompts, missing cameras, earl
 Real-Time Chunking.
 
 A try ends as soon as it is clear which is faster. What the last ladder of this machine and this kind of policy kept is
-put on first, together, and judged like anything else; what it did not keep is left out. --fresh ignores it.
+put on first, together, and judged like anything else. What earlier ladders of the same checkpoint, inputs and guard
+have shown to be slower, to save less than 3 %, or to break the guard is left out. --fresh ignores them.
 
 Where chunks take too long for that (about 1 s on a CPU, unless --time_limit is raised), all exact treatments are one
 rung and all rounding ones the next, and the closing run judges them.
@@ -55,7 +61,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from strobe.cli.bounds import above, at_least
+from strobe.cli.bounds import above, at_least, between
 from strobe.cli.flags import PacedConfig, SubjectFlags, read_flags
 from strobe.cli.listing import with_treatments
 from strobe.cli.live import Live, importing
@@ -81,6 +87,8 @@ class EpisodeFlags:
 class OptimizeConfig(PacedConfig):
     # Chunks per second to climb to: a chunk must be ready within 1/target s.
     target_hz: float = field(default=20.0, metadata=above(0, finite=True))
+    # Share of chunks that must be ready within it, for the target to be reached: 0.95 is 95 %.
+    in_time: float = field(default=0.95, metadata=between(0, 1))
     # What the actions must keep to, against the untouched policy's, e.g. rms<=0.02, worst<=0.2, flips<=0 (in σ, the
     # spread of each action dimension, and the share of flipped decisions); also p99 in σ, cosine>=0.999,
     # largest_error<=0.01, mean_error<=0.005 (errors in the action's own units). Separated by commas; all must hold.
@@ -111,7 +119,8 @@ class OptimizeConfig(PacedConfig):
     # Treatments that are on from the first rung, as in --variant: 'precision=bf16, channels_last=true'.
     start: str = ""
     # Ignore earlier ladders of this machine and this kind of policy. Otherwise what the last one kept is tried first,
-    # together in one try, and what it did not keep is left out (with --all: comes last).
+    # together in one try, and what one of the same checkpoint, inputs and guard has shown to gain too little is left
+    # out (with --all: comes last).
     fresh: bool = False
     # How narrow the closing run's intervals must be: this fraction to either side of each rung's ratio to the untouched
     # policy, or half of the smallest gain of a rung where that is less.
@@ -211,7 +220,12 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     options = options_of(config)
     options.batch_size = config.batch_size or 1
     result, sections = optimize(
-        subject, aim, options, base, live, lambda of: Earlier(of.subject, of.machine, ignored=config.fresh)
+        subject,
+        aim,
+        options,
+        base,
+        live,
+        lambda of, under: Earlier(of.subject, of.machine, under, ignored=config.fresh),
     )
     written = Recipes(config.recipe_out)
     return Studied(result, flags, config, latest(sections, ITERATION), made_of=written)
@@ -231,6 +245,7 @@ def aim_of(config: OptimizeConfig) -> Any:
     keys = [entry.key for entry in catalogue.entries()]
     return Aim(
         target_hz=config.target_hz,
+        in_time=config.in_time,
         guards=_guards(config),
         choice=Choice(
             effects=_effects(config),  # type: ignore[arg-type]

@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from strobe.measure.in_time import ASKED, in_time
+from strobe.measure.intervals import Array
 from strobe.results.budget import Asynchrony, Latency, Line
 from strobe.results.data import Interval
+from strobe.results.in_time import InTime
 from strobe.results.ladder import Need, Try
 
 AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
@@ -61,14 +64,19 @@ def line(part: str, points: Sequence[tuple[int, float]]) -> Line | None:
 
 
 def most_steps(total: Line | None, latencies: Sequence[Latency], target_ms: float) -> int | None:
-    """The most steps with which a chunk takes at most ``target_ms``; None where even one step takes longer."""
-    if total is None:
-        met = [latency.steps for latency in latencies if latency.total_ms <= target_ms]
-        return max(met, default=None)
-    if total.per_step_ms <= 0:
-        return None
-    most = math.floor((target_ms - total.fixed_ms) / total.per_step_ms + 1e-9)
-    return most if most >= 1 else None
+    """Return the most steps with which a chunk takes at most ``target_ms``; None where even the fewest take longer.
+
+    What was measured counts; the line says what is between, and beyond. Where it does not rise, nothing is beyond.
+    """
+    met = [latency.steps for latency in latencies if latency.total_ms <= target_ms]
+    missed = [latency.steps for latency in latencies if latency.total_ms > target_ms]
+    fewest_missed = min(missed, default=math.inf)
+    measured = max((steps for steps in met if steps < fewest_missed), default=0)
+    most: float = measured
+    if total is not None and total.per_step_ms > 0:
+        most = math.floor((target_ms - total.fixed_ms) / total.per_step_ms + 1e-9)
+    most = max(measured, min(most, fewest_missed - 1))
+    return int(most) if most >= 1 else None
 
 
 def needs(latency: Latency, target_ms: float) -> list[Need]:
@@ -104,20 +112,40 @@ def why(one: Try) -> str:
     return f"{one.outcome}: {one.reason}" if unrun and one.reason else one.reason or one.outcome
 
 
-def asynchrony(latency: Latency, control_hz: float) -> Asynchrony:
+def asynchrony(
+    latency: Latency, control_hz: float, times: Sequence[float] | Array = (), asked: float = ASKED
+) -> Asynchrony:
     """Return the delay and the age of observations where the robot acts on one chunk while the next is computed.
 
     The delay is the latency in whole control ticks, as LeRobot's RTC counts it (Black, Galliker and Levine, "Real-Time
     Execution of Action Chunking Flow Policies", 2025). A chunk has to last for as many ticks as the next one takes. So
     the last action executed of it rests on an observation that is twice the delay old, less one tick.
+
+    Args:
+        times: milliseconds of chunks: the delay is the least that ``asked`` of all chunks are shown to keep, or the one
+            that so many of these keep where they are too few to show it. Without them it is the median's.
     """
     tick_ms = 1e3 / control_hz
-    delay = max(1, math.ceil(latency.total_ms / tick_ms - 1e-9))
+    delay = _ticks(latency.total_ms, tick_ms)
+    found: InTime | None = None
+    if len(times):
+        seen = delay = max(delay, _ticks(float(np.quantile(times, asked, method="inverted_cdf")), tick_ms))
+        found = in_time(times, delay * tick_ms, asked)
+        while found.outcome != "reached" and delay * tick_ms < max(times):
+            delay += 1
+            found = in_time(times, delay * tick_ms, asked)
+        if found.outcome != "reached":
+            delay, found = seen, in_time(times, seen * tick_ms, asked)
     return Asynchrony(
         steps=latency.steps,
         hz=1e3 / latency.total_ms,
         delay_ticks=delay,
+        in_time=found,
         horizon=delay,
         youngest_ms=delay * tick_ms,
         oldest_ms=(2 * delay - 1) * tick_ms,
     )
+
+
+def _ticks(ms: float, tick_ms: float) -> int:
+    return max(1, math.ceil(ms / tick_ms - 1e-9))

@@ -30,9 +30,10 @@ GROWTH = 1.5  # of the pairs, from look to look
 MATTERS = 0.03  # of the time: a gain below it may be missed
 MISSED = 0.05  # chance to give up a candidate that is faster by MATTERS
 # Glances, where calls take long: after so many pairs. At the first each pair must say the same; at the second, their
-# median decides, which one spike does not move.
-GLANCED_AT = (2, 4)
-CLEAR, NO_GAIN = 0.10, 0.02  # shares of the time saved: at least so much, less than so much
+# median decides, which one spike does not move. At the third each pair must deny a gain of MATTERS, which so many pairs
+# of a candidate with that gain do by chance once in 2 ** 6: fewer would deny it too often.
+GLANCED_AT = (2, 4, 6)
+CLEAR = 0.10  # share of the time saved, or lost
 
 
 @dataclass
@@ -45,11 +46,13 @@ class Looks:
     Args:
         before, after: names of the variants.
         error: of all looks together.
+        missed: the chance to give up one that is faster by `MATTERS`, of all looks together.
     """
 
     before: str
     after: str
     error: float = 1 - LEVEL
+    missed: float = MISSED
     _next: int = FIRST
     _left: float = 1.0  # of the error
     _stopped: float | None = None  # the share of the error that the look had which ended it
@@ -71,7 +74,7 @@ class Looks:
         found = ""
         if low > 0 or high < 0:
             found = f"{self.after} was shown to be {'slower' if low > 0 else 'faster'}"
-        elif centre(logs, 1 - 2 * spent * MISSED)[1] > math.log1p(-MATTERS):
+        elif self._least(logs, spent) > math.log1p(-MATTERS):
             found = f"{self.after} is not faster by {MATTERS * 100:g} %"
         if found:
             self._stopped = spent
@@ -85,22 +88,42 @@ class Looks:
         Raises:
             ValueError: as `verdicts.paired_verdict`.
         """
-        share = self._left if self._stopped is None else self._stopped
-        level = 1 - share * self.error
+        level = 1 - self._share * self.error
         return paired_verdict(before, after, baseline_name=self.before, candidate_name=self.after, level=level)
+
+    def most_gain(self, before: Sequence[float], after: Sequence[float]) -> float:
+        """Return the share of the time that the candidate saves at most, by the run, which has ended.
+
+        It saves more with a chance of at most ``missed``; 1 where there are too few pairs to say so.
+        """
+        logs = np.log(np.asarray(after)) - np.log(np.asarray(before))
+        if 2.0 ** -len(logs) > self._share * self.missed:
+            return 1.0
+        return -math.expm1(self._least(logs, self._share))
+
+    @property
+    def _share(self) -> float:
+        """Share of the errors that the end of the run has."""
+        return self._left if self._stopped is None else self._stopped
+
+    def _least(self, logs: Array, share: float) -> float:
+        """Return the lower end of the log-ratio, which lies below it with the chance ``share`` of ``missed``."""
+        return centre(logs, 1 - 2 * share * self.missed)[1]
 
 
 @dataclass
 class Glance:
-    """First looks, at two pairs and at four, which end the run where it looks clear; else ``looks`` goes on.
+    """First looks, at two pairs, four and six, which end the run where it looks clear; else ``looks`` goes on.
 
-    They claim nothing: what they like is for a later run to judge, and a candidate that they drop was never called
-    slower. So the error of ``looks`` is none the larger for them.
+    A clear gain or loss claims nothing: what they like is for a later run to judge, and a candidate that they drop was
+    never called slower. So the error of ``looks`` is none the larger for them. That there is no gain of `MATTERS` is
+    claimed, and takes its part of ``looks.missed``.
     """
 
     looks: Looks
-    seen: Literal["", "a clear gain", "no gain"] = ""
+    seen: Literal["", "a clear gain", "a clear loss", "no gain"] = ""
     times: float = 1.0  # as fast as before, in the pairs that were glanced at
+    most_gain: float = 1.0  # share of the time that it saves at most
     pairs: int = 0  # that were glanced at
 
     def due(self, pairs: int) -> bool:
@@ -118,6 +141,10 @@ class Glance:
         self.times, self.pairs = 1 / middle, len(ratios)
         if (ratios.max() if first else middle) <= 1 - CLEAR:
             self.seen = "a clear gain"
-        elif (ratios.min() if first else middle) > 1 - NO_GAIN:
-            self.seen = "no gain"
+        elif (ratios.min() if first else middle) >= 1 + CLEAR:
+            self.seen = "a clear loss"
+        elif self.pairs >= GLANCED_AT[-1]:
+            self.looks.missed = MISSED - 2.0**-self.pairs
+            if ratios.min() > 1 - MATTERS:
+                self.seen, self.most_gain = "no gain", 1 - float(ratios.min())
         return f"{self.pairs} pairs showed {self.seen}" if self.seen else ""

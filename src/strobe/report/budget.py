@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.report import facts, units
+from strobe.report import facts, in_time, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
 from strobe.results.budget import Asynchrony, Budget, Latency, Line
@@ -40,16 +40,8 @@ def outline(budget: Budget) -> Document:
 
 
 def _answers(budget: Budget) -> list[str]:
-    target, judged = 1e3 / budget.target_hz, budget.judged
-    said = []
-    if budget.most_steps is not None:
-        said.append(f"{budget.target_hz:g} Hz ({target:.4g} ms) is met with up to {_steps(budget.most_steps)}.")
-    else:
-        missing = judged.total_ms - target
-        said.append(
-            f"{budget.target_hz:g} Hz ({target:.4g} ms) is not met: with {_steps(judged.steps)} a chunk takes "
-            f"{judged.total_ms:.2f} ms ({1e3 / judged.total_ms:.1f} Hz), {missing:.1f} ms too many."
-        )
+    judged = budget.judged
+    said = [_target(budget)]
     possible = [need for need in budget.needs if need.named_ms is not None]
     if possible:
         need = max(possible, key=lambda one: one.ms)
@@ -65,13 +57,60 @@ def _answers(budget: Budget) -> list[str]:
         said.append("No part alone can make up for that: several must shrink.")
     if budget.total is not None:
         said.append(f"{_said(budget.total)}")
-    first = budget.asynchrony[0]
-    said.append(
-        f"Asynchronously (RTC) a robot at {budget.control_hz:g} Hz misses no tick: with {_steps(first.steps)} the "
-        f"delay is {units.count(first.delay_ticks, 'tick')}, the least execution horizon {first.horizon}, and actions "
-        f"rest on observations {first.youngest_ms:.0f} to {first.oldest_ms:.0f} ms old."
+    return [*said, *map(_asynchronous, budget.asynchrony[:1], [budget.control_hz])]
+
+
+def _target(budget: Budget) -> str:
+    """Whether the target is reached, with how many steps: by the chunks where they are known, else by medians."""
+    target = f"{budget.target_hz:g} Hz ({1e3 / budget.target_hz:.4g} ms)"
+    judged, known = budget.judged, [one for one in budget.latencies if one.in_time is not None]
+    if judged.in_time is None:
+        return _by_medians(budget, target)
+    reached = [one for one in known if one.in_time is not None and one.in_time.outcome == "reached"]
+    if reached:
+        one = max(reached, key=lambda one: one.steps)
+        more = budget.most_steps is not None and budget.most_steps > one.steps
+        median = f" The median is in time with up to {_steps(budget.most_steps or 0)}." if more else ""
+        share = in_time.share(one.in_time) if one.in_time is not None else ""
+        return f"{target} is reached with {_steps(one.steps)}: {share}.{median}"
+    if judged.in_time.outcome == "not judged":
+        lacking = in_time.lacking(judged.in_time)
+        return f"Too few chunks to say whether {target} is reached with {_steps(judged.steps)}: {lacking}."
+    said = f"{target} is not reached with {_steps(judged.steps)}: {in_time.share(judged.in_time)}"
+    return f"{said}, where {100 * budget.asked:.3g} % must be.{_median(judged, 1e3 / budget.target_hz)}"
+
+
+def _by_medians(budget: Budget, target: str) -> str:
+    judged, most = budget.judged, budget.most_steps
+    unknown = "how many chunks are late these figures do not say"
+    if most is None:
+        return f"{target} is not reached with {_steps(judged.steps)}.{_median(judged, 1e3 / budget.target_hz)}"
+    measured = max(one.steps for one in budget.latencies)
+    if budget.total is not None and budget.total.per_step_ms <= 0 and most == measured:
+        return f"{target}: the median is in time with every number of steps that was measured; {unknown}."
+    return f"{target}: the median is in time with up to {_steps(most)}; {unknown}."
+
+
+def _median(judged: Latency, target_ms: float) -> str:
+    """The median of a missed target, and by how much it is over, if it is."""
+    over = judged.total_ms - target_ms
+    by = f", {over:.1f} ms too many" if over > 0 else ", in time"
+    return f" The median is {judged.total_ms:.2f} ms ({1e3 / judged.total_ms:.1f} Hz){by}."
+
+
+def _asynchronous(first: Asynchrony, control_hz: float) -> str:
+    delay = units.count(first.delay_ticks, "tick")
+    if first.in_time is None:
+        late = f"the median chunk comes within {delay}, and half of the chunks may come later"
+    elif first.in_time.outcome == "reached":
+        late = f"{in_time.share(first.in_time)} with a delay of {delay}"
+    else:
+        late = f"too few chunks to show a delay of {delay}: {in_time.lacking(first.in_time)}"
+    return (
+        f"Asynchronously (RTC) at {control_hz:g} Hz, with {_steps(first.steps)}: {late}. So the least execution "
+        f"horizon is {first.horizon}, and actions rest on observations {first.youngest_ms:.0f} to "
+        f"{first.oldest_ms:.0f} ms old."
     )
-    return said
 
 
 def _said(line: Line) -> str:
@@ -85,16 +124,20 @@ def _with(value: float, interval: Interval | None) -> str:
 
 def _latencies(latencies: Sequence[Latency]) -> Table:
     names = list(dict.fromkeys(name for one in latencies for name in one.parts))
-    columns = [Column("Denoising steps", numeric=False), Column("Total (ms)"), Column("Hz")]
+    columns = [Column("Denoising steps", numeric=False), Column("Total (ms)"), Column("Hz"), Column("In time")]
     columns += [Column(f"{units.plain(name)} (ms)") for name in names] + [Column("In no part (ms)")]
     rows = []
     for one in latencies:
-        cells = [str(one.steps), units.ms(one.total_ms), f"{1e3 / one.total_ms:.1f}"]
+        cells = [str(one.steps), units.ms(one.total_ms), f"{1e3 / one.total_ms:.1f}", _counted(one)]
         for name in names:
             ms = one.parts.get(name)
             cells.append(None if ms is None else f"{ms:,.2f} ({100 * ms / one.total_ms:.1f} %)")
         rows.append(Row([*cells, units.ms(one.total_ms - sum(one.parts.values()))]))
-    return Table(columns, rows)
+    return Table(columns, rows).without_empty_columns()
+
+
+def _counted(one: Latency) -> str | None:
+    return None if one.in_time is None else f"{one.in_time.on_time:,} of {one.in_time.chunks:,}"
 
 
 def _line(line: Line, budget: Budget) -> Table:

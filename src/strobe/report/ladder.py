@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from strobe.report import cadence, compare, episodes, limits, measured, memory, sameness, sameness_plots, units
+from strobe.report import cadence, compare, episodes, in_time, limits, measured, memory, sameness, sameness_plots, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
 from strobe.results.agreement import Agreement
@@ -84,13 +84,9 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
         moved = sameness.in_short(same) if same is not None else ""
         climbed = f"{_ms(first)} → {reached}{gain}"
     else:
-        climbed, moved = f"it takes {reached} as it is", ""
-    if ladder.met:
-        said = [f"{name} reaches {target}: {climbed}."]
-    else:
-        missing = last.samples.summary.median - ladder.target_ms
-        nothing = "" if len(kept) > 1 else ", and nothing that was tried made it faster"
-        said = [f"{name} misses {target} by {units.short_ms(missing)} ms: {climbed}{nothing}."]
+        climbed, moved = f"It takes {reached} as it is", ""
+    nothing = "" if len(kept) > 1 or ladder.met else ", and nothing that was tried made it faster"
+    said = [f"{in_time.answer(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
     said += [moved] if moved else []
     if len(kept) > 1:
         bought = [f"{brief(rung.treatment)} ({_bought(result, ladder, rung)})" for rung in kept[1:]]

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from strobe.results.answer import Answer
 from strobe.results.data import Data, Finite, Interval
+from strobe.results.in_time import InTime
 from strobe.results.ladder import Need
 
 
@@ -18,6 +19,9 @@ class Latency(Data):
     total_ms: Finite
     parts: dict[str, Finite] = Field(description="named parts; what they leave of the total is in none of them")
     source: str = Field(default="", description="where the figures come from")
+    in_time: InTime | None = Field(
+        default=None, description="for the target; None where only a median is known, as of a table"
+    )
 
 
 class Line(Data):
@@ -38,6 +42,9 @@ class Asynchrony(Data):
     steps: int
     hz: Finite = Field(description="chunks per second, one after the other")
     delay_ticks: int = Field(description="control ticks from an observation to the first action that is executed")
+    in_time: InTime | None = Field(
+        default=None, description="within that delay; None where the delay is that of a median: half may come later"
+    )
     horizon: int = Field(description="least actions to execute of a chunk, so that the next is there in time")
     youngest_ms: Finite = Field(description="age of the observation behind the first action executed of a chunk")
     oldest_ms: Finite = Field(description="behind the last one, when chunks follow as fast as they can")
@@ -52,9 +59,12 @@ class Budget(Answer):
     target_hz: Finite
     control_hz: Finite
     latencies: list[Latency]
+    asked: Finite = Field(default=0.95, description="share of chunks that must be in time, 0 to 1")
     total: Line | None = Field(default=None, description="None with one number of steps")
     denoise: Line | None = None
-    most_steps: int | None = Field(default=None, description="with which the target is met; None where no number does")
+    most_steps: int | None = Field(
+        default=None, description="with which a median, measured or on the line, is within the target; None for none"
+    )
     judged: Latency = Field(description="with the fewest steps: the needs are about it")
     needs: list[Need] = Field(default_factory=list)
     asynchrony: list[Asynchrony] = Field(default_factory=list)

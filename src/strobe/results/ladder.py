@@ -8,7 +8,8 @@ from pydantic import Field
 
 from strobe.results.agreement import Agreement, Effect
 from strobe.results.comparison import Verdict
-from strobe.results.data import Data, Finite
+from strobe.results.data import Data, Finite, Samples
+from strobe.results.in_time import InTime
 
 
 class Need(Data):
@@ -40,6 +41,10 @@ class Try(Data):
     outcome: TryOutcome
     reason: str = Field(default="", description="why it was not kept")
     verdict: Verdict | None = Field(default=None, description="against what was kept before; None if never timed")
+    most_gain: Finite | None = Field(
+        default=None, description="share of the time that it saves at most, 95 %; None where nothing bounds it"
+    )
+    on: list[str] = Field(default_factory=list, description="treatments that were kept before it, as they are written")
     agreement: Agreement | None = Field(default=None, description="of all together with the untouched policy")
     build_s: Finite | None = Field(default=None, description="its first call, beyond what a call takes")
 
@@ -73,10 +78,16 @@ class Ladder(Data):
     target_hz: Finite
     target_ms: Finite = Field(description="within which a chunk must be ready")
     guard: str
-    met: bool = Field(description="whether the median of the chosen rung is within the target")
+    met: bool = Field(
+        description="whether the chosen rung is shown to reach the target; without `in_time`, whether its median does"
+    )
+    in_time: InTime | None = Field(default=None, description="of the chosen rung; earlier versions have none")
+    alone: Samples | None = Field(
+        default=None, description="the chosen rung by itself, chunk after chunk; None where that was not run"
+    )
     ended: str = Field(description="why the climbing stopped, in words")
     interleaved: bool = Field(default=True, description="whether all rungs were measured in alternation, in one run")
-    chosen: str = Field(description="the measurement of the highest rung for which the guard held")
+    chosen: str = Field(description="the measurement of the best rung for which the guard held")
     rungs: list[Rung] = Field(description="the policy as it is first")
     tries: list[Try] = Field(default_factory=list, description="in the order in which they were made")
     needs: list[Need] = Field(default_factory=list, description="what is missing to the target")

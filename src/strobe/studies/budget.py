@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import strobe
 from strobe.errors import UserError
 from strobe.measure import budget as measure
+from strobe.measure.in_time import ASKED, in_time
 from strobe.results import store
 from strobe.results.answer import OptimizeResult, Result
 from strobe.results.budget import Budget, Latency
@@ -33,13 +35,24 @@ TREATMENTS = {
 }  # fmt: skip
 
 
-def budget(runs: Sequence[Path], target_hz: float, control_hz: float) -> Budget:
+@dataclass(frozen=True)
+class Timed:
+    """One latency, and the milliseconds of the chunks that it is the median of; none where they are not known."""
+
+    latency: Latency
+    times: Sequence[float] = ()
+
+
+def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: float = ASKED) -> Budget:
     """The budget of what is kept in ``runs``: run folders, sweeps over denoising steps, or tables (.csv).
+
+    Args:
+        asked: share of chunks that must be in time, 0 to 1.
 
     Raises:
         UserError: nothing there that tells a chunk's latency; a table without the columns it needs.
     """
-    found: list[Latency] = []
+    found: list[Timed] = []
     titles: list[str] = []
     tries: list[Try] = []
     notes: list[str] = []
@@ -50,11 +63,14 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float) -> Budget:
         found += latencies
         tries += tried
         titles.append(title)
-    latencies = _joined(found)
+    target_ms = 1e3 / target_hz
+    timed = _joined(found)
+    for one in timed:
+        one.latency.in_time = in_time(one.times, target_ms, asked) if len(one.times) else None
+    latencies = [one.latency for one in timed]
     if len(latencies) == 1:
         notes.append("One number of denoising steps: no line can be drawn. Measure a few: strobe sweep breakdown … "
                      "--grid policy.num_inference_steps=1,2,5,10")  # fmt: skip
-    target_ms = 1e3 / target_hz
     repeated = measure.denoise_of(latencies[0])
     total = measure.line(TOTAL, [(one.steps, one.total_ms) for one in latencies])
     steps = [(one.steps, one.parts[repeated]) for one in latencies if repeated in one.parts] if repeated else []
@@ -67,13 +83,14 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float) -> Budget:
         title=" and ".join(dict.fromkeys(titles)),
         target_hz=target_hz,
         control_hz=control_hz,
+        asked=asked,
         latencies=latencies,
         total=total,
         denoise=measure.line(repeated, steps) if repeated and steps else None,
         most_steps=measure.most_steps(total, latencies, target_ms),
         judged=judged,
         needs=wanted,
-        asynchrony=[measure.asynchrony(one, control_hz) for one in latencies],
+        asynchrony=[measure.asynchrony(one.latency, control_hz, one.times, asked) for one in timed],
         notes=notes,
     )
 
@@ -84,47 +101,67 @@ def _applicable(part: str, steps: int) -> list[str]:
     return [what for what in found if steps > 1 or not what.startswith("fewer steps")]
 
 
-def _joined(latencies: Sequence[Latency]) -> list[Latency]:
+def _joined(timed: Sequence[Timed]) -> list[Timed]:
     """One for each number of steps, the fewest first; repeats by the median of their totals."""
-    by_steps: dict[int, list[Latency]] = {}
-    for one in latencies:
-        by_steps.setdefault(one.steps, []).append(one)
-    return [sorted(many, key=lambda one: one.total_ms)[(len(many) - 1) // 2] for _, many in sorted(by_steps.items())]
+    by_steps: dict[int, list[Timed]] = {}
+    for one in timed:
+        by_steps.setdefault(one.latency.steps, []).append(one)
+    middle = [sorted(many, key=lambda one: one.latency.total_ms)[(len(many) - 1) // 2] for many in by_steps.values()]
+    return sorted(middle, key=lambda one: one.latency.steps)
 
 
-def _of_run(path: Path) -> tuple[str, list[Latency], list[Try]]:
+def _of_run(path: Path) -> tuple[str, list[Timed], list[Try]]:
     answer = store.load_answer(path)
     if isinstance(answer, Sweep):
-        return answer.title, [found for cell in answer.cells for found in _of_cell(cell)], []
+        folder = path if path.is_dir() else path.parent
+        return answer.title, [found for cell in answer.cells for found in _of_cell(cell, folder)], []
     if isinstance(answer, OptimizeResult) and answer.ladder is not None:  # its rungs are other policies, and no line
         last = [m for m in answer.measurements if m.name == answer.ladder.chosen]
-        return answer.title, [one for m in last if (one := _of_measurement(m)) is not None], answer.ladder.tries
+        found = [one for m in last if (one := _of_measurement(m)) is not None]
+        if answer.ladder.alone is not None:  # the chosen rung by itself, as a robot runs it
+            found = [Timed(one.latency, answer.ladder.alone.values) for one in found]
+        return answer.title, found, answer.ladder.tries
     if isinstance(answer, Result):
         return answer.title, [found for m in answer.measurements if (found := _of_measurement(m)) is not None], []
     raise UserError(f"{path} holds no latencies: give a breakdown, a comparison or a sweep over denoising steps")
 
 
-def _of_measurement(m: Measurement) -> Latency | None:
+def _of_measurement(m: Measurement) -> Timed | None:
     steps = m.facts.get(FACT)
     for name in STEPS:  # a variant's own
         steps = m.facts.get(name, steps)
     if m.phase != "inference" or not isinstance(steps, int) or isinstance(steps, bool):
         return None
     parts = {tuple(c.path): c.summary.median for c in m.components if not c.other}
-    return Latency(steps=steps, total_ms=m.samples.summary.median, parts=measure.top_level(parts), source=m.name)
+    latency = Latency(steps=steps, total_ms=m.samples.summary.median, parts=measure.top_level(parts), source=m.name)
+    return Timed(latency, m.samples.values)
 
 
-def _of_cell(cell: Cell) -> Iterator[Latency]:
+def _of_cell(cell: Cell, folder: Path) -> Iterator[Timed]:
     steps = next((cell.settings[name] for name in STEPS if name in cell.settings), None)
     for row in cell.rows:
         if row.phase == "inference" and steps is not None and steps.isdecimal():
             parts = {tuple(part.path): part.ms for part in row.parts if not part.other}
-            yield Latency(
+            latency = Latency(
                 steps=int(steps), total_ms=median(row.repeats), parts=measure.top_level(parts), source=f"{steps} steps"
             )
+            yield Timed(latency, _times_of(row.measurement, cell, folder))
 
 
-def _of_table(path: Path) -> tuple[str, list[Latency], list[Try]]:
+def _times_of(name: str, cell: Cell, folder: Path) -> list[float]:
+    """Return the chunks of the cell's runs, which are kept in folders of their own; none where one is not there."""
+    found: list[float] = []
+    for run in (run for run in cell.runs if run.status == "done"):
+        try:
+            answer = store.load_answer(folder / run.folder)
+        except UserError:
+            return []
+        if isinstance(answer, Result):
+            found += [value for m in answer.measurements if m.name == name for value in m.samples.values]
+    return found
+
+
+def _of_table(path: Path) -> tuple[str, list[Timed], list[Try]]:
     """A table with the columns 'steps', 'total' and one for each part, in milliseconds."""
     try:
         rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
@@ -141,5 +178,6 @@ def _of_table(path: Path) -> tuple[str, list[Latency], list[Try]]:
                 raise ValueError
         except (TypeError, ValueError, KeyError):
             raise UserError(f"{path}, line {number}: steps and milliseconds are numbers above 0") from None
-        found.append(Latency(steps=int(steps), total_ms=total, parts=figures, source=f"{path.name}, line {number}"))
+        source = f"{path.name}, line {number}"
+        found.append(Timed(Latency(steps=int(steps), total_ms=total, parts=figures, source=source)))
     return path.stem, found, []

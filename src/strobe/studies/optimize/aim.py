@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from strobe.measure.guard import Guards
+from strobe.measure.in_time import ASKED
 from strobe.studies.measuring import Reporter, Silent
 from strobe.studies.optimize.candidates import Choice
 from strobe.treatments.treatment import Spec
@@ -17,6 +18,7 @@ class Aim:
 
     Args:
         target_hz: control loops per second: a chunk must be ready within one.
+        in_time: share of chunks that must be ready within it, 0 to 1.
         guards: how far the policy may move from the untouched one, by what its treatments do.
         everything: go on through all candidates once the target is reached.
         time_limit: seconds for climb and closing run; None for what suits the subject. Episodes come after it.
@@ -25,6 +27,7 @@ class Aim:
     """
 
     target_hz: float = 20.0
+    in_time: float = ASKED
     guards: Guards = field(default_factory=Guards)
     choice: Choice = field(default_factory=Choice)
     start: tuple[Spec, ...] = ()

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strobe.measure.sampling import SamplingBudget
-from strobe.results.comparison import Comparison
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.candidates import EFFECTS, Candidate, candidate_of, groups, together
 from strobe.studies.optimize.climb import Climb
-from strobe.studies.optimize.closing import take_off
 from strobe.studies.optimize.runs import build_seconds
 from strobe.studies.optimize.tries import Judged, Trial, attempt, could_not, milliseconds, moved
 from strobe.treatments import catalogue
@@ -58,10 +56,6 @@ class ByEffect:
     def closing_budget(self, asked: SamplingBudget, seconds: float) -> SamplingBudget:
         iterations = asked.iterations or limits.PAIRS
         return SamplingBudget(iterations=iterations, seconds=seconds, fewest=iterations)
-
-    def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
-        """Take off the top what is not shown to be faster than the rung below it."""
-        take_off(self.so_far, comparisons)
 
     def _groups(self, effect: Effect) -> list[Candidate]:
         """Return the groups of ``effect`` without what cannot be put on beside the rest, which is recorded.
@@ -109,7 +103,7 @@ class ByEffect:
         median = after.samples.summary.median
         agreement = so_far.runs.agreement(measured, trial.variant.name)
         build_s = build_seconds(measured, trial.variant.name)
-        seen = f"{milliseconds(median)} at first sight"
+        seen = f"at first sight: {milliseconds(median)}"
         if broken := so_far.runs.broken(trial.variant, agreement):
             detail = f" ({agreement.observations} observations)"
             return Judged("guard", f"guard: {broken}", detail, agreement=agreement, build_s=build_s)
@@ -119,9 +113,9 @@ class ByEffect:
             if beside.interrupted:
                 raise KeyboardInterrupt
             before_ms, median = (one.samples.summary.median for one in beside.measurements)
-            after, seen = beside.measurements[-1], f"{milliseconds(median)} at second sight"
+            after, seen = beside.measurements[-1], f"at second sight: {milliseconds(median)}"
         if median > limits.SLOWER * before_ms:
-            reason = f"slower: {seen}, and {milliseconds(before_ms)} before"
+            reason = f"slower {seen}, and {milliseconds(before_ms)} before"
             return Judged("slower", reason, agreement=agreement, build_s=build_s)
         figures = f"{seen}, {moved(agreement)}"
         return Judged("kept", figures=figures, measurement=after, agreement=agreement, build_s=build_s)

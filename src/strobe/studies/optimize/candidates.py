@@ -15,8 +15,8 @@ from strobe.treatments import catalogue
 from strobe.treatments.treatment import CAPTURED, COMPILED, DTYPE, GUIDANCE, Effect, Entry, Spec
 
 # What earlier ladders showed of a candidate.
-Standing = Literal["kept", "unknown", "not kept"]
-STANDINGS: tuple[Standing, ...] = ("kept", "unknown", "not kept")
+Standing = Literal["kept", "unknown", "undecided", "left out"]
+STANDINGS: tuple[Standing, ...] = ("kept", "unknown", "undecided", "left out")
 EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "lossy")
 # Times as fast as a part became with it, roughly, in the ladders of docs/examples (on a CPU), apart from what its dtype
 # buys: what usually buys most is tried first, so that few tries reach the target. By a treatment's key.
@@ -100,8 +100,9 @@ def in_order(
     """Sort: those for the costliest part first; exact before rounding before lossy; what takes long to build last.
 
     Of one part and one effect, what usually buys most comes first.
-    Before all that, those that were kept earlier come first, and those that were not come last: ``standing`` says it
-    of a candidate as it is written. ``times`` says how many times as fast its dtypes can make its parts.
+    Before all that, those that were kept earlier come first, and those that were tried and not kept come last:
+    ``standing`` says it of a candidate as it is written. ``times`` says how many times as fast its dtypes can make its
+    parts.
     """
     most = max(shares(now).values(), default=0.0)
 

@@ -11,10 +11,12 @@ from strobe.measure.guard import strongest
 from strobe.measure.looks import MATTERS
 from strobe.results.agreement import Agreement, Effect
 from strobe.results.comparison import Verdict
+from strobe.results.in_time import InTime
 from strobe.results.ladder import Try, TryOutcome
 from strobe.results.measurement import Measurement
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing
+from strobe.studies.optimize.alone import seen_in, watch
 from strobe.studies.optimize.bounds import Bounds
 from strobe.studies.optimize.candidates import (
     Candidate,
@@ -45,6 +47,7 @@ class Climb:
         self.bounds: Bounds | None = None  # of the policy as it is, once it was measured
         self.steps: list[Step] = []
         self.tries: list[Try] = []
+        self.at_target = False  # whether it ended there
         self._began = time.perf_counter()
         self._tried_on: dict[str, int] = {}  # candidate → number of rungs when it was last tried
         self._retries: dict[str, int] = {}
@@ -73,13 +76,24 @@ class Climb:
     # Its target
 
     def reached(self) -> bool:
-        """Return whether the target is reached and nothing more was asked for."""
-        summary = self.top.measurement.samples.summary
-        slowest = summary.interval.high if summary.interval is not None else summary.median
-        return slowest <= self.aim.target_ms and not self.aim.everything
+        """Return whether the highest rung is shown to reach the target, and nothing more was asked for."""
+        return not self.aim.everything and self._in_time().outcome == "reached"
+
+    def _in_time(self) -> InTime:
+        """Judge the highest rung's chunks: those of its try, or of a run of its own where those are too few."""
+        top = self.top
+        seen = seen_in(top.measurement, self.aim)
+        worth_it = seen.outcome == "not judged" and top.ms <= self.aim.target_ms
+        if worth_it and top.in_time is None:
+            # Past the time limit too: a rung that reaches the target needs no more tries, which take longer.
+            seconds = max(self.time_to_try(limits.PAIRS + 1), limits.IN_TIME_S[0])
+            found = watch(self.runs, top.variant, top.ms, self.aim, seconds)
+            top.in_time = found[0] if found is not None else None
+        return seen if top.in_time is None else top.in_time
 
     def end_at_target(self) -> str:
         """Leave the other candidates untried. Return why the climb ends."""
+        self.at_target = True
         self.leave("the target was reached before", self.left_to_try())
         return "the target was reached" if len(self.steps) > 1 else "it meets the target as it is"
 
@@ -88,8 +102,8 @@ class Climb:
     def left_to_try(self) -> list[Candidate]:
         """Return what may be tried now, in order: what was not tried yet, then once more what showed no difference.
 
-        What the last ladder did not keep is left out, and what can buy nothing on this machine, or little where much is
-        missing, unless everything is to be tried.
+        What an earlier ladder has shown to gain too little is left out, and what can buy nothing on this machine, or
+        little where much is missing, unless everything is to be tried.
         """
         new, once_more = self._found()
         if not self.aim.everything:
@@ -109,7 +123,8 @@ class Climb:
             most, missing = max(map(self.at_most, little)), 1 - self.aim.target_ms / self.top.ms
             most_saved = f"can save {100 * most:.0f} % of a chunk at most, where {100 * missing:.0f} % are missing"
             useless.append(f"{len(little)} that {most_saved}")
-        said = [f"{len(refused)} that an earlier ladder did not keep (--fresh tries them again)"] if refused else []
+        shown = "that an earlier ladder has shown to gain too little, or to break the guard"
+        said = [f"{len(refused)} {shown} (--fresh tries them again)"] if refused else []
         said += [f"{', '.join(useless)} (--all tries them)"] if useless else []
         return f"; left out: {', and '.join(said)}" if said else ""
 
@@ -149,8 +164,8 @@ class Climb:
         return candidate.effect == "lossy" or candidate.specs in self.aim.choice.own
 
     def _refused(self, candidate: Candidate) -> bool:
-        """Return whether an earlier ladder did not keep ``candidate``."""
-        return self.standing(candidate.text) == "not kept"
+        """Return whether an earlier ladder of the same policy has shown that ``candidate`` need not be tried."""
+        return self.standing(candidate.text) == "left out"
 
     def _why_not(self, candidate: Candidate) -> str:
         """Return in words why ``candidate`` can buy nothing here; '' where it may, and for the user's own."""
@@ -165,7 +180,9 @@ class Climb:
 
     def standing(self, treatment: str) -> Standing:
         """Return what earlier ladders showed of ``treatment``, as it is written."""
-        return self.earlier.standing(treatment) if self.earlier is not None else "unknown"
+        if self.earlier is None:
+            return "unknown"
+        return self.earlier.standing(treatment, {catalogue.written(spec) for spec in self.top.specs})
 
     def kept_last_time(self) -> list[Candidate]:
         """Return the rungs of the last ladder that may be tried now, as many as the target takes by what they bought.
@@ -233,6 +250,7 @@ class Climb:
         verdict: Verdict | None = None,
         agreement: Agreement | None = None,
         build_s: float | None = None,
+        most_gain: float | None = None,
     ) -> None:
         """Add a try on top of the highest rung to the ladder's list."""
         part, share = largest(candidate, self.top.measurement)
@@ -249,6 +267,8 @@ class Climb:
                 outcome=outcome,
                 reason=reason,
                 verdict=verdict,
+                most_gain=most_gain,
+                on=[catalogue.written(spec) for spec in self.top.specs],
                 agreement=agreement,
                 build_s=build_s,
             )

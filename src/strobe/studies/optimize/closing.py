@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.results.comparison import Comparison
+from strobe.measure.best_rung import best_rung
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.climb import Climb
+from strobe.studies.optimize.runs import verdict_of
 from strobe.studies.optimize.strategy import Strategy
 from strobe.studies.optimize.tries import outcome_of
 from strobe.treatments.treatment import Variant
@@ -42,22 +43,29 @@ def close(climb: Climb, strategy: Strategy, variants: Sequence[Variant]) -> Meas
     return climb.runs.close(variants, budget)
 
 
-def take_off(climb: Climb, comparisons: Sequence[Comparison]) -> None:
-    """Give the rungs that were kept at first sight their verdicts, and take off the top those not shown to be faster.
+def take_off(climb: Climb, measured: Measured) -> None:
+    """Take off what lies above the best rung by the closing run, and give rungs kept at first sight their verdicts.
 
-    What was asked for with the start was judged before, and stays.
+    What was asked for with the start stays, whatever it buys.
     """
-    kept = {one.rung: one for one in climb.tries if one.outcome == "kept"}
-    at_first_sight = [rung for rung, step in enumerate(climb.steps) if rung and step.verdict is None]
-    for rung in at_first_sight:
-        below, name = climb.steps[rung - 1].variant.name, climb.steps[rung].variant.name
-        verdict = next(c.verdict for c in comparisons if (c.baseline, c.candidate) == (below, name))
-        climb.steps[rung].verdict = kept[rung].verdict = verdict
-    while len(climb.steps) - 1 in at_first_sight and (verdict := climb.top.verdict) and verdict.kind != "faster":
-        taken = kept[len(climb.steps) - 1]
-        taken.outcome, taken.reason = outcome_of(verdict, "")
-        climb.reporter.said(f"{climb.top.variant.name}: not kept, {taken.reason}")
-        climb.steps.pop()
+    steps = climb.steps
+    tried = {one.rung: one for one in climb.tries if one.outcome == "kept"}
+    names = [step.variant.name for step in steps]
+    start = max(rung for rung, step in enumerate(steps) if not rung or step.asked_for)
+    times = [measured.collected.samples[name].values for name in names]
+    best = best_rung(times, [step.shown for step in steps], [True] * len(steps), start)
+    for rung in range(start + 1, len(steps)):
+        verdict = verdict_of(measured, names[rung - 1], names[rung])
+        if steps[rung].verdict is None:
+            steps[rung].verdict = tried[rung].verdict = verdict
+        if rung > best:
+            if verdict.kind == "faster":  # than a rung that is no gain itself
+                verdict = verdict_of(measured, names[best], names[rung])
+            taken = tried[rung]
+            taken.outcome, reason = outcome_of(verdict, "")
+            taken.reason, taken.verdict = f"{reason} in the closing run", verdict
+            climb.reporter.said(f"{names[rung]}: not kept, {taken.reason}")
+    del steps[best + 1 :]
 
 
 def enough(measured: Measured, rungs: int) -> bool:

@@ -1,4 +1,7 @@
-"""Earlier ladders of this machine and this kind of policy: they order the candidates, and decide nothing.
+"""Earlier ladders of this machine and this kind of policy: they order the candidates, and keep nothing.
+
+They leave out what was shown to gain too little, or to break the guard: on this policy, with these inputs and this
+guard. In other circumstances they are a hint for the order alone.
 
 One small file for each machine, type and size of policy, in the user's cache. Whatever is wrong with it, it is as if it
 were not there.
@@ -9,8 +12,9 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Set
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -18,18 +22,20 @@ from pydantic import Field, ValidationError
 
 import strobe
 from strobe.errors import in_words
+from strobe.measure.looks import MATTERS
 from strobe.results import store
 from strobe.results.answer import OptimizeResult
 from strobe.results.cache import cache_folder
 from strobe.results.data import Data, Finite
-from strobe.results.ladder import TryOutcome
+from strobe.results.ladder import Rung, Try, TryOutcome
 from strobe.results.machine import Machine
 from strobe.results.subject import SubjectInfo
 from strobe.studies.optimize.candidates import Standing
-from strobe.studies.optimize.ladder import AS_IT_IS
-from strobe.treatments.treatment import Spec
+from strobe.studies.optimize.runs import Runs
+from strobe.subjects.fingerprint import fingerprint
+from strobe.treatments import catalogue
 
-VERSION = 2  # of the file; in its name, so that two versions of Strobe do not disturb each other
+VERSION = 3  # of the file; in its name, so that two versions of Strobe do not disturb each other
 MOST_LADDERS = 8  # in a file, the newest
 MOST_TRIES = 100  # of a ladder
 MOST_FILES = 64  # the least recently written ones go
@@ -43,67 +49,108 @@ class EarlierRung(Data):
     ratio: Finite = Field(gt=0, lt=1, description="of its time to that of the rung below")
 
 
+class EarlierTry(Data):
+    """What became of a treatment."""
+
+    outcome: TryOutcome
+    settled: bool = Field(description="whether it was shown to be slower, to save less than matters, or to be wrong")
+    on: list[str] = Field(description="treatments that were on below it, as they are written")
+
+
 class EarlierLadder(Data):
     """A climb that ran to its end."""
 
     made: datetime
-    versions: dict[str, str] = Field(description="of the packages that it was made with")
+    under: dict[str, str] = Field(description="its circumstances, with the versions of packages")
     rungs: list[EarlierRung] = Field(
         description="up to the chosen one, without those that its closing run did not show"
     )
-    tries: dict[str, TryOutcome] = Field(description="by the treatment as it is written on a command line")
+    tries: dict[str, EarlierTry] = Field(description="by the treatment as it is written on a command line")
 
 
 class _Document(Data):
-    version: Literal[2] = VERSION
+    version: Literal[3] = VERSION
     of: str = Field(description="policy and machine, for a reader")
     ladders: list[EarlierLadder]
+
+
+def circumstances(runs: Runs) -> dict[str, str]:
+    """Return what a try depends on beside the machine: where all of it is the same, its outcome is too."""
+    subject, options = runs.subject, runs.options
+    fed = getattr(subject, "fed", None)  # of a policy
+    facts = subject.facts("inference", options.batch_size)
+    for treatment in runs.base:
+        facts = facts | treatment.facts()
+    return {
+        "checkpoint": fingerprint(subject.module),
+        "dtype": ", ".join(sorted(subject.info.dtypes)),
+        "guard": str(runs.guards),
+        "inputs": f"{subject.info.inputs}; {fed.name}" if fed is not None else subject.info.inputs,
+        "settings": ", ".join(f"{name}={value}" for name, value in sorted(facts.items())),
+        "pace": f"{options.pace_hz:g} Hz" if options.pace_hz else "back to back",
+    }
 
 
 class Earlier:
     """The earlier ladders of ``subject`` on ``machine``, the newest last.
 
     Args:
+        under: the `circumstances` of the climb that is to begin.
         ignored: whether to read none; `keep` adds to them all the same.
         folder: where they are kept; None for the user's cache.
     """
 
     def __init__(
-        self, subject: SubjectInfo, machine: Machine, *, ignored: bool = False, folder: Path | None = None
+        self,
+        subject: SubjectInfo,
+        machine: Machine,
+        under: Mapping[str, str],
+        *,
+        ignored: bool = False,
+        folder: Path | None = None,
     ) -> None:
         self._folder = folder or cache_folder() / "ladders"
         self._of = f"{subject.kind}, {subject.size}, {subject.parameters:,} parameters; {_called(machine)}"
         self._kind = subject.kind
-        self._versions = _versions(machine)
+        self._under = {**_versions(machine), "threads": str(machine.threads), **under}
         self.file = self._folder / f"v{VERSION}-{_name(subject, machine)}.json"
         self.ladders: list[EarlierLadder] = [] if ignored else self._read()
 
     def __str__(self) -> str:
         several = len(self.ladders) > 1
         many = f"{len(self.ladders)} earlier ladder{'s' * several} of {self._kind} on this machine"
-        return f"ordered by {many}; --fresh ignores {'them' if several else 'it'}"
+        others = [ladder for ladder in self.ladders if not self._alike(ladder)]
+        differ = dict.fromkeys(name for ladder in others for name in self._different(ladder))
+        leave = f", {len(others)} of them with another {' or '.join(differ)}: these leave nothing out" if others else ""
+        return f"ordered by {many}{leave}; --fresh ignores {'them' if several else 'it'}"
 
     @property
     def rungs(self) -> list[EarlierRung]:
-        """The rungs that the last ladder ended with."""
-        return self.ladders[-1].rungs if self.ladders else []
+        """The rungs that the last ladder in these circumstances ended with; where there is none, the last of all."""
+        alike = list(filter(self._alike, self.ladders))
+        return (alike or self.ladders)[-1].rungs if self.ladders else []
 
-    def standing(self, treatment: str) -> Standing:
-        """Return how ``treatment``, as it is written, did in the last ladder that tried it and could judge it.
+    def standing(self, treatment: str, on: Set[str]) -> Standing:
+        """Return what the ladders showed of ``treatment``, as it is written, where the treatments ``on`` are on.
 
-        What another version of a package did not make faster, this one may.
+        A ladder leaves it out only if it was made in the same circumstances, and what was on below it then is on now:
+        what broke the guard together with another treatment may hold it alone.
         """
+        found: Standing = "unknown"
         for ladder in reversed(self.ladders):
-            outcome = ladder.tries.get(treatment, "not tried")
-            if outcome == "kept":
-                return "kept"
-            if outcome not in ("not tried", "too noisy") and ladder.versions == self._versions:
-                return "not kept"
-        return "unknown"
+            tried = ladder.tries.get(treatment)
+            if tried is None or tried.outcome == "not tried":
+                continue
+            if tried.outcome == "kept":
+                return "kept" if found == "unknown" else found
+            if tried.settled and self._alike(ladder) and set(tried.on) <= on:
+                return "left out"
+            found = "undecided"
+        return found
 
     def keep(self, result: OptimizeResult) -> str:
         """Add the ladder of ``result``. Return in words why it could not be kept; '' where it was."""
-        ladder = _ladder_of(result)
+        ladder = _ladder_of(result, self._under)
         if ladder is None:
             return ""
         document = _Document(of=self._of, ladders=[*self._read(), ladder][-MOST_LADDERS:])
@@ -117,6 +164,14 @@ class Earlier:
             return f"the next climb will not know of this one: {self._folder}: {in_words(error)}"
         return ""
 
+    def _alike(self, ladder: EarlierLadder) -> bool:
+        return ladder.under == self._under
+
+    def _different(self, ladder: EarlierLadder) -> list[str]:
+        """Return the names of the circumstances in which ``ladder`` was not made like this one."""
+        names = {**self._under, **ladder.under}
+        return [name for name in names if ladder.under.get(name) != self._under.get(name)]
+
     def _read(self) -> list[EarlierLadder]:
         try:
             if self.file.stat().st_size > LARGEST_BYTES:
@@ -126,29 +181,45 @@ class Earlier:
             return []
 
 
-def _ladder_of(result: OptimizeResult) -> EarlierLadder | None:
+def _ladder_of(result: OptimizeResult, under: Mapping[str, str]) -> EarlierLadder | None:
     """Return what is worth keeping of a climb that ran to its end; None for another."""
     ladder = result.ladder
     if ladder is None or result.status != "complete":
         return None
-    tries: dict[str, TryOutcome] = {one.treatment: one.outcome for one in ladder.tries[-MOST_TRIES:]}
+    tries = {
+        one.treatment: EarlierTry(outcome=one.outcome, settled=settled(one), on=one.on)
+        for one in ladder.tries[-MOST_TRIES:]
+    }
     top = [rung.name for rung in ladder.rungs].index(ladder.chosen)
     rungs: list[EarlierRung] = []
-    on: Sequence[Spec] = ()
-    for index, rung in enumerate(ladder.rungs):
-        if rung.name == AS_IT_IS:
-            continue
-        below = ladder.rungs[index - 1].name
-        verdict = next((c.verdict for c in result.comparisons if (c.baseline, c.candidate) == (below, rung.name)), None)
-        if index > top:
-            tries[rung.treatment] = "guard"
-        elif verdict is None or verdict.kind != "faster":
-            tries[rung.treatment] = "no difference shown"
-        else:
-            added = [spec for spec in rung.treatments if spec not in on]
+    for below, rung in pairwise(ladder.rungs):
+        added = [spec for spec in rung.treatments if spec not in below.treatments]
+        verdict = next(
+            (c.verdict for c in result.comparisons if (c.baseline, c.candidate) == (below.name, rung.name)), None
+        )
+        if ladder.rungs.index(rung) <= top and verdict is not None and verdict.kind == "faster":
             rungs.append(EarlierRung(treatments=added, ratio=min(verdict.ratio, 1 - 1e-9)))
-        on = rung.treatments
-    return EarlierLadder(made=result.started, versions=_versions(result.machine), rungs=rungs, tries=tries)
+        else:
+            tries[rung.treatment] = _not_kept(rung, below)
+    return EarlierLadder(made=result.started, under=dict(under), rungs=rungs, tries=tries)
+
+
+def settled(one: Try) -> bool:
+    """Return whether a try has shown that it need not be made again: nothing is left out for what was not shown."""
+    if one.outcome == "guard":
+        return True
+    if one.outcome == "kept":
+        return False
+    if one.outcome == "slower" and one.verdict is not None and one.verdict.kind == "slower":
+        return True
+    at_most = 1 - one.verdict.interval.low if one.most_gain is None and one.verdict is not None else one.most_gain
+    return at_most is not None and at_most < MATTERS
+
+
+def _not_kept(rung: Rung, below: Rung) -> EarlierTry:
+    """Return what became of a rung that the ladder does not stand on: refused, or not shown to be faster."""
+    on = list(map(catalogue.written, below.treatments))
+    return EarlierTry(outcome="no difference shown" if rung.guarded else "guard", settled=not rung.guarded, on=on)
 
 
 def _name(subject: SubjectInfo, machine: Machine) -> str:

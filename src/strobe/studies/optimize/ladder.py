@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from strobe.measure import budget as budgets
+from strobe.measure.best_rung import best_rung
 from strobe.measure.common_parts import common_parts
 from strobe.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.results import recipe
@@ -15,11 +16,14 @@ from strobe.results.answer import OptimizeResult
 from strobe.results.budget import Latency
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.episodes import PairedEpisodes
+from strobe.results.in_time import InTime
 from strobe.results.ladder import Ladder, Rung, Try
 from strobe.results.measurement import Measurement
 from strobe.results.recipe import Recipe
 from strobe.studies.compare import judge
 from strobe.studies.measuring import Measured
+from strobe.studies.optimize.aim import Aim
+from strobe.studies.optimize.alone import seen_in
 from strobe.studies.optimize.candidates import Candidate
 from strobe.treatments.recipe import PACKAGES
 from strobe.treatments.treatment import Spec, Variant
@@ -40,6 +44,13 @@ class Step:
     build_s: float | None = None
     verdict: Verdict | None = None
     agreement: Agreement | None = None
+    asked_for: bool = False  # from the start, whatever it buys
+    in_time: InTime | None = None  # by a run of its own
+
+    @property
+    def shown(self) -> bool:
+        """Whether it was shown to be faster than the rung below."""
+        return self.verdict is not None and self.verdict.kind == "faster"
 
     @property
     def ms(self) -> float:
@@ -92,7 +103,7 @@ def ladder_of(
     result: OptimizeResult,
     steps: Sequence[Step],
     tries: list[Try],
-    target_hz: float,
+    aim: Aim,
     guard: str,
     *,
     ended: str,
@@ -102,13 +113,11 @@ def ladder_of(
     """Make the ladder of a result whose measurements and comparisons are those of ``steps``.
 
     Args:
-        target_hz: control loops per second.
         guard: in words; whether a rung broke it stands in its comparison with the policy as it is.
         ended: why the climbing stopped, in words.
         interleaved: whether the measurements are of one run of all rungs in alternation.
         refused: rung → what a closer look at its actions, or paired episodes, have against it.
     """
-    target_ms = 1e3 / target_hz
     rungs: list[Rung] = []
     for step, measurement, parts in zip(steps, result.measurements, common_parts(result.measurements), strict=True):
         against = refused.get(measurement.name, "")
@@ -128,16 +137,18 @@ def ladder_of(
                 refused=against,
             )
         )
-    chosen = next(rung for rung in reversed(rungs) if rung.guarded)
-    median = result.measurement(chosen.name).samples.summary.median
-    needs = budgets.needs(Latency(steps=1, total_ms=median, parts=chosen.parts), target_ms)
+    chosen = rungs[_best(result, steps, [rung.guarded for rung in rungs], interleaved)]
+    measured = result.measurement(chosen.name)
+    needs = budgets.needs(Latency(steps=1, total_ms=measured.samples.summary.median, parts=chosen.parts), aim.target_ms)
     for need in needs:
         need.treatments = budgets.tried_on(tries, need.part)
+    in_time = seen_in(measured, aim)
     return Ladder(
-        target_hz=target_hz,
-        target_ms=target_ms,
+        target_hz=aim.target_hz,
+        target_ms=aim.target_ms,
         guard=guard,
-        met=median <= target_ms,
+        met=in_time.outcome == "reached",
+        in_time=in_time,
         ended=ended,
         interleaved=interleaved,
         chosen=chosen.name,
@@ -145,6 +156,14 @@ def ladder_of(
         tries=tries,
         needs=needs,
     )
+
+
+def _best(result: OptimizeResult, steps: Sequence[Step], guarded: Sequence[bool], interleaved: bool) -> int:
+    """Return the index of the rung that the ladder ends with."""
+    first = max(rung for rung, step in enumerate(steps) if guarded[rung] and (not rung or step.asked_for))
+    if not interleaved:  # each is from a run of its own, which has shown that it is faster than the one before
+        return max(rung for rung in range(len(steps)) if guarded[rung])
+    return best_rung([m.samples.values for m in result.measurements], [one.shown for one in steps], guarded, first)
 
 
 def agreement_of(result: OptimizeResult, name: str) -> Agreement | None:

@@ -19,6 +19,9 @@ SLOWER = 1.05  # times what was before, at first sight: too slow for the closing
 TRIES = 3  # that must fit into the time limit, at the policy's first speed, for candidates to be tried one by one
 # The least and the most that a try is sampled for, unless its rounds take longer; clear verdicts come sooner.
 TRY_S = (2.0, 10.0)
+# A rung by itself, to see whether its chunks are in time: the seconds that it usually takes at most, and those that it
+# may take where the fewest chunks that can show it take longer. It is not run where these take longer still.
+IN_TIME_S = (10.0, 25.0)
 FINEST = 0.025  # half-width of the closing run's intervals, unless a finer one is asked for: less takes too long
 SURE = 1.05  # times what earlier ladders promise, to count on it
 CLOSING_SHARE = 0.15  # of the time limit, kept for the closing run

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from strobe.measure.looks import Glance
+from strobe.measure.looks import MATTERS, Glance
 from strobe.measure.sampling import SamplingBudget
 from strobe.results.agreement import Agreement
-from strobe.results.comparison import Comparison
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.candidates import Candidate
 from strobe.studies.optimize.climb import Climb
-from strobe.studies.optimize.closing import close, take_off
+from strobe.studies.optimize.closing import close
 from strobe.studies.optimize.last_time import put_on
 from strobe.studies.optimize.runs import build_seconds
 from strobe.studies.optimize.tries import Judged, Trial, attempt, moved, outcome_of, speedup
@@ -66,10 +65,6 @@ class OneByOne:
         precision = min([asked.precision, *(max(gain / 2, limits.FINEST) for gain in gains if gain > 0)])
         fewest = asked.iterations or limits.PAIRS
         return replace(asked, seconds=seconds, fewest=fewest, min_iterations=limits.PAIRS, precision=precision)
-
-    def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
-        """Take off what was kept at a glance and is not shown to be faster; the others were judged in their tries."""
-        take_off(self.so_far, comparisons)
 
     def _glances(self, chunk_s: float) -> bool:
         """Return whether tries of such a chunk begin with a glance."""
@@ -124,7 +119,9 @@ class OneByOne:
         seconds = min(max(so_far.time_to_try(self.closing_rounds) / max(sharing, 1), least), most)
         rounds_s = (limits.ROUNDS + 1) * (runs.spaced_s(before.ms / 1e3) + runs.spaced_s(call_s))
         glanced = not trial.candidate.build_s and self._glances(runs.spaced_s(before.ms / 1e3))
-        measured, verdict = runs.trial(before.variant, trial.variant, max(seconds, rounds_s), glanced=glanced)
+        measured, verdict, most_gain = runs.trial(
+            before.variant, trial.variant, max(seconds, rounds_s), glanced=glanced
+        )
         if measured.interrupted:
             raise KeyboardInterrupt
         agreement = runs.agreement(measured, name)
@@ -144,15 +141,24 @@ class OneByOne:
             verdict=verdict,
             agreement=agreement,
             build_s=build_s,
+            most_gain=most_gain,
         )
 
     def _at_a_glance(
         self, glance: Glance, measured: Measured, trial: Trial, agreement: Agreement, build_s: float
     ) -> Judged:
-        """Keep what gains clearly in few pairs, until the closing run judges it; drop what gains nothing in them."""
+        """Keep what gains clearly in few pairs, until the closing run judges it; drop what gains nothing in them.
+
+        What loses clearly is dropped too, and nothing is claimed of it: so few pairs do not show that it is slower.
+        """
         seen = f"{glance.times:.2f}× as fast in {glance.pairs} pairs"
         if glance.seen == "no gain":
-            return Judged("no difference shown", f"no gain: {seen}", agreement=agreement, build_s=build_s)
+            reason = f"saves less than {100 * MATTERS:g} %: {seen}"
+            return Judged(
+                "no difference shown", reason, agreement=agreement, build_s=build_s, most_gain=glance.most_gain
+            )
+        if glance.seen == "a clear loss":
+            return Judged("too noisy", f"seems slower: {seen}", agreement=agreement, build_s=build_s)
         if broken := self.so_far.runs.broken(trial.variant, agreement):
             return Judged("guard", f"guard: {broken}", figures=seen, agreement=agreement, build_s=build_s)
         figures, after = f"{seen}, {moved(agreement)}", measured.measurements[-1]

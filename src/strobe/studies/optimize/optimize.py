@@ -24,13 +24,14 @@ from strobe.studies.episodes import Episodes
 from strobe.studies.measuring import Measured, Options
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing, SilentClimb
+from strobe.studies.optimize.alone import watch
 from strobe.studies.optimize.bounds import Bounds
 from strobe.studies.optimize.by_effect import ByEffect
 from strobe.studies.optimize.candidates import Candidate
 from strobe.studies.optimize.climb import Climb
-from strobe.studies.optimize.closing import closing_run, enough
+from strobe.studies.optimize.closing import closing_run, enough, take_off
 from strobe.studies.optimize.confirm import confirm, hold
-from strobe.studies.optimize.earlier import Earlier
+from strobe.studies.optimize.earlier import Earlier, circumstances
 from strobe.studies.optimize.ladder import AS_IT_IS, Step, compared, compared_by_tries, ladder_of
 from strobe.studies.optimize.one_by_one import OneByOne
 from strobe.studies.optimize.proof import prove, started
@@ -45,6 +46,9 @@ NOT_INTERLEAVED = (
     "the climb was interrupted before its closing run: a rung's figures are from its own try, in alternation with the "
     "rung before it, and it is set against the policy as it is across two runs"
 )
+NOT_CONFIRMED = (
+    "the climb ended because its rung was seen to reach the target, which the runs after it do not show: --all goes on"
+)
 
 
 def optimize(
@@ -53,15 +57,15 @@ def optimize(
     options: Options,
     base: Sequence[Treatment] = (),
     reporter: Climbing | None = None,
-    earlier: Callable[[OptimizeResult], Earlier] | None = None,
+    earlier: Callable[[OptimizeResult, dict[str, str]], Earlier] | None = None,
 ) -> tuple[OptimizeResult, list[Section]]:
     """Climb, then measure all rungs in one interleaved run; Ctrl-C keeps what was climbed.
 
     Args:
         options: its budget is the closing run's.
         base: treatments of the untouched policy itself (Real-Time Chunking), on in everything that is measured.
-        earlier: a result that knows its subject and machine → their earlier ladders, which this one is added to; None
-            for none.
+        earlier: a result that knows its subject and machine, and the circumstances of the climb → their earlier
+            ladders, which this one is added to; None for none.
 
     Returns:
         The result, without findings, and the sections of the closing run.
@@ -87,14 +91,14 @@ def optimize(
 
 
 def _climb_and_close(
-    climb: Climb, episodes: Episodes | None, earlier: Callable[[OptimizeResult], Earlier] | None
+    climb: Climb, episodes: Episodes | None, earlier: Callable[[OptimizeResult, dict[str, str]], Earlier] | None
 ) -> tuple[OptimizeResult, list[Section]]:
     aim, runs, reporter = climb.aim, climb.runs, climb.reporter
     title = f"{runs.subject.info.name}: a ladder to {aim.target_hz:g} Hz"
     halves = ("float16",) if runs.subject.device.type != "cpu" else ()  # which few CPUs have arithmetic for
     result = begin(OptimizeResult, runs.subject, title, runs.options, reporter, halves)
     runs.ceiling = result.machine.ceiling
-    climb.earlier = earlier(result) if earlier is not None else None
+    climb.earlier = earlier(result, circumstances(runs)) if earlier is not None else None
     strategy, interrupted = _start(climb)
     if climb.earlier is not None and climb.earlier.ladders:
         reporter.said(str(climb.earlier))
@@ -109,7 +113,7 @@ def _climb_and_close(
         measured = None
     if measured is not None:
         comparisons = compared(measured)
-        strategy.judge_closing(comparisons)
+        take_off(climb, measured)
         kept = {step.variant.name for step in climb.steps}
         result.measurements = [one for one in measured.measurements if one.name in kept]
         result.comparisons = [one for one in comparisons if {one.baseline, one.candidate} <= kept]
@@ -125,7 +129,7 @@ def _climb_and_close(
         result,
         climb.steps,
         climb.tries,
-        aim.target_hz,
+        aim,
         str(runs.guards),
         ended=ended,
         interleaved=interleaved,
@@ -141,9 +145,38 @@ def _climb_and_close(
         result.ladder = ladder(refused=unseen | refused)
     elif episodes is not None and result.status == "complete":
         prove(result, [step.variant for step in climb.steps], episodes, runs.guards, ladder, reporter, refused)
+    if result.status == "complete":
+        _watch(result, climb)
+        if climb.at_target and result.ladder is not None and not result.ladder.met:
+            result.notes.append(NOT_CONFIRMED)
     if climb.earlier is not None and (why := climb.earlier.keep(result)):
         reporter.said(why)
     return result, measured.sections if measured is not None else []
+
+
+def _watch(result: OptimizeResult, climb: Climb) -> None:
+    """Run the chosen rung by itself, unless the closing run shows that its chunks are too late: the answer is about it.
+
+    A run of its own, since the climb ended with a rung because its chunks looked in time. A long closing run, which
+    `--iterations` asks for, takes its place.
+    """
+    ladder = result.ladder
+    if ladder is None or ladder.in_time is None or ladder.in_time.outcome == "missed":
+        return
+    chosen = next(step for step in climb.steps if step.variant.name == ladder.chosen)
+    if result.measurement(ladder.chosen).samples.summary.median > ladder.target_ms:
+        return
+    if ladder.in_time.chunks * climb.runs.spaced_s(chosen.ms / 1e3) >= limits.IN_TIME_S[0]:
+        return
+    climb.reporter.stage(f"are its chunks in time? {ladder.chosen}")
+    try:
+        found = watch(climb.runs, chosen.variant, chosen.ms, climb.aim)
+    except KeyboardInterrupt:
+        result.notes.append("interrupted before the chunks of the chosen rung were timed by themselves")
+        return
+    if found is not None:
+        ladder.in_time, ladder.alone = found
+        ladder.met = ladder.in_time.outcome == "reached"
 
 
 def _start(climb: Climb) -> tuple[Strategy, bool]:
@@ -191,5 +224,5 @@ def _add_start(climb: Climb, variant: Variant, taken: Measurement, measured: Mea
     verdict = verdict_of(measured, AS_IT_IS, variant.name)
     candidate = Candidate(aim.start, (), strongest([treatment.effect for treatment in variant.treatments]), 0)
     build_s = build_seconds(measured, variant.name)
-    climb.steps.append(Step(variant, aim.start, taken, candidate, "", build_s, verdict, agreement))
+    climb.steps.append(Step(variant, aim.start, taken, candidate, "", build_s, verdict, agreement, asked_for=True))
     climb.reporter.said(f"rung 1, asked for: {candidate.text}: {speedup(verdict)}, {moved(agreement)}")

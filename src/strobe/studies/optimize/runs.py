@@ -12,6 +12,7 @@ from torch import Tensor
 from strobe.measure.agreement import agree, in_common
 from strobe.measure.features import agree_features
 from strobe.measure.guard import Guard, Guards, Judgement, strongest
+from strobe.measure.in_time import InTimeLooks
 from strobe.measure.looks import Glance, Looks
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.verdicts import paired_verdict
@@ -201,14 +202,15 @@ class Runs:
 
     def trial(
         self, before: Variant, after: Variant, seconds: float, *, glanced: bool = False
-    ) -> tuple[Measured, Verdict | Glance]:
+    ) -> tuple[Measured, Verdict | Glance, float]:
         """Run two variants in alternation until it is clear which is faster, for ``seconds`` at most.
 
         Args:
-            glanced: whether two pairs, or four, may end it.
+            glanced: whether two, four or six pairs may end it.
 
         Returns:
-            The run, and the judgement on it; the glance where that ended it.
+            The run; the judgement on it, or the glance where that ended it; and the share of the time that ``after``
+            saves at most.
         """
         looks = Looks(before.name, after.name)
         glance = Glance(looks) if glanced else None
@@ -217,9 +219,13 @@ class Runs:
         )
         measured = self._measure([before, after], self._of(budget))
         if glance is not None and glance.seen:
-            return measured, glance
-        samples = measured.collected.samples
-        return measured, looks.verdict(samples[before.name].values, samples[after.name].values)
+            return measured, glance, glance.most_gain
+        times = [measured.collected.samples[one.name].values for one in (before, after)]
+        return measured, looks.verdict(*times), looks.most_gain(*times)
+
+    def alone(self, variant: Variant, looks: InTimeLooks, seconds: float) -> Measured:
+        """Run ``variant`` by itself until its chunks show whether they are in time, for ``seconds`` at most."""
+        return self._measure([variant], self._of(SamplingBudget(seconds=seconds, looking=looks)))
 
     def close(self, variants: Sequence[Variant], budget: SamplingBudget) -> Measured:
         """Run ``variants`` in alternation, and count their FLOP and memory where that was asked for."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from strobe.measure.sampling import SamplingBudget
-from strobe.results.comparison import Comparison
 from strobe.studies.measuring import Measured
 from strobe.treatments.treatment import Variant
 
@@ -37,8 +36,4 @@ class Strategy(Protocol):
 
     def closing_budget(self, asked: SamplingBudget, seconds: float) -> SamplingBudget:
         """Return the closing run's budget: what was ``asked`` for, within ``seconds``."""
-        ...
-
-    def judge_closing(self, comparisons: Sequence[Comparison]) -> None:
-        """Take off the top what the closing run, whose comparisons these are, does not show to be faster."""
         ...

@@ -34,6 +34,7 @@ class Judged:
         detail: what the printed line adds to the reason.
         figures: time and agreement for the printed line.
         measurement: of the trial; a kept one has it.
+        most_gain: share of the time that it saves at most; None where nothing bounds it.
     """
 
     outcome: TryOutcome
@@ -44,6 +45,7 @@ class Judged:
     verdict: Verdict | None = None
     agreement: Agreement | None = None
     build_s: float | None = None
+    most_gain: float | None = None
 
 
 def attempt(climb: Climb, candidate: Candidate, judge: Callable[[Trial], Judged]) -> bool:
@@ -67,7 +69,15 @@ def attempt(climb: Climb, candidate: Candidate, judge: Callable[[Trial], Judged]
         judged = judge(trial)
     except Exception as error:
         trial, judged = None, could_not(error)
-    climb.record(candidate, judged.outcome, judged.reason, judged.verdict, judged.agreement, judged.build_s)
+    climb.record(
+        candidate,
+        judged.outcome,
+        judged.reason,
+        judged.verdict,
+        judged.agreement,
+        judged.build_s,
+        judged.most_gain,
+    )
     if trial is not None and judged.measurement is not None and judged.outcome == "kept":
         climb.steps.append(
             Step(

@@ -1,0 +1,86 @@
+"""Chunks in time: a share is reached where it is shown, missed where the reverse is, and else not judged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strobe.measure.best_rung import best_rung
+from strobe.measure.in_time import InTimeLooks, fewest_chunks, in_time
+
+
+def test_the_median_does_not_decide():
+    times = [62.0] * 125 + [42.0] * 144
+    assert np.median(times) < 50
+    found = in_time(times, 50.0)
+    assert (found.outcome, found.on_time, found.chunks) == ("missed", 144, 269)
+
+
+def test_as_many_chunks_as_it_takes_are_enough_and_one_fewer_is_not():
+    random = np.random.default_rng(0)
+    for asked in (0.5, 0.9, 0.95, 0.99):
+        count = fewest_chunks(asked)
+        found = in_time([40.0] * count, 50.0, asked)
+        assert found.outcome == "reached"
+        found = in_time([40.0] * (count - 1), 50.0, asked)
+        assert (found.outcome, found.needed) == ("not judged", count)
+    few = in_time(random.uniform(30, 51, 40), 50.0)
+    assert few.outcome == "not judged"
+
+
+def test_late_chunks_that_come_together_count_for_fewer():
+    apart = np.full(400, 40.0)
+    apart[::50] = 60.0
+    together = np.sort(apart)
+    assert in_time(apart, 50.0).outcome == "reached"
+    assert in_time(together, 50.0).low < in_time(apart, 50.0).low
+    assert in_time(together, 50.0).outcome == "not judged"
+
+
+@given(st.lists(st.floats(1, 100), min_size=1, max_size=80), st.floats(1, 100), st.floats(0.05, 0.99))
+def test_bounds_hold_the_share_and_the_outcome_follows_from_them(times, within, asked):
+    found = in_time(times, within, asked)
+    assert 0 <= found.low <= found.share <= found.high <= 1
+    assert found.outcome == ("reached" if found.low >= asked else "missed" if found.high < asked else "not judged")
+    assert found.needed is None or found.needed > found.chunks or found.share > asked
+
+
+@pytest.mark.parametrize("wrong", [([], 50.0, 0.95), ([1.0], 50.0, 0.0), ([1.0], 50.0, 1.0), ([-1.0], 50.0, 0.95)])
+def test_what_cannot_be_judged_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"share|milliseconds|negative"):
+        in_time(*wrong)
+
+
+def test_a_run_ends_at_the_look_that_shows_it():
+    looks = InTimeLooks("rung", 50.0)
+    times = np.random.default_rng(1).normal(40, 1, 500)
+    count = next(n for n in range(1, 501) if looks.due(n) and looks.look({"rung": times[:n]}))
+    assert count <= 160
+    found = looks.judged(times[:count])
+    assert found.outcome == "reached"
+    assert found.level > 0.95, "an early look has a part of the error"
+
+
+def rungs(*medians: float, noise: float = 0.01, pairs: int = 20) -> list[np.ndarray]:
+    random = np.random.default_rng(2)
+    return [median * np.exp(random.normal(0, noise, pairs)) for median in medians]
+
+
+def test_the_best_rung_is_one_that_the_run_shows():
+    fine = [True] * 3
+    assert best_rung(rungs(100, 80, 60), fine, fine) == 2
+    assert best_rung(rungs(100, 80, 90), fine, fine) == 1, "slower than the one below"
+    assert best_rung(rungs(100, 80, 80), fine, fine) == 1, "no gain above it"
+    assert best_rung(rungs(100, 80, 60), fine, [True, True, False]) == 1, "its guard did not hold"
+    assert best_rung(rungs(100, 120, 110), fine, fine) == 0
+    assert best_rung(rungs(100, 120, 110), fine, fine, first=1) == 2, "what was asked for needs no gain"
+    assert best_rung(rungs(100, 110, 80), fine, fine) == 2
+
+
+def test_a_rung_that_nothing_showed_faster_than_the_one_below_is_not_the_best():
+    times = [*rungs(100, 100, noise=0.02, pairs=8), 95 * rungs(1.0, noise=0.001, pairs=8)[0]]
+    times[1] = times[2] * np.where(np.arange(8) % 2, 0.9, 1.1)  # may be slower, may be faster
+    assert best_rung(times, [True, False, True], [True] * 3) == 2, "a try has shown it"
+    assert best_rung(times, [True, False, False], [True] * 3) == 0
