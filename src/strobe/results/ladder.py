@@ -24,7 +24,7 @@ class Need(Data):
 
 
 TryOutcome = Literal[
-    "kept", "slower", "no difference shown", "too noisy", "guard", "does not apply", "failed", "not tried"
+    "kept", "slower", "no difference shown", "too noisy", "guard", "not judged", "does not apply", "failed", "not tried"
 ]
 
 

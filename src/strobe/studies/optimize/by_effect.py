@@ -14,7 +14,7 @@ from strobe.studies.optimize import limits
 from strobe.studies.optimize.candidates import EFFECTS, Candidate, candidate_of, groups, together
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.runs import build_seconds
-from strobe.studies.optimize.tries import Judged, Trial, attempt, could_not, milliseconds, moved
+from strobe.studies.optimize.tries import Judged, Trial, attempt, could_not, milliseconds, moved, refusal
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Effect, Spec, Variant
 
@@ -104,9 +104,9 @@ class ByEffect:
         agreement = so_far.runs.agreement(measured, trial.variant.name)
         build_s = build_seconds(measured, trial.variant.name)
         seen = f"at first sight: {milliseconds(median)}"
-        if broken := so_far.runs.broken(trial.variant, agreement):
+        if (judged := so_far.runs.judge(trial.variant, agreement)).outcome != "held":
             detail = f" ({agreement.observations} observations)"
-            return Judged("guard", f"guard: {broken}", detail, agreement=agreement, build_s=build_s)
+            return Judged(*refusal(judged), detail, agreement=agreement, build_s=build_s)
         before_ms = before.ms
         if median > limits.SLOWER * before_ms:  # one call may have been held up: both once more, side by side
             beside = so_far.runs.first_sight([before.variant, trial.variant])

@@ -62,7 +62,7 @@ def take_off(climb: Climb, measured: Measured) -> None:
             if verdict.kind == "faster":  # than a rung that is no gain itself
                 verdict = verdict_of(measured, names[best], names[rung])
             taken = tried[rung]
-            taken.outcome, reason = outcome_of(verdict, "")
+            taken.outcome, reason = outcome_of(verdict)
             taken.reason, taken.verdict = f"{reason} in the closing run", verdict
             climb.reporter.said(f"{names[rung]}: not kept, {taken.reason}")
     del steps[best + 1 :]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from strobe.measure.guard import Judgement
 from strobe.results.agreement import YardstickName
 from strobe.results.answer import OptimizeResult
+from strobe.results.comparison import Comparison
 from strobe.results.ladder import Ladder
 from strobe.sameness.check import CallFailed
 from strobe.studies.optimize.climb import Climb
@@ -24,7 +26,7 @@ def hold(result: OptimizeResult, climb: Climb) -> None:
             variant = variants[one.candidate]
             one.effect = climb.runs.effect(variant)
             one.guard = str(climb.runs.guard(variant))
-            one.broken = climb.runs.broken(variant, one.agreement)
+            _write(one, climb.runs.judge(variant, one.agreement))
 
 
 def confirm(result: OptimizeResult, climb: Climb, climbed: Callable[..., Ladder]) -> dict[str, str]:
@@ -53,14 +55,18 @@ def confirm(result: OptimizeResult, climb: Climb, climbed: Callable[..., Ladder]
                 agreement, compared.broken = None, str(error)
             if agreement is not None:
                 compared.agreement = agreement
-                compared.broken = runs.broken(variants[name], agreement)
+                _write(compared, runs.judge(variants[name], agreement))
                 reporter.said(f"{name}: {moved(agreement)}; {agreement.how}")
-            if not compared.broken:
+            if compared.outcome == "held":
                 return refused
-            refused[name] = compared.broken
-            reporter.said(f"{name} is refused: {compared.broken}")
+            refused[name] = compared.broken or f"not judged: {compared.unjudged}"
+            reporter.said(f"{name} is refused: {refused[name]}")
             result.ladder = climbed(refused=refused)
     except KeyboardInterrupt:
         result.status = "interrupted"
         result.notes.append("interrupted before the actions of the chosen rung were looked at closely")
     return refused
+
+
+def _write(compared: Comparison, judged: Judgement) -> None:
+    compared.broken, compared.unjudged = judged.broken, judged.unjudged

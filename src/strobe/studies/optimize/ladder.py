@@ -124,6 +124,9 @@ def ladder_of(
         compared = _with_as_it_is(result, measurement.name)
         if not against and compared is not None and compared.broken:
             against = f"{compared.broken} in the closing run, on more observations than its try had"
+        if not against and measurement.name != AS_IT_IS and (compared is None or compared.outcome != "held"):
+            why = compared.unjudged if compared is not None else ""
+            against = f"not judged: {why or 'its actions were not compared'}"
         rungs.append(
             Rung(
                 name=measurement.name,

@@ -13,7 +13,7 @@ from strobe.studies.optimize.candidates import Candidate, candidate_of, largest,
 from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.ladder import Step
 from strobe.studies.optimize.runs import build_seconds, verdict_of
-from strobe.studies.optimize.tries import Judged, Trial, could_not, moved, outcome_of, speedup
+from strobe.studies.optimize.tries import Judged, Trial, could_not, moved, outcome_of, refusal, speedup
 from strobe.treatments.treatment import Spec, Variant
 
 Close = Callable[[Sequence[Variant]], Measured]
@@ -83,8 +83,8 @@ def _judge(
         first_s = [runs.once(variant)[1] for variant in variants[:-1]]
         checked = runs.check(trial.variant)
         first_s.append(checked.first_s)
-        if checked.broken:
-            return Judged("guard", f"guard: {checked.broken}", agreement=checked.agreement), None, first_s
+        if checked.judged.outcome != "held":
+            return Judged(*refusal(checked.judged), agreement=checked.agreement), None, first_s
     measured = close([*(step.variant for step in climb.steps), *variants])
     if measured.interrupted:
         raise KeyboardInterrupt
@@ -92,6 +92,6 @@ def _judge(
     runs.reference = max(runs.reference, chunks, key=len)  # the policy as it is may only have been glanced at
     verdict = verdict_of(measured, climb.top.variant.name, trial.variant.name)
     agreement = runs.agreement(measured, trial.variant.name)
-    outcome, reason = outcome_of(verdict, runs.broken(trial.variant, agreement))
+    outcome, reason = outcome_of(verdict, runs.judge(trial.variant, agreement))
     figures = {"kept": f"{speedup(verdict)}, {moved(agreement)}", "guard": speedup(verdict)}.get(outcome, "")
     return Judged(outcome, reason, figures=figures, verdict=verdict, agreement=agreement), measured, first_s

@@ -16,7 +16,7 @@ from strobe.studies.optimize.climb import Climb
 from strobe.studies.optimize.closing import close
 from strobe.studies.optimize.last_time import put_on
 from strobe.studies.optimize.runs import build_seconds
-from strobe.studies.optimize.tries import Judged, Trial, attempt, moved, outcome_of, speedup
+from strobe.studies.optimize.tries import Judged, Trial, attempt, moved, outcome_of, refusal, speedup
 from strobe.treatments.treatment import Variant
 
 
@@ -107,10 +107,9 @@ class OneByOne:
         if not trial.candidate.build_s:  # compiled code has the probes in it: a call without them would build it twice
             checked = runs.check(trial.variant)
             first_s, call_s = checked.first_s, checked.call_s
-            if checked.broken:
+            if checked.judged.outcome != "held":
                 return Judged(
-                    "guard",
-                    f"guard: {checked.broken}",
+                    *refusal(checked.judged),
                     detail=f" ({checked.agreement.observations} observations)",
                     agreement=checked.agreement,
                     build_s=max(first_s - call_s, 0.0),
@@ -128,7 +127,7 @@ class OneByOne:
         build_s = build_seconds(measured, name, first_s)
         if isinstance(verdict, Glance):
             return self._at_a_glance(verdict, measured, trial, agreement, build_s)
-        outcome, reason = outcome_of(verdict, runs.broken(trial.variant, agreement))
+        outcome, reason = outcome_of(verdict, runs.judge(trial.variant, agreement))
         figures = {
             "kept": f"{speedup(verdict)}, {moved(agreement)}",
             "guard": speedup(verdict),
@@ -159,7 +158,7 @@ class OneByOne:
             )
         if glance.seen == "a clear loss":
             return Judged("too noisy", f"seems slower: {seen}", agreement=agreement, build_s=build_s)
-        if broken := self.so_far.runs.broken(trial.variant, agreement):
-            return Judged("guard", f"guard: {broken}", figures=seen, agreement=agreement, build_s=build_s)
+        if (judged := self.so_far.runs.judge(trial.variant, agreement)).outcome != "held":
+            return Judged(*refusal(judged), figures=seen, agreement=agreement, build_s=build_s)
         figures, after = f"{seen}, {moved(agreement)}", measured.measurements[-1]
         return Judged("kept", figures=figures, measurement=after, agreement=agreement, build_s=build_s)

@@ -219,8 +219,10 @@ def _add_start(climb: Climb, variant: Variant, taken: Measurement, measured: Mea
     """Add the rung of the treatments that were asked for from the start."""
     aim = climb.aim
     agreement = climb.runs.agreement(measured, variant.name)
-    if broken := climb.runs.broken(variant, agreement):
-        raise UserError(f"--start does not hold the guard by itself: {broken}; change --guard or --start")
+    judged = climb.runs.judge(variant, agreement)
+    if judged.outcome != "held":
+        fault = "does not hold the guard by itself" if judged.broken else "cannot be judged by the guard"
+        raise UserError(f"--start {fault}: {judged.words}; change --guard or --start")
     verdict = verdict_of(measured, AS_IT_IS, variant.name)
     candidate = Candidate(aim.start, (), strongest([treatment.effect for treatment in variant.treatments]), 0)
     build_s = build_seconds(measured, variant.name)

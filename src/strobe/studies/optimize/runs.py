@@ -38,12 +38,12 @@ class Checked:
     """A few calls of a variant: the agreement of their chunks, and what the first two calls took.
 
     Args:
-        broken: the limit of the guard that is broken, in words; '' where it holds.
+        judged: how the agreement stands to the guard.
         first_s: with putting the variant on.
     """
 
     agreement: Agreement
-    broken: str
+    judged: Judgement
     first_s: float
     call_s: float
 
@@ -146,11 +146,6 @@ class Runs:
         """Hold ``agreement`` against the guard's limits on actions; episodes, where there is one on them, come last."""
         return self.guard(variant).of_actions.judge(agreement, yardstick(self.yardsticks, "reordered sums"))
 
-    def broken(self, variant: Variant, agreement: Agreement) -> str:
-        """Return why its guard does not hold, in words: what is broken or was not judged; '' where it holds."""
-        judged = self.judge(variant, agreement)
-        return judged.broken or (f"not judged: {judged.unjudged}" if judged.unjudged else "")
-
     def check(self, variant: Variant) -> Checked:
         """Run ``variant`` on a few observations; on more where the guard does not hold, so that this is no chance.
 
@@ -162,16 +157,16 @@ class Runs:
             chunk, seconds = self.once(variant, index)
             outputs.add(variant.name, chunk)
             took.append(seconds)
-            if index + 1 == limits.FIRST and not self.broken(
-                variant, self._agreement(variant, outputs.first(variant.name))
-            ):
-                break
+            if index + 1 == limits.FIRST:
+                seen = self.judge(variant, self._agreement(variant, outputs.first(variant.name)))
+                if seen.outcome == "held":
+                    break
         agreement = self._agreement(variant, outputs.first(variant.name))
-        broken = self.broken(variant, agreement)
-        if not broken and self.same is not None:
+        judged = self.judge(variant, agreement)
+        if judged.outcome == "held" and self.same is not None:
             agreement = self.same.check(variant, plan(limits.LOOKED_AT, rtc=False))
-            broken = self.broken(variant, agreement)
-        return Checked(agreement, broken, took[0], took[min(1, len(took) - 1)])
+            judged = self.judge(variant, agreement)
+        return Checked(agreement, judged, took[0], took[min(1, len(took) - 1)])
 
     def check_well(self, variant: Variant) -> Agreement | None:
         """Run ``variant`` on all that finds faults; None for a backbone.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from strobe.errors import UserError, in_a_line
+from strobe.measure.guard import HELD, Judgement
 from strobe.results.agreement import Agreement
 from strobe.results.comparison import Verdict
 from strobe.results.ladder import TryOutcome
@@ -104,11 +105,16 @@ def could_not(error: Exception) -> Judged:
     return Judged("failed", f"{type(error).__name__}: {in_a_line(error, 200)}")
 
 
-def outcome_of(verdict: Verdict, broken: str) -> tuple[TryOutcome, str]:
-    """Return the outcome of a try with its reason: kept if it is faster and breaks no limit of the guard."""
+def refusal(judged: Judgement) -> tuple[TryOutcome, str]:
+    """Return the outcome of a try whose guard does not hold, with its reason."""
+    return ("guard", f"guard: {judged.broken}") if judged.broken else ("not judged", f"not judged: {judged.unjudged}")
+
+
+def outcome_of(verdict: Verdict, judged: Judgement = HELD) -> tuple[TryOutcome, str]:
+    """Return the outcome of a try with its reason: kept if it is faster and its guard holds."""
     low, high = verdict.interval.low, verdict.interval.high
     if verdict.kind == "faster":
-        return ("guard", f"guard: {broken}") if broken else ("kept", "")
+        return ("kept", "") if judged.outcome == "held" else refusal(judged)
     if verdict.kind == "slower":
         return "slower", f"slower: {verdict.ratio:.2f}× the time [{low:.2f}, {high:.2f}]"
     said = "no difference shown" if verdict.kind == "no difference shown" else "too noisy to say"
@@ -127,8 +133,8 @@ def moved(agreement: Agreement) -> str:
     if agreement.rms is None or agreement.worst is None:
         return f"cosine {agreement.cosine:.6f}"
     if not agreement.worst:
-        return "the same actions to the bit"
-    return f"actions move by {agreement.rms:.2g} σ, {agreement.worst:.2g} σ at most"
+        return f"the same {agreement.of} to the bit"
+    return f"{agreement.of} move by {agreement.rms:.2g} σ, {agreement.worst:.2g} σ at most"
 
 
 def milliseconds(value: float) -> str:
