@@ -47,7 +47,7 @@ class Bench:
 
 def simulate(quick: bool) -> list[Claim]:
     """Simulate the promises of `measure/verdicts.py`, and of the intervals that rest on the same widening."""
-    random, tries = np.random.default_rng(37), 80 if quick else 1500
+    random, tries = np.random.default_rng(37), 80 if quick else 1000
     claims: list[Claim] = []
     for name, noise in NOISES.items():
         claims += _one_look(name, noise, random, tries)
