@@ -32,7 +32,7 @@ GAINS = (-0.38, 0.08, 0.2, 0.15, -0.05)
 def simulate(quick: bool) -> list[Claim]:
     """Simulate every promise about success rates and rewards."""
     random = np.random.default_rng(37)
-    return [*_while_played(random, 45 if quick else 1500), *_finished(random, 300 if quick else 8000)]
+    return [*_while_played(random, 45 if quick else 1000), *_finished(random, 300 if quick else 5000)]
 
 
 def stopped(differences: Sequence[int] | NDArray[np.int_], margin: float | None, every: int = 1) -> Decision:

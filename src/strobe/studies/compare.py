@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from strobe.errors import UserError
 from strobe.measure.agreement import add_note, agree
+from strobe.measure.decision import each_of
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.sampling import Collected
-from strobe.measure.verdicts import difference_interval, paired_verdict
+from strobe.measure.verdicts import LEVEL, difference_interval, paired_verdict
 from strobe.results.agreement import Agreement
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
@@ -69,11 +70,8 @@ def compare(
     result.status = "interrupted" if measured.interrupted or looked.interrupted else "complete"
     result.yardsticks = looked.yardsticks
     result.notes += [looked.note] if looked.note else []
-    result.comparisons = [
-        judge(baseline, candidate, measured)
-        for baseline, candidate in _pairs(measured)
-        if len(candidate.samples.values) > 1
-    ]
+    pairs = [(one, other) for one, other in _pairs(measured) if len(other.samples.values) > 1]
+    result.comparisons = [judge(*pair, measured, each_of(len(pairs), LEVEL)) for pair in pairs]
     if phase == "inference":
         _hold(result, measured, looked, guards or Guards(of_features=not isinstance(subject, PolicySubject)))
     if phase != "inference" and result.status == "complete" and isinstance(subject, PolicySubject):
@@ -111,10 +109,10 @@ def _hold(result: CompareResult, measured: Measured, looked: Looked, guards: Gua
             comparison.broken = failed or guard.broken(comparison.agreement, looked.reordered)
 
 
-def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> Comparison:
+def judge(baseline: Measurement, candidate: Measurement, measured: Measured, level: float = LEVEL) -> Comparison:
     """The verdict on two measurements whose samples alternate, with how far their actions differ."""
     before, after = baseline.samples.values, candidate.samples.values
-    difference_ms, interval = difference_interval(before, after)
+    difference_ms, interval = difference_interval(before, after, level=level)
     agreement = None
     if baseline.phase == "inference":
         agreement = _agreement(baseline, candidate, measured)
@@ -124,7 +122,7 @@ def judge(baseline: Measurement, candidate: Measurement, measured: Measured) -> 
     return Comparison(
         baseline=baseline.name,
         candidate=candidate.name,
-        verdict=paired_verdict(before, after, baseline_name=baseline.name, candidate_name=candidate.name),
+        verdict=paired_verdict(before, after, baseline_name=baseline.name, candidate_name=candidate.name, level=level),
         difference=interval,
         difference_ms=difference_ms,
         agreement=agreement,
