@@ -12,6 +12,7 @@ from support.eval_info import judged, write
 
 from strobe.cli.main import main
 from strobe.kinds import document
+from strobe.measure.planning import fewest_pairs
 from strobe.measure.unpaired_rates import exact_p, score_interval, unpaired_rates
 from strobe.results import store
 from strobe.studies.evaluate import eval_info
@@ -117,6 +118,22 @@ def test_results_sorted_by_outcome_or_difficulty_show_nothing_that_is_not_there(
     d = write(tmp_path, "d", {f"t {task}": [won] * 20 for task, won in enumerate([0, 1, 1, 1, 0, 0])})
     paired = judge([c, d], 0.1, same_seeds=True).runs[1].together.paired
     assert (paired.difference, paired.decision.kind) == (0.0, "undecided")
+
+
+def test_finished_results_are_judged_at_one_look_which_takes_fewer_pairs_than_a_look_after_each(tmp_path):
+    files = [write(tmp_path, name, {"all 0": [1] * 40}) for name in ("a", "b")]
+    paired = judge(files, 0.1, same_seeds=True).runs[1].together.paired
+    assert paired.decision.kind == "not worse by more than the margin"
+    assert fewest_pairs(0.1) > 40
+
+
+def test_verdicts_on_single_tasks_are_held_to_the_error_of_one(tmp_path):
+    tasks = {f"t {number}": [1] * 10 + [0] * 10 for number in range(10)}
+    files = [write(tmp_path, name, tasks) for name in ("a", "b")]
+    for same_seeds in (False, True):
+        run = judge(files, 0.1, same_seeds).runs[1]
+        on = [(one.paired and one.paired.decision) or one.unpaired for one in (run.together, *run.tasks.values())]
+        assert [one.interval.level for one in on] == pytest.approx([0.95, *[0.995] * 10])
 
 
 def test_runs_with_unequal_episodes_of_each_task_are_compared_task_by_task(tmp_path):
