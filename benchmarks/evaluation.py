@@ -22,13 +22,13 @@ import argparse
 from typing import Any
 
 import numpy as np
+from _claims_episodes import stopped
 from _shared import finish
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from strobe.measure.decision import decide
 from strobe.measure.paired_rates import mcnemar_p, rate_interval, tango_interval
 from strobe.measure.planning import disagreement_of, fixed_pairs
 from strobe.measure.sequence import difference_sequence, rate_sequence
@@ -89,7 +89,7 @@ def at_the_margin(random: np.random.Generator, quick: bool) -> dict[str, Any]:
     found = {}
     for share in (0.2,) if quick else (MARGIN, 0.2, 0.4):
         shares = ((share + MARGIN) / 2, (share - MARGIN) / 2)
-        decisions = [decide(drawn(random, [shares]), MARGIN, LEVEL) for _ in range(EVALUATIONS)]
+        decisions = [stopped(drawn(random, [shares]), MARGIN) for _ in range(EVALUATIONS)]
         found[f"{share:.0%} disagree"] = {
             "called not worse": float(np.mean([one.within_margin for one in decisions])),
             "called worse": float(np.mean([one.kind == "worse" for one in decisions])),
@@ -112,8 +112,7 @@ def drawn(random: np.random.Generator, tasks: list[Shares]) -> NDArray[np.int64]
 
 
 def called(evaluations: list[NDArray[np.int64]], every: int = 1) -> float:
-    # A verdict of a difference stays: the last one tells whether there was any.
-    return float(np.mean([decide(one, level=LEVEL, every=every).kind in ("worse", "better") for one in evaluations]))
+    return float(np.mean([stopped(one, None, every).kind in ("worse", "better") for one in evaluations]))
 
 
 def peeked(evaluations: list[NDArray[np.int64]]) -> float:
@@ -136,7 +135,7 @@ def a_spoiled_policy(random: np.random.Generator, quick: bool) -> dict[str, Any]
     found = {}
     for name, share in {"pairs share nothing": apart, "pairs share much": lost + (apart - lost) / 3}.items():
         shares = ((share + lost) / 2, (share - lost) / 2)
-        decisions = [decide(drawn(random, [shares]), level=LEVEL) for _ in range(EVALUATIONS // (2 if quick else 1))]
+        decisions = [stopped(drawn(random, [shares]), None) for _ in range(EVALUATIONS // (2 if quick else 1))]
         worse = np.array([one.pairs if one.kind == "worse" else np.inf for one in decisions])
         found[name] = {"disagree": share, "called worse": float(np.mean(worse <= PAIRS))}
         for power in (0.8, 0.9, None):
@@ -174,13 +173,13 @@ def of_every_interval(random: np.random.Generator, quick: bool) -> dict[str, dic
             found["Tango"][f"{lost:.0%} lost, {won:.0%} won, {pairs} pairs"] = judged(inside, runs, 0.93)
     found["sequence of a difference"] = {}
     for lost, won in ((0.05, 0.05), (0.34, 0.09)):
-        kept = [difference_sequence(drawn(random, [(lost, won)]), LEVEL)[-1] for _ in range(sequences)]
-        inside = sum(low <= won - lost <= high for low, high in kept)
+        kept = [difference_sequence(drawn(random, [(lost, won)]), LEVEL) for _ in range(sequences)]
+        inside = sum(low.max() <= won - lost <= high.min() for low, high in (one.T for one in kept))
         found["sequence of a difference"][f"{lost:.0%} lost, {won:.0%} won"] = judged(inside, sequences, LEVEL)
     found["sequence of a rate"] = {}
     for rate in (0.5,) if quick else (0.5, 0.85, 0.97):
-        kept = [rate_sequence(random.random(PAIRS) < rate, LEVEL)[-1] for _ in range(sequences)]
-        inside = sum(low <= rate <= high for low, high in kept)
+        kept = [rate_sequence(random.random(PAIRS) < rate, LEVEL) for _ in range(sequences)]
+        inside = sum(low.max() <= rate <= high.min() for low, high in (one.T for one in kept))
         found["sequence of a rate"][f"{rate:.0%}"] = judged(inside, sequences, LEVEL)
     return found
 

@@ -53,6 +53,7 @@ def test_a_verdict_is_finite_holds_its_estimate_and_turns_with_its_sides(pairs):
     if one.reward_interval is not None:
         assert one.reward_interval.low <= one.reward <= one.reward_interval.high
     assert all(map(math.isfinite, (one.reward, one.possible_drop, one.success)))
+    assert one.success_interval.low <= one.success <= one.success_interval.high
     assert one.success == pytest.approx(one.candidate_success - one.baseline_success)
     assert 0 <= one.possible_drop <= 1
     assert (one.reward_interval is None) == (len(pairs) < 6)
@@ -82,9 +83,29 @@ def test_without_a_success_the_reward_decides():
     assert "neither ever succeeded" in one.sentence
 
 
+@pytest.mark.parametrize(("rewards", "loss"), [([5.0] * 20, 1e-9), ([float(i) for i in range(20)], 0.1), ([0.0], 0)])
+def test_a_reward_lower_by_what_does_not_matter_is_not_called_worse(rewards, loss):
+    def lower(by: float):
+        sides = [[Episode(success=False, reward=got - of, best_reward=0, ticks=9) for of in (0, by)] for got in rewards]
+        return judged(*[EpisodePair(task="t", seed=0, baseline=a, candidate=b, same_ticks=0, largest_error=0.1)
+                        for a, b in sides * (20 // len(rewards))])  # fmt: skip
+
+    assert lower(loss).kind == "no difference shown"
+    assert lower(3.0).kind == "worse"
+
+
+def test_pairs_of_an_incomplete_round_of_tasks_do_not_count():
+    alike, lost = [pair(True, True)] * 700, [pair(True, False)] * 99
+    one = judge([*alike, *lost], baseline="a", candidate="b", environment="libero", every=100)
+    assert (len(one.pairs), one.success, one.candidate_success) == (799, 0.0, 1.0)
+    assert one.success_interval.low <= one.success <= one.success_interval.high
+    assert "in 700 paired episodes" in one.sentence
+
+
 def test_actions_that_are_the_same_to_the_bit_leave_nothing_to_judge():
     one = judged(*[pair(True, True, same=10)] * 3)
-    assert (one.kind, one.possible_drop) == ("the same", 0.0)
+    assert one.kind == "the same"
+    assert one.possible_drop > 0.1, "three starts say nothing of the others"
     assert judged(pair(True, True, same=10), pair(True, True, same=9)).kind == "too few"
     with pytest.raises(ValueError, match="no pairs"):
         judged()
@@ -100,7 +121,7 @@ def test_a_verdict_is_that_of_an_evaluation_at_any_number_of_pairs():
     lost = [pair(True, False)] * fewest_pairs_apart()
     assert judged(*lost).kind == "worse"
     assert judged(*lost[1:]).kind == "too few"
-    assert judged(*lost, *alike).kind == "worse", "a verdict that was given stays"
+    assert judged(*lost, *alike).kind == "worse"
 
 
 def test_a_guard_on_success_is_held_against_what_is_not_excluded():
@@ -113,7 +134,7 @@ def test_a_guard_on_success_is_held_against_what_is_not_excluded():
     assert guard.lost(few).endswith(f"> 0.1 is not excluded by 10 pairs, which takes {fewest_pairs(0.1)} or more")
     assert guard.lost(judged(*[pair(True, True)] * 47)) != ""
     assert guard.lost(judged(*[pair(True, True)] * 48)) == ""
-    assert guard.lost(judged(*[pair(True, True, same=10)] * 3)) == "", "the same actions lose nothing"
+    assert guard.lost(judged(*[pair(True, True, same=10)] * 3)) != "", "what was not looked at is not held"
     assert Guard.parse("cosine>=0.9").lost(few) == ""
 
 

@@ -50,6 +50,17 @@ def test_training_phases_can_be_compared_too():
     assert result.comparisons[0].agreement is None
 
 
+def test_verdicts_on_several_variants_are_together_as_sure_as_one():
+    subject = load_subject(policy_type="act", size="tiny")
+    options = Options(SamplingBudget(iterations=14), counted=False, checked=False)
+    for names, level in (("ab", 0.99), ("abcde", 0.9975)):
+        result, _ = compare(subject, [Variant(name) for name in names], "inference", options)
+        for one in result.comparisons:
+            assert one.verdict.interval.level == pytest.approx(level)
+            assert one.difference is not None
+            assert one.difference.level == one.verdict.interval.level
+
+
 def test_a_policy_that_fails_where_faults_are_looked_for_keeps_its_timing(monkeypatch):
     """A closer look must not cost what was measured."""
     from strobe.sameness import check

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
 from support.eval_info import judged, write
 
 from strobe.cli.main import main
 from strobe.kinds import document
-from strobe.measure.unpaired_rates import newcombe_interval, unpaired_rates
+from strobe.measure.planning import fewest_pairs
+from strobe.measure.unpaired_rates import exact_p, score_interval, unpaired_rates
 from strobe.results import store
 from strobe.studies.evaluate import eval_info
 from strobe.studies.evaluate.judge import judge
@@ -105,19 +108,77 @@ def test_a_folder_of_runs_names_all_of_them_by_what_tells_them_apart(tmp_path):
     assert eval_info.names(files) == ["monday/run", "tuesday/run"]
 
 
-def test_newcombes_interval_is_the_published_one_and_covers_its_level():
-    # Newcombe 1998, table II: 56/70 − 48/80 by method 10, and 10/10 − 0/20.
-    found = newcombe_interval((48, 80), (56, 70))
-    assert (round(found.low, 4), round(found.high, 4)) == (0.0524, 0.3339)
-    found = newcombe_interval((0, 20), (10, 10))
-    assert (round(found.low, 4), round(found.high, 4)) == (0.6791, 1.0)
-    random, held = np.random.default_rng(0), 0
-    for _ in range(400):
-        one, two = random.binomial(40, 0.9), random.binomial(60, 0.8)
-        interval = newcombe_interval((int(one), 40), (int(two), 60))
-        held += interval.low <= -0.1 <= interval.high
-    assert held / 400 >= 0.92
-    assert unpaired_rates((45, 50), (20, 50), 0.1).kind == "worse"
-    assert unpaired_rates((20, 50), (45, 50), 0.1).kind == "better"
-    assert unpaired_rates((450, 500), (450, 500), 0.1).kind == "not worse by more than the margin"
-    assert unpaired_rates((9, 10), (8, 10), 0.1).kind == "undecided"
+def test_results_sorted_by_outcome_or_difficulty_show_nothing_that_is_not_there(tmp_path):
+    a = write(tmp_path, "a", {"all 0": [1] * 500 + [0] * 500})
+    b = write(tmp_path, "b", {"all 0": [0] * 500 + [1] * 500})
+    found = judge([a, b], 0.1, same_seeds=True)
+    assert found.runs[1].together.paired.decision.kind != "worse"
+    assert "difference +0.0 [−" in document(found).answers[1]
+    c = write(tmp_path, "c", {f"t {task}": [won] * 20 for task, won in enumerate([1, 1, 1, 0, 0, 0])})
+    d = write(tmp_path, "d", {f"t {task}": [won] * 20 for task, won in enumerate([0, 1, 1, 1, 0, 0])})
+    paired = judge([c, d], 0.1, same_seeds=True).runs[1].together.paired
+    assert (paired.difference, paired.decision.kind) == (0.0, "undecided")
+
+
+def test_finished_results_are_judged_at_one_look_which_takes_fewer_pairs_than_a_look_after_each(tmp_path):
+    files = [write(tmp_path, name, {"all 0": [1] * 40}) for name in ("a", "b")]
+    paired = judge(files, 0.1, same_seeds=True).runs[1].together.paired
+    assert paired.decision.kind == "not worse by more than the margin"
+    assert fewest_pairs(0.1) > 40
+
+
+def test_verdicts_on_single_tasks_are_held_to_the_error_of_one(tmp_path):
+    tasks = {f"t {number}": [1] * 10 + [0] * 10 for number in range(10)}
+    files = [write(tmp_path, name, tasks) for name in ("a", "b")]
+    for same_seeds in (False, True):
+        run = judge(files, 0.1, same_seeds).runs[1]
+        on = [(one.paired and one.paired.decision) or one.unpaired for one in (run.together, *run.tasks.values())]
+        assert [one.interval.level for one in on] == pytest.approx([0.95, *[0.995] * 10])
+
+
+def test_runs_with_unequal_episodes_of_each_task_are_compared_task_by_task(tmp_path):
+    easy_often = write(tmp_path, "first", {"easy 0": [1] * 81 + [0] * 9, "hard 1": [1] * 1 + [0] * 9})
+    hard_often = write(tmp_path, "second", {"easy 0": [1] * 10, "hard 1": [1] * 27 + [0] * 63})
+    second = judge([easy_often, hard_often], 0.1).runs[1]
+    assert second.together.success.rate == 0.37, "against 0.82, though it is better in both tasks"
+    assert second.together.unpaired.difference > 0
+    assert second.together.unpaired.kind != "worse"
+    assert min(one.unpaired.difference for one in second.tasks.values()) > 0
+    assert "task by task" in document(judge([easy_often, hard_often], 0.1)).answers[1]
+
+
+def test_the_score_interval_is_the_published_one_and_the_exact_test_is_fishers():
+    # Newcombe, Statistics in Medicine 17, 1998, table II, method 6: 56/70 − 48/80, and 9/10 − 3/10.
+    found = score_interval([(48, 80)], [(56, 70)])
+    assert (round(found.low, 4), round(found.high, 4)) == (0.0528, 0.3382)
+    found = score_interval([(3, 10)], [(9, 10)])
+    assert (round(found.low, 4), round(found.high, 4)) == (0.1700, 0.8406)
+    assert exact_p([(1, 10)], [(9, 10)]) == pytest.approx(stats.fisher_exact([[1, 9], [9, 1]])[1])
+    # Without a difference in a task, a task that always ends alike changes nothing.
+    assert exact_p([(1, 10), (5, 5)], [(9, 10), (7, 7)]) == pytest.approx(exact_p([(1, 10)], [(9, 10)]))
+
+
+episodes = st.integers(1, 30).flatmap(lambda of: st.tuples(st.integers(0, of), st.just(of)))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(episodes, episodes), min_size=1, max_size=5))
+def test_an_unpaired_verdict_holds_its_estimate_and_turns_with_its_sides(tasks):
+    first, second = ([of_task[run] for of_task in tasks] for run in (0, 1))
+    one, turned = unpaired_rates(first, second, 0.1), unpaired_rates(second, first, 0.1)
+    assert -1 <= one.interval.low <= one.difference <= one.interval.high <= 1
+    assert turned.difference == pytest.approx(-one.difference)
+    assert (turned.interval.low, turned.interval.high) == pytest.approx((-one.interval.high, -one.interval.low))
+    if one.kind in ("worse", "better"):
+        assert turned.kind == {"worse": "better", "better": "worse"}[one.kind]
+
+
+def test_an_unpaired_verdict_needs_enough_episodes():
+    assert unpaired_rates([(45, 50)], [(20, 50)], 0.1).kind == "worse"
+    assert unpaired_rates([(20, 50)], [(45, 50)], 0.1).kind == "better"
+    assert unpaired_rates([(450, 500)], [(450, 500)], 0.1).kind == "not worse by more than the margin"
+    assert unpaired_rates([(9, 10)], [(8, 10)], 0.1).kind == "undecided"
+    assert unpaired_rates([(1, 1)] * 10, [(1, 1)] * 10, 0.1).kind == "undecided"
+    for wrong in ([], [(3, 2)], [(0, 0)]):
+        with pytest.raises(ValueError, match=r"tasks|successes"):
+            unpaired_rates(wrong, wrong, 0.1)

@@ -67,6 +67,8 @@ def test_an_exact_treatment_acts_the_same_to_the_bit_and_a_lossy_one_does_not(ep
     assert lossy.kind == "too few"
     assert exact.kind == "the same"
     assert min(pair.largest_error for pair in lossy.pairs) > 0
+    levels = exact.success_interval.level, lossy.success_interval.level
+    assert levels == (0.95, 0.975), "each further rung is another chance to be wrong"
     assert [pair.baseline for pair in lossy.pairs] == [pair.baseline for pair in exact.pairs]
     assert lines.lines[0].startswith("pair 1 of 2: pusht, seed 5: failure, reward ")
     assert episodes.subject.policy.config.num_steps != 1, "what was on for an episode is off again"

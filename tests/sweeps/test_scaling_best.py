@@ -88,9 +88,9 @@ def test_values_measured_on_unlike_machines_are_never_fitted_together() -> None:
     assert scalings([BATCH], apart) == []
 
 
-def samples(cells: list[Cell]) -> dict[tuple[str, str], list[float]]:
-    spread = (0.99, 1, 1, 1, 1, 1, 1, 1.01)
-    return {(one.key, "training step"): [one.rows[0].ms.median * factor for factor in spread] for one in cells}
+def samples(cells: list[Cell]) -> dict[tuple[str, str], list[list[float]]]:
+    spread = (0.99, 1, 1, 1, 1, 1, 1, 1.01) * 3
+    return {(one.key, "training step"): [[one.rows[0].ms.median * factor for factor in spread]] for one in cells}
 
 
 def test_the_best_under_a_constraint_and_those_not_shown_to_be_worse() -> None:
@@ -110,9 +110,49 @@ def test_the_best_under_a_constraint_and_those_not_shown_to_be_worse() -> None:
     assert anywhere.ties == []
     few = best(parse("time_ms where batch_size>=4", ["batch_size"]), cells, samples(cells))
     assert few.settings == {"batch_size": "4"}
+    lean = best(parse("memory_gib", ["batch_size"]), cells, samples(cells))
+    assert (lean.settings, lean.ties) == ({"batch_size": "1"}, [])
     none = best(parse("throughput where memory_gib<1", ["batch_size"]), cells, samples(cells))
     assert none.key is None
     assert "no cell fulfils" in none.sentence
+
+
+def measured(runs: dict[str, list[list[float]]]) -> tuple[list[Cell], dict[tuple[str, str], list[list[float]]]]:
+    cells = [cell([ms for run in of_cell for ms in run], where=name) for name, of_cell in runs.items()]
+    return cells, {(one.key, "training step"): of_cell for one, of_cell in zip(cells, runs.values(), strict=True)}
+
+
+def test_the_best_p95_is_judged_by_its_p95_and_not_by_the_median() -> None:
+    steady, spiky = [100.0 + index % 5 for index in range(400)], [99.0 + index % 3 for index in range(400)]
+    spiky[::8] = [300.0 + 7 * index % 50 for index in range(50)]
+    cells, times = measured({"steady": [steady], "spiky": [spiky]})
+    tail, middle = best(parse("p95_ms", ["where"]), cells, times), best(parse("time_ms", ["where"]), cells, times)
+    assert tail.settings["where"] == "steady"
+    assert (tail.ties, tail.unjudged) == ([], [])
+    assert [tie["where"] for tie in middle.ties] == ["steady"], "by the median the spiky one is the faster one"
+
+
+def test_too_few_samples_for_a_p95_are_not_judged_and_what_is_not_shown_comes_with_its_size() -> None:
+    cells, times = measured({"a": [[100.0 + i % 3 for i in range(40)]], "b": [[300.0 + i % 3 for i in range(40)]]})
+    found = best(parse("p95_ms", ["where"]), cells, times)
+    assert (found.ties, [one["where"] for one in found.unjudged]) == ([], ["b"])
+    assert "Not judged" in found.sentence
+    assert "104 samples" in found.sentence
+    cells, times = measured({"a": [[100.0 + i % 3 for i in range(40)]], "b": [[101.0 + i % 3 for i in range(40)]]})
+    found = best(parse("time_ms", ["where"]), cells, times)
+    (interval,) = found.tie_intervals
+    assert interval.low <= 1.01 <= interval.high
+    assert f"up to {100 * (interval.high - 1):.3g} % slower" in found.sentence
+
+
+def test_repeats_that_differ_leave_a_difference_open_that_single_runs_would_show() -> None:
+    def run(median: float) -> list[float]:
+        return [median + 0.1 * (i % 3) for i in range(60)]
+
+    cells, times = measured({"a": [run(100), run(112)], "b": [run(108), run(118)]})
+    assert best(parse("time_ms", ["where"]), cells, times).ties
+    cells, times = measured({"a": [run(100)], "b": [run(108)]})
+    assert not best(parse("time_ms", ["where"]), cells, times).ties
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ The other flags are those of `strobe breakdown`.
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from strobe.cli.parse import help_text, pairs, parse
 from strobe.cli.sweep import locked, name_of
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
-from strobe.measure.verdicts import unpaired_verdict
+from strobe.measure.separate_runs import slower
 from strobe.results import store
 from strobe.results.sweep import Best, Cell, Sweep
 from strobe.sweeps import grid
@@ -49,6 +50,7 @@ REFUSED = {
     "--recipe": "recipes are about inference, and what is measured is a training step",
     "--skip_counting": "the search needs the memory",
 }
+FLAT = 0.10  # of throughput: a batch from which on larger ones are shown to gain no more is large enough
 DID_NOT = ("out of memory", "timed out")
 
 
@@ -185,7 +187,7 @@ def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
 
 
 def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
-    """From which size on throughput grows no more than the samples can show; nothing where no size fitted.
+    """From which size on a larger batch is shown to gain less than `FLAT`; nothing where no size fitted.
 
     Args:
         samples: size → milliseconds of a step, raw.
@@ -194,17 +196,20 @@ def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
     if not ran:
         return []
     top = max(ran, key=lambda size: ran[size].rows[0].throughput)
-    each = {size: [value / size for value in values] for size, values in samples.items()}
-    # Too noisy to judge is not the same as no faster.
-    same = ("faster", "no difference shown")
-    start = knee([(size, size == top or unpaired_verdict(each[top], each[size]).kind in same) for size in ran])
+    each = {size: [[value / size for value in values]] for size, values in samples.items()}
+    others = [size for size in ran if size != top]
+    slower_by = dict(zip(others, slower(each[top], [each[size] for size in others]), strict=True))
+    # What is not known to gain less may gain more: too noisy to judge is not the same as no faster.
+    most = {size: 0.0 if size == top else ends.high - 1 if (ends := slower_by[size]) else math.inf for size in ran}
+    start = knee([(size, most[size] <= FLAT) for size in ran])
     rates = {size: f"{cell.rows[0].throughput:,.4g} samples/s" for size, cell in ran.items()}
     if start is None or start >= top:
         sentence = f"Throughput is best at a batch of {top}: {rates[top]}."
     else:
+        gain = max(most[size] for size in ran if start <= size <= top)
         sentence = (
-            f"From a batch of {start} on, throughput grows by no more than the noise: {rates[start]} there, at best "
-            f"{rates[top]} at {top}."
+            f"From a batch of {start} on, a larger one gains {100 * gain:.2g} % at most (95 %, all sizes "
+            f"together): {rates[start]} there, at best {rates[top]} at {top}."
         )
     cell = ran[start or top]
     return [Best(asked="throughput", key=cell.key, settings=cell.settings, sentence=sentence)]

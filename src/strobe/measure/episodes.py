@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.measure.decision import LEVEL, decide
+from strobe.measure.decision import LEVEL, decide, in_whole_rounds
 from strobe.measure.intervals import centre
 from strobe.measure.planning import fewest_pairs_apart
 from strobe.measure.verdicts import FEWEST_PAIRS
@@ -15,6 +15,9 @@ from strobe.results.data import Interval
 from strobe.results.episodes import EpisodePair, PairedEpisodes
 
 MARGIN = 0.1  # loss of success rate that counts as not worse where nothing is said, as for `strobe evaluate`
+# A difference of reward that matters: a share of what the baseline's own episodes differ by (half of Cohen's small
+# effect), and of their mean, which is what there is where they do not differ.
+OF_SPREAD, OF_MEAN = 0.1, 0.01
 
 
 def judge(
@@ -26,12 +29,15 @@ def judge(
     planned: int | None = None,
     margin: float = MARGIN,
     every: int = 1,
+    level: float = LEVEL,
 ) -> PairedEpisodes:
     """Judge paired episodes by their success rates; by reward where neither side ever succeeded.
 
     The verdict on success is `strobe.measure.decision.decide`'s: it may be asked for after each pair. That on reward is
     for one look, at the number of pairs at which ``decide`` ends: where neither ever succeeds, that number is known
-    beforehand. Where every action of every pair is the same, there is nothing to judge: the two are the same there.
+    beforehand. It claims a difference only where the interval excludes all that do not matter (`least_of`). Where every
+    action of every pair is the same, there is nothing to judge: the two are the same there. Pairs of a round that is
+    not complete are shown and not judged, unless it is the first.
 
     Args:
         pairs: in the order in which they were played.
@@ -44,22 +50,24 @@ def judge(
     """
     if not pairs:
         raise ValueError("no pairs of episodes to judge")
-    count = len(pairs)
-    lost = sum(pair.baseline.success and not pair.candidate.success for pair in pairs)
-    won = sum(pair.candidate.success and not pair.baseline.success for pair in pairs)
-    decision = decide(differences_of(pairs), margin, LEVEL, every)
-    differences = np.array([pair.candidate.reward - pair.baseline.reward for pair in pairs])
-    reward, low, high, reached = centre(differences, LEVEL)
+    counted = pairs[: in_whole_rounds(len(pairs), every)]
+    count = len(counted)
+    lost = sum(pair.baseline.success and not pair.candidate.success for pair in counted)
+    won = sum(pair.candidate.success and not pair.baseline.success for pair in counted)
+    decision = decide(differences_of(counted), margin, level, every)
+    differences = np.array([pair.candidate.reward - pair.baseline.reward for pair in counted])
+    reward, low, high, reached = centre(differences, level)
     reward_interval = Interval(low=low, high=high, level=reached) if count >= FEWEST_PAIRS else None
-    succeeded = any(pair.baseline.success or pair.candidate.success for pair in pairs)
+    least = least_of([pair.baseline.reward for pair in counted])
+    succeeded = any(pair.baseline.success or pair.candidate.success for pair in counted)
     if all(pair.same for pair in pairs):
         kind = "the same"
     elif succeeded and decision.kind != "undecided":
         kind = decision.kind
-    elif count < (fewest_pairs_apart(LEVEL) if succeeded else FEWEST_PAIRS):
+    elif count < (fewest_pairs_apart(level) if succeeded else FEWEST_PAIRS):
         kind = "too few"
-    elif not succeeded and reward_interval is not None and (reward_interval.low > 0 or reward_interval.high < 0):
-        kind = "better" if reward_interval.low > 0 else "worse"
+    elif not succeeded and reward_interval is not None and (low > least or high < -least):
+        kind = "better" if low > least else "worse"
     else:
         kind = "no difference shown"
     judged = PairedEpisodes(
@@ -70,19 +78,26 @@ def judge(
         pairs=list(pairs),
         kind=kind,
         by="success" if succeeded else "reward",
-        baseline_success=sum(pair.baseline.success for pair in pairs) / count,
-        candidate_success=sum(pair.candidate.success for pair in pairs) / count,
+        baseline_success=sum(pair.baseline.success for pair in counted) / count,
+        candidate_success=sum(pair.candidate.success for pair in counted) / count,
         success=(won - lost) / count,
         success_interval=decision.interval,
-        possible_drop=0.0 if kind == "the same" else max(0.0, -decision.interval.low),
+        possible_drop=max(0.0, -decision.interval.low),
         margin=margin,
         decided=decision.pairs,
         reward=reward,
         reward_interval=reward_interval,
+        reward_least=least,
         sentence="",
     )
-    judged.sentence = _sentence(judged)
+    judged.sentence = _sentence(judged, count)
     return judged
+
+
+def least_of(rewards: Sequence[float]) -> float:
+    """The least difference of reward that matters, from the baseline's ``rewards``; 0 where they are all 0."""
+    values = np.asarray(rewards, float)
+    return float(max(OF_SPREAD * values.std(), OF_MEAN * np.abs(values).mean()))
 
 
 def differences_of(pairs: Sequence[EpisodePair]) -> list[int]:
@@ -90,8 +105,7 @@ def differences_of(pairs: Sequence[EpisodePair]) -> list[int]:
     return [int(pair.candidate.success) - int(pair.baseline.success) for pair in pairs]
 
 
-def _sentence(judged: PairedEpisodes) -> str:
-    count = len(judged.pairs)
+def _sentence(judged: PairedEpisodes, count: int) -> str:
     where = f"in {count} paired episode{'s' * (count != 1)} of {judged.environment}"
     seen = f"success {_percent(judged.candidate_success)} against {_percent(judged.baseline_success)}"
     ends = judged.success_interval
@@ -103,11 +117,13 @@ def _sentence(judged: PairedEpisodes) -> str:
         shown = f"neither ever succeeded; reward {judged.reward:+.4g}"
         if (ends := judged.reward_interval) is not None:
             shown += f" [{ends.low:+.4g}, {ends.high:+.4g}] ({100 * ends.level:.3g} % interval)"
+        if judged.reward_least:
+            shown += f"; a difference up to {judged.reward_least:.3g} does not count"
     names = f"{judged.candidate} against {judged.baseline}"
     if judged.kind == "the same":
         return f"{names}: every action is the same to the bit {where} ({seen})"
     if judged.kind == "too few":
-        enough = FEWEST_PAIRS if judged.by == "reward" else fewest_pairs_apart(LEVEL)
+        enough = FEWEST_PAIRS if judged.by == "reward" else fewest_pairs_apart(judged.success_interval.level)
         return f"{names}: too few episodes to judge ({count}, at least {enough} needed): {shown}"
     if judged.kind == "no difference shown":
         return f"{names}: no difference shown {where}: {shown}"

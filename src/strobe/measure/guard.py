@@ -177,7 +177,7 @@ class Guard:
         if limit is None or drop <= limit:
             return ""
         shown = f"success drop {_apart(drop, limit)} > {limit:g} is not excluded by {len(episodes.pairs)} pairs"
-        enough = fewest_pairs(limit)
+        enough = fewest_pairs(limit, episodes.success_interval.level)
         return shown if len(episodes.pairs) >= enough else f"{shown}, which takes {enough} or more"
 
 

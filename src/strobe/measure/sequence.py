@@ -24,12 +24,15 @@ def difference_sequence(differences: Sequence[int] | ArrayLike, level: float = 0
     """Intervals of the mean of paired differences after 1, 2, … pairs: (pairs, 2), from −1 to 1.
 
     With the chance ``level`` all of them hold the true mean, whatever number of pairs one stops at and for whatever
-    reason (`strobe.measure.betting`). Each is the intersection of those before it, so they only ever narrow. They
-    take the pairs as independent, with one mean, or with one mean per task and the tasks played in turn.
+    reason (`strobe.measure.betting`). Each holds the mean of the pairs that it rests on. They take the pairs as
+    independent, with one mean, or with one mean per task and the tasks played in turn. Where finished results come in
+    another order, such as all of an easy task before all of a hard one, they do not hold:
+    `strobe.measure.decision.decide_once` is for those.
 
     Args:
         differences: second − first of each pair: −1 (lost), 0 or 1 (won), in the order they were played.
-        every: pairs in a round, where tasks are played in turn: the interval changes only when a round is complete.
+        every: pairs in a round, where tasks are played in turn: the interval changes only when a round is complete, and
+            rests on complete rounds alone.
 
     Raises:
         ValueError: another value than −1, 0, 1, or ``every`` below 1.
@@ -43,15 +46,11 @@ def difference_sequence(differences: Sequence[int] | ArrayLike, level: float = 0
 
 
 def _running(low: NDArray[np.float64], high: NDArray[np.float64], every: int, widest: tuple[float, float]) -> Intervals:
+    """The ends after each pair; within a round those of the round before it, and ``widest`` within the first."""
     if every < 1:
         raise ValueError(f"a round has one pair or more, not {every}")
-    between = np.arange(1, len(low) + 1) % every != 0
-    low = np.maximum.accumulate(np.where(between, widest[0], low))
-    high = np.minimum.accumulate(np.where(between, widest[1], high))
-    crossed = low > high
-    if crossed.any():
-        # No mean is left: a chance of 1 − level, or the mean changed. The last interval that was not empty stays, which
-        # is as valid, for it holds more means; a verdict that was given stays as well.
-        first = int(np.argmax(crossed))
-        low[first:], high[first:] = low[first - 1], high[first - 1]
-    return np.stack([low, high], axis=1)
+    # Their intersection would be as valid and a little narrower. It may lie beside the mean of all pairs, though: a
+    # figure with an interval that excludes it.
+    at = np.arange(1, len(low) + 1) // every * every
+    ends = np.concatenate([[widest], np.stack([low, high], axis=1)])
+    return ends[at]

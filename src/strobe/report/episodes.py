@@ -65,7 +65,7 @@ def _sides(one: PairedEpisodes) -> Table:
         rows.append(Row([units.plain(name), units.percent(share), *means]))
     rows.append(Row(["difference", f"{100 * one.success:+.3g} points", f"{one.reward:+.4g}", None, None]))
     ends = [_points(one.success_interval), _span(one.reward_interval), None, None]
-    return Table(columns, [*rows, Row(["95 % interval of it", *ends])])
+    return Table(columns, [*rows, Row([f"{100 * one.success_interval.level:.3g} % interval of it", *ends])])
 
 
 def _pairs(one: PairedEpisodes) -> Table:

@@ -19,7 +19,7 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
     if result.variants:
         sections.append(Section("variants", "Success against latency", _variants(result), _about(result)))
         if any(one.tasks for one in result.variants):
-            sections.append(Section("tasks", "Task by task", _tasks(result), detail=True))
+            sections.append(Section("tasks", "Task by task", _tasks(result), [rates.TASKS], detail=True))
         if evaluate_realtime.is_timed(result):
             sections.append(evaluate_realtime.section(result))
         if result.videos:
@@ -97,8 +97,7 @@ def _fewest(result: EvaluateResult) -> list[str]:
         said += f" ({evaluate_latency.speed(fewest.chunk)})"
     if fewest.together.paired is None:
         return [f"{said}, the policy as it is."]
-    lost = max(0.0, -fewest.together.paired.decision.interval.low)
-    return [f"{said}; a loss of up to {rates.points(lost)} is not excluded." if lost else f"{said}."]
+    return [f"{said}{rates.still(fewest.together)}."]
 
 
 def _about(result: EvaluateResult) -> list[str]:
@@ -106,7 +105,7 @@ def _about(result: EvaluateResult) -> list[str]:
         "All variants are played from the same starts with the same noise. Success with Clopper and Pearson's exact "
         "interval (95 %), for a number of episodes that was fixed beforehand; the difference with an interval that "
         "holds at every number of pairs at once (95 %), by which each variant is judged after every start. A decided "
-        "variant is played no further. " + evaluate_latency.about(result)
+        f"variant is played no further.{rates.each(len(result.variants) - 1)} " + evaluate_latency.about(result)
     ]
     return [*said, *([f"Said before it started: {units.plain(result.foresight)}"] if result.foresight else [])]
 

@@ -61,7 +61,8 @@ def section(result: EvaluateResult) -> Section:
     """The latency of a chunk apart from the episodes, with its parts."""
     measured = [(one, one.chunk) for one in result.variants if one.chunk is not None]
     names = list(dict.fromkeys(name for _, chunk in measured for name in chunk.parts))
-    titles = ["ms per chunk (95 %)", "Chunks (Hz)", "Times as fast (95 %)", *(units.plain(name) for name in names)]
+    level = next((100 * ends.level for _, chunk in measured if (ends := chunk.times_interval)), 99)
+    titles = ["ms per chunk (95 %)", "Chunks (Hz)", f"Times as fast ({level:.3g} %)", *map(units.plain, names)]
     rows = []
     for number, (one, chunk) in enumerate(measured):
         median = units.rate(chunk.ms.median)

@@ -30,7 +30,8 @@ def answers(result: EvaluateResult) -> list[str]:
         assert paired is not None  # of all but the first
         decided = f" (decided at {units.count(paired.decision.pairs or 0, 'pair')})" if paired.decision.pairs else ""
         if paired.decision.kind == "undecided":
-            decided = f" after {units.count(paired.pairs, 'pair')}"
+            span = rates.difference(paired.difference, paired.decision.interval)
+            decided = f" after {units.count(paired.pairs, 'pair')} (difference {span} points)"
         said.append(f"{_success(one)}: {rates.verdict(paired.decision.kind, result.margin)}{decided}.")
     if any(one.together.success.successes for one in result.variants):
         said += _longest(result)
@@ -58,7 +59,7 @@ def _longest(result: EvaluateResult) -> list[str]:
             said.append(f"{name}: every latency that was tried is worse.")
         elif held.timing is not None:
             longest = f"{units.plain(held.timing.latency)} is the longest latency not shown to be worse"
-            said.append(f"{name}: {longest}{' (none was)' if held is rows[-1][0] else ''}.")
+            said.append(f"{name}: {longest}{' (none was)' if held is rows[-1][0] else ''}{rates.still(held.together)}.")
     return said
 
 

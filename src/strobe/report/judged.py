@@ -14,7 +14,7 @@ def outline(judged: Judged) -> Document:
     """The document of a judgement."""
     sections = [Section("runs", "Success", _runs(judged), _about(judged))]
     if any(run.tasks for run in judged.runs):
-        sections.append(Section("tasks", "Task by task", _tasks(judged), detail=True))
+        sections.append(Section("tasks", "Task by task", _tasks(judged), [rates.TASKS], detail=True))
     return Document(
         kind="strobe evaluate --results",
         title=units.plain(judged.title),
@@ -55,7 +55,8 @@ def _answer(judged: Judged, run: JudgedRun) -> str:
     found = _judgement(judged, on)
     assert found is not None
     difference, verdict = found
-    return f"{name} succeeds in {rate}: {verdict}, difference {difference} points."
+    by_task = ", task by task" if on.unpaired is not None and on.unpaired.by_task else ""
+    return f"{name} succeeds in {rate}: {verdict}, difference {difference} points (95 %{by_task})."
 
 
 def _judgement(judged: Judged, on: JudgedOnTask) -> tuple[str, str] | None:
@@ -108,13 +109,21 @@ def _tasks(judged: Judged) -> Table:
 
 def _about(judged: Judged) -> list[str]:
     said = "Success with Clopper and Pearson's exact interval (95 %). "
+    looked = (
+        "It is for one look at runs whose numbers of episodes were fixed beforehand, in whatever order they come; a "
+        "difference is claimed where an exact test shows it as well." + rates.each(len(judged.runs) - 1)
+    )
     if judged.paired:
         return [
-            said + "Episode i of each task is a pair in all runs. The difference has an interval that holds at every "
-            "number of pairs (95 %), as `strobe evaluate` judges; lost and won are the pairs in which only the first "
-            "or only this run succeeded. lerobot-eval's noise is not the same in both, only the starts are."
+            said
+            + "Episode i of each task is a pair in all runs. The difference has Tango's score interval (95 %). "
+            + looked
+            + " Lost and won are the pairs in which only the first or only this run succeeded. lerobot-eval's "
+            "noise is not the same in both, only the starts are."
         ]
-    return [
-        said + "The difference has Newcombe's interval for two independent rates (95 %), all tasks together as one "
-        "rate, for one look at runs whose numbers of episodes were fixed beforehand."
-    ]
+    of = (
+        "The difference is that of each task, weighed by its episodes, with"
+        if len(judged.tasks) > 1
+        else ("The difference has")
+    )
+    return [f"{said}{of} Miettinen and Nurminen's score interval for two independent rates (95 %). {looked}"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from strobe.report import units
 from strobe.results.data import Interval
-from strobe.results.evaluation import Decided, SuccessRate
+from strobe.results.evaluation import Decided, SuccessRate, VariantOnTask
 
 AXIS = {"title": {"text": "success (%)"}, "range": [-4, 104]}
 BARS = "Bars are the exact 95 % intervals of the success rates."
@@ -17,6 +17,17 @@ OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # su
 def verdict(kind: Decided, margin: float) -> str:
     """Return a verdict in a few words: 'not worse by more than 10 points'."""
     return kind.replace("the margin", points(margin))
+
+
+def each(verdicts: int) -> str:
+    """Return how sure several verdicts on success are together, as a sentence; '' where there is one."""
+    if verdicts < 2:
+        return ""
+    together = min(100, 5 * verdicts)
+    return f" Each verdict is wrong with a chance of at most 5 %; one of all {verdicts}, of at most {together} %."
+
+
+TASKS = "The verdicts on a row's tasks are held to the same 5 %, all tasks together: each has a wider interval."
 
 
 def points(share: float) -> str:
@@ -33,6 +44,12 @@ def difference(value: float, interval: Interval) -> str:
     """Return a difference of rates in points, with its interval: '+0.0 [−9.8, +9.8]'."""
     told, low, high = (units.signed(100 * each, 1) for each in (value, interval.low, interval.high))
     return f"{told} [{low}, {high}]"
+
+
+def still(on: VariantOnTask) -> str:
+    """Return the loss that episodes do not exclude, as a clause; '' where there is none, or nothing to lose against."""
+    lost = -on.paired.decision.interval.low if on.paired is not None else 0.0
+    return f"; a loss of up to {points(lost)} is not excluded" if lost > 0 else ""
 
 
 def bars(successes: Sequence[SuccessRate], colour: str) -> dict[str, Any]:

@@ -62,5 +62,6 @@ class PairedEpisodes(Data):
     decided: int | None = Field(default=None, description="pairs after which success was decided; None: undecided")
     reward: Finite = Field(description="centre of the pairs' differences in reward")
     reward_interval: Interval | None = Field(description="of it; None with fewer than six pairs")
+    reward_least: Finite | None = Field(default=None, description="least difference of reward that counts as one")
     broken: str = Field(default="", description="what speaks against the candidate, in words; '' where nothing does")
     sentence: str = Field(description="the verdict in words, with its numbers")

@@ -24,17 +24,22 @@ class SuccessRate(Data):
 
 
 class Decision(Data):
-    """A verdict that may be taken at any number of pairs, from a confidence sequence."""
+    """A verdict: on episodes that are played, at any number of pairs; on finished results, at one look."""
 
     kind: Decided
-    interval: Interval = Field(description="of the difference, valid at every number of pairs at once")
+    interval: Interval = Field(
+        description="of the difference: valid at every number of pairs at once; of finished results, for one look"
+    )
     margin: Finite | None = Field(description="loss of success rate that is called not worse, stated beforehand")
     within_margin: bool = Field(description="whether a loss above the margin is excluded, whatever the verdict")
-    pairs: int | None = Field(description="pairs after which this verdict first held; None where undecided")
+    pairs: int | None = Field(description="pairs since which this verdict has held; None where undecided")
 
 
 class PairedRates(Data):
-    """A variant against the first one, on pairs with the same start and the same noise. Differences: it − the first."""
+    """A variant against the first one, on pairs with the same start and the same noise. Differences: it − the first.
+
+    Where tasks are played in turn, pairs of a round that is not complete are not counted, unless it is the first.
+    """
 
     both: int = Field(description="pairs in which both succeeded")
     lost: int = Field(description="pairs in which only the first variant succeeded")

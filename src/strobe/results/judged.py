@@ -14,9 +14,12 @@ from strobe.results.evaluation import Decided, PairedRates, SuccessRate
 class UnpairedRates(Data):
     """A run against the first one, whose episodes began elsewhere. Differences: it − the first."""
 
-    difference: Finite = Field(description="of the success rates, −1 to 1")
-    interval: Interval = Field(description="of it (Newcombe), for one look at runs whose lengths were fixed beforehand")
+    difference: Finite = Field(description="of the success rates, −1 to 1: the mean over tasks, weighted")
+    interval: Interval = Field(description="of it, for one look at runs whose lengths were fixed beforehand")
     kind: Decided
+    by_task: bool = Field(
+        default=False, description="whether the runs played the tasks in unlike shares, so that their rates mislead"
+    )
 
 
 class JudgedOnTask(Data):

@@ -124,6 +124,10 @@ class Best(Data):
     settings: dict[str, str] = Field(default_factory=dict)
     measurement: str = ""
     ties: list[dict[str, str]] = Field(default_factory=list, description="cells not shown to be worse")
+    tie_intervals: list[Interval] = Field(
+        default_factory=list, description="of each of these: how many times as long it takes; empty for other figures"
+    )
+    unjudged: list[dict[str, str]] = Field(default_factory=list, description="cells with too few samples to judge")
     sentence: str
 
 

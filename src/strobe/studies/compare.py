@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from strobe.errors import UserError
 from strobe.measure.agreement import add_note, agree, in_common
+from strobe.measure.decision import each_of
 from strobe.measure.features import agree_features
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.sampling import Collected
-from strobe.measure.verdicts import WITHIN, difference_interval, paired_verdict
+from strobe.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict
 from strobe.results.agreement import Agreement
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
@@ -74,11 +75,9 @@ def compare(
     result.status = "interrupted" if measured.interrupted or looked.interrupted else "complete"
     result.yardsticks = looked.yardsticks
     result.notes += looked.notes
-    result.comparisons = [
-        judge(baseline, candidate, measured, options.within)
-        for baseline, candidate in _pairs(measured)
-        if len(candidate.samples.values) > 1
-    ]
+    pairs = [(one, other) for one, other in _pairs(measured) if len(other.samples.values) > 1]
+    level = each_of(len(pairs), LEVEL)
+    result.comparisons = [judge(*pair, measured, within=options.within, level=level) for pair in pairs]
     if phase == "inference":
         _hold(result, measured, looked, guards or Guards(of_features=not isinstance(subject, PolicySubject)))
     if phase != "inference" and result.status == "complete" and isinstance(subject, PolicySubject):
@@ -117,10 +116,17 @@ def _hold(result: CompareResult, measured: Measured, looked: Looked, guards: Gua
             comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
 
 
-def judge(baseline: Measurement, candidate: Measurement, measured: Measured, within: float = WITHIN) -> Comparison:
+def judge(
+    baseline: Measurement,
+    candidate: Measurement,
+    measured: Measured,
+    *,
+    within: float = WITHIN,
+    level: float = LEVEL,
+) -> Comparison:
     """The verdict on two measurements whose samples alternate, with how far their actions differ."""
     before, after = baseline.samples.values, candidate.samples.values
-    difference_ms, interval = difference_interval(before, after)
+    difference_ms, interval = difference_interval(before, after, level=level)
     agreement = None
     if baseline.phase == "inference":
         agreement = _agreement(baseline, candidate, measured)
@@ -131,7 +137,7 @@ def judge(baseline: Measurement, candidate: Measurement, measured: Measured, wit
         baseline=baseline.name,
         candidate=candidate.name,
         verdict=paired_verdict(
-            before, after, baseline_name=baseline.name, candidate_name=candidate.name, within=within
+            before, after, baseline_name=baseline.name, candidate_name=candidate.name, within=within, level=level
         ),
         difference=interval,
         difference_ms=difference_ms,

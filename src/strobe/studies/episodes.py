@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from strobe.errors import UserError, in_a_line
-from strobe.measure.decision import LEVEL, decide
+from strobe.measure.decision import decide, each_of
 from strobe.measure.episodes import MARGIN, differences_of, judge
 from strobe.measure.sampling import Progress
 from strobe.results.episodes import EpisodePair, PairedEpisodes
@@ -51,6 +51,7 @@ class Episodes:
     seed: int = 0
     margin: float = MARGIN
     played: dict[tuple[str, int], Played] = field(default_factory=dict)
+    candidates: int = 0  # that were played
 
     def __post_init__(self) -> None:
         self.simulator = Simulator(self.env, self.subject)
@@ -70,7 +71,9 @@ class Episodes:
         """Play ``candidate`` and, where that was not done yet, the baseline, in alternation, until success is decided.
 
         It is decided as an evaluation is (`strobe.measure.decision.decide`): after each pair, or with several tasks,
-        which are played in turn, after each round of them.
+        which are played in turn, after each round of them. A candidate that is refused makes room for another, and each
+        is another chance to be wrong with "not worse by more than the margin". So each has half of the error of the one
+        before it: that verdict on any candidate that does lose more has a chance of at most 5 %.
 
         Returns the judged pairs, without a guard, or None where there is none; and whether Ctrl-C ended it. The pairs
         that were played by then count.
@@ -83,6 +86,8 @@ class Episodes:
         other = Simulator(self.env, self.subject)
         pairs: list[EpisodePair] = []
         interrupted, begun = False, time.perf_counter()
+        level = each_of(2**self.candidates)
+        self.candidates += 1
         try:
             for task, seed in self._starts():
                 pair = self._pair(other, candidate, task, seed)
@@ -91,7 +96,7 @@ class Episodes:
                 left = took / len(pairs) * (self.planned - len(pairs))
                 watching.progress(Progress(len(pairs), self.planned, took, left, "pairs of episodes"))
                 watching.said(f"pair {len(pairs)} of {self.planned}: {_in_words(pair)}")
-                if decide(differences_of(pairs), self.margin, LEVEL, len(self.tasks)).kind != "undecided":
+                if decide(differences_of(pairs), self.margin, level, len(self.tasks)).kind != "undecided":
                     break
         except KeyboardInterrupt:
             interrupted = True
@@ -100,7 +105,8 @@ class Episodes:
         if not pairs:
             return None, interrupted
         names = {"baseline": self.baseline.name, "candidate": candidate.name, "environment": self.environment}
-        judged = judge(pairs, **names, planned=self.planned, margin=self.margin, every=len(self.tasks))
+        told = {"planned": self.planned, "margin": self.margin, "every": len(self.tasks), "level": level}
+        judged = judge(pairs, **names, **told)
         return judged, interrupted
 
     def close(self) -> None:

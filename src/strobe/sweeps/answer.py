@@ -52,10 +52,10 @@ def answer(
 
 def _best(wish: Wish, rows: Sequence[Cell], machines: Sequence[Machine], found: Found) -> list[Best]:
     """Return the best cell. Unlike machines get one each, since times of two of them cannot be compared."""
-    samples: dict[tuple[str, str], list[float]] = {}
+    samples: dict[tuple[str, str], list[list[float]]] = {}
     for (key, _), (_, result) in sorted(found.items()):
         for measurement in result.measurements if result is not None else ():
-            samples.setdefault((key, measurement.name), []).extend(measurement.samples.values)
+            samples.setdefault((key, measurement.name), []).append(measurement.samples.values)
     if len(machines) < 2:
         return [best(wish, rows, samples)]
     there = [[row for row in rows if {run.machine for run in row.runs} == {index}] for index in range(len(machines))]

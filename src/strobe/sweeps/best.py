@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from strobe.errors import UserError, nearest
-from strobe.measure.verdicts import unpaired_verdict
+from strobe.measure.separate_runs import BETWEEN_RUNS, Runs, fewest, slower
+from strobe.results.data import Interval
 from strobe.results.sweep import Best, Cell, Row, label
 from strobe.sweeps.grid import number_of
 
@@ -24,6 +25,9 @@ METRICS: dict[str, tuple[str, str, bool, Value]] = {
     "activations_gib": ("live tensor memory", "GiB", False, lambda row: _gib(row.activation_bytes)),
     "cosine": ("agreement", "", True, lambda row: row.agreement.cosine if row.agreement else None),
 }
+# Metrics of time → the quantile that they are of.
+TIMED = {"time_ms": 0.5, "p95_ms": 0.95, "throughput": 0.5, "ms_per_sample": 0.5}
+NAMED = 3  # cells that a sentence names
 TESTS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -75,13 +79,16 @@ def parse(text: str, axes: Sequence[str]) -> Wish:
 def best(
     wish: Wish,
     cells: Sequence[Cell],
-    samples: Mapping[tuple[str, str], Sequence[float]],
+    samples: Mapping[tuple[str, str], Runs],
     on: str = "",
 ) -> Best:
     """The best of ``cells`` (all of one machine), with those that are not shown to be worse.
 
+    Times are judged by the figure that was wished for, all pairs of cells together at 95 % (`separate_runs.slower`).
+    Figures of memory and of agreement are taken as they are: any difference counts.
+
     Args:
-        samples: (cell key, measurement) → milliseconds, raw, from which ties in time and throughput are judged.
+        samples: (cell key, measurement) → milliseconds of each repeat, raw.
         on: the machine, where there are several.
     """
     what, unit, more, value_of = METRICS[wish.metric]
@@ -97,45 +104,67 @@ def best(
     if not fits:
         return Best(asked=wish.asked, key=None, sentence=f"{prefix}no cell fulfils '{wish.asked}'.")
     value, cell, row = (max if more else min)(fits, key=lambda one: one[0])
-    ties = [
-        other.settings
-        for _, other, other_row in fits
-        if other is not cell and _ties(wish.metric, (cell, row), (other, other_row), samples)
-    ]
-    shown = f"{value:.4g} {unit}".strip()
+    found = Best(asked=wish.asked, key=cell.key, settings=cell.settings, measurement=row.measurement, sentence="")
     # Settings that the conditions fix are not repeated.
     fixed = {name for name, test, _ in wish.conditions if test in ("=", "==")}
     several = len({row.measurement for _, _, row in fits}) > 1
     which = _open(cell.settings, fixed) + (f" ({row.measurement})" if several else "")
-    sentence = f"{prefix}best {what}{_where(wish)}: {which}, {shown}."
-    if ties:
-        some = "; ".join(_open(one, fixed) for one in ties[:3])
-        sentence += f" Not shown to be worse: {some}{' and others' if len(ties) > 3 else ''}."
-    return Best(
-        asked=wish.asked,
-        key=cell.key,
-        settings=cell.settings,
-        measurement=row.measurement,
-        ties=ties,
-        sentence=sentence,
-    )
+    found.sentence = f"{prefix}best {what}{_where(wish)}: {which}, {f'{value:.4g} {unit}'.strip()}."
+    others = [(figure, other, other_row) for figure, other, other_row in fits if other is not cell]
+    if wish.metric not in TIMED:
+        found.ties = [other.settings for figure, other, _ in others if figure == value]
+        if found.ties:
+            found.sentence += f" As good: {_list([_open(one, fixed) for one in found.ties])}."
+    elif others:
+        runs = [
+            _runs(samples, wish.metric, other, other_row)
+            for other, other_row in [(cell, row), *((other, other_row) for _, other, other_row in others)]
+        ]
+        judged = slower(runs[0], runs[1:], TIMED[wish.metric]) if all(runs) else [None] * len(others)
+        _judge(found, [other for _, other, _ in others], judged, runs, TIMED[wish.metric], fixed)
+    return found
 
 
-def _ties(
-    metric: str,
-    one: tuple[Cell, Row],
-    other: tuple[Cell, Row],
-    samples: Mapping[tuple[str, str], Sequence[float]],
-) -> bool:
-    """Whether ``other`` is not shown to be worse in time; figures of memory have no noise, so any difference counts."""
-    if metric not in ("time_ms", "p95_ms", "throughput", "ms_per_sample"):
-        return METRICS[metric][3](one[1]) == METRICS[metric][3](other[1])
-    per_sample = metric in ("throughput", "ms_per_sample")
-    scaled = []
-    for cell, row in (one, other):
-        values = samples.get((cell.key, row.measurement), ())
-        scaled.append([value / (row.batch if per_sample else 1) for value in values])
-    return bool(scaled[0] and scaled[1]) and unpaired_verdict(scaled[0], scaled[1]).kind != "slower"
+def _runs(samples: Mapping[tuple[str, str], Runs], metric: str, cell: Cell, row: Row) -> Runs:
+    """The times of each run, of a sample where the metric is of samples."""
+    parts = row.batch if metric in ("throughput", "ms_per_sample") else 1
+    return [[ms / parts for ms in run] for run in samples.get((cell.key, row.measurement), ()) if run]
+
+
+def _judge(
+    found: Best,
+    others: Sequence[Cell],
+    judged: Sequence[Interval | None],
+    runs: Sequence[Runs],
+    share: float,
+    fixed: set[str],
+) -> None:
+    """Write into ``found`` which cells are not shown to be slower, with what they may be, and which are not judged."""
+    held = [(one, interval) for one, interval in zip(others, judged, strict=True) if interval and interval.low <= 1]
+    found.ties = [one.settings for one, _ in held]
+    found.tie_intervals = [interval for _, interval in held]
+    found.unjudged = [one.settings for one, interval in zip(others, judged, strict=True) if interval is None]
+    if held:
+        named = [f"{_open(one.settings, fixed)} (up to {100 * (ends.high - 1):.3g} % slower)" for one, ends in held]
+        found.sentence += f" Not shown to be slower: {_list(named)}."
+    if found.unjudged:
+        have = min(sum(map(len, of_cell)) for of_cell in runs)
+        what = "median" if share == 0.5 else f"p{100 * share:g}"
+        found.sentence += (
+            f" Not judged: {_list([_open(one, fixed) for one in found.unjudged])}. The {what} of {len(runs)} cells "
+            f"takes {fewest(len(runs), share)} samples of each, more where neighbours are alike; there are {have} "
+            "(--iterations)."
+        )
+    if len(found.unjudged) < len(others):
+        rest = "" if held else " All others are slower." if not found.unjudged else " The rest is slower."
+        between = "with what repeats differ by"
+        if max(map(len, runs)) == 1:
+            between = f"runs of one cell taken to differ by up to {100 * BETWEEN_RUNS:g} %: --repeats=3 measures it"
+        found.sentence += f"{rest} (95 % for all pairs of cells together, {between}.)"
+
+
+def _list(named: Sequence[str]) -> str:
+    return "; ".join(named[:NAMED]) + (" and others" if len(named) > NAMED else "")
 
 
 def _holds(condition: tuple[str, str, str], cell: Cell, row: Row) -> bool:

@@ -78,10 +78,10 @@ class Search:
 
 
 def knee(sizes: Sequence[tuple[int, bool]]) -> int | None:
-    """Return the smallest size from which on larger batches bring nothing: all of them are as fast as the best.
+    """Return the smallest size from which on larger batches bring next to nothing: all of them nearly reach the best.
 
-    ``sizes``: (size, whether it is not shown to be slower than the best). Slower sizes at the upper end (memory that
-    swaps, a worse kernel) do not count. None where no size is left.
+    ``sizes``: (size, whether it is shown to be slower than the best by next to nothing). Slower sizes at the upper end
+    (memory that swaps, a worse kernel) do not count. None where no size is left.
     """
     ranked = sorted(sizes, reverse=True)
     while ranked and not ranked[0][1]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.measure.decision import LEVEL, paired_rates, success_rate
+from strobe.measure.decision import LEVEL, each_of, paired_rates, success_rate
 from strobe.measure.smoothness import over_episodes
 from strobe.results.episode_log import EpisodeLine
 from strobe.results.evaluation import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
@@ -46,9 +46,9 @@ def _row(plan: Plan, one: Candidate, played: Sequence[EpisodeLine], pairs: Pairs
         name=one.name,
         steps=one.steps,
         recipe=one.recipe,
-        together=_on(plan, played, pairs, len(plan.tasks)),
+        together=_on(plan, played, pairs, LEVEL, len(plan.tasks)),
         tasks={
-            task: _on(plan, lines, None if pairs is None else [pair for pair in pairs if pair[0].task == task], 1)
+            task: _on(plan, lines, pairs and [pair for pair in pairs if pair[0].task == task], each_of(len(plan.tasks)))
             for task, lines in tasks.items()
             if several and lines
         },
@@ -60,12 +60,12 @@ def _row(plan: Plan, one: Candidate, played: Sequence[EpisodeLine], pairs: Pairs
     )
 
 
-def _on(plan: Plan, played: Sequence[EpisodeLine], pairs: Pairs | None, every: int) -> VariantOnTask:
+def _on(plan: Plan, played: Sequence[EpisodeLine], pairs: Pairs | None, level: float, every: int = 1) -> VariantOnTask:
     won = [line.success for line in played]
     paired = None
     if pairs is not None:
         before, after = [a.success for a, _ in pairs], [b.success for _, b in pairs]
-        paired = paired_rates(before, after, plan.margin, LEVEL, every)
+        paired = paired_rates(before, after, plan.margin, level, every)
     # Divided before they are added: no sum of rewards may leave the range of a float.
     reward = sum(line.reward / len(played) for line in played)
     return VariantOnTask(success=success_rate(won), reward=reward, paired=paired)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import strobe
 from strobe.errors import UserError
-from strobe.measure.decision import LEVEL, paired_rates, success_rate
+from strobe.measure.decision import LEVEL, each_of, paired_rates, success_rate
 from strobe.measure.unpaired_rates import unpaired_rates
 from strobe.results.judged import Judged, JudgedOnTask, JudgedRun
 from strobe.studies.evaluate.eval_info import EvalEpisode, EvalRun, names, read
 
-Episodes = Sequence[EvalEpisode]
-
 
 def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Judged:
-    """Judge each run against the first, in pairs where they share their seeds.
+    """Judge each run against the first, at one look, in pairs where they share their seeds.
+
+    The verdicts of a run on single tasks are held to the error of one, all tasks together.
 
     Args:
         margin: loss of success rate, 0 to 1, that counts as not worse.
@@ -47,9 +47,9 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
             JudgedRun(
                 name=name,
                 file=str(run.file),
-                together=_on(_in_turn(runs[0], tasks), _in_turn(run, tasks), paired, margin, not number),
+                together=_on(runs[0].tasks, run.tasks, tasks, paired, margin, LEVEL, not number),
                 tasks={
-                    task: _on(runs[0].tasks[task], run.tasks[task], paired, margin, not number)
+                    task: _on(runs[0].tasks, run.tasks, [task], paired, margin, each_of(len(tasks)), not number)
                     for task in tasks
                     if len(tasks) > 1
                 },
@@ -79,21 +79,29 @@ def _pairing(runs: Sequence[EvalRun], same_seeds: bool) -> tuple[bool, str]:
     return False, f"Not in pairs: {why}{more}."
 
 
-def _in_turn(run: EvalRun, tasks: Sequence[str]) -> list[EvalEpisode]:
-    """All episodes, the tasks in turn, as far as each goes."""
-    most = max(len(episodes) for episodes in run.tasks.values())
-    return [run.tasks[task][number] for number in range(most) for task in tasks if number < len(run.tasks[task])]
-
-
-def _on(first: Episodes, own: Episodes, paired: bool, margin: float, is_first: bool) -> JudgedOnTask:
-    won = [one.success for one in own]
-    rewards = [one.reward for one in own if one.reward is not None]
+def _on(
+    first: Mapping[str, Sequence[EvalEpisode]],
+    own: Mapping[str, Sequence[EvalEpisode]],
+    tasks: Sequence[str],
+    paired: bool,
+    margin: float,
+    level: float,
+    is_first: bool,
+) -> JudgedOnTask:
+    before = [one.success for task in tasks for one in first[task]]
+    episodes = [one for task in tasks for one in own[task]]
+    won = [one.success for one in episodes]
+    rewards = [one.reward for one in episodes if one.reward is not None]
     found = JudgedOnTask(
-        success=success_rate(won), reward=sum(rewards) / len(rewards) if len(rewards) == len(own) else None
+        success=success_rate(won), reward=sum(rewards) / len(rewards) if len(rewards) == len(won) else None
     )
-    before = [one.success for one in first]
     if not is_first and paired:
-        found.paired = paired_rates(before, won, margin, LEVEL)
+        found.paired = paired_rates(before, won, margin, level, every=None)
     elif not is_first:
-        found.unpaired = unpaired_rates((sum(before), len(before)), (sum(won), len(won)), margin, LEVEL)
+        counted, against = ([_counts(run[task]) for task in tasks] for run in (own, first))
+        found.unpaired = unpaired_rates(against, counted, margin, level)
     return found
+
+
+def _counts(episodes: Sequence[EvalEpisode]) -> tuple[int, int]:
+    return sum(one.success for one in episodes), len(episodes)

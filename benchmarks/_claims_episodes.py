@@ -1,0 +1,149 @@
+"""What verdicts on success rates promise: while episodes are played, of finished results, and over several tasks.
+
+A verdict is false where it says better or worse of equals, or "not worse by more than 10 points" of one that loses 10
+points. At most 5 % are, looked at after every pair or once. Finished results come sorted by difficulty as well,
+and with unequal episodes of each task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from _claims import Claim
+from numpy.typing import NDArray
+
+from strobe.measure.decision import LEVEL, decide, each_of, paired_rates
+from strobe.measure.episodes import judge, least_of
+from strobe.measure.sequence import difference_sequence
+from strobe.measure.unpaired_rates import unpaired_rates
+from strobe.results.episodes import Episode, EpisodePair
+from strobe.results.evaluation import Decision
+
+MARGIN, MOST = 0.1, 1 - LEVEL
+Outcomes = NDArray[np.bool]
+# Success rates of tasks from easy to hard.
+TASKS = (0.98, 0.9, 0.7, 0.4, 0.05)
+# What one variant gains on each of these tasks: nothing on the whole.
+GAINS = (-0.38, 0.08, 0.2, 0.15, -0.05)
+
+
+def simulate(quick: bool) -> list[Claim]:
+    """Simulate every promise about success rates and rewards."""
+    random = np.random.default_rng(37)
+    return [*_while_played(random, 45 if quick else 1000), *_finished(random, 300 if quick else 5000)]
+
+
+def stopped(differences: Sequence[int] | NDArray[np.int_], margin: float | None, every: int = 1) -> Decision:
+    """Return the decision of who looks after each pair and stops at the first verdict, as `strobe evaluate` does."""
+    low, high = difference_sequence(differences, LEVEL, every).T
+    shown = (low > 0) | (high < 0) | (False if margin is None else low > -margin)
+    at = int(np.argmax(shown)) + 1 if shown.any() else len(shown)
+    return decide(differences[:at], margin, LEVEL, every)
+
+
+def _while_played(random: np.random.Generator, tries: int) -> list[Claim]:
+    def differences(lost: Sequence[float], won: Sequence[float], pairs: int) -> NDArray[np.int_]:
+        """Of tasks in turn, each with its own chances to lose and to win a pair."""
+        chance, task = random.random(pairs), np.arange(pairs) % len(lost)
+        return (chance >= 1 - np.array(won)[task]).astype(int) - (chance < np.array(lost)[task]).astype(int)
+
+    looks = "stopped at the first verdict, a look after every pair"
+    different, margin = f"worse or better of equals, {looks}", f"not worse of a loss of the margin, {looks}"
+    cases: list[tuple[str, str, Sequence[float], Sequence[float]]] = [
+        (different, "independent pairs, 10 % disagree", [0.05], [0.05]),
+        (different, "independent pairs, 40 % disagree", [0.2], [0.2]),
+        (different, "tasks in rounds, from −30 to +30 points", [0.3, 0.0, 0.2, 0.0], [0.0, 0.3, 0.0, 0.2]),
+        (margin, "independent pairs, 10 % disagree", [0.1], [0.0]),
+        (margin, "independent pairs, 30 % disagree", [0.2], [0.1]),
+        (margin, "tasks in rounds, one loses 40 points", [0.4, 0.0, 0.0, 0.0], [0.0]),
+    ]
+    claims = []
+    for name, noise, lost, won in cases:
+        won = [*won, *[0.0] * (len(lost) - len(won))]
+        loses = sum(won) < sum(lost)
+        wrong = {"not worse by more than the margin", "better"} if loses else {"worse", "better"}
+        hits = sum(stopped(differences(lost, won, 160), MARGIN, len(lost)).kind in wrong for _ in range(tries))
+        claims.append(Claim(name, noise, MOST, "at most", hits, tries))
+    return claims
+
+
+def _finished(random: np.random.Generator, tries: int) -> list[Claim]:
+    """Runs of lerobot-eval, sorted by task from easy to hard: a sequence's intervals would not hold there."""
+    pairs, level = np.repeat(np.arange(len(TASKS)), 20), np.array(TASKS)
+    level_gained = level + np.array(GAINS)
+
+    def drawn(rates: NDArray[np.float64], chance: NDArray[np.float64]) -> Outcomes:
+        return chance < rates[pairs]
+
+    def paired(after: NDArray[np.float64], shared: float) -> str:
+        """The verdict on pairs of which a share ends alike, as far as their rates allow it."""
+        first = random.random(len(pairs))
+        second = np.where(random.random(len(pairs)) < shared, first, random.random(len(pairs)))
+        rates = paired_rates(drawn(level, first), drawn(after, second), MARGIN, every=None)
+        return rates.decision.kind
+
+    def alone(before: Sequence[float], after: Sequence[float], of: tuple[Sequence[int], Sequence[int]]) -> str:
+        first, second = (
+            list(zip(random.binomial(episodes, rates).tolist(), episodes, strict=True))
+            for episodes, rates in zip(of, (before, after), strict=True)
+        )
+        return unpaired_rates(first, second, MARGIN).kind
+
+    even, unequal = ([20] * 5, [20] * 5), ([60, 40, 20, 10, 5], [5, 10, 20, 40, 60])
+    lower = level - MARGIN + np.array([0.0, 0.0, 0.0, 0.0, 0.05]) - np.array([0.05, 0.0, 0.0, 0.0, 0.0])
+    equal, loss = {"worse", "better"}, {"not worse by more than the margin", "better"}
+    one, half = [0.5], [0.4]
+    cases: list[tuple[str, str, Callable[[], str], set[str]]] = [
+        ("worse or better of equals, finished pairs", "tasks sorted by difficulty", partial(paired, level, 0.0), equal),
+        ("worse or better of equals, finished pairs", "and most pairs alike", partial(paired, level, 0.8), equal),
+        ("worse or better of equals, finished pairs", "tasks differ by −38 to +20 points, sorted",
+         partial(paired, level_gained, 0.5), equal),
+        ("not worse of a loss of the margin, finished pairs", "tasks sorted by difficulty",
+         partial(paired, lower, 0.5), loss),
+        ("worse or better of equals, not in pairs", "one task, 50 against 50",
+         partial(alone, one, one, ([50], [50])), equal),
+        ("worse or better of equals, not in pairs", "one task, 10 against 100",
+         partial(alone, [0.03], [0.03], ([10], [100])), equal),
+        ("worse or better of equals, not in pairs", "tasks played unequally often",
+         partial(alone, TASKS, TASKS, unequal), equal),
+        ("worse or better of equals, not in pairs", "40 tasks played once or twice",
+         partial(alone, [0.3, 0.7] * 20, [0.3, 0.7] * 20, ([1] * 40, [2] * 40)), equal),
+        ("worse or better of equals, not in pairs", "tasks differ by −38 to +20 points",
+         partial(alone, TASKS, level_gained.tolist(), even), equal),
+        ("not worse of a loss of the margin, not in pairs", "one task", partial(alone, one, half, ([60], [60])), loss),
+        ("not worse of a loss of the margin, not in pairs", "tasks played unequally often",
+         partial(alone, [0.9, 0.7, 0.5, 0.3, 0.15], [0.8, 0.6, 0.4, 0.2, 0.05], unequal), loss),
+    ]  # fmt: skip
+    claims = [
+        Claim(name, noise, MOST, "at most", sum(verdict() in wrong for _ in range(tries)), tries)
+        for name, noise, verdict, wrong in cases
+    ]
+    return [*claims, _of_many_tasks(random, tries // 4), _of_rewards(random, tries // 4)]
+
+
+def _of_many_tasks(random: np.random.Generator, tries: int) -> Claim:
+    hits = 0
+    for _ in range(tries):
+        kinds = [
+            unpaired_rates([(int(a), 50)], [(int(b), 50)], MARGIN, each_of(10)).kind
+            for a, b in random.binomial(50, 0.7, (10, 2))
+        ]
+        hits += any(kind in ("worse", "better") for kind in kinds)
+    return Claim("worse or better of equals, any of 10 tasks", "independent episodes", MOST, "at most", hits, tries)
+
+
+def _of_rewards(random: np.random.Generator, tries: int) -> Claim:
+    hits = 0
+    for _ in range(tries):
+        before = random.normal(100, 20, 48)
+        after = before - least_of(before.tolist()) + random.standard_t(3, 48)
+        sides = [
+            [Episode(success=False, reward=float(got), best_reward=0.0, ticks=1) for got in pair]
+            for pair in zip(before, after, strict=True)
+        ]
+        pairs = [EpisodePair(task="", seed=0, baseline=a, candidate=b, same_ticks=0, largest_error=1) for a, b in sides]
+        hits += judge(pairs, baseline="", candidate="", environment="").kind == "worse"
+    name = "worse by reward of a difference that does not count"
+    return Claim(name, "heavy tails", MOST, "at most", hits, tries)
