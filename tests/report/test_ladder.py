@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from rich.console import Console
 from support.example_runs import MACHINE, SUBJECT, judge, measurement
@@ -98,7 +99,9 @@ def seen(chunks: int, late: int, within_ms: float = 125.0):
     """A ladder's answer, and its findings, where ``late`` of ``chunks`` came after the target."""
     result = climbed()
     assert result.ladder is not None
-    result.ladder.in_time = in_time([within_ms + 1] * late + [within_ms - 1] * (chunks - late), within_ms)
+    times = np.array([within_ms - 1] * chunks)
+    times[np.random.default_rng(0).choice(chunks, late, replace=False)] = within_ms + 1
+    result.ladder.in_time = in_time(times, within_ms)
     result.ladder.met = result.ladder.in_time.outcome == "reached"
     return kinds.document(result).answers[0], {finding.rule: finding for finding in kinds.advise(result)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,12 @@ def test_what_was_refused_is_left_out_unless_all_is_asked_for(climb):
 
 
 def test_what_was_tried_in_other_circumstances_leaves_nothing_out(climb, monkeypatch):
-    planted = entry(WRONG, "vision"), entry(Planted("slow", lambda _: {"vision": 14.0}), "vision"), entry(TIDY, "head")
+    slow = Planted("slow", lambda _: {"vision": 14.0})
+    planted = (
+        entry(replace(WRONG, effect="rounding"), "vision", effect="rounding"),
+        entry(slow, "vision"),
+        entry(TIDY, "head"),
+    )
     climb(*planted)
     lines = Stages()
     loose, _ = climb(*planted, guards=Guards.parse("cosine>=0.9"), reporter=lines)

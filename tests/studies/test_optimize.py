@@ -19,7 +19,7 @@ from strobe.results import store
 from strobe.results.agreement import Agreement
 from strobe.studies.budget import budget
 from strobe.studies.measuring import Options
-from strobe.studies.optimize import limits
+from strobe.studies.optimize import limits, runs
 from strobe.studies.optimize.aim import Aim, Climbing, SilentClimb
 from strobe.studies.optimize.candidates import Choice, together
 from strobe.studies.optimize.ladder import AS_IT_IS, recipe_of
@@ -30,6 +30,7 @@ from strobe.treatments.treatment import COMPILED
 SKIP = Planted("skip", lambda _: {"vision": 0.0})
 SLOW = Planted("slow", lambda _: {"vision": 14.0})
 WRONG = Planted("wrong", lambda _: {"vision": 0.0}, lambda chunk, _, __: chunk + torch.tensor([0.5, 0.0]))
+ROUGH = replace(WRONG, effect="rounding")  # claims less: what a guard of one's own may allow
 TIDY = Planted("tidy", lambda _: {"head": 0.0})
 
 
@@ -80,12 +81,34 @@ def test_what_is_faster_and_exact_is_kept_and_told(plant, climb):
     assert ladder.needs == []
     said = next(line for line in lines.lines if line.startswith("rung 1"))
     assert "skip=true on vision (6" in said
-    assert said.endswith("cosine 1.000000 → kept")
+    assert said.endswith("the same features to the bit → kept")
     assert "× faster [" in said
 
 
-def test_what_is_faster_but_wrong_is_refused_with_its_cosine(plant, climb):
+def test_what_claims_to_be_exact_and_is_not_is_refused(plant, climb):
     plant(entry(WRONG, "vision"))
+    (one,) = climb(guards=Guards.parse("cosine>=0.9")).ladder.tries
+    assert one.outcome == "guard"
+    assert "it is not exact" in one.reason
+
+
+def test_without_a_yardstick_what_claims_to_be_exact_is_not_judged_and_not_kept(plant, climb, monkeypatch):
+    nearly = Planted("nearly", lambda _: {"vision": 0.0}, lambda chunk, _, __: chunk + 1e-7 * chunk)
+    plant(entry(nearly, "vision"), entry(SKIP, "vision"))
+    monkeypatch.setattr(runs, "features_reordered", lambda *_, **__: None)
+    result = climb()
+    assert outcomes(result) == {"nearly=true": "not judged", "skip=true": "kept"}
+    assert "reordered sums" in result.ladder.tries[0].reason
+
+
+def test_episodes_that_nobody_plays_hold_no_limit(plant, climb):
+    plant(entry(SKIP, "vision"))
+    with pytest.raises(UserError, match=r"success_drop is seen in episodes"):
+        climb(guards=Guards.parse("success_drop<=0.1"))
+
+
+def test_what_is_faster_but_wrong_is_refused_with_its_cosine(plant, climb):
+    plant(entry(ROUGH, "vision", effect="rounding"))
     result = climb()
     (one,) = result.ladder.tries
     assert one.outcome == "guard"
@@ -97,7 +120,7 @@ def test_what_is_faster_but_wrong_is_refused_with_its_cosine(plant, climb):
 
 
 def test_a_looser_guard_keeps_it_and_another_figure_refuses_it_again(plant, climb):
-    plant(entry(WRONG, "vision"))
+    plant(entry(ROUGH, "vision", effect="rounding"))
     assert outcomes(climb(guards=Guards.parse("cosine>=0.9")))["wrong=true"] == "kept"
     result = climb(guards=Guards.parse("cosine>=0.9, largest_error<=0.4"))
     assert result.ladder.tries[0].reason == "guard: largest error 0.5 > 0.4"
@@ -351,7 +374,7 @@ def test_a_start_is_on_from_the_first_rung_and_must_hold_the_guard(plant, climb)
     result = climb(start=({"skip": True},), choice=Choice(only=("skip",)))
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "skip=true"]
     assert result.ladder.tries == []
-    with pytest.raises(UserError, match=r"--start does not hold the guard by itself: cosine 0\.9\d+ < 0\.999"):
+    with pytest.raises(UserError, match="--start does not hold the guard by itself: .* it is not exact"):
         climb(start=({"wrong": True},))
 
 
