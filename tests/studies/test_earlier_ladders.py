@@ -85,7 +85,7 @@ def test_what_was_kept_is_put_on_together_and_its_run_shows_each_rung(climb):
         ("as it is", "rung 2"): "faster",
         ("rung 1", "rung 2"): "faster",
     }
-    assert took_again < 0.7 * took
+    assert took_again < 0.8 * took
     assert "ordered by 1 earlier ladder of sleeper on this machine; --fresh ignores it" in lines.lines
     (line,) = [line for line in lines.lines if line.startswith("kept last time, now together: skip=true; tidy=true: ")]
     assert line.endswith("→ kept")
@@ -115,15 +115,12 @@ def test_what_was_refused_is_left_out_unless_all_is_asked_for(climb):
 
 def test_what_was_tried_in_other_circumstances_leaves_nothing_out(climb, monkeypatch):
     slow = Planted("slow", lambda _: {"vision": 14.0})
-    planted = (
-        entry(replace(WRONG, effect="rounding"), "vision", effect="rounding"),
-        entry(slow, "vision"),
-        entry(TIDY, "head"),
-    )
+    rough = entry(replace(WRONG, effect="rounding"), "vision", effect="rounding")
+    planted = rough, entry(slow, "vision"), entry(TIDY, "head")
     climb(*planted)
     lines = Stages()
     loose, _ = climb(*planted, guards=Guards.parse("cosine>=0.9"), reporter=lines)
-    assert tried(loose) == [("tidy=true", "kept"), ("wrong=true", "kept"), ("slow=true", "slower")]
+    assert dict(tried(loose)) == {"tidy=true": "kept", "wrong=true": "kept", "slow=true": "slower"}
     (line,) = [line for line in lines.lines if line.startswith("ordered by")]
     assert "1 of them with another guard" in line
     again, _ = climb(*planted)

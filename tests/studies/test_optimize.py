@@ -374,7 +374,7 @@ def test_a_start_is_on_from_the_first_rung_and_must_hold_the_guard(plant, climb)
     result = climb(start=({"skip": True},), choice=Choice(only=("skip",)))
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "skip=true"]
     assert result.ladder.tries == []
-    with pytest.raises(UserError, match="--start does not hold the guard by itself: .* it is not exact"):
+    with pytest.raises(UserError, match=r"--start does not hold the guard by itself: .* it is not exact"):
         climb(start=({"wrong": True},))
 
 
