@@ -26,7 +26,8 @@ from support.training_run import arguments, rules, trained
 from torch.utils.data import get_worker_info
 
 from strobe.errors import UserError
-from strobe.kinds import advise
+from strobe.kinds import advise, document
+from strobe.report import markdown
 from strobe.studies.training.answer import LOADING, STEP
 from strobe.studies.training.summary import section_price_ms
 from strobe.studies.training.train import WatchOptions, train
@@ -293,6 +294,14 @@ def test_a_failed_run_keeps_its_steps_and_says_why(failed_without_workers):
     assert "RuntimeError: CUDA out of memory" in result.training.error
 
 
+def test_one_step_is_enough_to_be_kept(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_loop.loop, "update_policy", raising_in(2, RuntimeError("CUDA out of memory")))
+    result = trained(dataset, tmp_path / "out", workers=0).result
+    assert result.training.steps == 1
+    assert "CUDA out of memory" in markdown.render(document(result))
+    assert isinstance(advise(result), list)
+
+
 @pytest.mark.parametrize(
     ("raised", "said"),
     [
@@ -330,13 +339,16 @@ def test_a_broken_video_is_named_with_its_episode(damaged, tmp_path, workers):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(damaged, tmp_path, workers):
-    late(damaged, 4, 1, "observation.image")
+    late(damaged, 4, 12, "observation.image")  # its last twelve frames are not there
     said = []
-    run = train(arguments(damaged, tmp_path / "out", steps=40, workers=workers), WatchOptions(), said=said.append)
+    given = arguments(damaged, tmp_path / "out", "--batch_size=4", "--seed=10", steps=40, workers=workers)
+    run = train(given, WatchOptions(), said=said.append)
     assert run.mistake
     assert run.result.status == "failed"
     assert run.result.training.steps >= 1
-    told = r"episode 4, frame 39 of observation\.image is 1 frame \(100 ms\) too late.+--dataset\.episodes=\[0,1,2,3\]"
+    told = (
+        r"episode 4, frame 28 of observation\.image is 12 frames \(1,200 ms\) too late.+--dataset\.episodes=\[0,1,2,3\]"
+    )
     assert re.search(told, run.result.training.error)
     assert re.search(told, said[0]), "and before the first step"
 

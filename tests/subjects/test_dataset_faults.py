@@ -188,6 +188,20 @@ def test_statistics_that_normalisation_lacks_stop(whole: Path, tmp_path: Path) -
         finder.checked(root)
 
 
+def test_a_column_that_policies_read_must_be_there(whole: Path, tmp_path: Path) -> None:
+    root = broken.copied(whole, tmp_path / "data")
+    broken.table(root, "data", lambda columns: columns.pop("observation.state"))
+    with pytest.raises(UserError, match=rf"{DATA} has no column 'observation\.state'"):
+        inputs.from_dataset(_act(), root)
+
+
+def test_what_nobody_foresaw_in_a_dataset_is_no_traceback(whole: Path, tmp_path: Path) -> None:
+    root = broken.copied(whole, tmp_path / "data")
+    broken.info(root, features={"observation.state": 3, "action": {"dtype": "float32", "shape": "two"}})
+    with pytest.raises(UserError, match=r"the dataset at .+ cannot be read"):
+        inputs.from_dataset(_act(), root)
+
+
 def test_frames_that_are_listed_and_cannot_be_decoded_are_found_once_reading_fails(whole: Path, tmp_path: Path) -> None:
     root = broken.copied(whole, tmp_path / "data")
     _noise(root)

@@ -69,11 +69,11 @@ def sentence(fault: Fault, chosen: Sequence[int]) -> str:
 def off(seconds: float, fps: float) -> str:
     """A distance in time in words: ``1 frame (100 ms)``.
 
-    >>> off(0.1, 10), off(-0.03, 10)
-    ('1 frame (100 ms)', '0.3 frames (30 ms)')
+    >>> off(0.1, 10), off(-0.03, 10), off(1.2, 10)
+    ('1 frame (100 ms)', '0.3 frames (30 ms)', '12 frames (1,200 ms)')
     """
-    frames = abs(seconds) * fps
-    return f"{frames:.3g} frame{'s' * (f'{frames:.3g}' != '1')} ({1000 * abs(seconds):.3g} ms)"
+    frames, ms = (float(f"{value:.3g}") for value in (abs(seconds) * fps, 1000 * abs(seconds)))
+    return f"{frames:,g} frame{'s' * (frames != 1)} ({ms:,g} ms)"
 
 
 def named(episodes: Sequence[int]) -> str:

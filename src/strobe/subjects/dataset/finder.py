@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from strobe.subjects.dataset import recording, tables, videos
 from strobe.subjects.dataset.fault import Broken, Fault, sentence, together
 from strobe.subjects.refusals import first_line, ran_out
 
+LOG = logging.getLogger(__name__)
 TOLERANCE_S = 1e-4  # LeRobot's own
 GLANCE_S = 2.0  # that a look takes at most where nothing has failed
 SEARCH_S = 20.0  # and where something has
@@ -51,6 +53,8 @@ def look(
             found += videos.undecodable(read, tolerance_s, until)
     except Broken as error:
         found.append(error.fault)
+    except Exception:  # what makes no sense to Strobe may do to LeRobot, which says so if not
+        LOG.debug("the dataset at %s could not be looked at", where, exc_info=True)
     return _told(found, chosen)
 
 

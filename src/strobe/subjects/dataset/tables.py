@@ -59,7 +59,7 @@ def data(recording: Recording, until: float) -> Iterator[Fault]:
     """Faults of the tables in ``data/``, file by file.
 
     Args:
-        until: of `time.monotonic`; files that are not begun by then are not looked at.
+        until: of `time.monotonic`; files and columns that are not begun by then are not looked at.
     """
     by_file: dict[str, list[int]] = {}
     for episode in recording.chosen:
@@ -69,10 +69,10 @@ def data(recording: Recording, until: float) -> Iterator[Fault]:
     for file in [*by_file, *sorted(others - set(by_file))]:
         if time.monotonic() > until:
             return
-        yield from _file(recording, file, by_file.get(file, []))
+        yield from _file(recording, file, by_file.get(file, []), until)
 
 
-def _file(recording: Recording, file: str, episodes: list[int]) -> Iterator[Fault]:
+def _file(recording: Recording, file: str, episodes: list[int], until: float) -> Iterator[Fault]:
     wanted = {name: one for name, one in recording.features.items() if one.get("dtype") != "video"}
     there = recording.root / file
     try:
@@ -87,8 +87,8 @@ def _file(recording: Recording, file: str, episodes: list[int]) -> Iterator[Faul
     for name in wanted:
         if name not in names:
             what = f"{file} has no column '{name}', which {INFO} names"
-            yield Fault("columns", what, recording.again(file))
-            return
+            # LeRobot puts None in its place, which a policy cannot read.
+            yield Fault("columns", what, recording.again(file), stops=name.startswith(_READ_BY_POLICIES))
     if (shape := _shape(recording, file, table, wanted)) is not None:
         yield shape
         return
@@ -98,8 +98,9 @@ def _file(recording: Recording, file: str, episodes: list[int]) -> Iterator[Faul
         index = table["episode_index"].to_numpy()
     starts, ends = (np.searchsorted(index, episodes, side) for side in ("left", "right"))
     whole: list[int] = []
+    number, task = table["index"].to_numpy(), table["task_index"].to_numpy()
     for episode, start, end in zip(episodes, starts.tolist(), ends.tolist(), strict=True):
-        fault = _rows(recording, file, table, episode, start, end)
+        fault = _rows(recording, file, episode, number[start:end], task[start:end])
         if fault is None or not fault.stops:
             whole.append(episode)
         if fault is not None:
@@ -108,25 +109,24 @@ def _file(recording: Recording, file: str, episodes: list[int]) -> Iterator[Faul
     frame = np.arange(len(index)) - np.searchsorted(index, index)
     yield from _times(recording, file, table["timestamp"].to_numpy().astype(float), index, frame, kept)
     for name, feature in recording.features.items():
-        if feature.get("dtype") in _NUMBERS and name.startswith(_READ_BY_POLICIES):
+        if feature.get("dtype") in _NUMBERS and name.startswith(_READ_BY_POLICIES) and time.monotonic() < until:
             yield from _not_numbers(file, name, table[name], index, frame, kept)
 
 
-def _rows(recording: Recording, file: str, table: pyarrow.Table, episode: int, start: int, end: int) -> Fault | None:
-    """The first fault of an episode's rows, which are ``start`` to ``end`` of the table."""
+def _rows(recording: Recording, file: str, episode: int, number: np.ndarray, task: np.ndarray) -> Fault | None:
+    """The first fault of an episode's rows: their ``number`` within the dataset, and that of their ``task``."""
     row = recording.episodes[episode]
     length = int(row["length"])
-    if start == end:
+    if not len(number):
         said = f", and meta/episodes says {length}" if length else ""
         return Fault("empty", f"episode {episode} has no frames in {file}{said}", episodes=(episode,))
-    if end - start != length:
-        what = f"episode {episode} has {end - start} frames in {file}, and meta/episodes says {length}"
+    if len(number) != length:
+        what = f"episode {episode} has {len(number)} frames in {file}, and meta/episodes says {length}"
         return Fault("length", what, recording.again(file), (episode,))
-    task = int(table["task_index"][start:end].to_numpy().max())
-    if task >= recording.tasks:
-        what = f"episode {episode} is of task {task}, and {TASKS} lists {recording.tasks}"
+    if (last := int(task.max())) >= recording.tasks:
+        what = f"episode {episode} is of task {last}, and {TASKS} lists {recording.tasks}"
         return Fault("tasks", what, recording.again(TASKS), (episode,))
-    begins, said = int(table["index"][start].as_py()), int(row["dataset_from_index"])
+    begins, said = int(number[0]), int(row["dataset_from_index"])
     if begins != said or int(row["dataset_to_index"]) != said + length:
         what = (
             f"episode {episode} is frames {begins:,} to {begins + length - 1:,} of the dataset in {file}, and "
@@ -169,7 +169,7 @@ def _not_numbers(
     flat = column.combine_chunks()
     while pyarrow.types.is_nested(flat.type):
         flat = flat.flatten()
-    values = flat.to_numpy(zero_copy_only=False).astype(float).reshape(len(column), -1)
+    values = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
     wrong = ~np.isfinite(values)
     bad = kept & wrong.any(axis=1)
     for episode, row in _first_rows(bad, index):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from strobe.errors import UserError, install, nearest
+from strobe.subjects.dataset import finder
 from strobe.subjects.lerobot_flags import joined
 from strobe.subjects.loops import ROLLOUT, loop_of
 from strobe.subjects.rehearsal import faults as f
@@ -179,7 +180,8 @@ def _recording(camera: str, source: str, episode: int) -> dict[str, Any]:
         info = path / "meta" / "info.json"
         if not info.is_file():
             raise UserError(f"--frames: {path} is no LeRobotDataset (it has no meta/info.json), and no video")
-        features = json.loads(info.read_text()).get("features", {})
+        with finder.reading(path):
+            features = json.loads(info.read_text()).get("features", {})
         videos = [key for key, one in features.items() if one.get("dtype") == "video"]
         named = [key for key in videos if key.rpartition(".")[2] == camera]
         if not named and len(videos) != 1:
