@@ -93,7 +93,7 @@ def _try(before: Series, after: Series, *, glanced: bool) -> Try:
     if glance is not None and glance.seen:
         return made(outcome=GLANCED[glance.seen], most_gain=glance.most_gain)
     verdict = looks.verdict(*both)
-    return made(outcome=outcome_of(verdict, "")[0], verdict=verdict, most_gain=looks.most_gain(*both))
+    return made(outcome=outcome_of(verdict)[0], verdict=verdict, most_gain=looks.most_gain(*both))
 
 
 def _left_out(name: str, drawn: Drawn, random: np.random.Generator, tries: int) -> Iterator[Claim]:
