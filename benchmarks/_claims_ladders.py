@@ -26,6 +26,7 @@ from strobe.studies.optimize.tries import outcome_of
 SEED = 37
 LATE = 0.001  # below what was asked for: as near to it as a false claim can be
 GAIN = 0.08  # that must not be left out
+SMALL_WITH_MEMORY = 0.12  # the promise for a gain of `MATTERS` where neighbours resemble each other
 ROUNDS = 60  # of a try of quick chunks, at most
 CHUNKS = 300  # of a rung by itself, at most
 # Of candidates, times of what was before: some gain, some lose a little more than 1 %.
@@ -42,7 +43,7 @@ Drawn = Callable[[np.random.Generator, int], Series]
 
 def simulate(quick: bool) -> list[Claim]:
     """Return the promises of ladders and budgets, simulated."""
-    tries = 40 if quick else 600
+    tries = 40 if quick else 500
     found: list[Claim] = []
     for number, (name, noise) in enumerate(NOISES.items()):
         random = np.random.default_rng([SEED, number])
@@ -65,19 +66,23 @@ def _looked(looks: Looking, drawn: Mapping[str, Series]) -> Mapping[str, Series]
 
 
 def _reached(name: str, noise: Noise, random: np.random.Generator, tries: int) -> Iterator[Claim]:
-    """A rate is called reached where fewer chunks than asked for are in time."""
-    within_ms = float(np.quantile(times(noise, random, 200_000), ASKED - LATE))
-    alone, fixed, delayed = 0, 0, 0
+    """A rate is called reached where fewer chunks than asked for are in time, or missed where more are."""
+    within_ms, wide_ms = np.quantile(times(noise, random, 200_000), (ASKED - LATE, ASKED + LATE)).tolist()
+    alone, fixed, delayed, missed = 0, 0, 0, 0
     for _ in range(tries):
         drawn = times(noise, random, CHUNKS)
         looks = InTimeLooks("rung", within_ms)
         alone += looks.judged(_looked(looks, {"rung": drawn})["rung"]).outcome == "reached"
+        closing = in_time(times(noise, random, limits.PAIRS), wide_ms).outcome
+        looks = InTimeLooks("rung", wide_ms)
+        missed += "missed" in (closing, looks.judged(_looked(looks, {"rung": drawn})["rung"]).outcome)
         fixed += in_time(drawn[:100], within_ms).outcome == "reached"
         latency = Latency(steps=1, total_ms=float(np.median(drawn)), parts={})
         delay = asynchrony(latency, 2e3 / within_ms, drawn)  # two ticks are just too short
         delayed += delay.delay_ticks <= 2 and delay.in_time is not None and delay.in_time.outcome == "reached"
     level = 1 - ASKED
     yield Claim("optimize: reaches a rate that it misses", name, level, "at most", alone, tries)
+    yield Claim("optimize: misses a rate that it reaches", name, level, "at most", missed, tries)
     yield Claim("budget: a rate is reached that is missed", name, level, "at most", fixed, tries)
     yield Claim("budget: chunks come within a delay that they miss", name, level, "at most", delayed, tries)
 
@@ -104,7 +109,8 @@ def _left_out(name: str, drawn: Drawn, random: np.random.Generator, tries: int) 
             for _ in range(tries):
                 before, after = drawn(random, ROUNDS), (1 - gain) * drawn(random, ROUNDS)
                 hits += settled(_try(before, after, glanced=glanced))
-            yield Claim(f"{what}: a gain of {gain:.0%} is left out", name, MISSED, "at most", hits, tries)
+            rate = SMALL_WITH_MEMORY if gain == MATTERS and name.startswith("AR(1)") else MISSED
+            yield Claim(f"{what}: a gain of {gain:.0%} is left out", name, rate, "at most", hits, tries)
     hits = 0
     for _ in range(tries):
         judged = _try(drawn(random, ROUNDS), drawn(random, ROUNDS), glanced=False)

@@ -41,7 +41,8 @@ class Looks:
     """When to end the run of two variants, and the verdict on it.
 
     The chance to call one faster or slower that is neither is at most ``error``, and the chance to give up one that is
-    faster by `MATTERS` at most `MISSED`, wherever the run ends.
+    faster by `MATTERS` at most ``missed``, wherever the run ends. Both hold where pairs are independent. Where they
+    resemble each other, ten pairs show too little of it: docs/optimize.md has the rates that were simulated.
 
     Args:
         before, after: names of the variants.
