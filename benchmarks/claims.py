@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer simulations of each: under a minute")
     parser.add_argument("--rooms", default=",".join(ROOMS), help=f"those to simulate (default: {','.join(ROOMS)})")
     arguments = parser.parse_args()
-    console = Console()
+    console = Console(width=150)
     claims: list[Claim] = []
     for room in arguments.rooms.split(","):
         begun = time.perf_counter()
