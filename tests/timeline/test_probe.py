@@ -123,7 +123,9 @@ def saved(model: Model) -> Model:
 
 
 @pytest.mark.parametrize(
-    "copied", [copy.deepcopy, copy.copy, lambda model: pickle.loads(pickle.dumps(model)), saved], ids=str
+    "copied",
+    [copy.deepcopy, copy.copy, lambda model: pickle.loads(pickle.dumps(model)), saved],
+    ids=["deepcopy", "copy", "pickle", "torch.save"],
 )
 def test_a_copy_of_a_probed_object_runs_its_own_code_without_probes(copied: Callable[[Model], Model]):
     model, x = Model(), torch.ones(1, 4)

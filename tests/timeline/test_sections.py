@@ -149,29 +149,33 @@ def test_starting_a_timeline_twice_is_starting_it_once():
 
 
 def test_threads_of_one_name_do_not_nest_into_each_other():
-    both, done = threading.Barrier(2), threading.Event()
+    began, ended, stopped = threading.Event(), threading.Event(), threading.Event()
 
     def outer():
         with section("outer"):
-            both.wait(5)
-            done.wait(5)
+            began.set()
+            ended.wait(5)
+        stopped.wait(5)
 
     def inner():
-        both.wait(5)
+        began.wait(5)
         with section("inner"):
             pass
-        done.set()
+        ended.set()
+        stopped.wait(5)
 
+    threads = [threading.Thread(target=work, name="worker") for work in (outer, inner)]
     with Timeline() as timeline:
-        threads = [threading.Thread(target=work, name="worker", daemon=True) for work in (outer, inner)]
         for thread in threads:
             thread.start()
-        done.wait(5)
-        timeline.stop()  # while both may be alive, and so have their names
-        for thread in threads:
-            thread.join()
+        ended.wait(5)
+        while len(timeline) < 2:
+            time.sleep(0.001)
+    stopped.set()
+    for thread in threads:
+        thread.join()
     assert sorted(paths(timeline)) == [("inner",), ("outer",)]
-    assert len({recorded.thread for recorded in timeline.sections()}) == 2
+    assert {recorded.thread for recorded in timeline.sections()} == {"worker", "worker (2)"}
 
 
 def test_coroutines_that_take_turns_do_not_nest_into_each_other():

@@ -347,7 +347,11 @@ def _forget_copying(owner: Any) -> None:
     """An object without probes is copied as ever."""
     here = vars(owner)
     reduced = here.get(_REDUCE)
-    if isinstance(reduced, functools.partial) and reduced.func is _reduced and not any(map(_probed, list(here.values()))):
+    if (
+        isinstance(reduced, functools.partial)
+        and reduced.func is _reduced
+        and not any(map(_probed, list(here.values())))
+    ):
         _delete(owner, _REDUCE)
 
 
