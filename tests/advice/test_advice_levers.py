@@ -90,7 +90,7 @@ def test_levers_together_are_spelt_each():
 def test_a_lever_that_does_nothing_says_so():
     found = of_levers(run(1.0, kind="no difference shown", facts={"channels_last": True}, same=agreement()))
     assert list(found) == ["levers-without-effect"]
-    assert "No difference shown: it (-1.0 % to +1.0 %)" in found["levers-without-effect"].seen
+    assert "No difference shown: it (−1.0 to +1.0 %)" in found["levers-without-effect"].seen
     slower = of_levers(run(1.3, kind="slower", same=agreement()))
     assert "Slower: it" in slower["levers-without-effect"].seen
 

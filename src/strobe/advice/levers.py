@@ -10,6 +10,7 @@ from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison, GradientAgreement
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
+from strobe.results.numerals import fixed
 
 # Fact of a measurement → the lever that it tells of.
 LEVERS = {
@@ -53,7 +54,8 @@ def nothing(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
         if len(_levers(after)) != 1 or "micro-batches" in after.facts:
             continue
         kind, interval = comparison.verdict.kind, comparison.verdict.interval
-        said = f"{comparison.candidate} ({interval.low - 1:+.1%} to {interval.high - 1:+.1%})".replace("%", " %")
+        low, high = (fixed(100 * (end - 1), 1, plus=True) for end in (interval.low, interval.high))
+        said = f"{comparison.candidate} ({low} to {high} %)"
         if kind == "no difference shown":
             flat.append(said)
         elif kind == "slower":
