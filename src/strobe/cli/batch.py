@@ -32,6 +32,7 @@ from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
 from strobe.measure.verdicts import unpaired_verdict
 from strobe.results import store
+from strobe.results.numerals import significant
 from strobe.results.sweep import Best, Cell, Sweep
 from strobe.sweeps import grid
 from strobe.sweeps.execute import Job, Limits, Outcome, execute
@@ -176,8 +177,8 @@ def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
     else:
         beyond = "the search was stopped there"
     sentence = (
-        f"The largest batch that fits is {search.largest}: {row.ms.median:,.4g} ms a step, "
-        f"{row.throughput:,.4g} samples/s{held}; {beyond}."
+        f"The largest batch that fits is {search.largest}: {significant(row.ms.median, 4)} ms a step, "
+        f"{significant(row.throughput, 4)} samples/s{held}; {beyond}."
     )
     return Best(
         asked="largest batch", key=cell.key, settings=cell.settings, measurement=row.measurement, sentence=sentence
@@ -198,7 +199,7 @@ def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
     # Too noisy to judge is not the same as no faster.
     same = ("faster", "no difference shown")
     start = knee([(size, size == top or unpaired_verdict(each[top], each[size]).kind in same) for size in ran])
-    rates = {size: f"{cell.rows[0].throughput:,.4g} samples/s" for size, cell in ran.items()}
+    rates = {size: f"{significant(cell.rows[0].throughput, 4)} samples/s" for size, cell in ran.items()}
     if start is None or start >= top:
         sentence = f"Throughput is best at a batch of {top}: {rates[top]}."
     else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from strobe.errors import UserError, nearest
 from strobe.measure.verdicts import unpaired_verdict
+from strobe.results.numerals import significant
 from strobe.results.sweep import Best, Cell, Row, label
 from strobe.sweeps.grid import number_of
 
@@ -102,7 +103,7 @@ def best(
         for _, other, other_row in fits
         if other is not cell and _ties(wish.metric, (cell, row), (other, other_row), samples)
     ]
-    shown = f"{value:.4g} {unit}".strip()
+    shown = f"{significant(value, 4)} {unit}".strip()
     # Settings that the conditions fix are not repeated.
     fixed = {name for name, test, _ in wish.conditions if test in ("=", "==")}
     several = len({row.measurement for _, _, row in fits}) > 1
