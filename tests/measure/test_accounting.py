@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
@@ -51,6 +55,124 @@ def test_fused_attention_s_backward_is_five_products():
     assert accounting.total.gflop * 1e9 == pytest.approx((2 + 5) * 2 * 2 * 4 * 7 * 7 * 8)
 
 
+WIDE = torch.randn(2, 5, 16)
+HEADS = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+LAYER = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+LINEAR, STACKED = nn.Linear(16, 8), nn.LSTM(16, 8, num_layers=2, bidirectional=True)
+GATED, CELL = nn.GRU(16, 8), nn.LSTMCell(16, 8)
+GATES = 4 * 8  # rows of an LSTM's weights
+# Four projections, scores and their sum over the values.
+ATTENTION = 2 * 10 * 4 * 16 * 16 + 2 * 2 * 5 * 5 * (16 + 16)
+
+PRODUCTS: dict[str, tuple[Callable[[], object], int]] = {
+    "linear": (lambda: LINEAR(WIDE), 2 * 10 * 16 * 8),
+    "matmul": (lambda: WIDE @ torch.ones(16, 3), 2 * 10 * 16 * 3),
+    "einsum": (lambda: torch.einsum("bij,bkj->bik", WIDE, WIDE), 2 * 2 * 5 * 5 * 16),
+    "convolution": (
+        lambda: nn.functional.conv2d(torch.ones(1, 4, 8, 8), torch.ones(6, 2, 3, 3), groups=2),
+        2 * 6 * 36 * 18,
+    ),
+    "transposed": (lambda: nn.functional.conv_transpose1d(torch.ones(1, 4, 8), torch.ones(4, 3, 5)), 2 * 4 * 8 * 3 * 5),
+    "attention": (lambda: scaled_dot_product_attention(*[WIDE[:, None]] * 3), 2 * 2 * 5 * 5 * (16 + 16)),
+    "fast attention": (lambda: HEADS(WIDE, WIDE, WIDE), ATTENTION),
+    "fast encoder layer": (lambda: LAYER(WIDE), ATTENTION + 2 * 10 * 2 * 16 * 32),
+    "LSTM": (lambda: STACKED(WIDE), 2 * 10 * GATES * 2 * ((16 + 8) + (16 + 8))),
+    "GRU": (lambda: GATED(WIDE), 2 * 10 * 3 * 8 * (16 + 8)),
+    "LSTM cell": (lambda: CELL(WIDE[0]), 2 * 5 * GATES * (16 + 8)),
+    "mv": (lambda: torch.ones(4, 5).mv(torch.ones(5)), 2 * 4 * 5),
+    "addmv": (lambda: torch.addmv(torch.ones(4), torch.ones(4, 5), torch.ones(5)), 2 * 4 * 5),
+    "dot": (lambda: torch.ones(5).dot(torch.ones(5)), 2 * 5),
+    "addbmm": (lambda: torch.addbmm(torch.ones(4, 6), torch.ones(3, 4, 5), torch.ones(3, 5, 6)), 2 * 3 * 4 * 5 * 6),
+    "baddbmm": (
+        lambda: torch.baddbmm(torch.ones(3, 4, 6), torch.ones(3, 4, 5), torch.ones(3, 5, 6)),
+        2 * 3 * 4 * 5 * 6,
+    ),
+    "in place": (lambda: torch.zeros(4, 6).addmm_(torch.ones(4, 5), torch.ones(5, 6)), 2 * 4 * 5 * 6),
+    "few distances": (lambda: torch.cdist(WIDE, WIDE), 2 * 2 * 5 * 5 * 16),
+    "many distances": (lambda: torch.cdist(torch.ones(30, 4), torch.ones(40, 4)), 2 * 30 * 40 * 4),
+    "no product": (lambda: torch.cdist(WIDE, WIDE, p=1.0), 0),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_count_the_same_in_every_mode(name):
+    call, expected = PRODUCTS[name]
+    for mode in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with mode():
+            accounting = Accounting()
+            accounting.run(call)
+        assert accounting.flop.total() == expected, mode.__name__
+        assert not accounting.uncounted
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Conv2d(8, 8, 3, groups=8), (2, 8, 9, 9)),
+        (nn.Conv2d(8, 4, 3, groups=4), (2, 8, 9, 9)),
+        (nn.ConvTranspose1d(8, 6, 4, stride=2, groups=2), (2, 8, 12)),
+        (nn.Conv2d(3, 4, 3), (1, 3, 8, 8)),
+    ],
+    ids=["depthwise", "grouped", "transposed", "dense"],
+)
+def test_the_gradients_of_a_convolution_cost_twice_the_convolution(layer, shape):
+    forward, both = Accounting(), Accounting()
+    forward.run(lambda: layer(torch.ones(shape)))
+    inputs = torch.ones(shape, requires_grad=True)
+    both.run(lambda: layer(inputs).sum().backward())
+    assert both.flop.total() == 3 * forward.flop.total()
+
+
+@pytest.mark.filterwarnings("ignore")  # torch means to move its quantisation elsewhere
+def test_products_of_quantised_weights_count_as_int8():
+    model = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(16, 8)), {nn.Linear})
+    accounting = Accounting()
+    accounting.run(lambda: model(WIDE))
+    assert accounting.flop == {"int8": 2 * 10 * 16 * 8}
+
+
+def test_an_operator_that_multiplies_and_is_not_known_is_named():
+    def mixes(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return left @ right
+
+    operator = torch.library.custom_op("strobe_test::mixes", mutates_args=())(mixes)
+    accounting = Accounting()
+    accounting.run(lambda: [torch.linalg.inv(torch.eye(4)), operator(torch.ones(3, 4), torch.ones(4, 5)), WIDE + 1])
+    assert accounting.uncounted == {"aten::linalg_inv_ex": 1, "strobe_test::mixes": 1}
+
+
+def test_a_class_of_tensors_of_its_own_counts_by_what_it_computes():
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    left = TwoTensor(torch.ones(3, 4), torch.ones(3, 4))
+    accounting = Accounting()
+    accounting.run(lambda: left @ torch.ones(4, 5))
+    assert accounting.flop.total() == 2 * (2 * 3 * 4 * 5)
+
+
+def test_sections_of_another_thread_do_not_disturb_the_counted_one():
+    accounting, entered, leave = Accounting(), threading.Event(), threading.Event()
+
+    def elsewhere():
+        with section("other thread"):
+            entered.set()
+            leave.wait(5)
+
+    def work():
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        entered.wait(5)
+        with section("product"):
+            torch.ones(3, 4) @ torch.ones(4, 5)
+            leave.set()
+            thread.join()
+
+    accounting.run(work)
+    assert {path: account.flop.total() for path, account in accounting.accounts.items()} == {
+        ("product",): 2 * 3 * 4 * 5
+    }
+
+
 def test_flop_go_to_the_section_they_run_in_by_dtype():
     a, b = torch.randn(8, 16), torch.randn(16, 4)
     accounting = Accounting()
@@ -89,6 +211,28 @@ def test_peak_memory_is_what_was_live_at_once_above_the_start():
     assert accounting.live == 20000
     del kept
     assert accounting.live == 0
+
+
+def test_memory_that_a_tensor_grows_by_counts():
+    existing, accounting = torch.zeros(10), Accounting()
+
+    def work():
+        with section("grows"):
+            grown = torch.empty(0)
+            grown.resize_(1000)
+            existing.resize_(110)
+        with section("written"):
+            torch.mul(torch.ones(500), 2, out=(out := torch.empty(0)))  # which gives it its size
+        with section("shrinks"):
+            grown.untyped_storage().resize_(0)
+            grown.resize_(0)
+        return grown, out
+
+    kept = accounting.run(work)
+    found = {path[-1]: account.kept_bytes for path, account in accounting.accounts.items()}
+    assert found == {"grows": 4000 + 400, "written": 2000, "shrinks": -4000}
+    assert accounting.accounts["grows",].moved_bytes >= 4000
+    del kept
 
 
 def test_what_is_kept_is_what_lives_on_after_a_part():

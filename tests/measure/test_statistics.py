@@ -158,6 +158,24 @@ def test_what_was_planted_is_noted(shape, says):
     assert says in notes
 
 
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        (lambda at: at > 0.5, "a step up after 50 % of the run, from 0 to "),
+        (lambda at: at > 0.7, "a step up after 70 % of the run, from 0 to "),  # its median is 0
+        (lambda at: at, "times drift up from 0"),
+        (lambda at: at <= 0.5, "a step down of 100.0 % after 50 %"),
+        (lambda at: np.maximum(1e-130, at > 0.5), "e-130 to "),
+    ],
+)
+def test_a_change_from_nothing_is_noted_and_is_no_ratio(shape, says):
+    random = np.random.default_rng(7)
+    [note, *_] = describe(10 * shape(np.arange(200) / 199) * random.lognormal(0, 0.02, 200))
+    assert says in note
+    assert len(note) < 120
+    assert describe([0.0] * 40) == []
+
+
 def test_wide_noise_is_noted():
     notes = describe(np.random.default_rng(7).uniform(5, 15, 100))
     assert any(note.startswith("noisy: the middle half") for note in notes)

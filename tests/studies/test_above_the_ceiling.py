@@ -74,6 +74,19 @@ def test_tf32_is_not_compared_with_the_ceiling_of_float32(monkeypatch, again):
     assert ABOVE_CEILING not in found.notes
 
 
+def test_a_note_names_the_products_that_are_not_counted(monkeypatch):
+    subject = load_subject(policy_type="act", size="tiny")
+    bare = subject.policy.predict_action_chunk
+
+    def solving(batch, **options):
+        torch.linalg.solve(torch.eye(3), torch.ones(3))
+        return bare(batch, **options)
+
+    monkeypatch.setattr(subject.policy, "predict_action_chunk", solving)
+    [found] = measure(subject, "inference", [Variant("as it is")], Options(SamplingBudget(iterations=2))).measurements
+    assert any("not counted" in note and "aten::_linalg_solve_ex" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(("capability", "able"), [((8, 0), True), ((9, 0), True), ((7, 5), False)])
 def test_convolutions_are_in_tf32_by_default_where_the_card_has_it(monkeypatch, capability, able):
     asked = []

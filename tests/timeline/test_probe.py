@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import math
+import pickle
+import threading
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -110,6 +115,71 @@ def test_detaching_leaves_the_same_objects_behind(paths, fails):
     assert model.layers[0].forward is own
 
 
+def saved(model: Model) -> Model:
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.deepcopy, copy.copy, lambda model: pickle.loads(pickle.dumps(model)), saved],
+    ids=["deepcopy", "copy", "pickle", "torch.save"],
+)
+def test_a_copy_of_a_probed_object_runs_its_own_code_without_probes(copied: Callable[[Model], Model]):
+    model, x = Model(), torch.ones(1, 4)
+    probes = [Probe.module("", "model"), Probe.module("layers.*", "layer {}"), Probe.method("", "step", "step")]
+    with attach(probes, model), attach(probes[:2], model):
+        twin = copied(model)
+    assert not set(vars(twin)) - set(vars(model))
+    with torch.no_grad():
+        for weight in twin.parameters():
+            weight.zero_()
+    twin.step = lambda x, scale: 7 + 0 * x  # the original's code would not look at it
+    with Timeline() as timeline:
+        assert twin(x).unique().item() == 7
+    assert names(timeline) == []
+
+
+def test_a_copy_keeps_what_its_original_had_of_its_own():
+    model = Model()
+    model.step = lambda x, scale: x * 0 + scale
+    with attach([Probe.method("", "step", "step")], model):
+        twin = copy.deepcopy(model)
+    assert vars(twin)["step"] is model.step
+
+
+@pytest.mark.parametrize("of", ["instance", "class", "module"])
+def test_probes_that_are_taken_off_in_another_order_leave_nothing_behind(of: str):
+    class Worker:
+        def run(self, x):
+            return x + 1
+
+        @staticmethod
+        def fixed(x):
+            return x
+
+    globals()["Worker"] = Worker
+    worker = Worker()
+    target = {"instance": (worker, "run"), "class": (Worker, "fixed"), "module": (math, "floor")}[of]
+    probe = {
+        "instance": Probe.method("", "run", "{}"),
+        "class": Probe.function(f"{__name__}:Worker.fixed", "{}"),
+        "module": Probe.function("math:floor", "{}"),
+    }[of]
+    before = set(vars(target[0]))
+    first, second, third = (
+        attach([Probe(name, probe.path, probe.attribute)], worker) for name in ("first", "second", "third")
+    )
+    for gone, left in ((second, ["third", "first"]), (first, ["third"]), (third, [])):
+        gone.detach()
+        with Timeline() as timeline:
+            assert getattr(*target)(1) in (1, 2)
+        assert names(timeline) == left
+    assert set(vars(target[0])) == before
+
+
 def test_a_probe_that_does_not_fit_names_itself_and_leaves_nothing_on():
     model = Model()
     with pytest.raises(ProbeError, match="probe 'vision tower' does not fit") as caught:
@@ -161,3 +231,28 @@ def test_a_stretch_lasts_from_one_callable_to_the_end_of_another():
     assert names(timeline) == ["step", "inside"] * 3
     assert [section.path for section in timeline.sections()][1] == ("step", "inside")
     assert set(vars(loop)) == before
+
+
+def test_each_thread_has_a_stretch_of_its_own():
+    class Loop:
+        def first(self):
+            pass
+
+        def last(self):
+            pass
+
+    loop, turn = Loop(), threading.Barrier(2)
+
+    def work():
+        loop.first()
+        turn.wait(5)  # both are open
+        loop.last()
+        turn.wait(5)
+
+    with Timeline() as timeline, attach([Probe("step", "", "first", until=("", "last"))], loop):
+        thread = threading.Thread(target=work)
+        thread.start()
+        work()
+        thread.join()
+    assert [(recorded.name, recorded.path) for recorded in timeline.sections()] == [("step", ("step",))] * 2
+    assert len({recorded.thread for recorded in timeline.sections()}) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -114,6 +116,172 @@ def test_timelines_nest_and_restore_each_other():
             pass
     assert paths(outer) == [("a",), ("c",)]
     assert paths(inner) == [("b",)]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_timelines_that_stop_in_another_order_leave_none_recording(order):
+    timelines, folder = [Timeline().start() for _ in range(3)], os.environ.get("STROBE_SPOOL")
+    running = [0, 1, 2]
+    for one in order:
+        timelines[one].stop()
+        running.remove(one)
+        with section(f"after {one}"):
+            pass
+        for other in range(3):
+            recorded = f"after {one}" in {found.name for found in timelines[other].sections()}
+            assert recorded == (bool(running) and other == running[-1])
+    assert in_force() is None
+    assert folder is not None
+    assert "STROBE_SPOOL" not in os.environ
+
+
+def test_starting_a_timeline_twice_is_starting_it_once():
+    timeline = Timeline().start().start()
+    timeline.stop()
+    assert in_force() is None
+    with timeline.start():
+        timeline.pause()
+        timeline.start()
+        with section("again"):
+            pass
+    assert paths(timeline) == [("again",)]
+    assert in_force() is None
+
+
+def test_threads_of_one_name_do_not_nest_into_each_other():
+    began, ended, stopped = threading.Event(), threading.Event(), threading.Event()
+
+    def outer():
+        with section("outer"):
+            began.set()
+            ended.wait(5)
+        stopped.wait(5)
+
+    def inner():
+        began.wait(5)
+        with section("inner"):
+            pass
+        ended.set()
+        stopped.wait(5)
+
+    threads = [threading.Thread(target=work, name="worker") for work in (outer, inner)]
+    with Timeline() as timeline:
+        for thread in threads:
+            thread.start()
+        ended.wait(5)
+        while len(timeline) < 2:
+            time.sleep(0.001)
+    stopped.set()
+    for thread in threads:
+        thread.join()
+    assert sorted(paths(timeline)) == [("inner",), ("outer",)]
+    assert {recorded.thread for recorded in timeline.sections()} == {"worker", "worker (2)"}
+
+
+def test_coroutines_that_take_turns_do_not_nest_into_each_other():
+    async def request(name: str, turns: int) -> None:
+        with section(name):
+            for _ in range(turns):
+                with section(f"{name} computes"):
+                    helper(name)
+                await asyncio.sleep(0)
+
+    def helper(name: str) -> None:
+        with section(f"{name} helps"):
+            pass
+
+    async def both() -> None:
+        await asyncio.gather(request("long", 3), request("short", 1))
+        with section("last"):
+            await request("inside", 1)
+
+    with Timeline() as timeline, section("whole"):
+        asyncio.run(both())
+    assert sorted(set(paths(timeline))) == [
+        ("whole",),
+        ("whole", "last"),
+        ("whole", "last", "inside"),
+        ("whole", "last", "inside", "inside computes"),
+        ("whole", "last", "inside", "inside computes", "inside helps"),
+        ("whole", "long"),
+        ("whole", "long", "long computes"),
+        ("whole", "long", "long computes", "long helps"),
+        ("whole", "short"),
+        ("whole", "short", "short computes"),
+        ("whole", "short", "short computes", "short helps"),
+    ]
+    order = [recorded.path for recorded in timeline.sections()]
+    assert all(path[:-1] in order[:at] for at, path in enumerate(order) if len(path) > 1)
+
+
+def test_what_runs_while_a_generator_is_suspended_is_not_part_of_it():
+    def frames():
+        with section("read"):
+            for number in range(2):
+                with section("decode"):
+                    pass
+                yield number
+
+    with Timeline() as timeline, section("whole"):
+        for _ in frames():
+            with section("compute"):
+                pass
+    assert paths(timeline) == [
+        ("whole",),
+        ("whole", "read"),
+        ("whole", "read", "decode"),
+        ("whole", "read", "decode"),
+        ("whole", "compute"),
+        ("whole", "compute"),
+    ]
+
+
+def test_a_generator_that_is_a_context_manager_holds_the_block_it_is_for():
+    @contextlib.contextmanager
+    def phase():
+        with section("phase"):
+            yield
+
+    def steps():
+        with phase():
+            with section("step"):
+                pass
+            yield
+
+    with Timeline() as timeline:
+        with phase(), section("block"):
+            pass
+        for _ in steps():
+            with section("body"):
+                pass
+    assert paths(timeline) == [("phase",), ("phase", "block"), ("phase",), ("phase", "step"), ("body",)]
+
+
+def test_a_generator_that_is_given_up_leaves_no_strand_open():
+    def never_done():
+        with section("open"):
+            yield
+
+    with Timeline() as timeline:
+        next(never_done())
+        next(kept := never_done())
+        del kept
+        with section("after"), section("inside"):
+            pass
+    assert paths(timeline)[-2:] == [("after",), ("after", "inside")]
+
+
+def test_a_coroutine_function_is_timed_until_it_is_done():
+    @timed("waits")
+    async def waits() -> int:
+        await asyncio.sleep(0.01)
+        return 3
+
+    with Timeline() as timeline:
+        assert asyncio.run(waits()) == 3
+    [recorded] = timeline.sections()
+    assert recorded.name == "waits"
+    assert recorded.ms >= 9
 
 
 def test_inference_mode_and_autograd_hooks():

@@ -14,6 +14,7 @@ from strobe.advice.view import Part, examined, find, free, ms, number, part, per
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
 from strobe.results.measurement import Blocks, Measurement
+from strobe.results.numerals import significant
 
 LARGE = 304e6  # parameters of ViT-L's encoder, for which the guide gives its limit of memory
 PATCHES = ("patch embedding", "embeddings", "patch_embeddings", "patch_embed")
@@ -158,10 +159,10 @@ def frame_rate(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         frames = clips * (number(measurement, "frames per clip") or 0)
 
         def rate(took: float, frames: float = frames) -> str:
-            return f"{float(f'{1e3 * frames / took:.3g}'):,.10g} frames/s" if frames > 0 else ms(took)
+            return f"{significant(1e3 * frames / took)} frames/s" if frames > 0 else ms(took)
 
         whole = whole_ms(measurement)
-        each = f" ({1e3 * clips / whole:,.3g} clips/s)" if clips > 0 else ""
+        each = f" ({significant(1e3 * clips / whole)} clips/s)" if clips > 0 else ""
         alone = ", ".join(f"{one.name} {rate(one.ms)} ({ms(one.ms)})" for one in [*around, model])
         yield Finding(
             rule="frame-rate-limit",

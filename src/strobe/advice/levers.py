@@ -11,6 +11,7 @@ from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison, GradientAgreement
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
+from strobe.results.numerals import significant
 
 # Fact of a measurement → the lever that it tells of.
 LEVERS = {
@@ -197,13 +198,14 @@ def _same(same: GradientAgreement | None) -> str:
 def _loss(same: GradientAgreement) -> str:
     if same.loss is None or same.loss_error is None:
         return "The loss is infinite or not a number."
-    return f"The loss is {same.loss:.5g} against {same.baseline_loss:.5g} ({percent(same.loss_error)} apart)."
+    losses = f"{significant(same.loss, 5)} against {significant(same.baseline_loss, 5)}"
+    return f"The loss is {losses} ({percent(same.loss_error)} apart)."
 
 
 def _rate(measurement: Measurement) -> str:
     batch = measurement.facts.get("batch size")
     many = batch if isinstance(batch, int) and 0 < batch < 1e9 else 1
-    return f"{many * 1e3 / whole_ms(measurement):.3g} samples/s"
+    return f"{significant(many * 1e3 / whole_ms(measurement))} samples/s"
 
 
 def _peak(measurement: Measurement) -> int | None:

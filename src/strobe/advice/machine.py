@@ -9,6 +9,7 @@ from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import CENTURY_MS, Part, examined, first_level, free, ms, percent, top, whole_ms, without
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
+from strobe.results.numerals import significant
 
 HALF = ("bfloat16", "float16")
 SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # as --precision calls them
@@ -128,8 +129,9 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
                 rule="single-precision",
                 level="warning",
                 title=f"{part.name} computes in float32, though the weights are mostly {half}",
-                seen=f"{percent(single)} of its {gflop:.3g} GFLOP, in {ms(part.ms)} of '{measurement.name}'. Here a "
-                f"large product runs at {slow:.4g} GFLOP/s in float32 and {fast:.4g} in {half}.",
+                seen=f"{percent(single)} of its {significant(gflop)} GFLOP, in {ms(part.ms)} of '{measurement.name}'. "
+                f"Here a large product runs at {significant(slow, 4)} GFLOP/s in float32 and {significant(fast, 4)} in "
+                f"{half}.",
                 why="A cast before a part makes every product in it run at the slower rate.",
                 do=f"`strobe compare --precision {SHORT[half]}` shows what all of it in {half} buys and how far "
                 "the actions move; --variant 'NAME: precision=…, precision.part=MODULE' does so for one part.",
@@ -164,8 +166,9 @@ def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 rule="half-slower",
                 level="warning",
                 title=f"The {measurement.phase} computes in {half}, in which this machine is slower",
-                seen=f"Here a large product runs at {rate:.4g} GFLOP/s in {half} and at {wide:.4g} in float32; "
-                f"{gflop:.4g} GFLOP of '{measurement.name}' ({ms(whole)}) are in {half}.",
+                seen=f"Here a large product runs at {significant(rate, 4)} GFLOP/s in {half} and at "
+                f"{significant(wide, 4)} in float32; "
+                f"{significant(gflop, 4)} GFLOP of '{measurement.name}' ({ms(whole)}) are in {half}.",
                 why="A CPU may have instructions for 16 bits and take longer with them. Weights in 16 bits then save "
                 "memory, and no time.",
                 do="`strobe compare --precision fp32` shows what all of it in float32 buys. Where two copies of the "

@@ -11,6 +11,7 @@ from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
+from strobe.results.numerals import significant
 
 WIDTHS = {"fp32": 32, "tf32": 19, "bf16": 16, "fp16": 16}  # bits that enter a product
 NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -126,13 +127,13 @@ def _low(
     measured = bits != "float32" and wide > 1e-6 and 1e-6 < narrow < 1e12
     if measured and narrow < thresholds.half_faster * wide:
         why = (
-            f"This machine has no fast units for it: a large product runs at {wide:.4g} GFLOP/s in float32 and "
-            f"{narrow:.4g} in {bits}."
+            f"This machine has no fast units for it: a large product runs at {significant(wide, 4)} GFLOP/s in float32 "
+            f"and {significant(narrow, 4)} in {bits}."
         )
         do = f"Another precision, or another machine: here {name} saves memory, not time."
         gain = ""
     else:
-        rate = f" A large product in {bits} is {narrow / wide:.3g} × as fast here." if measured else ""
+        rate = f" A large product in {bits} is {significant(narrow / wide)} × as fast here." if measured else ""
         why = f"The arithmetic is not the limit: the host's launches or the memory's bandwidth are.{rate}"
         saved = without(whole_ms(before), 1 - 1 / thresholds.precision_low)
         gain = f"at {thresholds.precision_low:g} × the {before.phase} would take {ms(saved)} (computed)"

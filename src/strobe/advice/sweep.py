@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from strobe.advice.thresholds import Thresholds
 from strobe.advice.view import percent
 from strobe.results.finding import Finding
+from strobe.results.numerals import significant
 from strobe.results.sweep import Cell, Row, Sweep, label
 
 FLAT = 0.95  # of the best throughput: from there on, more buys little
@@ -47,8 +48,8 @@ def throughput(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
             rule="throughput-flat",
             level="info",
             title=f"From batch size {enough[0]:g} on, a larger batch buys little{others}",
-            seen=f"{enough[1].throughput:.3g} samples/s at {enough[0]:g}, at best {best[1].throughput:.3g} at "
-            f"{best[0]:g}{memory} ({enough[1].measurement}).",
+            seen=f"{significant(enough[1].throughput)} samples/s at {enough[0]:g}, at best "
+            f"{significant(best[1].throughput)} at {best[0]:g}{memory} ({enough[1].measurement}).",
             why="The device is as busy as it gets; a larger batch only waits longer and holds more memory.",
             do=f"Use a batch size of {enough[0]:g} unless training asks for more.",
             evidence={"batch": enough[0], "throughput": enough[1].throughput, "best": best[1].throughput},

@@ -11,6 +11,7 @@ from strobe.advice.view import ms, percent
 from strobe.results.answer import TrainResult
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
+from strobe.results.numerals import significant
 from strobe.results.training import LoaderPart, LoaderWorker, Rank, Training
 
 READS = ("video decoding", "row reads", "delta timestamps", "frame times")
@@ -65,7 +66,7 @@ def data(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
         why=why,
         do=do,
         gain=f"up to {percent(training.data_share)} of the step, "
-        f"{training.data_share * training.planned_hours:.3g} h of {training.planned_steps:,} steps (computed)",
+        f"{significant(training.data_share * training.planned_hours)} h of {training.planned_steps:,} steps (computed)",
         evidence={"data_share": training.data_share, "gain_share": training.data_share, "workers": training.workers},
     )
 
@@ -191,8 +192,8 @@ def interruptions(result: TrainResult, thresholds: Thresholds) -> Iterator[Findi
             rule=rule,
             level="warning",
             title=f"{stall.cause[:1].upper()}{stall.cause[1:]}s will take {percent(share)} of the training",
-            seen=f"{ms(stall.each_ms)} each, {stall.planned_hours:.3g} h of {training.planned_hours:.3g} h for "
-            f"{training.planned_steps:,} steps.",
+            seen=f"{ms(stall.each_ms)} each, {significant(stall.planned_hours)} h of "
+            f"{significant(training.planned_hours)} h for {training.planned_steps:,} steps.",
             why="The training stands still meanwhile.",
             do=f"Raise {flag}.",
             gain=f"up to {percent(share)} of the training",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from strobe.results.answer import Result
 from strobe.results.measurement import Component, Measurement
+from strobe.results.numerals import fixed, minus, significant
 
 CENTURY_MS = 1e12  # beyond this, or below a nanosecond, a time was not measured but made up
 NANOSECOND_MS = 1e-6
@@ -115,14 +116,14 @@ def without(whole: float, share: float) -> float:
 def ms(value: float) -> str:
     """Milliseconds with three figures."""
     if value != 0 and (abs(value) < 0.001 or abs(value) >= 1e6):
-        return f"{value:.2e} ms"
+        return f"{minus(f'{value:.2e}')} ms"
     digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
-    return f"{value:.{min(digits, 5)}f} ms"
+    return f"{minus(f'{value + 0.0:.{min(digits, 5)}f}')} ms"
 
 
 def percent(share: float) -> str:
     """A share of 1 in per cent; one decimal below ten."""
-    return f"{share * 100:.{0 if abs(share) >= 0.0995 else 1}f} %"
+    return f"{fixed(share * 100, 0 if abs(share) >= 0.0995 else 1)} %"
 
 
 def free(measurement: Measurement, share: float) -> str:
@@ -143,5 +144,5 @@ def number_in_words(value: float) -> str:
         return "no finite number"
     if value and (abs(value) < 0.001 or abs(value) >= 1e6):
         digits, _, power = f"{value:.1e}".partition("e")
-        return f"{digits.removesuffix('.0')}e{int(power)}"
-    return f"{float(f'{value:.2g}'):,.10g}"
+        return minus(f"{digits.removesuffix('.0')}e{int(power)}")
+    return significant(value, 2)

@@ -33,6 +33,7 @@ from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
 from strobe.measure.separate_runs import slower
 from strobe.results import store
+from strobe.results.numerals import significant
 from strobe.results.sweep import Best, Cell, Sweep
 from strobe.sweeps import grid
 from strobe.sweeps.execute import Job, Limits, Outcome, execute
@@ -178,8 +179,8 @@ def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
     else:
         beyond = "the search was stopped there"
     sentence = (
-        f"The largest batch that fits is {search.largest}: {row.ms.median:,.4g} ms a step, "
-        f"{row.throughput:,.4g} samples/s{held}; {beyond}."
+        f"The largest batch that fits is {search.largest}: {significant(row.ms.median, 4)} ms a step, "
+        f"{significant(row.throughput, 4)} samples/s{held}; {beyond}."
     )
     return Best(
         asked="largest batch", key=cell.key, settings=cell.settings, measurement=row.measurement, sentence=sentence
@@ -202,7 +203,7 @@ def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
     # What is not known to gain less may gain more: too noisy to judge is not the same as no faster.
     most = {size: 0.0 if size == top else ends.high - 1 if (ends := slower_by[size]) else math.inf for size in ran}
     start = knee([(size, most[size] <= FLAT) for size in ran])
-    rates = {size: f"{cell.rows[0].throughput:,.4g} samples/s" for size, cell in ran.items()}
+    rates = {size: f"{significant(cell.rows[0].throughput, 4)} samples/s" for size, cell in ran.items()}
     if start is None or start >= top:
         sentence = f"Throughput is best at a batch of {top}: {rates[top]}."
     else:

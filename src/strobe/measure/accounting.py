@@ -1,8 +1,9 @@
 """FLOP, memory and memory traffic per section, from one pass that is counted instead of timed.
 
 The pass runs under a dispatch mode that sees every operator, so its times mean nothing and are not kept. Matrix
-products, convolutions and attention count, forward and backward; a multiply-add counts as two. Memory is that of live
-tensors, or what the device's allocator says.
+products, convolutions, attention and recurrent layers count, forward and backward; a multiply-add counts as two. An
+operator that seems to multiply and has no formula is named. Memory is that of live tensors, or what the device's
+allocator says.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
 from strobe.devices.memory import DeviceMemory, memory_of
-from strobe.measure.flop import FORMULAS
+from strobe.measure.dispatch import Operators
+from strobe.measure.flop import name_of, products
 from strobe.measure.traffic import Traffic, stand_in
 from strobe.results.measurement import MemorySource
 from strobe.timeline.sections import recording
@@ -65,29 +68,30 @@ class LiveTensors:
 
     def __init__(self) -> None:
         self.live = self._highest = 0
-        self._storages: dict[Any, int] = {}
+        self._storages: dict[Any, tuple[int, int]] = {}  # bytes that count, and bytes in all
 
     def peak(self) -> int:
         highest, self._highest = self._highest, self.live
         return highest
 
     def know(self, tensor: torch.Tensor, *, made: bool) -> None:
-        """Count the tensor's storage until it is freed; never, if it was not ``made`` just now but existed before."""
+        """Count the tensor's storage until it is freed; of one that was not ``made`` just now, what it grows by."""
         try:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):  # sparse and other tensors without a storage
             return
-        key = storage._cdata
-        if key in self._storages:
-            return
-        size = storage.nbytes() if made else 0
-        self._storages[key] = size
-        weakref.finalize(storage, self._forget, key)
-        self.live += size
+        key, size = storage._cdata, storage.nbytes()
+        found = self._storages.get(key)
+        if found is None:
+            weakref.finalize(storage, self._forget, key)
+            found = (0, 0 if made else size)
+        counted, before = found
+        self._storages[key] = (counted + size - before, size)  # ``resize_`` and ``out=`` change a storage's size
+        self.live += size - before
         self._highest = max(self._highest, self.live)
 
     def _forget(self, key: Any) -> None:
-        self.live -= self._storages.pop(key, 0)
+        self.live -= self._storages.pop(key, (0, 0))[0]
 
 
 class DeviceAllocator:
@@ -121,7 +125,7 @@ def allocator_of(device: torch.device) -> DeviceAllocator | None:
 _SOURCES: dict[str, MemorySource] = {"cuda": "CUDA allocator", "xpu": "XPU allocator"}
 
 
-class Accounting(TorchDispatchMode):
+class Accounting(Operators):
     """Counts FLOP and memory while it is entered. Each section that opens meanwhile gets an account, by its path.
 
     Args:
@@ -133,6 +137,7 @@ class Accounting(TorchDispatchMode):
         super().__init__()
         self.accounts: dict[tuple[str, ...], Account] = {}
         self.flop: Counter[str] = Counter()
+        self.uncounted: Counter[str] = Counter()  # operator that seems to multiply and has no formula → its calls
         self.traffic = Traffic()
         self.meter = meter or LiveTensors()
         self._path: tuple[str, ...] = ()
@@ -160,17 +165,15 @@ class Accounting(TorchDispatchMode):
         with recording(self._open), self:
             return call()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def ran(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._know((args, kwargs), made=False)
-        out = func(*args, **kwargs)
-        formula = FORMULAS.get(func._overloadpacket)
-        if formula is not None:
-            operand = next((leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)), None)
-            dtype = str(operand.dtype).removeprefix("torch.") if operand is not None else "unknown"
-            dtype = "int8" if dtype == "uint8" else dtype  # int8 as CPUs without AMX multiply it
-            self.flop[stand_in() or dtype] += formula(*args, **kwargs, out_val=out)
-        self.traffic.ran(func, (args, kwargs), out)
+        out = operator(*args, **kwargs)
+        found = products(operator, args, kwargs, out)
+        if found.flop is None:
+            self.uncounted[name_of(operator)] += 1
+        elif found.flop:
+            self.flop[stand_in() or found.dtype] += found.flop
+        self.traffic.ran(operator, (args, kwargs), out)
         self._know(out, made=True)
         return out
 
@@ -184,7 +187,8 @@ class Accounting(TorchDispatchMode):
         self._peaks[-1] = max(self._peaks[-1], self.meter.peak())
 
     def _open(self, name: str) -> Any:
-        return _Counted(self, name)
+        # What other threads do is not counted, but for autograd's, which take over the modes of their caller.
+        return _Counted(self, name) if self in _get_current_dispatch_mode_stack() else nullcontext()
 
 
 class _Counted:

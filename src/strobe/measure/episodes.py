@@ -13,6 +13,7 @@ from strobe.measure.verdicts import FEWEST_PAIRS
 from strobe.report.rates import verdict
 from strobe.results.data import Interval
 from strobe.results.episodes import EpisodePair, PairedEpisodes
+from strobe.results.numerals import significant
 
 MARGIN = 0.1  # loss of success rate that counts as not worse where nothing is said, as for `strobe evaluate`
 # A difference of reward that matters: a share of what the baseline's own episodes differ by (half of Cohen's small
@@ -109,16 +110,18 @@ def _sentence(judged: PairedEpisodes, count: int) -> str:
     where = f"in {count} paired episode{'s' * (count != 1)} of {judged.environment}"
     seen = f"success {_percent(judged.candidate_success)} against {_percent(judged.baseline_success)}"
     ends = judged.success_interval
+    points, *between = (significant(100 * one, plus=True) for one in (judged.success, ends.low, ends.high))
     shown = (
-        f"{seen}, {100 * judged.success:+.3g} points [{100 * ends.low:+.3g}, {100 * ends.high:+.3g}] "
+        f"{seen}, {points} points [{', '.join(between)}] "
         f"({100 * ends.level:.3g} % interval, valid at any number of pairs)"
     )
     if judged.by == "reward":
-        shown = f"neither ever succeeded; reward {judged.reward:+.4g}"
+        shown = f"neither ever succeeded; reward {significant(judged.reward, 4, plus=True)}"
         if (ends := judged.reward_interval) is not None:
-            shown += f" [{ends.low:+.4g}, {ends.high:+.4g}] ({100 * ends.level:.3g} % interval)"
+            between = [significant(end, 4, plus=True) for end in (ends.low, ends.high)]
+            shown += f" [{', '.join(between)}] ({100 * ends.level:.3g} % interval)"
         if judged.reward_least:
-            shown += f"; a difference up to {judged.reward_least:.3g} does not count"
+            shown += f"; a difference up to {significant(judged.reward_least)} does not count"
     names = f"{judged.candidate} against {judged.baseline}"
     if judged.kind == "the same":
         return f"{names}: every action is the same to the bit {where} ({seen})"

@@ -1,81 +1,289 @@
-"""Formulas for FLOP by operator: torch's own (``torch.utils.flop_counter``), and ours for fused attention.
+"""FLOP of an operator: a multiply-add counts as two, masks spare nothing, biases and elementwise work are free.
 
-Torch has none for the CPU's fused attention, so that a transformer's attention would go uncounted there, and its own
-for CUDA's raise where key and value have fewer heads than the query.
+One table serves the count and the yardstick of reordered sums: `SUMS` names the dimension that a product sums over.
+Other formulas are those of ``torch.utils.flop_counter`` where they are right. Torch has none for the CPU's fused
+attention, fused encoder layers, recurrent layers, packed and quantised weights, products with a vector, and operators
+in place; its own raise for attention with fewer heads of key and value than of query, and take the gradient of a
+grouped convolution for that of a dense one. An operator that seems to multiply and is not known is never 0: it is
+`UNKNOWN`, and is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-
-def attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
-    """Two products, as torch counts them: scores, and their sum over the values; masks spare nothing.
-
-    Args:
-        query: ``(batch, heads, queries, width)``; key and value likewise, value's width being its own.
-    """
-    batch, heads, queries, width = query.shape
-    return 2 * batch * heads * queries * key.shape[-2] * (width + value.shape[-1])
+Args = Sequence[Any]
+Formula = Callable[[Args, Any], int]  # from the operator's arguments and its result
 
 
-def attention_backward(_: Tensor, query: Tensor, key: Tensor, value: Tensor, *__: Any, **___: Any) -> int:
+class Products(NamedTuple):
+    """What one call of an operator multiplies: its FLOP, None where they are not known, and torch's name of a dtype."""
+
+    flop: int | None
+    dtype: str = ""
+
+
+NONE, UNKNOWN = Products(0), Products(None)
+
+# Operator → two arguments, each with the dimension that is summed over: every number of the result is such a sum.
+SUMS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::_int_mm", "aten::_scaled_mm"), ((0, -1), (1, -2))),
+    **dict.fromkeys(("aten::addmm", "aten::_addmm_activation", "aten::baddbmm"), ((1, -1), (2, -2))),
+    **dict.fromkeys(("aten::mv", "aten::dot", "aten::vdot", "aten::_euclidean_dist"), ((0, -1), (1, -1))),
+    **dict.fromkeys(("aten::linear", "aten::mkldnn_linear", "aten::_weight_int8pack_mm"), ((0, -1), (1, -1))),
+    "aten::addmv": ((1, -1), (2, -1)),
+}
+
+
+def products(operator: Any, args: Args, kwargs: Mapping[str, Any], out: Any) -> Products:
+    """Return what ``operator`` multiplied when it made ``out`` from its arguments: `NONE`, or `UNKNOWN`, in doubt."""
+    name = name_of(operator)
+    formula = _FORMULAS.get(name)
+    try:
+        if formula is not None:
+            flop = formula(args, out)
+        elif name in SUMS:
+            (at, dim), _ = SUMS[name]
+            flop = 2 * out.numel() * args[at].shape[dim]
+        elif (of_torch := flop_registry.get(getattr(operator, "_overloadpacket", None))) is not None:
+            flop = of_torch(*args, **kwargs, out_val=out)
+        else:
+            return UNKNOWN if _seems_to_multiply(name, args) else NONE
+    except Exception:  # shapes that the formula is not for, such as nested tensors
+        return UNKNOWN
+    return Products(flop, _dtype(name, args)) if flop else NONE
+
+
+def knows(operator: Any) -> bool:
+    """Whether there is a formula for ``operator`` itself: then it need not be taken apart."""
+    name = name_of(operator)
+    return name in _FORMULAS or name in SUMS or getattr(operator, "_overloadpacket", None) in flop_registry
+
+
+def name_of(operator: Any) -> str:
+    """The operator's name with its library, such as ``aten::addmm``, in place or not."""
+    schema = getattr(operator, "_schema", None)
+    return str(operator) if schema is None else schema.name.removesuffix("_")
+
+
+def _dtype(name: str, args: Args) -> str:
+    if name.startswith("quantized::") and "fp16" not in name:
+        return "int8"  # of inputs in float32 that the operator rounds itself, too
+    operand = next(leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor))
+    dtype = str(operand.dtype).removeprefix("torch.")
+    return "int8" if dtype in ("uint8", "quint8", "qint8") else dtype  # int8 as CPUs without AMX multiply it
+
+
+def _linear(args: Args, out: Tensor) -> int:
+    """A linear layer, whatever the packing of its weight, by its inputs ``(…, inner)``."""
+    return 2 * out.numel() * args[0].shape[-1]
+
+
+def _added_batch(args: Args, out: Tensor) -> int:
+    """``addbmm``: the products of all matrices are added up."""
+    return 2 * out.numel() * args[1].shape[0] * args[1].shape[-1]
+
+
+def _outer(_: Args, out: Tensor) -> int:
+    return 2 * out.numel()
+
+
+def _convolved(of: Tensor, weight: Tensor) -> int:
+    """Each number of ``of``, the smaller side, meets a kernel of ``(channels, channels / groups, …)``."""
+    return 2 * of.numel() * (weight.numel() // weight.shape[0])
+
+
+def _convolution(args: Args, out: Tensor) -> int:
+    transposed = len(args) > 6 and args[6] is True
+    return _convolved(args[0] if transposed else out, args[1])
+
+
+def _convolution_backward(transposed: int) -> Formula:
+    """Of the gradients of input and weight each costs what the convolution does; ``transposed``: that argument."""
+
+    def formula(args: Args, _: Any) -> int:
+        wanted = args[transposed + 3]  # the gradients of input, weight and bias
+        return (wanted[0] + wanted[1]) * _convolved(args[1] if args[transposed] else args[0], args[2])
+
+    return formula
+
+
+def _attention(args: Args, _: Any) -> int:
+    """Two products, as torch counts them: scores ``(batch, heads, queries, keys)``, and their sum over the values."""
+    query, key, value = args[:3]
+    return 2 * query.shape[:-1].numel() * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+
+
+def _attention_backward(args: Args, _: Any) -> int:
     """Five products, as torch counts them: the scores once more, and the gradients of scores, value, query and key."""
-    batch, heads, queries, width = query.shape
-    return 2 * batch * heads * queries * key.shape[-2] * (3 * width + 2 * value.shape[-1])
+    query, key, value = args[1:4]
+    return 2 * query.shape[:-1].numel() * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1])
 
 
-def product(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
-    """``(rows, inner) @ (inner, columns)``, of integers too, for which torch has no formula."""
-    return 2 * left.shape[0] * left.shape[1] * right.shape[1]
+def _lengths(tokens: Tensor) -> list[int]:
+    """Tokens of each sequence of a batch ``(batch, tokens, width)``, which may be nested."""
+    if tokens.is_nested:
+        return tokens._nested_tensor_size()[:, 0].tolist()
+    return [tokens.shape[1]] * tokens.shape[0]
 
 
-def packed_linear(inputs: Tensor, weight: Tensor, *_: Any, **__: Any) -> int:
-    """oneDNN's linear layer: ``(…, inner)`` by a weight of ``(columns, inner)``, whatever its packing."""
-    return 2 * inputs.numel() * weight.shape[0]
+def _heads(args: Args, _: Any) -> int:
+    """Attention with its four projections of ``(width, width)``."""
+    queries, keys, width = _lengths(args[0]), _lengths(args[1]), args[3]
+    pairs = sum(ours * theirs for ours, theirs in zip(queries, keys, strict=True))
+    return 4 * width * (width * (sum(queries) + sum(keys)) + pairs)
 
 
-def packed_int8(inputs: Tensor, _scale: Any, _zero: Any, weight: Tensor, *_: Any, **__: Any) -> int:
-    """oneDNN's linear layer in int8: ``(rows, inner)`` by a weight of ``(inner, columns)``."""
-    return 2 * inputs.shape[0] * weight.numel()
+def _encoder_layer(args: Args, out: Any) -> int:
+    source, width = args[0], args[1]
+    return _heads((source, source, source, width), out) + 2 * sum(_lengths(source)) * (
+        args[14].numel() + args[16].numel()
+    )
 
 
-def packed_by_mkl(inputs: Tensor, _packed: Tensor, weight: Tensor, *_: Any, **__: Any) -> int:
-    """MKL's linear layer: ``(…, inner)`` by a weight of ``(columns, inner)``, packed for so many rows."""
-    return packed_linear(inputs, weight)
+def _recurrent(weights: Callable[[Args], Sequence[Tensor]], passes: int = 1) -> Formula:
+    """Every token is multiplied by each matrix once; the way back takes two passes."""
+
+    def formula(args: Args, _: Any) -> int:
+        matrices = sum(weight.numel() for weight in weights(args) if weight.dim() == 2)
+        return 2 * passes * args[0].shape[:-1].numel() * matrices
+
+    return formula
 
 
-def packed_convolution(_: Tensor, weight: Tensor, *__: Any, out_val: Tensor, **___: Any) -> int:
-    """oneDNN's convolution: each output value is one product with a weight of ``(out, in / groups, …)``."""
-    return 2 * out_val.numel() * (weight.numel() // weight.shape[0])
+def _distances(of: Callable[[Args, Any], Tensor], power: int, features: int) -> Formula:
+    """Distances of pairs: a product of differences with themselves where the norm is Euclid's, else none."""
+
+    def formula(args: Args, out: Any) -> int:
+        euclidean = len(args) <= power or args[power] == 2  # torch leaves out a default
+        return 2 * of(args, out).numel() * args[features].shape[-1] if euclidean else 0
+
+    return formula
 
 
-_KINDS = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
+def _three_factors(args: Args, _: Any) -> int:
+    """``_trilinear``: two multiplications and an addition for each triple of numbers."""
+    shapes = []
+    for tensor, places in zip(args[:3], args[3:6], strict=True):
+        for place in sorted(places):
+            tensor = tensor.unsqueeze(place)
+        shapes.append(tensor.shape)
+    return 3 * prod(torch.broadcast_shapes(*shapes))
 
 
-def _formulas() -> dict[Any, Callable[..., int]]:
-    found: dict[Any, Callable[..., int]] = dict(flop_registry)
-    for kind in _KINDS:
-        for suffix, formula in (("", attention), ("_backward", attention_backward)):
-            operator = getattr(torch.ops.aten, f"_scaled_dot_product_{kind}{suffix}", None)
-            if operator is not None:
-                found[operator] = formula
-    found.setdefault(torch.ops.aten._int_mm, product)
-    found.setdefault(torch.ops.aten._scaled_mm, product)
-    for library, name, formula in (
-        (torch.ops.mkldnn, "_linear_pointwise", packed_linear),
-        (torch.ops.mkldnn, "_convolution_pointwise", packed_convolution),
-        (torch.ops.mkl, "_mkl_linear", packed_by_mkl),
-        (torch.ops.onednn, "qlinear_pointwise", packed_int8),
-    ):
-        if (operator := getattr(library, name, None)) is not None:  # not in builds without oneDNN or MKL
-            found.setdefault(operator, formula)
+def _formulas() -> dict[str, Formula]:
+    found: dict[str, Formula] = {
+        "aten::addbmm": _added_batch,
+        "aten::addr": _outer,
+        "aten::convolution_backward": _convolution_backward(7),
+        "aten::convolution_backward_overrideable": _convolution_backward(6),
+        "aten::conv_tbc": lambda args, out: 2 * out.numel() * args[1].shape[:2].numel(),
+        "aten::_scaled_dot_product_attention_math_for_mps": _attention,
+        "flex_attention": _attention,
+        "flex_attention_backward": lambda args, out: _attention_backward((None, *args), out),
+        "aten::_native_multi_head_attention": _heads,
+        "aten::_transformer_encoder_layer_fwd": _encoder_layer,
+        "aten::mkldnn_rnn_layer": _recurrent(lambda args: args[1:3]),
+        "aten::mkldnn_rnn_layer_backward": _recurrent(lambda args: args[1:3], passes=2),
+        "aten::_cdist_forward": _distances(lambda _, out: out, power=2, features=0),
+        "aten::_cdist_backward": _distances(lambda args, _: args[0], power=3, features=1),
+        "aten::_pdist_forward": _distances(lambda _, out: out, power=1, features=0),
+        "aten::_pdist_backward": _distances(lambda args, _: args[0], power=2, features=1),
+        "aten::_trilinear": _three_factors,
+        # With another operand to add, which comes second, the weight is the third.
+        "mkldnn::_convolution_pointwise": lambda args, out: _convolved(out, args[1 if type(args[3]) is list else 2]),
+    }
+    for name in ("_cudnn_rnn", "miopen_rnn"):
+        found[f"aten::{name}"] = _recurrent(lambda args: args[1])
+        found[f"aten::{name}_backward"] = _recurrent(lambda args: args[1], passes=2)
+    for kind in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention"):
+        found[f"aten::_scaled_dot_product_{kind}"] = _attention
+        found[f"aten::_scaled_dot_product_{kind}_backward"] = _attention_backward
+    found["aten::_scaled_dot_product_fused_attention_overrideable"] = _attention
+    found["aten::_scaled_dot_product_fused_attention_overrideable_backward"] = _attention_backward
+    for name in _CONVOLUTIONS:
+        found[f"aten::{name}"] = _convolution
+    for name in _TRANSPOSED_CONVOLUTIONS:
+        found[f"aten::{name}"] = lambda args, _: _convolved(args[0], args[1])
+    for name in _LINEAR_LAYERS:
+        found[name] = _linear
+    for name in _ELEMENTWISE:
+        found[f"aten::{name}"] = lambda _, __: 0
     return found
 
 
-FORMULAS = _formulas()
+_CONVOLUTIONS = (
+    "convolution",
+    "_convolution",
+    "convolution_overrideable",
+    "cudnn_convolution",
+    "cudnn_convolution_relu",
+    "cudnn_convolution_add_relu",
+    "miopen_convolution",
+    "miopen_convolution_relu",
+    "miopen_convolution_add_relu",
+    "miopen_depthwise_convolution",
+    "mkldnn_convolution",
+    "_mps_convolution",
+    "_conv_depthwise2d",
+    "conv_depthwise3d",
+    "_slow_conv2d_forward",
+    "slow_conv3d_forward",
+    "slow_conv_dilated2d",
+    "slow_conv_dilated3d",
+)
+_TRANSPOSED_CONVOLUTIONS = (
+    "cudnn_convolution_transpose",
+    "miopen_convolution_transpose",
+    "_mps_convolution_transpose",
+    "slow_conv_transpose2d",
+    "slow_conv_transpose3d",
+)
+_LINEAR_LAYERS = (
+    "mkldnn::_linear_pointwise",
+    "mkl::_mkl_linear",
+    "onednn::qlinear_pointwise",
+    "strobe::packed_linear",
+    *(f"quantized::linear{kind}" for kind in ("", "_relu", "_leaky_relu", "_tanh")),
+    *(f"quantized::linear{kind}_dynamic{bits}" for kind in ("", "_relu") for bits in ("", "_fp16")),
+)
+# Their names sound like products.
+_ELEMENTWISE = (
+    "_thnn_fused_lstm_cell",
+    "_thnn_fused_lstm_cell_backward",
+    "_thnn_fused_lstm_cell_backward_impl",
+    "_thnn_fused_gru_cell",
+    "_thnn_fused_gru_cell_backward",
+    "linalg_vector_norm",
+    "linalg_cross",
+    "_linalg_check_errors",
+)
+_FORMULAS = _formulas()
+
+_OF_TORCH = ("aten", "prim", "prims", "mkldnn", "mkl", "onednn", "quantized")
+# Words of the names of operators that multiply, and words that make another thing of them.
+_MULTIPLY = re.compile(
+    r"mm|(add|b|addb|baddb|s|hs|sspadd)mm|matmul|gemm|linear|(add)?mv|v?dot|(bi|tri)linear|einsum|q?conv|convolution|"
+    r"qlinear|attention|rnn|lstm|gru|fft|linalg|(sp)?solve|cholesky|qr|geqrf|orgqr|ormqr|svd|eig|inverse"
+)
+_PREPARE = re.compile(r"upsample|(un|pre)?pack|reorder|flatten|quantize")
+
+
+def _seems_to_multiply(name: str, args: Args) -> bool:
+    """Whether an operator of torch is called after a product, or one of another library is given two matrices."""
+    library, _, plain = name.rpartition("::")
+    words = re.split(r"[_\W\d]+", plain.lower())
+    if any(map(_MULTIPLY.fullmatch, words)) and not any(map(_PREPARE.fullmatch, words)):
+        return True
+    matrices = [
+        leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() > 1
+    ]
+    return library not in _OF_TORCH and len(matrices) > 1

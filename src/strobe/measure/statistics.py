@@ -9,6 +9,7 @@ import numpy as np
 
 from strobe.measure.intervals import Array, checked, inflation, median_interval
 from strobe.results.data import Interval, Summary
+from strobe.results.numerals import significant
 
 _LEVEL = 0.95
 # A note blames the machine; at this level a quiet run is blamed wrongly once in a thousand.
@@ -17,6 +18,7 @@ _FEWEST_TO_DESCRIBE = 20
 # Theil's slopes and the ranks grow with the square of the samples; above this many, neighbours are merged
 # first.
 _MOST_TO_DESCRIBE = 1000
+_TIMES = 5  # a change by more than so many times is told by the times before and after
 
 
 def summarise(values: Sequence[float] | Array) -> Summary:
@@ -81,9 +83,11 @@ def describe(values: Sequence[float] | Array) -> list[str]:
     """
     array = checked(values)
     median = float(np.median(array))
-    if len(array) < _FEWEST_TO_DESCRIBE or median == 0:
+    if len(array) < _FEWEST_TO_DESCRIBE or not array.any():
         return []
-    found = (_change_over_time(array), _modes(array), _spikes(array), _noise(array))
+    found = [_change_over_time(array), _modes(array)]
+    if median > 0:  # the others are told by it
+        found += [_spikes(array), _noise(array)]
     return [sentence for sentence in found if sentence]
 
 
@@ -105,22 +109,34 @@ def _change_over_time(array: Array) -> str | None:
         # Pettitt, "A non-parametric approach to the change-point problem", Applied Statistics 28, 1979.
         highest = float(np.abs(_pettitt(series)).max())
         chance = 2 * math.exp(-6 * highest**2 / (count**3 + count**2) / inflation(stats.rankdata(off_step)))
-        change = after / before - 1 if before > 0 else 0.0
-        if chance < _SURE and abs(change) > 0.02:
+        if chance < _SURE and _differ(before, after):
+            went = f"{significant(before, 4)} to {significant(after, 4)} ms"
             return (
-                f"a step {'up' if change > 0 else 'down'} of {abs(change) * 100:.1f} % "
-                f"after {split / count * 100:.0f} % of the run, from {before:.4g} to {after:.4g} ms"
-                f"{': the machine may be throttling or have become busier' if change > 0 else ''}"
+                f"a step {'up' if after > before else 'down'}{_by(before, after, ' of')} "
+                f"after {split / count * 100:.0f} % of the run, from {went}"
+                f"{': the machine may be throttling or have become busier' if after > before else ''}"
             )
         return None
     # Mann-Kendall's trend test, corrected for autocorrelation as by Hamed and Rao, Journal of Hydrology 204,
     # 1998.
     tau = np.asarray(stats.kendalltau(at, series))[0]
     deviation = math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1)) * inflation(stats.rankdata(off_trend)))
-    change = end / start - 1 if start > 0 else 0.0
-    if np.isfinite(tau) and 2 * stats.norm.sf(abs(tau) / deviation) < _SURE and abs(change) > 0.02:
-        return f"times drift {'up' if change > 0 else 'down'} by {abs(change) * 100:.1f} % over the run"
+    if np.isfinite(tau) and 2 * stats.norm.sf(abs(tau) / deviation) < _SURE and _differ(start, end):
+        by = _by(start, end, " by") or f" from {significant(max(start, 0.0))} to {significant(max(end, 0.0))} ms"
+        return f"times drift {'up' if end > start else 'down'}{by} over the run"
     return None
+
+
+def _differ(before: float, after: float) -> bool:
+    """By more than 2 %, of the one before or, of a series that begins at nothing, of the other."""
+    return abs(after - before) > 0.02 * (before if before > 0 else abs(after))
+
+
+def _by(before: float, after: float, word: str) -> str:
+    """The change in per cent; '' where it is so large that the two times say more."""
+    if before <= 0 or abs(after - before) >= _TIMES * before:
+        return ""
+    return f"{word} {abs(after / before - 1) * 100:.1f} %"
 
 
 def _pettitt(series: Array) -> Array:
@@ -139,7 +155,8 @@ def _pettitt_split(series: Array) -> int:
 def _modes(array: Array) -> str | None:
     """Two groups of samples with a gap between: Otsu's threshold (1979) on the logarithms explains most of
     it."""
-    ordered = np.sort(np.log(np.maximum(array, np.finfo(float).tiny)))
+    times = np.sort(array)
+    ordered = np.log(np.maximum(times, np.finfo(float).tiny))
     count = len(ordered)
     fewest = max(4, math.ceil(0.15 * count))
     sizes = np.arange(1, count)
@@ -147,13 +164,13 @@ def _modes(array: Array) -> str | None:
     between = sums**2 * count / (sizes * (count - sizes))
     split = int(np.argmax(between)) + 1
     total = float(((ordered - ordered.mean()) ** 2).sum())
-    faster, slower = (math.exp(float(np.median(part))) for part in (ordered[:split], ordered[split:]))
-    apart = slower / faster - 1 > 0.05 and total > 0 and between[split - 1] / total > 0.87
+    faster, slower = (float(np.median(part)) for part in (times[:split], times[split:]))
+    apart = slower > 1.05 * faster and total > 0 and between[split - 1] / total > 0.87
     if min(split, count - split) < fewest or not apart:
         return None
     return (
-        f"times fall into two groups: {split} of {count} near {faster:.4g} ms "
-        f"and {count - split} near {slower:.4g} ms; the median may jump from one to the other"
+        f"times fall into two groups: {split} of {count} near {significant(faster, 4)} ms "
+        f"and {count - split} near {significant(slower, 4)} ms; the median may jump from one to the other"
     )
 
 
@@ -163,7 +180,8 @@ def _spikes(array: Array) -> str | None:
     high = int((array > 2 * median).sum())
     if not 0 < high < 0.15 * len(array):
         return None
-    return f"{high} of {len(array)} samples took more than twice the median, the longest {array.max():.4g} ms"
+    longest = significant(float(array.max()), 4)
+    return f"{high} of {len(array)} samples took more than twice the median, the longest {longest} ms"
 
 
 def _noise(array: Array) -> str | None:

@@ -17,12 +17,14 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from strobe.measure.flop import name_of
+
 # They read as much as they give; of their first operand the rest is not touched.
 _LOOK_UPS = frozenset({"embedding", "index", "gather", "index_select", "take", "_embedding_bag"})
 # Of their second operand, a weight that MKL packed, those bytes alone are read that the third has: it has more room.
 _PACKED_BY_MKL = frozenset({"_mkl_linear"})
 # They look at no value of what they are given.
-_VALUELESS = ("empty", "new_", "zeros", "ones", "full")
+_VALUELESS = ("empty", "new_", "zeros", "ones", "full", "resize")
 
 _STANDS_IN: ContextVar[torch.dtype | None] = ContextVar("strobe_counted_as", default=None)
 
@@ -67,7 +69,7 @@ class Traffic:
 
     def __init__(self) -> None:
         self._births = 0
-        self._made: dict[int, tuple[int, int]] = {}  # address → birth and bytes, of storages that are alive
+        self._made: dict[int, tuple[int, int, int]] = {}  # address → birth, bytes that count, bytes held; while alive
         self._sections: list[_Open] = []
 
     def open(self) -> None:
@@ -82,12 +84,12 @@ class Traffic:
             for key, storage in inner.read.items():
                 if key[1] < outer.begun:
                     outer.read.setdefault(key, _Storage(storage.bytes)).views.update(storage.views)
-        left = sum(size for birth, size in self._made.values() if birth >= inner.begun)
+        left = sum(size for birth, size, _ in self._made.values() if birth >= inner.begun)
         return sum(storage.read for storage in inner.read.values()) + left
 
     def ran(self, operator: Any, given: Any, out: Any) -> None:
         """Take account of one operator, its arguments and its results."""
-        name = operator._schema.name.partition("::")[2]
+        name = name_of(operator).partition("::")[2]
         if getattr(operator, "is_view", False) or not self._sections:
             return
         results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
@@ -102,8 +104,14 @@ class Traffic:
         known = {storage._cdata for tensor in operands if (storage := _storage(tensor)) is not None}
         for tensor in results:
             storage = _storage(tensor)
-            if storage is not None and storage._cdata not in known and storage._cdata not in self._made:
-                self._made[storage._cdata] = (self._births, round(storage.nbytes() * _scale(tensor)))
+            if storage is None:
+                continue
+            held = storage.nbytes()
+            made = self._made.get(storage._cdata)
+            if made is not None and made[2] != held:  # ``resize_`` and ``out=`` change a storage's size
+                self._made[storage._cdata] = (made[0], round(held * _scale(tensor)), held)
+            elif made is None and storage._cdata not in known:
+                self._made[storage._cdata] = (self._births, round(held * _scale(tensor)), held)
                 self._births += 1
                 weakref.finalize(storage, self._made.pop, storage._cdata, None)
 
@@ -115,7 +123,7 @@ class Traffic:
                 self._sections[-1].read.setdefault((id(tensor), -1), _Storage(size)).views[0, tensor.numel()] = size
             return
         address, section = storage._cdata, self._sections[-1]
-        birth = self._made.get(address, (-1, 0))[0]
+        birth = self._made.get(address, (-1, 0, 0))[0]
         if birth >= section.begun:
             return
         size = _size(tensor) if most is None else min(most, _size(tensor))

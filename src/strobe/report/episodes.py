@@ -10,6 +10,7 @@ from strobe.report.document import Column, Row, Section, Table
 from strobe.report.plots import OTHER, PALETTE, Plot, text
 from strobe.results.data import Interval
 from strobe.results.episodes import EpisodePair, PairedEpisodes
+from strobe.results.numerals import significant
 
 KEY = "episodes"
 ABOUT = (
@@ -63,7 +64,17 @@ def _sides(one: PairedEpisodes) -> Table:
         # Divided before they are added: no sum of rewards may leave the range of a float.
         means = [units.number(sum(getattr(side, figure) / len(sides) for side in sides)) for figure in figures]
         rows.append(Row([units.plain(name), units.percent(share), *means]))
-    rows.append(Row(["difference", f"{100 * one.success:+.3g} points", f"{one.reward:+.4g}", None, None]))
+    rows.append(
+        Row(
+            [
+                "difference",
+                f"{significant(100 * one.success, plus=True)} points",
+                significant(one.reward, 4, plus=True),
+                None,
+                None,
+            ]
+        )
+    )
     ends = [_points(one.success_interval), _span(one.reward_interval), None, None]
     return Table(columns, [*rows, Row([f"{100 * one.success_interval.level:.3g} % interval of it", *ends])])
 
@@ -139,10 +150,10 @@ def _ended(pair: EpisodePair) -> tuple[bool, bool]:
 
 
 def _points(interval: Interval) -> str:
-    return f"{100 * interval.low:+.3g} to {100 * interval.high:+.3g}"
+    return f"{significant(100 * interval.low, plus=True)} to {significant(100 * interval.high, plus=True)}"
 
 
 def _span(interval: Interval | None) -> str | None:
     if interval is None:
         return None
-    return f"{interval.low:+.4g} to {interval.high:+.4g}"
+    return f"{significant(interval.low, 4, plus=True)} to {significant(interval.high, 4, plus=True)}"

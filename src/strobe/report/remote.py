@@ -58,8 +58,8 @@ def _clocks(clocks: Clocks) -> str:
     if clocks.shared:
         return "Server and client share one machine's clock."
     return (
-        f"The server's clock is {clocks.offset_ms:+,.3f} ms off the client's, within {clocks.uncertainty_ms:.3f} ms: "
-        "from the exchange with the shortest ways, which need not be equally long."
+        f"The server's clock is {units.signed(clocks.offset_ms, 3)} ms off the client's, within "
+        f"{clocks.uncertainty_ms:.3f} ms: from the exchange with the shortest ways, which need not be equally long."
     )
 
 

@@ -243,7 +243,7 @@ def _amount(fit: Scaling, value: float | None) -> str | None:
         return None
     if fit.figure != "time":
         return units.size(round(value))
-    return f"{value:,.{units.digits(value) - 1}f} ms".replace("-", "−")
+    return f"{units.ms(value, units.digits(value) - 1)} ms"
 
 
 def _about_scaling(sweep: Sweep) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from strobe.results.data import Interval
+from strobe.results.numerals import fixed, minus, significant
 
 NONE = "–"
 
@@ -21,17 +22,15 @@ def digits(whole_ms: float) -> int:
 
 
 def ms(value: float | None, decimals: int = 2) -> str | None:
-    return None if value is None else f"{value:,.{decimals}f}"
+    return None if value is None else fixed(value, decimals)
 
 
 def signed(value: float | None, decimals: int = 2) -> str | None:
-    if value is None:
-        return None
-    return f"{round(value, decimals) + 0.0:+,.{decimals}f}".replace("-", "−")
+    return None if value is None else fixed(value, decimals, plus=True)
 
 
 def span(interval: Interval | None, decimals: int = 2) -> str | None:
-    return None if interval is None else f"{interval.low:,.{decimals}f} to {interval.high:,.{decimals}f}"
+    return None if interval is None else f"{fixed(interval.low, decimals)} to {fixed(interval.high, decimals)}"
 
 
 def signed_span(interval: Interval | None, decimals: int = 2) -> str | None:
@@ -41,7 +40,7 @@ def signed_span(interval: Interval | None, decimals: int = 2) -> str | None:
 
 
 def percent(share: float | None) -> str | None:
-    return None if share is None else f"{100 * share:.1f} %"
+    return None if share is None else f"{fixed(100 * share, 1)} %"
 
 
 def change(ratio: float | None) -> str | None:
@@ -65,39 +64,38 @@ def _change(ratio: float, unit: str = "") -> str:
 
 
 def calls(value: float | None) -> str | None:
-    return None if value is None else f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+    return None if value is None else fixed(value, 0 if value == round(value) else 1)
 
 
 def gflop(value: float | None) -> str | None:
-    return None if value is None else f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+    return None if value is None else fixed(value, 2 if round(value, 2) < 100 else 0)
 
 
 def size(value: int | None) -> str | None:
-    """Bytes in the binary unit that gives one to four digits before the point."""
+    """Bytes in the largest binary unit of which there is one, after rounding."""
     if value is None:
         return None
-    if value < 0:
-        return f"−{size(-value)}"
     amount = float(value)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024 or unit == "GiB":
+        if round(abs(amount)) < 1024 or unit == "GiB":
             break
         amount /= 1024
-    return f"{amount:,.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:,.1f} {unit}"
+    return f"{fixed(amount, 0 if unit == 'B' or abs(amount) >= 99.95 else 1)} {unit}"
 
 
-def number(value: float | None, significant: int = 4) -> str | None:
-    return None if value is None else f"{value:.{significant}g}"
+def number(value: float | None, figures: int = 4) -> str | None:
+    """So many figures, and no exponent where a person would write none."""
+    return None if value is None else significant(value, figures)
 
 
 def short_ms(value: float) -> str:
     """Milliseconds in a sentence: three figures, from a second on all of them."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else rate(value)
+    return fixed(value, 0) if abs(value) >= 1000 else rate(value)
 
 
 def rate(value: float) -> str:
     """Three figures, and no exponent where a person would write none."""
-    return f"{float(f'{value:.3g}'):,.10g}"
+    return significant(value)
 
 
 def count(value: int, noun: str) -> str:
@@ -105,11 +103,11 @@ def count(value: int, noun: str) -> str:
 
 
 def metric(value: float) -> str:
-    """A large count in short: 51600000 is ``51.6 M``."""
-    for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{value / limit:.3g} {unit}"
-    return f"{value:g}"
+    """A large count in short: 51600000 is ``51.6 M``, and 999999 is ``1 M``."""
+    for limit, unit in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if float(f"{abs(value):.3g}") >= limit:
+            return f"{significant(value / limit)}{unit}"
+    return minus(f"{value + 0.0:g}")
 
 
 def sigma(value: float | None) -> str | None:
@@ -120,5 +118,5 @@ def sigma(value: float | None) -> str | None:
         digits, _, power = f"{abs(value):.1e}".partition("e")
         shown = f"{digits.removesuffix('.0')}e{int(power)}"
     else:
-        shown = f"{float(f'{abs(value):.2g}'):,.10g}"
+        shown = significant(abs(value), 2)
     return f"−{shown}" if value < 0 else shown

@@ -209,12 +209,14 @@ class Sameness:
         chosen = usable[:count]
         observations, neighbours = self.checks.observations, self.checks.neighbours
         moved: list[Tensor] = []
+        same = ""  # sums that were not reordered
         with self._on(self.untouched), _told(f"the untouched policy fails, {name}"):
             for done, index in enumerate(chosen, 1):
                 observation, seed = observations[index], self.subject.seed + index
                 if name == "reordered sums":
-                    with reordered(seed):
+                    with reordered(seed) as met:
                         moved.append(self._act(observation, seed))
+                    same = str(met)
                 elif name == "another noise draw":
                     moved.append(self._act(observation, seed + OTHER_NOISE))
                 elif name == "neighbouring frame":
@@ -230,7 +232,7 @@ class Sameness:
         assert found.rms is not None  # there is a scale
         assert found.worst is not None
         about = {
-            "reordered sums": "the same arithmetic, its sums taken in another order",
+            "reordered sums": f"the same arithmetic, its sums taken in another order{same and ', '}{same}",
             "another noise draw": "the same observation with other noise to start from",
             "neighbouring frame": self.checks.neighbour,
             "another observation": "another observation with the same noise",

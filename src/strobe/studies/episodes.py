@@ -12,6 +12,7 @@ from strobe.measure.decision import decide, each_of
 from strobe.measure.episodes import MARGIN, differences_of, judge
 from strobe.measure.sampling import Progress
 from strobe.results.episodes import EpisodePair, PairedEpisodes
+from strobe.results.numerals import significant
 from strobe.subjects import environments
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.simulator import Played, Simulator
@@ -149,8 +150,8 @@ class Episodes:
 
 def _in_words(pair: EpisodePair) -> str:
     sides = [
-        f"{'success' if side.success else 'failure'}, reward {side.reward:.4g}"
+        f"{'success' if side.success else 'failure'}, reward {significant(side.reward, 4)}"
         for side in (pair.baseline, pair.candidate)
     ]
-    same = "every action the same" if pair.same else f"actions up to {pair.largest_error:.3g} apart"
+    same = "every action the same" if pair.same else f"actions up to {significant(pair.largest_error)} apart"
     return f"{pair.task}, seed {pair.seed}: {sides[0]} → {sides[1]}; {same}"

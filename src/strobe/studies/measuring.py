@@ -228,6 +228,8 @@ def measure(
         if options.serialised:
             measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
         measurement.notes += [lost] if lost else []
+        if name in counts and counts[name].uncounted:
+            measurement.notes.append(_lacking(counts[name].uncounted))
     if ceiling is not None and phase == "inference":
         for measurement, limit in zip(measurements, limits(measurements, ceiling), strict=True):
             measurement.limit = None if "tf32" in seen[measurement.name].variant.dtypes else limit
@@ -284,6 +286,7 @@ class Counted:
     accounts: dict[tuple[str, ...], Account] | None
     memory: Memory
     weights: Weights
+    uncounted: Mapping[str, int] = field(default_factory=dict)  # operator whose FLOP are not known → its calls
 
 
 def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]) -> Counted:
@@ -307,18 +310,24 @@ def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks
         undo()
     memory = Memory(peak_process=process.bytes, peak_device=on_device)
     if accounting is None:
-        return Counted(_count_unbuilt(subject, variant, call, hooks), memory, weights)
+        accounting = _count_unbuilt(subject, variant, call, hooks)
+        if accounting is None:
+            return Counted(None, memory, weights)
+        # The memory of what is not built is another one.
+        parts = accounting.accounts.items()
+        accounts = {path: replace(account, peak_bytes=None, kept_bytes=None) for path, account in parts}
+        return Counted(accounts, memory, weights, accounting.uncounted)
     memory.source = accounting.meter.source
     memory.peak_activations = accounting.total.peak_bytes
-    return Counted(accounting.accounts, memory, weights)
+    return Counted(accounting.accounts, memory, weights, accounting.uncounted)
 
 
 def _count_unbuilt(
     subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]
-) -> dict[tuple[str, ...], Account] | None:
-    """FLOP and traffic of ``variant`` with what it builds left out: the same products, in the same dtypes.
+) -> Accounting | None:
+    """Count ``variant`` with what it builds left out: the same products, in the same dtypes.
 
-    Its memory is another one, and not kept. None where it does not run that way, so that a study does not end for it.
+    None where it does not run that way, so that a study does not end for it.
     """
     accounting = Accounting()
     try:
@@ -330,7 +339,7 @@ def _count_unbuilt(
             undo()
     except Exception:  # a library's own, too
         return None
-    return {path: replace(account, peak_bytes=None, kept_bytes=None) for path, account in accounting.accounts.items()}
+    return accounting
 
 
 def _measurement(
@@ -368,6 +377,12 @@ def _measurement(
         spans=spans(nearest),
         facts=facts,
     )
+
+
+def _lacking(uncounted: Mapping[str, int]) -> str:
+    """The note on operators that multiply and are not in the FLOP."""
+    names = ", ".join(f"{name} ({calls}×)" for name, calls in sorted(uncounted.items()))
+    return f"GFLOP, and all that rests on them, are too low: these operators multiply and are not counted: {names}"
 
 
 def _above(measurement: Measurement) -> bool:

@@ -127,8 +127,7 @@ class ServerWatch(Watching):
         ):
             self._replaced(module, name, self._marking(self._sizing(getattr(module, name)), section))
         self._replaced(module, "observations_similar", self._comparing(module.observations_similar))
-        previous = sections.swap(opener(self.log.append))
-        self._probes.callback(sections.swap, previous)
+        self._probes.callback(sections.put_on(opener(self.log.append)))
 
     def _attach_policy(self, server: Any) -> None:
         names = {id(server.preprocessor): PREPROCESSING, id(server.postprocessor): POSTPROCESSING}

@@ -209,8 +209,7 @@ class Watch(Watching):
         logger = logging.getLogger(rtc.__name__)
         logger.addHandler(self._errors)
         self._body.callback(logger.removeHandler, self._errors)
-        previous = sections.swap(opener(self.log.append))
-        self._probes.callback(sections.swap, previous)
+        self._probes.callback(sections.put_on(opener(self.log.append)))
 
     def _getting(self, policy: Any, steps: Steps | None, picks: bool) -> Callable[[Call], Call]:
         """``steps``: of an engine that asks the policy in the loop. ``picks``: the tick sends what it gets here.

@@ -109,7 +109,7 @@ def best(
     fixed = {name for name, test, _ in wish.conditions if test in ("=", "==")}
     several = len({row.measurement for _, _, row in fits}) > 1
     which = _open(cell.settings, fixed) + (f" ({row.measurement})" if several else "")
-    found.sentence = f"{prefix}best {what}{_where(wish)}: {which}, {f'{value:.4g} {unit}'.strip()}."
+    found.sentence = f"{prefix}best {what}{_where(wish)}: {which}, {f'{significant(value, 4)} {unit}'.strip()}."
     others = [(figure, other, other_row) for figure, other, other_row in fits if other is not cell]
     if wish.metric not in TIMED:
         found.ties = [other.settings for figure, other, _ in others if figure == value]

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from strobe.results.data import Interval
+from strobe.results.numerals import significant
 from strobe.results.sweep import Axis, Cell, Row, Scaling
 
 UNKNOWN = 1.0  # width of an exponent's interval from which it says nothing: proportional, or not at all
@@ -149,8 +150,8 @@ def _named(figure: Figure) -> str:
 
 
 def _ms(value: float) -> str:
-    return f"{value:.4g} ms"
+    return f"{significant(value, 4)} ms"
 
 
 def _gib(value: float) -> str:
-    return f"{value / 2**30:.3g} GiB" if abs(value) >= 2**30 / 10 else f"{value / 2**20:.3g} MiB"
+    return f"{significant(value / 2**30)} GiB" if abs(value) >= 2**30 / 10 else f"{significant(value / 2**20)} MiB"

@@ -32,19 +32,23 @@ def layered(around: Callable[[Call], Call], inner: Call, *, probe: bool = False)
     return made
 
 
+def layer_of(call: Call) -> Layer | None:
+    """The layer that ``call`` is the outermost of; None where it is no layer."""
+    layer = getattr(call, "layer", None) if isinstance(call, FunctionType) else None
+    # functools.wraps copies a function's attributes to what it wraps it with: that is no layer.
+    return layer if isinstance(layer, Layer) and layer.made is call else None
+
+
 def peeled(call: Call) -> tuple[Call, list[Layer]]:
     """Return the innermost callable of ``call``, and the layers around it, the outermost first.
 
     A wrapper that is no layer hides what it wraps: then it is itself the innermost.
     """
     layers: list[Layer] = []
-    while True:
-        layer = getattr(call, "layer", None)
-        # functools.wraps copies a function's attributes to what it wraps it with: that is no layer.
-        if not isinstance(layer, Layer) or layer.made is not call:
-            return call, layers
+    while (layer := layer_of(call)) is not None:
         layers.append(layer)
         call = layer.inner
+    return call, layers
 
 
 def within(layers: Iterable[Layer], call: Call) -> Call:

@@ -12,17 +12,19 @@ import functools
 import importlib
 import inspect
 import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import metadata
+from types import ModuleType
 from typing import Any, Self
 
 import torch
 from torch import nn
 
 from strobe.errors import UserError
-from strobe.timeline.layers import layered
+from strobe.timeline.layers import layer_of, layered, peeled, within
 from strobe.timeline.sections import section
 
 _MISSING: Any = object()
@@ -129,22 +131,23 @@ def _version_of(package: str) -> str:
 
 
 class Stretch:
-    """A section that one callable begins and another one ends."""
+    """A section that one callable begins and another one ends, on each thread by itself."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._open: AbstractContextManager[Any] | None = None
+        self._here = threading.local()
 
     def begin(self) -> None:
         """Open the section; one that an exception left open ends here."""
         self.end()
-        self._open = section(self.name)
-        self._open.__enter__()
+        opened = self._here.open = section(self.name)
+        opened.__enter__()
 
     def end(self) -> None:
         """Close the section, if it is open."""
-        if self._open is not None:
-            opened, self._open = self._open, None
+        opened: AbstractContextManager[Any] | None = getattr(self._here, "open", None)
+        if opened is not None:
+            self._here.open = None
             opened.__exit__(None, None, None)
 
 
@@ -167,6 +170,17 @@ def hooks_of(probes: Iterable[Probe], root: object) -> list[Hook]:
     return [hook for probe in probes for hook in probe.hooks(root)]
 
 
+@dataclass(frozen=True, eq=False)
+class _Put:
+    """What was put in the place of ``own`` (`_MISSING`: of what the owner's class has)."""
+
+    owner: Any
+    attribute: str
+    own: Any
+    value: Any
+    around: Callable[[Callable[..., Any]], Callable[..., Any]]  # what made the value
+
+
 # What is put around a hook's callable: from the callable, the hook, and whether its first argument is an instance.
 Around = Callable[[Callable[..., Any], Hook, bool], Callable[..., Any]]
 
@@ -174,13 +188,16 @@ Around = Callable[[Callable[..., Any], Hook, bool], Callable[..., Any]]
 class Attached:
     """Probes that are on, until ``detach`` or the end of the ``with`` block.
 
-    ``around`` makes what is put around each hook's callable: a section, unless said otherwise.
+    A copy of a probed object, and what is pickled of it, is without probes and runs its own code.
+
+    Args:
+        around: makes what is put around each hook's callable: a section, unless said otherwise.
     """
 
     def __init__(self, hooks: Sequence[Hook], around: Around | None = None) -> None:
         self.names = list(dict.fromkeys(hook.name for hook in hooks))
         self._around = around or _closure
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._undo: list[_Put] = []
         try:
             for hook in hooks:
                 self._wrap(hook)
@@ -192,21 +209,35 @@ class Attached:
         # vars(), not getattr: what a class holds may be a descriptor, and an instance must not keep its class's method.
         namespace = vars(hook.owner)
         own = namespace.get(hook.attribute, _MISSING)
-        self._undo.append((hook.owner, hook.attribute, own))
         descriptor = own if isinstance(own, staticmethod | classmethod) else None
         inner = descriptor.__func__ if descriptor is not None else getattr(hook.owner, hook.attribute)
         takes_self = isinstance(hook.owner, type) and not isinstance(own, staticmethod)
-        closure = layered(lambda call: self._around(call, hook, takes_self), inner, probe=True)
-        _set(hook.owner, hook.attribute, type(descriptor)(closure) if descriptor is not None else closure)
+
+        def around(call: Callable[..., Any]) -> Callable[..., Any]:
+            return self._around(call, hook, takes_self)
+
+        closure = layered(around, inner, probe=True)
+        value = type(descriptor)(closure) if descriptor is not None else closure
+        self._undo.append(_Put(hook.owner, hook.attribute, own, value, around))
+        _set(hook.owner, hook.attribute, value)
+        if not isinstance(hook.owner, type | ModuleType) and _REDUCE not in namespace:
+            _set(hook.owner, _REDUCE, functools.partial(_reduced, hook.owner))
 
     def detach(self) -> None:
-        """Take every probe off, the last one first; what was there before is there again, the same object."""
+        """Take every probe off, the last one first; what was there before is there again, the same object.
+
+        Where another wrapper was put around a probe meanwhile, it stays, without the probe in it.
+        """
         while self._undo:
-            owner, attribute, own = self._undo.pop()
-            if own is _MISSING:
-                _delete(owner, attribute)
+            put = self._undo.pop()
+            if vars(put.owner).get(put.attribute, _MISSING) is put.value:
+                if put.own is _MISSING:
+                    _delete(put.owner, put.attribute)
+                else:
+                    _set(put.owner, put.attribute, put.own)
             else:
-                _set(owner, attribute, own)
+                _taken_out(put)
+            _forget_copying(put.owner)
 
     def __enter__(self) -> Self:
         return self
@@ -293,6 +324,74 @@ def _walk(root: object, path: str) -> Iterable[tuple[Any, tuple[str, ...]]]:
                 step.append((getattr(owner, part), stars))
         found = step
     return found
+
+
+_REDUCE = "__reduce_ex__"  # what copy, deepcopy and pickle ask an object for
+
+
+def _reduced(owner: Any, protocol: Any) -> Any:
+    """What ``owner`` is copied or pickled from, as if no probe were on it: theirs run the original's code."""
+    kind: Any = type(owner)
+    made = kind.__reduce_ex__(owner, protocol)
+    if isinstance(made, str) or len(made) < 3:
+        return made
+    state = made[2]
+    if isinstance(state, dict):
+        state = _bare(owner, state)
+    elif isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], dict):  # of a class with slots
+        state = (_bare(owner, state[0]), state[1])
+    return (*made[:2], state, *made[3:])
+
+
+def _forget_copying(owner: Any) -> None:
+    """An object without probes is copied as ever."""
+    here = vars(owner)
+    reduced = here.get(_REDUCE)
+    if (
+        isinstance(reduced, functools.partial)
+        and reduced.func is _reduced
+        and not any(map(_probed, list(here.values())))
+    ):
+        _delete(owner, _REDUCE)
+
+
+def _probed(value: Any) -> bool:
+    return any(layer.probe for layer in peeled(value)[1])
+
+
+def _bare(owner: Any, state: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, value in state.items():
+        if name == _REDUCE:
+            continue
+        bare = value
+        while (layer := layer_of(bare)) is not None and layer.probe:
+            bare = layer.inner
+        if bare is value or not _is_own_method(owner, name, bare):
+            found[name] = bare
+    return found
+
+
+def _is_own_method(owner: Any, name: str, call: Any) -> bool:
+    """Whether ``call`` is what the owner's class gives it under ``name``."""
+    function = getattr(call, "__func__", None)
+    return function is not None and call.__self__ is owner and function is getattr(type(owner), name, None)
+
+
+def _taken_out(put: _Put) -> None:
+    """Take a probe out from under what was put around it; nothing where it is not there any more."""
+    there: Any = vars(put.owner).get(put.attribute)
+    kind: Any = type(there) if isinstance(there, staticmethod | classmethod) else None
+    wrapped: Any = there if kind is None else there.__func__
+    call, layers = peeled(wrapped)
+    rest = [layer for layer in layers if layer.around is not put.around]
+    if len(rest) == len(layers):
+        return
+    if not rest and _is_own_method(put.owner, put.attribute, call):
+        _delete(put.owner, put.attribute)
+        return
+    bare = within(rest, call)
+    _set(put.owner, put.attribute, bare if kind is None else kind(bare))
 
 
 def _set(owner: Any, attribute: str, value: Any) -> None:

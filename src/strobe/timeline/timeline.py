@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,6 +15,7 @@ import torch
 from strobe.timeline import sections as sections_in_force
 from strobe.timeline import workers
 from strobe.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
+from strobe.timeline.strands import STOPS, Strand, entered, left, strands
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,7 @@ class Timeline:
         self._threads: dict[int, str] = {}
         self._foreign: list[workers.Foreign] = []
         self._spool: workers.Spool | None = None
-        self._previous: sections_in_force.Opener | None = None
-        self._in_force = False
+        self._take_off: Callable[[], None] | None = None  # while it is in force, or was put below another one
         self._opener = self._make_opener()
         self._lost: dict[str, str] = {}
         self.worker_facts: list[dict[str, Any]] = []  # by worker processes, see `workers.tell`
@@ -102,24 +105,27 @@ class Timeline:
             self._records.append((name, start.ns, end.ns, ident, start.device, end.device))
 
     def start(self) -> Self:
-        """Put this timeline in force for every thread, and for worker processes started from here on."""
+        """Put this timeline in force for every thread, and for worker processes started from here on.
+
+        Without effect on one that was started and not stopped. Of several, the last one started records.
+        """
+        if self._take_off is not None:
+            return self
+        if self._spool is not None:  # paused
+            self.stop()
         self._spool = workers.Spool(self._records)
-        self._previous, self._in_force = sections_in_force.swap(self._opener), True
+        self._take_off = sections_in_force.put_on(self._opener)
         return self
 
     def pause(self) -> None:
         """Record no more, neither here nor in worker processes, which go on working; `stop` gathers what they did."""
-        if self._in_force:
-            sections_in_force.swap(self._previous)
-        self._previous, self._in_force = None, False
+        self._leave()
         if self._spool is not None:
             self._spool.close()
 
     def stop(self) -> Self:
-        """Take this timeline out of force; gathers what worker processes recorded."""
-        if self._in_force:
-            sections_in_force.swap(self._previous)
-        self._previous, self._in_force = None, False
+        """Take this timeline out of force, in whatever order; gathers what worker processes recorded."""
+        self._leave()
         for thread in threading.enumerate():
             if thread.ident is not None:
                 self._threads.setdefault(thread.ident, thread.name)
@@ -136,6 +142,11 @@ class Timeline:
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
+
+    def _leave(self) -> None:
+        if self._take_off is not None:
+            self._take_off()
+        self._take_off = None
 
     def clear(self) -> None:
         """Forget every section recorded so far."""
@@ -158,23 +169,34 @@ class Timeline:
         device: list[int | None] = []
         if self._clock is not None and records:
             device = self._clock.resolve([mark for record in records for mark in record[4:6]])
-        main = threading.main_thread().ident
         found: list[Section] = []
-        by_thread: dict[str, list[tuple[int, int, int, str, int]]] = {}
-        for index, (name, start, end, ident, *_marks) in enumerate(records):
-            thread = "main" if ident == main else self._threads.get(ident, f"thread {ident}")
-            by_thread.setdefault(thread, []).append((start, -end, -index, name, index))
-        for thread, rows in by_thread.items():
-            for path, start, end, name, index in nest(rows):
+        by_thread: dict[int, dict[int, list[Row]]] = {}  # thread → strand → sections
+        around: dict[int, int] = {}
+        for index, (name, start, end, place, *_marks) in enumerate(records):
+            ident, strand, outer = (place, 0, 0) if isinstance(place, int) else place
+            by_thread.setdefault(ident, {}).setdefault(strand, []).append((start, -end, -index, name, index))
+            around[strand] = outer
+        names = self._names(by_thread)
+        for ident, rows in by_thread.items():
+            for path, start, end, name, index in woven(rows, around):
                 marks = (device[2 * index], device[2 * index + 1]) if device else (None, None)
-                found.append(Section(name, path, start, end, thread, *marks))
-        by_worker: dict[str, list[tuple[int, int, int, str, int]]] = {}
+                found.append(Section(name, path, start, end, names[ident], *marks))
+        by_worker: dict[str, list[Row]] = {}
         for index, (thread, name, start, end, _) in enumerate(self._foreign):
             by_worker.setdefault(thread, []).append((start, -end, -index, name, index))
         for thread, rows in by_worker.items():
             for path, start, end, name, index in nest(rows):
                 found.append(Section(name, path, start, end, thread, cpu_ns=self._foreign[index][4]))
         return found
+
+    def _names(self, idents: Iterable[int]) -> dict[int, str]:
+        """A name for each thread, another one for each: threads may share theirs."""
+        main, taken, names = threading.main_thread().ident, Counter[str](), dict[int, str]()
+        for ident in idents:
+            name = "main" if ident == main else self._threads.get(ident, f"thread {ident}")
+            taken[name] += 1
+            names[ident] = name if taken[name] == 1 else f"{name} ({taken[name]})"
+        return names
 
     def _make_opener(self) -> Callable[[str], Any]:
         if self.serialised:
@@ -184,16 +206,63 @@ class Timeline:
         return _host_opener(self._records)
 
 
-def nest(
-    rows: Iterable[tuple[int, int, int, str, int]],
-) -> Iterable[tuple[tuple[str, ...], int, int, str, int]]:
+Row = tuple[int, int, int, str, int]  # start, −end, −index, name, index: sorted, a parent comes before its children
+Placed = tuple[tuple[str, ...], int, int, str, int]  # path, start, end, name, index
+
+
+def woven(strands: Mapping[int, list[Row]], around: Mapping[int, int]) -> list[Placed]:
     """Give sections of one thread their places in the tree, a parent before its children.
 
     Args:
-        rows: (start, −end, −index, name, index), the index in the order in which sections ended.
+        strands: the sections of each strand; those of the thread itself are in 0.
+        around: strand → the strand that it was begun in.
+    """
+    if len(strands) == 1 and 0 in strands:
+        return list(nest(strands[0]))
+    inside: dict[int | None, list[Placed]] = {}  # index of a parent → its children
+    placed: dict[int, list[Placed]] = {}
 
-    Returns:
-        (path, start, end, name, index) of each.
+    def around_of(moment: int, strand: int) -> Placed | None:
+        while strand:
+            strand = around.get(strand, 0)
+            if (found := _open_at(moment, placed.get(strand, []))) is not None:
+                return found
+        return None
+
+    for strand in sorted(strands):  # one begins after the one around it, and has a higher number
+        mine = placed[strand] = []
+        parents: list[Placed] = []
+        for path, start, end, name, index in nest(strands[strand]):
+            del parents[len(path) - 1 :]
+            parent = parents[-1] if parents else around_of(start, strand)
+            one = ((*parent[0], name) if parent is not None else (name,), start, end, name, index)
+            parents.append(one)
+            mine.append(one)
+            inside.setdefault(parent[4] if parent is not None else None, []).append(one)
+    found: list[Placed] = []
+    waiting = sorted(inside.get(None, []), key=_begins, reverse=True)
+    while waiting:
+        one = waiting.pop()
+        found.append(one)
+        waiting += sorted(inside.get(one[4], []), key=_begins, reverse=True)
+    return found
+
+
+def _begins(one: Placed) -> tuple[int, int]:
+    return one[1], -one[2]
+
+
+def _open_at(moment: int, placed: Sequence[Placed]) -> Placed | None:
+    """The innermost of ``placed``, in the order in which they began, that was open at ``moment``."""
+    at = bisect_right(placed, moment, key=lambda one: one[1])
+    return next((one for one in reversed(placed[:at]) if one[2] >= moment), None)
+
+
+def nest(rows: Iterable[Row]) -> Iterable[Placed]:
+    """Give sections of one strand their places in the tree, a parent before its children.
+
+    Args:
+        rows: the index in the order in which sections ended.
     """
     # A child ends before its parent, so it was appended before it: of two equal intervals the later one is the parent,
     # which the third key (−index) puts first.
@@ -207,62 +276,81 @@ def nest(
         yield path, start, end, name, index
 
 
+# In each opener's ``__enter__``: ``frame(1)`` is the one of the ``with`` block. Written out, as a call costs too much.
 def _host_opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
-    append, now, ident = records.append, host_ns, threading.get_ident
+    append, now, ident, frame, stops, suspended = (
+        records.append,
+        host_ns,
+        threading.get_ident,
+        sys._getframe,
+        STOPS,
+        strands,
+    )
 
     class HostSection:
-        __slots__ = ("name", "start")
+        __slots__ = ("name", "start", "strand")
 
         def __init__(self, name: str) -> None:
             self.name = name
 
         def __enter__(self) -> None:
+            around = frame(1)
+            self.strand = entered(around) if suspended or around.f_code.co_flags & stops else None
             self.start = now()
 
         def __exit__(self, kind: object, error: object, traceback: object) -> None:
-            append((self.name, self.start, now(), ident()))
+            end = now()
+            append((self.name, self.start, end, ident() if self.strand is None else left(self.strand)))
 
     return HostSection
 
 
 def _device_opener(records: list[tuple[Any, ...]], clock: DeviceClock) -> Callable[[str], Any]:
-    append, now, ident, read = records.append, host_ns, threading.get_ident, clock.read
+    append, now, ident, frame, read = records.append, host_ns, threading.get_ident, sys._getframe, clock.read
 
     class DeviceSection:
-        __slots__ = ("mark", "name", "start")
+        __slots__ = ("mark", "name", "start", "strand")
 
         def __init__(self, name: str) -> None:
             self.name = name
 
         def __enter__(self) -> None:
+            around = frame(1)
+            self.strand = entered(around) if strands or around.f_code.co_flags & STOPS else None
             self.mark = read()
             self.start = now()
 
         def __exit__(self, kind: object, error: object, traceback: object) -> None:
             end = now()
+            place = ident() if self.strand is None else left(self.strand)
             mark = read() if self.mark is not None else None
             if mark is None:  # the host's time of a capture says nothing of the replays
                 sections_in_force.note_unseen(self.name, sections_in_force.CAPTURED)
                 return
-            append((self.name, self.start, end, ident(), self.mark, mark))
+            append((self.name, self.start, end, place, self.mark, mark))
 
     return DeviceSection
 
 
 def _serialised_opener(records: list[tuple[Any, ...]], device: torch.device | None) -> Callable[[str], Any]:
     class SerialisedSection:
-        __slots__ = ("name", "start")
+        __slots__ = ("name", "start", "strand")
 
         def __init__(self, name: str) -> None:
             self.name = name
 
         def __enter__(self) -> None:
+            around = sys._getframe(1)
+            self.strand: Strand | None = entered(around) if strands or around.f_code.co_flags & STOPS else None
             synchronise(device)
             self.start = host_ns()
 
         def __exit__(self, kind: object, error: object, traceback: object) -> None:
             synchronise(device)
-            records.append((self.name, self.start, host_ns(), threading.get_ident()))
+            end = host_ns()
+            records.append(
+                (self.name, self.start, end, threading.get_ident() if self.strand is None else left(self.strand))
+            )
 
     return SerialisedSection
 
@@ -270,4 +358,4 @@ def _serialised_opener(records: list[tuple[Any, ...]], device: torch.device | No
 # A worker spawned by a process that is recording records too.
 _inherited = workers.spawned()
 if _inherited is not None:
-    sections_in_force.swap(workers.opener(_inherited))
+    sections_in_force.put_on_alone(workers.opener(_inherited))

@@ -70,6 +70,16 @@ def opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
 
 
 _INHERITED: list[list[tuple[Any, ...]]] = []  # of a forked worker: what its parent had recorded
+_spools: list[Spool] = []  # those that are open, the one that spawned workers write to last
+_outer_folder = os.environ.get(_ENVIRONMENT)  # of a process that is itself a worker
+
+
+def _name_folder() -> None:
+    folder = str(_spools[-1].folder) if _spools else _outer_folder
+    if folder is None:
+        os.environ.pop(_ENVIRONMENT, None)
+    else:
+        os.environ[_ENVIRONMENT] = folder
 
 
 class Spool:
@@ -79,8 +89,8 @@ class Spool:
         self.records = records
         self.folder = Path(tempfile.mkdtemp(prefix="strobe-spool-"))
         self._open = True
-        self._outer_folder = os.environ.get(_ENVIRONMENT)
-        os.environ[_ENVIRONMENT] = str(self.folder)
+        _spools.append(self)
+        _name_folder()
         # Not os.register_at_fork: after that multiprocessing drops the exit functions that a fork inherits.
         multiprocessing.util.register_after_fork(self, Spool._adopt)
 
@@ -90,7 +100,7 @@ class Spool:
             # Kept alive: among them are the parent's device events, and destroying those in a fork may abort it.
             _INHERITED.append(list(self.records))
             self.records.clear()
-            sections.swap(opener(self.records))
+            sections.put_on_alone(opener(self.records))
             _write_out(self.records, self.folder / f"{os.getpid()}.jsonl")
 
     def close(self) -> None:
@@ -100,10 +110,8 @@ class Spool:
     def gather(self) -> Gathered:
         """Return what the workers recorded, and remove the folder."""
         self._open = False
-        if self._outer_folder is None:
-            os.environ.pop(_ENVIRONMENT, None)
-        else:
-            os.environ[_ENVIRONMENT] = self._outer_folder
+        _spools.remove(self)
+        _name_folder()
         found = Gathered()
         for file in sorted(self.folder.glob("*.jsonl")):
             worker, ended = f"worker {file.stem}", False
@@ -164,7 +172,7 @@ def _write_out(records: list[tuple[Any, ...]], file: Path) -> None:
     def keep_flushing() -> None:
         while not stop.wait(FLUSH_S):
             if (file.parent / _CLOSED).exists():
-                sections.swap(None)
+                sections.put_on_alone(None)
             flush()
 
     stop = threading.Event()

@@ -14,6 +14,7 @@ from statistics import median
 import torch
 
 from strobe.results.doctor import SelfCheck
+from strobe.results.numerals import fixed
 from strobe.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
 
 Work = Callable[[int], None]  # does so many units of work, and waits until they are done
@@ -191,8 +192,8 @@ def _drift(name: str, other: str, mine: int, theirs: int) -> SelfCheck:
     apart_ms = (mine - theirs) / 1e6
     ppm = (mine - theirs) / theirs * 1e6 if theirs > 0 else 0.0
     allowed_ms = READ_MS + DRIFT_PPM * 1e-6 * max(seconds, 0.0) * 1e3
-    shown, share = round(apart_ms, 2) + 0.0, round(ppm) + 0  # no "-0.00"
-    text = f"{shown:+.2f} ms against {other} in {seconds:.0f} s ({share:+d} parts in a million)"
+    shown, share = fixed(apart_ms, 2, plus=True), fixed(ppm, 0, plus=True)
+    text = f"{shown} ms against {other} in {seconds:.0f} s ({share} parts in a million)"
     figures = {"apart_ms": apart_ms, "seconds": seconds, "ppm": ppm}
     means = f"It drifts or jumps: at most {allowed_ms:.1f} ms were to be expected."
     return _clock_check(name, text, means, figures, good=abs(apart_ms) <= allowed_ms)

@@ -13,6 +13,7 @@ from statistics import median
 import psutil
 
 from strobe.results.doctor import SelfCheck
+from strobe.results.numerals import fixed
 
 OTHERS_CORES = 0.25  # processor time of other programs, in cores, from which on they are in the way
 LOOK_S = 1.0
@@ -140,7 +141,7 @@ class Steadiness:
         figures = {"first_ms": first, "fastest_ms": fastest, "last_ms": last, "slower": slower}
         seen = (
             f"the same call takes {first:.2f} ms at first, {fastest:.2f} ms at best, {last:.2f} ms after "
-            f"{ended - began:.0f} s ({100 * slower:+.0f} % on the best)"
+            f"{ended - began:.0f} s ({fixed(100 * slower, 0, plus=True)} % on the best)"
         )
         return SelfCheck.judged(
             "steadiness",
