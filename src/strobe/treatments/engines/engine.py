@@ -103,13 +103,14 @@ class PartInEngine(Treatment):
         self._prepare(subject, part)
         inner = part.forward
         names = self._names
+        weights = [weight for weight in part.parameters() if weight.requires_grad]
 
         # The engine is no torch code: a compiled region around it calls it as it is.
         @torch.compiler.disable
         def forward(*args: Any, **kwargs: Any) -> Any:
             call = Call.of(args, kwargs, self.part)
-            if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.tensors):
-                return inner(*args, **kwargs)  # Real-Time Chunking's guidance derives through a denoising step
+            if part.training or (torch.is_grad_enabled() and any(t.requires_grad for t in (*call.tensors, *weights))):
+                return inner(*args, **kwargs)  # training, and RTC's guidance, which derives through a denoising step
             if call.key not in self._built:
                 if self._cached or not self.grows or len(self._built) >= SHAPES:
                     return inner(*args, **kwargs)
