@@ -38,6 +38,11 @@ class OnTop(Protocol):
         ...
 
 
+def treated(module: nn.Module) -> Treated | None:
+    """Return what is on the policy that ``module`` is or belongs to; None for an untouched one."""
+    return getattr(vars(module).get(UNTOUCHED[0]), "treated", None)
+
+
 class Treated:
     """``variant`` on ``subject``, until `off`.
 
@@ -46,7 +51,7 @@ class Treated:
         on_top: what is around its call, or None.
 
     Raises:
-        UserError: a treatment does not apply; nothing is on then.
+        UserError: a treatment does not apply, or others are on; nothing of it is on then.
     """
 
     def __init__(self, subject: Subject, variant: Variant) -> None:
@@ -55,6 +60,8 @@ class Treated:
         self.on_top: OnTop | None = None
         self._undo: Undo | None = None
         self._call: Any = None
+        if (other := treated(subject.module)) is not None:
+            raise UserError(f"{other.variant.name} is on this policy already: take it off, or load another policy")
         self._put_on()
 
     def off(self) -> None:
@@ -110,7 +117,7 @@ class Treated:
         try:
             self._follow()
             self._put_on()
-        except UserError as error:
+        except Exception as error:  # whatever it is, a program that has moved its policy goes on
             line = f"{self.variant.name} cannot be put on again after {what}: {in_a_line(error, 200)}"
             if self.let_go:
                 raise UserError(f"{line}; load the policy anew, without it") from error
@@ -125,7 +132,7 @@ class Treated:
 
     def _watch_over(self, module: nn.Module, patches: Patches) -> None:
         patches.put(module, "__deepcopy__", lambda memo: self._copied(module, memo))
-        patches.put(module, "__reduce_ex__", lambda _: self._refuse("cannot be pickled", "send its state_dict"))
+        patches.put(module, "__reduce_ex__", lambda _: self._refuse("cannot be pickled, nor copied by copy.copy", "send its state_dict, or use copy.deepcopy"))
         patches.put(module, "train", lambda mode=True: self._train(module, mode))
         for name in UNTOUCHED:
             patches.put(module, name, self._as_untouched(module, name))
@@ -133,15 +140,16 @@ class Treated:
     def _as_untouched(self, module: nn.Module, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             if name == "load_state_dict" and (kwargs.get("assign") or any(args[2:])):
-                self._refuse("keeps the weights that it has", "load_state_dict without assign")
+                self._refuse("is given weights in place", "leave out assign=True")
             with self.untouched("to()" if name == "_apply" else f"{name}()"):
                 return getattr(module, name)(*args, **kwargs)
 
+        call.treated = self  # type: ignore[attr-defined]
         return call
 
     def _copied(self, module: nn.Module, memo: dict[int, Any]) -> Any:
         if self.let_go:
-            self._refuse("is not copied: its untouched weights were let go", "load it once more")
+            self._refuse("cannot be copied, as its untouched weights were let go", "load it once more, or with watch=0.01, which keeps them")
         with self.untouched("deepcopy()"):
             return copy.deepcopy(module, memo)
 
