@@ -69,7 +69,8 @@ class Applied:
     def settle(self) -> None:
         """Let go of what only undoing needs: the untouched weights, where they are in another precision."""
         self.twin = None
-        self.treated.let_go |= any([treatment.settle() for treatment in self.treatments])
+        for treatment in self.treatments:
+            self.treated.let_go |= treatment.settle()
 
     def compare(self, untouched: Tensor, treated: Tensor, call: str) -> tuple[Agreement, str]:
         """Hold a chunk of the treated policy, as the policy gave it, against the untouched one's of the same call.

@@ -1,4 +1,4 @@
-"""A policy with treatments on it: the one place that knows, and that all comes by that copies, loads, moves or trains it.
+"""A policy with treatments on it: the one place that knows. What copies, loads, moves or trains it comes by here.
 
 What treatments put on a policy belongs to its own modules and to the weights that they had: closures that a copy would
 share, engines built of the weights, copies of them in 16 bits. So a copy is made of, weights are loaded into, and a
@@ -23,7 +23,11 @@ from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Undo, Variant
 
 CALLED = "predict_action_chunk"
-UNTOUCHED = ("load_state_dict", "state_dict", "_apply")  # done to the untouched policy; `_apply` is what moves and casts
+UNTOUCHED = (
+    "load_state_dict",
+    "state_dict",
+    "_apply",
+)  # done to the untouched policy; `_apply` is what moves and casts
 
 
 class OnTop(Protocol):
@@ -132,7 +136,7 @@ class Treated:
 
     def _watch_over(self, module: nn.Module, patches: Patches) -> None:
         patches.put(module, "__deepcopy__", lambda memo: self._copied(module, memo))
-        patches.put(module, "__reduce_ex__", lambda _: self._refuse("cannot be pickled, nor copied by copy.copy", "send its state_dict, or use copy.deepcopy"))
+        patches.put(module, "__reduce_ex__", self._pickled)
         patches.put(module, "train", lambda mode=True: self._train(module, mode))
         for name in UNTOUCHED:
             patches.put(module, name, self._as_untouched(module, name))
@@ -149,9 +153,13 @@ class Treated:
 
     def _copied(self, module: nn.Module, memo: dict[int, Any]) -> Any:
         if self.let_go:
-            self._refuse("cannot be copied, as its untouched weights were let go", "load it once more, or with watch=0.01, which keeps them")
+            instead = "load it once more, or with watch=0.01, which keeps them"
+            self._refuse("cannot be copied, as its untouched weights were let go", instead)
         with self.untouched("deepcopy()"):
             return copy.deepcopy(module, memo)
+
+    def _pickled(self, _: Any) -> Any:
+        self._refuse("cannot be pickled, nor copied by copy.copy", "send its state_dict, or use copy.deepcopy")
 
     def _train(self, module: nn.Module, mode: bool) -> nn.Module:
         if mode:

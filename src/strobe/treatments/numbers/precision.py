@@ -104,7 +104,7 @@ class Precision(Treatment):
 
         Return whether there were any.
         """
-        return any([swap.settle() for swap in self._swaps])
+        return sum(swap.settle() for swap in self._swaps) > 0
 
     def _prepare(self, subject: Subject) -> None:
         part = part_of(subject.module, self.part)
