@@ -251,6 +251,22 @@ def test_noise_is_the_same_in_every_precision():
     assert torch.equal(got, plain.bfloat16().float())
 
 
+def test_noise_of_others_is_torchs_own_while_a_precision_is_on():
+    class Drawing(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            return torch.randn(64, dtype=torch.bfloat16)
+
+    subject, other = Small(Drawing(2, 2)), Drawing(2, 2)
+
+    def draw() -> Tensor:
+        torch.manual_seed(0)
+        return other(torch.ones(1, 2))
+
+    before, expected = torch.randn, draw()
+    assert torch.equal(under(subject, draw, Precision("bf16")), expected)
+    assert under(subject, lambda: torch.randn, Precision("bf16")) is before
+
+
 def test_a_cache_that_crosses_the_border_is_converted():
     class Writes(nn.Linear):
         def forward(self, x: Tensor, cache: Any) -> Any:  # type: ignore[override]

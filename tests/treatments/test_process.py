@@ -8,6 +8,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+from strobe.treatments.process.threads import Threads
 
 CHECKS = Path(__file__).parents[1] / "support" / "process_checks.py"
 
@@ -17,3 +22,16 @@ def test_memory_and_threads_are_switched_and_put_back_in_a_fresh_process():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
     assert "[100%]" in done.stdout
+
+
+def test_what_two_policies_want_of_the_process_is_taken_off_in_any_order() -> None:
+    before, own = torch.get_num_threads(), {}
+    subject = SimpleNamespace(device=torch.device("cpu"))
+    for first in (0, 1):
+        undos = [Threads(count).apply(subject) for count in (before + 1, before + 2)]  # type: ignore[arg-type]
+        assert torch.get_num_threads() == before + 2
+        undos.pop(first)()
+        own[first] = torch.get_num_threads()
+        undos.pop()()
+        assert torch.get_num_threads() == before
+    assert own == {0: before + 2, 1: before + 1}

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.emulated_device import EmulatedDevice
-from support.graph_matrix import Case, exact, judge, rounding
+from support.emulated_device import EmulatedDevice, Graph
+from support.graph_matrix import Case, exact, judge, observations, rounding, tiny
 from support.trained import all_levers, trained
 from torch import Tensor
 
+from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.replayed import Replayed
+from strobe.treatments.treatment import Variant
 
 CACHE, MASKS, SDPA = ("prefix_cache=static",), ("masks=once",), ("attention=sdpa",)
 ALL, MORE = ("all exact",), ("all exact", "and those that round")
@@ -46,6 +48,21 @@ def test_a_graph_changes_no_bit(case: Case) -> None:
     with EmulatedDevice() as device:
         (verdict,) = judge(device, [Case(case.kind, names, case.graphs, case.once, case.guided)])
     assert verdict.holds, str(verdict)
+
+
+def test_calls_in_and_out_of_inference_mode_share_a_graph() -> None:
+    """What is made in that mode, only calls in it may write to: LeRobot's engines differ in it."""
+    subject, seen = tiny("pi05"), [dict(one) for one in observations("pi05")]
+    with EmulatedDevice() as device, device.holding(subject):
+        plain = [subject.act(dict(one), 0).clone() for one in seen[:2]]
+        undo = Variant("v", (CudaGraph("loop", Graph(device, 2)),)).apply(subject)
+        try:
+            with torch.inference_mode():
+                found = [subject.act(dict(seen[0]), 0).clone()]
+            found.append(subject.act(dict(seen[1]), 0).clone())
+        finally:
+            undo()
+    assert all(map(torch.equal, found, plain))
 
 
 @pytest.mark.parametrize(("kind", "checkpoints"), [("pi05", True), ("smolvla", False)])

@@ -24,7 +24,8 @@ from strobe.sameness.visits import Visit, plan
 from strobe.subjects.families.registry import predict
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import recipe as recipes
-from strobe.treatments.treatment import Undo, Variant
+from strobe.treatments.treated import Treated
+from strobe.treatments.treatment import Variant
 
 SECONDS = 10.0  # that a check at loading takes, about, where a chunk is short
 SLOW = 1.0  # seconds of a chunk from which the check makes fewer calls
@@ -37,33 +38,39 @@ class Applied:
     """A recipe on a policy, with what it takes to compare the two and to take it off again.
 
     Args:
-        undo: takes the treatments off.
+        treated: the treatments on the policy, which `undo` takes off.
         guard: what the actions are held to; ``reordered``: the yardstick that an exact guard measures by.
         scale: the spread of the actions; None where it was not looked for.
         agreement: as found by the check; None without one.
         twin: the untouched policy; None where it is not kept.
-        settled: whether the untouched weights were let go, so that ``undo`` brings nothing back.
     """
 
     subject: PolicySubject
     recipe: Recipe
     name: str
     treatments: Sequence[recipes.RecipeTreatment]
-    undo: Undo
+    treated: Treated
     guard: Guard
     scale: ActionScale | None = None
     reordered: Yardstick | None = None
     agreement: Agreement | None = None
     twin: Twin | None = None
-    settled: bool = False
     _post: Any = field(default=None, repr=False)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the untouched weights were let go, so that `undo` does not bring them back."""
+        return self.treated.let_go
+
+    def undo(self) -> None:
+        """Take the treatments off."""
+        self.treated.off()
 
     def settle(self) -> None:
         """Let go of what only undoing needs: the untouched weights, where they are in another precision."""
         self.twin = None
-        self.settled = any(hasattr(treatment.treatment, "settle") for treatment in self.treatments)
         for treatment in self.treatments:
-            treatment.settle()
+            self.treated.let_go |= treatment.settle()
 
     def compare(self, untouched: Tensor, treated: Tensor, call: str) -> tuple[Agreement, Judgement]:
         """Hold a chunk of the treated policy, as the policy gave it, against the untouched one's of the same call.
@@ -122,7 +129,7 @@ def put_on(
         warnings.warn(line, stacklevel=3)
     variant = Variant(name, treatments)
     if not check and not twin:
-        return Applied(subject, recipe, name, treatments, variant.apply(subject), guard)
+        return Applied(subject, recipe, name, treatments, Treated(subject, variant), guard)
     with kept(subject.policy, subject.device):
         return _checked(subject, recipe, variant, guard, treatments, check, twin, seconds)
 
@@ -147,9 +154,9 @@ def _checked(
     reordered = same.yardstick("reordered sums", FEWEST if chunk_s < SLOW else FEWEST // 2) if guard.exact else None
     call, expected = _one_call(subject) if copy_of is not None else (None, None)
     subject.policy.reset()
-    undo = variant.apply(subject)
+    treated = Treated(subject, variant)
     try:
-        found = Applied(subject, recipe, name, treatments, undo, guard, scale, reordered, twin=copy_of)
+        found = Applied(subject, recipe, name, treatments, treated, guard, scale, reordered, twin=copy_of)
         if check:
             found.agreement = _agreement(same, variant, visits)
             judged = guard.judge(found.agreement, reordered)
@@ -162,7 +169,7 @@ def _checked(
         if copy_of is not None and call is not None and expected is not None:
             _require_untouched(found, copy_of.predict(call), expected)
     except BaseException:
-        undo()
+        treated.off()
         raise
     return found
 

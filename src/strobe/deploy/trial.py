@@ -83,7 +83,7 @@ class Trial:
         self._policy: Any = applied.subject.policy
         self._device = device_of(self._policy)
         self._seen = self._guided = False
-        self._wrapper = Outermost(self._policy, self._call)
+        self._wrapper = Outermost(applied.treated, self._call)
 
     def _call(self, *args: Any, **kwargs: Any) -> Tensor:
         guided = kwargs.get("prev_chunk_left_over") is not None
@@ -126,14 +126,14 @@ class Trial:
     def _move(self, call: Call) -> None:
         """Put the treatments on anew: the program has moved the policy to another device since."""
         policy = self._policy
-        self._wrapper.off(self.applied.undo)
+        self._wrapper.off(treatments=True)
         policy.to(call.device)
         policy.config.device = str(call.device)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.applied = self._again(check=False)
         self._device = call.device
-        self._wrapper = Outermost(policy, self._call)
+        self._wrapper = Outermost(self.applied.treated, self._call)
 
     def _may_be_guided(self) -> bool:
         config = getattr(self._policy.config, "rtc_config", None)
@@ -141,7 +141,7 @@ class Trial:
 
     def _fall_back(self, call: Call, why: str) -> Tensor:
         """Run the call as if the recipe had never been there."""
-        self._wrapper.off(self.applied.undo)
+        self._wrapper.off(treatments=True)
         not_used(self.applied.name, why)
         vars(self._policy).update(call.state)
         random_state.set_states(dict(call.noise))

@@ -65,7 +65,7 @@ class Watch:
         self._chance = random.Random()  # not torch's generator, which draws the policy's noise
         self._jobs: SimpleQueue[tuple[int, Call, Tensor] | None] = SimpleQueue()
         self._busy = self._closed = False
-        self._wrapper = Outermost(self._policy, self._call)
+        self._wrapper = Outermost(applied.treated, self._call, self.wait)
         self._thread = threading.Thread(target=self._work, name="strobe watch", daemon=True)
         self._thread.start()
         ending = weakref.WeakMethod(self.close)
@@ -103,7 +103,7 @@ class Watch:
         """Run on the program's thread. Nothing here waits for the other one."""
         if self.broken:
             self._closed = True
-            self._wrapper.off(self._applied.undo)
+            self._wrapper.off(treatments=True)
             self._jobs.put(None)
             return self._wrapper.inner(*args, **kwargs)
         self.seen += 1

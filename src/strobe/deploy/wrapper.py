@@ -6,19 +6,24 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from strobe.treatments.treatment import Undo
-
-METHOD = "predict_action_chunk"
+from strobe.treatments.treated import CALLED as METHOD
+from strobe.treatments.treated import Treated
 
 
 class Outermost:
     """``around(inner)`` in the place of ``policy.predict_action_chunk``, outside of everything that is there now.
 
     A program may put something of its own on top later (``torch.compile``); that stays when this is taken off.
+
+    Args:
+        wait: returns once nothing is under way that needs the policy's weights as they are.
     """
 
-    def __init__(self, policy: Any, around: Callable[..., Any]) -> None:
-        self.policy = policy
+    def __init__(self, treated: Treated, around: Callable[..., Any], wait: Callable[[], Any] | None = None) -> None:
+        self.policy: Any = treated.subject.module
+        self._treated, self._wait = treated, wait
+        policy = self.policy
+        treated.on_top = self
         self.inner: Callable[..., Any] = getattr(policy, METHOD)
         self._before = vars(policy).get(METHOD)
         self._around: Callable[..., Any] | None = around
@@ -32,8 +37,17 @@ class Outermost:
         self._made = predict_action_chunk
         vars(policy)[METHOD] = predict_action_chunk
 
-    def off(self, undo: Undo | None = None) -> None:
-        """Take the wrapper off, and with ``undo`` the treatments inside it; once is enough.
+    def wait(self) -> None:
+        """Wait for what needs the weights as they are."""
+        if self._wait is not None:
+            self._wait()
+
+    def below_again(self) -> None:
+        """The treatments inside were put on anew."""
+        self._before, self.inner = vars(self.policy).get(METHOD), getattr(self.policy, METHOD)
+
+    def off(self, *, treatments: bool = False) -> None:
+        """Take the wrapper off, and with ``treatments`` what is inside it too; once is enough.
 
         Whoever kept hold of the wrapper calls what is then there.
         """
@@ -45,8 +59,9 @@ class Outermost:
             held[METHOD] = self._before
         else:
             held.pop(METHOD, None)
-        if undo is not None:
-            undo()
+        self._treated.on_top = None
+        if treatments:
+            self._treated.off()
         self.inner = held.get(METHOD) or getattr(type(self.policy), METHOD).__get__(self.policy)
         if top is not self._made and top is not None:
             held[METHOD] = top

@@ -1,10 +1,12 @@
 """A method of one object in another form, for as long as a treatment is on.
 
-Only that object changes: another policy in the process, the untouched one above all, runs as it was.
+Only that object changes: another policy in the process, the untouched one above all, runs as it was. Where a policy
+calls a function of its module, which others call too, all who change it share one change (`share`).
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from functools import partial
@@ -32,6 +34,60 @@ def put(owner: Any, name: str, call: Any) -> Undo:
     return undo
 
 
+class _Shared:
+    """A function of a module that several treatments have wrappers around."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner, self.name = owner, name
+        self.around: list[Callable[[Any], Any]] = []
+        self._own: Any = None
+        self._chain: Any = None
+        self._there = False  # ``passing``, maybe below what somebody else has put on top
+
+        def passing(*args: Any, **kwargs: Any) -> Any:
+            return self._chain(*args, **kwargs)
+
+        self._passing = passing
+
+    def changed(self) -> None:
+        """Put the wrappers that there are now around the function; where there is none, it stands alone again."""
+        now = vars(self.owner)[self.name]
+        if self.around and (not self._there or now is self._own):
+            self._own, self._there = now, True
+            setattr(self.owner, self.name, self._passing)
+        elif not self.around and now is self._passing:
+            self._there = False
+            setattr(self.owner, self.name, self._own)
+        self._chain = self._own
+        for around in self.around:
+            self._chain = around(self._chain)
+
+
+_shared: dict[tuple[int, str], _Shared] = {}
+_changing = threading.RLock()
+
+
+def share(module: Any, name: str, around: Callable[[Any], Any]) -> Undo:
+    """Put ``around(the function)`` in the place of ``module``'s function ``name``, which other policies call as well.
+
+    What ``around`` returns is for its own policy: it hands calls of others on as they are. Wrappers are taken off in
+    any order; with the last one the function itself is there again.
+    """
+    with _changing:
+        found = _shared.setdefault((id(module), name), _Shared(module, name))
+        found.around.append(around)
+        found.changed()
+    left = [around]
+
+    def undo() -> None:
+        with _changing:
+            while left:
+                found.around.remove(left.pop())
+                found.changed()
+
+    return undo
+
+
 class Patches:
     """Several methods replaced together. ``undo`` restores them, last first, and is what ``apply`` returns."""
 
@@ -45,6 +101,10 @@ class Patches:
     def wrap(self, owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         """Put ``around(what is there now)`` in the place of ``owner``'s method ``name``."""
         self.put(owner, name, around(getattr(owner, name)))
+
+    def share(self, module: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """As `share`."""
+        self._stack.callback(share(module, name, around))
 
     def call(self, module: Any, call: Any) -> None:
         """Put ``call`` in the place of calling ``module``. Its ``forward`` stays free, for probes and torch.compile."""

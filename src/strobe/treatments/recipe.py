@@ -18,6 +18,7 @@ from strobe.results.recipe import Recipe, require_kind
 from strobe.subjects.subject import Facts, Phase, Subject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
+from strobe.treatments.treated import Treated
 from strobe.treatments.treatment import Builds, Effect, Spec, Treatment, Undo, Variant
 
 PACKAGES = ("strobe", "lerobot", "transformers", "torch")
@@ -134,10 +135,10 @@ class RecipeTreatment(Treatment):
         with _labelled(self.label):
             return self.treatment.apply(subject)
 
-    def settle(self) -> None:
-        """Free what only undoing needs, where the treatment knows how."""
-        if (settle := getattr(self.treatment, "settle", None)) is not None:
-            settle()
+    def settle(self) -> bool:
+        """Free what only undoing needs, where the treatment knows how; return whether there was something."""
+        settle = getattr(self.treatment, "settle", None)
+        return settle is not None and bool(settle())
 
 
 def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment, ...]:
@@ -181,7 +182,7 @@ def apply_recipe(subject: Subject, recipe: Recipe, name: str = "recipe") -> Undo
         UserError: it is for another type, or a rung does not fit; then nothing of it is left on.
     """
     require_kind(subject.info.kind, recipe, name)
-    return Variant(name, treatments_of(recipe, name)).apply(subject)
+    return Treated(subject, Variant(name, treatments_of(recipe, name))).off
 
 
 def differences(recipe: Recipe, name: str = "recipe") -> list[str]:

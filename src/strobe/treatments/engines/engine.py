@@ -69,6 +69,7 @@ class PartInEngine(Treatment):
     _built: dict[Any, _Built] = field(default_factory=dict, init=False, repr=False)
     _cached: bool = field(default=False, init=False, repr=False)  # whether it is given or makes a key-value cache
     _weights: Any = field(default=None, init=False, repr=False)
+    _looked: bool = field(default=True, init=False, repr=False)  # whether the weights are those that it was built of
     _names: list[str] = field(default_factory=list, init=False, repr=False)
     key = "engine"
     phases = FOR_INFERENCE
@@ -103,13 +104,18 @@ class PartInEngine(Treatment):
         self._prepare(subject, part)
         inner = part.forward
         names = self._names
+        weights = [weight for weight in part.parameters() if weight.requires_grad]
 
         # The engine is no torch code: a compiled region around it calls it as it is.
         @torch.compiler.disable
         def forward(*args: Any, **kwargs: Any) -> Any:
             call = Call.of(args, kwargs, self.part)
-            if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.tensors):
-                return inner(*args, **kwargs)  # Real-Time Chunking's guidance derives through a denoising step
+            if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*call.tensors, *weights)):
+                self._looked = False  # a training changes the weights
+                return inner(*args, **kwargs)  # training, and RTC's guidance, which derives through a denoising step
+            if not self._looked and _state(part) != self._weights:
+                return inner(*args, **kwargs)  # until it is put on anew
+            self._looked = True
             if call.key not in self._built:
                 if self._cached or not self.grows or len(self._built) >= SHAPES:
                     return inner(*args, **kwargs)
@@ -147,8 +153,7 @@ class PartInEngine(Treatment):
         return LEAST[self.precision]
 
     def _prepare(self, subject: Subject, part: nn.Module) -> None:
-        weights = [*part.parameters(), *part.buffers()]
-        state = [(weight.data_ptr(), weight._version, weight.dtype) for weight in weights]
+        state = _state(part)
         if state == self._weights:
             return
         self._built.clear()  # they were built of other weights
@@ -295,6 +300,11 @@ class _Built:
 def _counted(precision: str) -> torch.dtype:
     """The dtype that the products of an engine in ``precision`` are counted in."""
     return torch.int8 if precision == INT8 else DTYPES[precision]
+
+
+def _state(part: nn.Module) -> list[tuple[int, int, torch.dtype]]:
+    """Return a fingerprint of the weights: another one where one was replaced or changed."""
+    return [(tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in (*part.parameters(), *part.buffers())]
 
 
 def _floating(part: nn.Module) -> list[Tensor]:

@@ -60,7 +60,7 @@ class PrefixCache(DynamicCache):
         rooms = all_rooms.get(layer_idx)
         wanted = [_shape(prefix, suffix) for prefix, suffix in zip(prefixes, suffixes, strict=True)]
         if rooms is None or [(tuple(r.shape), r.dtype, r.device) for r in rooms] != wanted:
-            rooms = tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in wanted)
+            rooms = _made(wanted)
             all_rooms[layer_idx] = rooms
             all_laid.pop(layer_idx, None)
         length = prefixes[0].shape[-2]
@@ -80,6 +80,14 @@ class PrefixCache(DynamicCache):
 
     def crop(self, max_length: int) -> None:
         """Nothing was appended."""
+
+
+def _made(wanted: Sequence[tuple[tuple[int, ...], torch.dtype, torch.device]]) -> tuple[Tensor, ...]:
+    """Memory that calls in and out of inference mode may write to; what that mode makes, only calls in it may."""
+    if torch.compiler.is_compiling():
+        return tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in wanted)
+    with torch.inference_mode(False):
+        return tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in wanted)
 
 
 def _shape(prefix: Tensor, suffix: Tensor) -> tuple[tuple[int, ...], torch.dtype, torch.device]:
@@ -106,7 +114,7 @@ class StaticPrefixCache(Treatment):
         patches, crossed = Patches(), self._crossed
         _once(flow.sampling.repeated(flow.model), patches, crossed)
         if flow.sampling.clone:
-            patches.wrap(flow.module_of(flow.model), flow.sampling.clone, _sparing)
+            patches.share(flow.module_of(flow.model), flow.sampling.clone, _sparing)
 
         def around(forward: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:

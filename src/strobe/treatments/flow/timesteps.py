@@ -79,13 +79,16 @@ class PrecomputedTimesteps(Treatment):
         return patches.undo
 
     def _embedding(self, flow: FlowModules, module: Any, patches: Patches) -> None:
-        model, own = flow.model, module.create_sinusoidal_pos_embedding
+        model = flow.model
         now = self._now  # the embedding of the step that is running, while its suffix is embedded, and its time
 
-        def sinusoidal(time: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-            # A function of LeRobot's module: another policy, also on another thread, passes through here with its own.
-            mine = bool(now) and now[1] is time
-            return now[0].expand(len(time), -1) if mine else own(time, *args, **kwargs)
+        def known(own: Any) -> Any:
+            def sinusoidal(time: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+                # Another policy, also on another thread, passes through here with its own.
+                mine = bool(now) and now[1] is time
+                return now[0].expand(len(time), -1) if mine else own(time, *args, **kwargs)
+
+            return sinusoidal
 
         def around(embed_suffix: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -102,7 +105,7 @@ class PrecomputedTimesteps(Treatment):
 
             return call
 
-        patches.put(module, "create_sinusoidal_pos_embedding", sinusoidal)
+        patches.share(module, "create_sinusoidal_pos_embedding", known)
         patches.wrap(model, "embed_suffix", around)
         if hasattr(model, "time_mlp_in"):
             patches.put(model.time_mlp_in, "forward", self._first(model.time_mlp_in.forward, now))

@@ -87,7 +87,7 @@ class CudaGraph(Treatment):
             modeling = sys.modules[type(model).__module__]
             if not hasattr(modeling, "euler_integrate"):
                 raise UserError("graph=loop: this LeRobot has another denoising loop than 0.6.1")
-            patches.wrap(modeling, "euler_integrate", lambda call: loop(call, regions, subject))
+            patches.share(modeling, "euler_integrate", lambda call: loop(call, regions, subject))
         patches.wrap(subject.policy, "predict_action_chunk", regions.watched)
 
 

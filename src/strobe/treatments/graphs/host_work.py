@@ -19,9 +19,8 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
-# The functions as they are at import: a precision puts its own in their place while it is on, and those call these.
 _SENDING = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.to, torch.Tensor.cuda}
 _DRAWING = {torch.randn, torch.rand, torch.randint, torch.normal}
 _DRAWING_LIKE = {torch.randn_like, torch.rand_like}
@@ -45,7 +44,11 @@ class _Remembered:
     draws: list[_Draw] = field(default_factory=list)
 
 
-class Host(TorchFunctionMode):
+class Stepping(TorchFunctionMode):
+    """A mode of a treatment: it steps aside for what is compiled (`aside`)."""
+
+
+class Host(Stepping):
     """Keeps tensors and draws of noise in ``warming``, and hands them out in ``capturing``."""
 
     def __init__(self, device: torch.device) -> None:
@@ -89,15 +92,14 @@ class Host(TorchFunctionMode):
 
     @contextmanager
     def _in_force(self, *, capturing: bool) -> Iterator[None]:
-        global _active, _epoch
+        global _epoch
         self._capturing, self._sent, self._drawn = capturing, 0, 0
-        before, _active = (_active, _epoch), self
-        _epoch = object()
+        before, _epoch = _epoch, object()
         try:
             with self:
                 yield
         finally:
-            _active, _epoch = before
+            _epoch = before
 
     def _send(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if not self._capturing:
@@ -133,7 +135,6 @@ class Host(TorchFunctionMode):
         return kept[index]
 
 
-_active: Host | None = None
 _epoch: object | None = None  # the warm-up or the capture that runs now
 
 
@@ -161,23 +162,30 @@ class Kept[K, V](dict[K, V]):
 
 
 def aside(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Hide ``call``, a compiled region, from the `Host` in force: it makes its numbers on the device by itself, and a
+    """Hide ``call``, a compiled region, from the modes in force: it makes its numbers on the device by itself, and a
     mode in force would be traced into it."""
 
     def stepped(*args: Any, **kwargs: Any) -> Any:
-        global _active
-        host = _active
-        if host is None:
+        if not isinstance(_get_current_function_mode(), Stepping):
             return call(*args, **kwargs)
-        host.__exit__(None, None, None)
-        _active = None
-        try:
+        with stepped_aside():
             return call(*args, **kwargs)
-        finally:
-            _active = host
-            host.__enter__()
 
     return stepped
+
+
+@contextmanager
+def stepped_aside() -> Iterator[None]:
+    """Inside, the modes of treatments are not in force, as far as no other is on top of them."""
+    left: list[Stepping] = []
+    while isinstance(mode := _get_current_function_mode(), Stepping):
+        mode.__exit__(None, None, None)
+        left.append(mode)
+    try:
+        yield
+    finally:
+        for mode in reversed(left):
+            mode.__enter__()
 
 
 def _filled(condition: Tensor, *values: Any) -> list[Tensor]:

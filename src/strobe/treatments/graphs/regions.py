@@ -86,7 +86,8 @@ class Regions:
         key = (parts.key, settings, self._state, addresses)
         kept = self._kept.setdefault(label, OrderedDict())
         if key not in kept:
-            kept[key] = self._build(label, call, parts)
+            with torch.inference_mode(False), torch.no_grad():  # calls in and out of that mode replay it
+                kept[key] = self._build(label, call, parts)
             if len(kept) > _KEPT:
                 kept.popitem(last=False)
         kept.move_to_end(key)

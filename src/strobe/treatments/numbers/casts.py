@@ -18,8 +18,6 @@ from torch.utils._pytree import tree_map
 
 Call = Callable[..., Any]
 
-_RANDOM = ("randn", "randn_like", "rand", "rand_like")
-
 # Modules that refuse data of another dtype than their weights; others, norms above all, take both on purpose.
 STRICT = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
 
@@ -84,35 +82,6 @@ def returning(inner: Call, dtype: torch.dtype) -> Call:
         return _leaving(inner(*args, **kwargs), dtype)
 
     return call
-
-
-def same_noise() -> Callable[[], None]:
-    """Let torch draw low-precision noise in float32 and round it, until the result is called.
-
-    A policy that draws noise in its weights' dtype (Diffusion) would otherwise be given other noise in every precision,
-    since torch's CPU generator uses other bits for each, and the actions could not be compared.
-    """
-    before = {name: getattr(torch, name) for name in _RANDOM}
-
-    def drawing(inner: Call) -> Call:
-        def draw(*args: Any, **kwargs: Any) -> Any:
-            like = args[0] if args and isinstance(args[0], Tensor) else kwargs.get("input")
-            wanted = kwargs.get("dtype") or getattr(like, "dtype", None)
-            if wanted not in (torch.bfloat16, torch.float16):
-                return inner(*args, **kwargs)
-            kwargs["dtype"] = torch.float32
-            return inner(*args, **kwargs).to(wanted)
-
-        return draw
-
-    for name, inner in before.items():
-        setattr(torch, name, drawing(inner))
-
-    def undo() -> None:
-        for name, inner in before.items():
-            setattr(torch, name, inner)
-
-    return undo
 
 
 def _cast(value: Any, dtype: torch.dtype, dimensions: int) -> Any:

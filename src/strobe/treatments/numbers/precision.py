@@ -24,6 +24,7 @@ from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.subjects.subject import Subject
 from strobe.timeline.layers import layered
 from strobe.treatments.numbers import casts
+from strobe.treatments.numbers.same_noise import SameNoise
 from strobe.treatments.numbers.tf32 import set_tensor_float
 from strobe.treatments.parts import dominant, part_of, parts_of
 from strobe.treatments.patch import put
@@ -55,6 +56,7 @@ class Precision(Treatment):
     _swaps: list[_Swap] = field(default_factory=list, init=False, repr=False)
     _wraps: list[_Wrap] = field(default_factory=list, init=False, repr=False)
     _border: casts.Border = field(default_factory=lambda: casts.Border(torch.float32), init=False, repr=False)
+    _noise: SameNoise = field(default_factory=SameNoise, init=False, repr=False)
     _prepared: bool = field(default=False, init=False, repr=False)
     key = "precision"
     phases = ANY_PHASE - {"training step"}
@@ -75,21 +77,21 @@ class Precision(Treatment):
         if not self._prepared:
             self._prepare(subject)
         # Which weights differ is looked up every time: another treatment may have been put on before.
-        swaps = [swap for swap in self._swaps if swap.tensor.dtype != swap.dtype]
+        swaps = [swap for swap in self._swaps if swap.let_go or swap.tensor.dtype != swap.dtype]
         self.effect = "rounding" if swaps else "exact"
         stack = ExitStack()
         try:
             if subject.device.type == "cuda" and DTYPES[self.dtype] is torch.float32:
                 self._tensor_float(stack)
             if swaps:
-                self._border.outside = _majority([swap.tensor for swap in self._swaps])
+                if not any(swap.let_go for swap in swaps):
+                    self._border.outside = _majority([swap.tensor for swap in self._swaps])
                 copies: dict[Any, Tensor] = {}  # tied weights share one
                 for swap in swaps:
                     swap.convert(copies)
                 stack.callback(_swap_back, swaps)  # one callback for all: a policy has a thousand of them
                 for swap in swaps:
                     swap.put()
-                stack.callback(casts.same_noise())
                 for wrap in self._wraps:
                     stack.callback(wrap.put())
         except BaseException:
@@ -97,10 +99,12 @@ class Precision(Treatment):
             raise
         return stack.close
 
-    def settle(self) -> None:
-        """Free the untouched weights, which only undoing needs: the treatment then stays on."""
-        for swap in self._swaps:
-            swap.settle()
+    def settle(self) -> bool:
+        """Free the untouched weights, which only undoing needs: the treatment then stays on.
+
+        Return whether there were any.
+        """
+        return sum(swap.settle() for swap in self._swaps) > 0
 
     def _prepare(self, subject: Subject) -> None:
         part = part_of(subject.module, self.part)
@@ -123,6 +127,7 @@ class Precision(Treatment):
                 yield _Wrap(module, "forward", partial(casts.to_weights, weight=own[0]))
             elif module in inside and module is not subject.module:
                 yield _Wrap(module, "forward", partial(casts.into_container, dtype=dtype))
+                yield _Wrap(module, "forward", partial(self._noise.within, module=module))
             if module in inside and self.part:
                 yield _Wrap(module, "forward", self._border.around)
         for name in _ENTRIES:
@@ -131,6 +136,10 @@ class Precision(Treatment):
             if not self.part:
                 yield _Wrap(subject.module, name, partial(casts.returning, dtype=torch.float32))
             yield _Wrap(subject.module, name, partial(self._refusing, subject=subject))
+
+        for name in (*_ENTRIES, "select_action"):
+            if hasattr(subject.module, name):
+                yield _Wrap(subject.module, name, partial(self._noise.entry, name=name))
 
     def _tensor_float(self, stack: ExitStack) -> None:
         wanted = "high" if self.dtype == "tf32" else "highest", self.dtype == "tf32"
@@ -158,16 +167,24 @@ class Precision(Treatment):
 
 @dataclass(eq=False)
 class _Swap:
-    """One parameter or buffer, and its converted copy."""
+    """One parameter or buffer, and its converted copy.
+
+    ``let_go``: the tensor is the copy for good, in ``dtype``.
+    """
 
     tensor: Tensor
     dtype: torch.dtype
+    let_go: bool = False
     _source: Tensor | None = None
     _copy: Tensor | None = None
     _version: int = -1
 
     def convert(self, copies: dict[Any, Tensor]) -> None:
         """Make the copy where there is none, or where the weights are others than those it was made of."""
+        self.let_go &= self.tensor.dtype == self.dtype  # else the program has cast it since
+        if self.let_go:
+            self._copy = self.tensor.data
+            return
         data, version = self.tensor.data, self.tensor._version
         known = self._source is not None and data.data_ptr() == self._source.data_ptr()
         if not known or version != self._version:
@@ -185,8 +202,12 @@ class _Swap:
         if self._source is not None:
             self.tensor.data = self._source
 
-    def settle(self) -> None:
-        self._source = None
+    def settle(self) -> bool:
+        """Return whether it held weights in another dtype until now."""
+        if self._source is None or self._source.dtype == self.dtype:
+            return False
+        self._source, self.let_go = None, True
+        return True
 
 
 @dataclass(eq=False)

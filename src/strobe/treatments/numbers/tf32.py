@@ -8,6 +8,7 @@ import torch
 
 from strobe.errors import UserError
 from strobe.subjects.subject import Subject
+from strobe.treatments.process.wanted import Wanted
 from strobe.treatments.treatment import DTYPE, Effect, Entry, Spec, Treatment, Undo, switch
 
 
@@ -37,14 +38,19 @@ def convolutions_in_tf32(device: torch.device) -> bool:
 
 def set_tensor_float(products: str, convolutions: bool) -> Undo:
     """Float32's ``products`` ('high' is TF32, 'highest' is not), and whether convolutions use TF32."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    return _TENSOR_FLOAT.want((products, convolutions))
 
-    def put(products: str, convolutions: bool) -> None:
-        torch.set_float32_matmul_precision(products)
-        torch.backends.cudnn.allow_tf32 = convolutions
 
-    put(products, convolutions)
-    return lambda: put(*before)
+def _read() -> tuple[str, bool]:
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+
+def _put(value: tuple[str, bool]) -> None:
+    torch.set_float32_matmul_precision(value[0])
+    torch.backends.cudnn.allow_tf32 = value[1]
+
+
+_TENSOR_FLOAT = Wanted(_read, _put)
 
 
 def _candidates(subject: Subject) -> list[Spec]:

@@ -14,6 +14,7 @@ import torch
 
 from strobe.errors import UserError
 from strobe.subjects.subject import Facts, Subject
+from strobe.treatments.process.wanted import Wanted
 from strobe.treatments.treatment import PROCESS, Effect, Entry, Spec, Treatment, Undo
 
 _CORES = Path("/sys/devices/system/cpu")
@@ -36,14 +37,15 @@ class Threads(Treatment):
     def apply(self, subject: Subject) -> Undo:
         if subject.device.type != "cpu":
             raise UserError(f"threads={self.count} is for the CPU: this policy computes on {subject.device.type}")
-        before = torch.get_num_threads()
-        _put(self.count)
-        return lambda: _put(before)
+        return _THREADS.want(self.count)
 
 
 def _put(count: int) -> None:
     torch.set_num_threads(count)
     torch.zeros(count * 2**16).add_(1)  # threads start here, and not in the call that is timed
+
+
+_THREADS = Wanted(torch.get_num_threads, _put)
 
 
 def cores() -> tuple[int, int]:

@@ -1,0 +1,327 @@
+"""Two policies in one process, with treatments put on and taken off in any order: neither reaches the other.
+
+Whatever a program does in between (it copies a policy, loads other weights, trains it, moves it), an untouched policy
+gives the bits that it gives alone, a treated one stays within its guard on the weights that it has then, or one line
+refuses what was wanted.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import pickle
+import random
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from support.checkpoints import EXACT, FEW_STEPS, tiny_recipe
+
+from strobe.deploy import Watch
+from strobe.deploy.checking import Applied, put_on
+from strobe.errors import UserError
+from strobe.subjects.loading import load_subject
+from strobe.subjects.policy_subject import PolicySubject
+
+FLOW = ("pi0", "pi05", "smolvla")
+STEPS = {**FEW_STEPS, "pi0": FEW_STEPS["pi05"]}
+ROUNDING = [
+    {"precision": "bf16"},
+    {"precision": "fp16", "precision.part": "model.encoder"},
+    {"attention": "sdpa"},
+    {"channels_last": True},
+    {"weights": "packed"},
+    {"threads": 1},
+    {"int8": "dynamic"},
+]
+ALL = [*EXACT, {"guidance": "closed form"}]
+
+Spec = dict[str, Any]
+Weights = dict[str, Tensor]
+
+
+@functools.cache
+def untouched(kind: str) -> PolicySubject:
+    """A policy that nothing is ever put on."""
+    return made(kind)
+
+
+def made(kind: str) -> PolicySubject:
+    overrides = ["--device=cpu", *STEPS[kind]]
+    return load_subject(policy_type=kind, size="tiny", overrides=overrides, image_size=(48, 64))
+
+
+@functools.cache
+def checkpoints(kind: str) -> tuple[Weights, Weights]:
+    """The weights that the policies are made with, and others."""
+    first = {name: value.clone() for name, value in untouched(kind).policy.state_dict().items()}
+    generator = torch.Generator().manual_seed(1)
+    other = {
+        name: value + 0.02 * torch.randn(value.shape, generator=generator).to(value.dtype)
+        if value.is_floating_point()
+        else value
+        for name, value in first.items()
+    }
+    return first, other
+
+
+def chunk(policy: Any, subject: PolicySubject, seed: int, *, inference: bool = False) -> Tensor:
+    torch.manual_seed(seed)
+    policy.reset()
+    batch = subject.loaded.preprocessor(subject.observation(seed))
+    with torch.no_grad(), torch.inference_mode(inference):
+        return policy.predict_action_chunk(batch).clone()
+
+
+@functools.cache
+def alone(kind: str, weights: int, seed: int) -> Tensor:
+    """What the policy does by itself."""
+    subject = untouched(kind)
+    subject.policy.load_state_dict(checkpoints(kind)[weights])
+    return chunk(subject.policy, subject, seed)
+
+
+@functools.cache
+def batch_of(kind: str) -> dict[str, Any]:
+    return untouched(kind).inputs.batch(2)
+
+
+def gradient(policy: Any, subject: PolicySubject) -> Weights:
+    """Of a training step; the policy is in eval mode again after it."""
+    torch.manual_seed(3)
+    batch = subject.loaded.preprocessor(dict(batch_of(subject.info.kind)))
+    policy.train()
+    policy.forward(batch)[0].backward()
+    found = {name: weight.grad for name, weight in policy.named_parameters() if weight.grad is not None}
+    policy.zero_grad(set_to_none=True)
+    policy.eval()
+    return found
+
+
+@functools.cache
+def gradient_alone(kind: str, weights: int) -> Weights:
+    subject = untouched(kind)
+    subject.policy.load_state_dict(checkpoints(kind)[weights])
+    return gradient(subject.policy, subject)
+
+
+@functools.cache
+def ruler(kind: str) -> tuple[Any, Any]:
+    """The spread of the actions, and how far reordered sums move them: what guards measure by."""
+    spec = EXACT[0] if kind in FLOW else {"channels_last": True}
+    measured = put_on(made(kind), tiny_recipe(kind, spec), "fast.yaml", check=False, twin=True)
+    return measured.scale, measured.reordered
+
+
+@functools.cache
+def pair(kind: str) -> tuple[PolicySubject, PolicySubject]:
+    return made(kind), made(kind)
+
+
+@dataclass
+class One:
+    """A policy of two: which weights it has, what is on it, and whether its next call is in inference mode."""
+
+    subject: PolicySubject
+    weights: int = 0
+    applied: Applied | None = None
+    inference: bool = False
+
+    @property
+    def policy(self) -> Any:
+        return self.subject.policy
+
+
+class Two:
+    """Two policies of one type, and what chance does to them."""
+
+    def __init__(self, kind: str, specs: list[Spec], chance: random.Random) -> None:
+        self.kind, self.specs, self.chance = kind, specs, chance
+        self.both = [One(each) for each in pair(kind)]
+        for one in self.both:
+            one.policy.load_state_dict(checkpoints(kind)[0])
+
+    def holds(self, one: One) -> None:
+        seed, one.inference = self.chance.randrange(2), not one.inference
+        expected = alone(self.kind, one.weights, seed)
+        got = chunk(one.policy, one.subject, seed, inference=one.inference)
+        if one.applied is None:
+            assert torch.equal(got, expected)
+        else:
+            found, broken = one.applied.compare(expected, got, "call")
+            assert not broken, (broken, found)
+
+    def put_on(self, one: One) -> None:
+        if one.applied is None:
+            some = self.chance.sample(self.specs, self.chance.randint(1, len(self.specs)))
+            one.applied = put_on(one.subject, tiny_recipe(self.kind, *some), "fast.yaml", check=False)
+            one.applied.scale, one.applied.reordered = ruler(self.kind)
+
+    def take_off(self, one: One) -> None:
+        if one.applied is not None:
+            one.applied.undo()
+            one.applied = None
+
+    def copy(self, one: One) -> None:
+        """The copy is the untouched policy, with weights of its own."""
+        other = copy.deepcopy(one.policy)
+        assert torch.equal(chunk(other, one.subject, 0), alone(self.kind, one.weights, 0))
+        part = copy.deepcopy(one.policy.model)
+        for weight in (*other.parameters(), *part.parameters()):
+            weight.data.zero_()
+        assert not torch.equal(chunk(other, one.subject, 0), alone(self.kind, one.weights, 0))
+
+    def load(self, one: One) -> None:
+        one.weights = 1 - one.weights
+        wanted = checkpoints(self.kind)[one.weights]
+        one.policy.load_state_dict(wanted)
+        self.holds(one)
+        assert all(torch.equal(value, wanted[name]) for name, value in one.policy.state_dict().items())
+
+    def train(self, one: One) -> None:
+        """An untouched policy takes the step that it takes alone; a treated one is neither trained nor pickled."""
+        if one.applied is None:
+            found, wanted = gradient(one.policy, one.subject), gradient_alone(self.kind, one.weights)
+            assert found.keys() == wanted.keys()
+            assert all(torch.equal(value, wanted[name]) for name, value in found.items())
+            return
+        for refused in (one.policy.train, one.policy.model.train, lambda: one.policy.forward({})):
+            with pytest.raises(UserError, match=r"fast\.yaml on it is for inference: train the policy without it"):
+                refused()
+        for module in (one.policy, one.policy.model):
+            with pytest.raises(UserError, match=r"fast\.yaml on it cannot be pickled"):
+                pickle.dumps(module)
+
+    def move(self, one: One) -> None:
+        """To where it is, and to other memory."""
+        one.policy.to("cpu")
+        one.policy.share_memory()
+
+
+def globals_of(kind: str) -> dict[str, Any]:
+    """What others in the process call too."""
+    modeling = vars(sys.modules[type(untouched(kind).policy).__module__])
+    drawing = {name: getattr(torch, name) for name in ("randn", "randn_like", "rand", "rand_like", "normal")}
+    return {**{name: value for name, value in modeling.items() if callable(value)}, **drawing}
+
+
+def played(kind: str, specs: list[Spec], seed: int) -> None:
+    chance, before, threads = random.Random(f"{seed} {specs}"), globals_of(kind), torch.get_num_threads()
+    two = Two(kind, specs, chance)
+    deck = [(what, at) for what in (two.put_on, two.take_off, two.copy, two.load, two.train, two.move) for at in (0, 1)]
+    chance.shuffle(deck)
+    done: list[str] = []
+    try:
+        for one in two.both:
+            two.put_on(one)
+        for what, at in [*deck, (two.take_off, 0), (two.take_off, 1)]:
+            done.append(f"{what.__name__} {'AB'[at]}")
+            what(two.both[at])
+            for one in two.both:
+                two.holds(one)
+    except Exception as error:
+        raise AssertionError(f"seed {seed}, {specs}, {', '.join(done)}: {error}") from error
+    finally:
+        for one in two.both:
+            two.take_off(one)
+    after = globals_of(kind)
+    assert [name for name, value in before.items() if after[name] is not value] == []
+    assert torch.get_num_threads() == threads
+
+
+# They take half a minute together: each plays fourteen moves, and calls both policies after each.
+@pytest.mark.parametrize("spec", [*ALL, None], ids=lambda spec: next(iter(spec)) if spec else "all of them")
+@pytest.mark.parametrize("kind", FLOW)
+def test_exact_treatments_on_two_flow_policies(kind: str, spec: Spec | None) -> None:
+    played(kind, [spec] if spec else ALL, seed=1)
+
+
+@pytest.mark.parametrize("spec", ROUNDING, ids=lambda spec: next(iter(spec)))
+def test_rounding_treatments_on_two_policies(spec: Spec) -> None:
+    played("act", [spec], seed=1)
+
+
+def applied(subject: PolicySubject, *specs: Spec, keep: bool = True) -> Applied:
+    found = put_on(subject, tiny_recipe("act", *specs), "fast.yaml", check=False)
+    if not keep:
+        found.settle()
+    return found
+
+
+@pytest.fixture
+def act() -> PolicySubject:
+    return made("act")
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_what_casts_a_policy_casts_the_untouched_one(act: PolicySubject, keep: bool) -> None:
+    found = applied(act, {"precision": "bf16"}, keep=keep)
+    act.policy.double()
+    assert next(act.policy.parameters()).dtype is torch.bfloat16
+    assert (chunk(act.policy, act, 0) - alone("act", 0, 0)).abs().max() < 0.2
+    found.undo()
+    assert {weight.dtype for weight in act.policy.parameters()} == {torch.float64}
+
+
+def test_without_the_untouched_weights_there_is_no_copy_and_others_are_loaded(act: PolicySubject) -> None:
+    applied(act, {"precision": "bf16"}, keep=False)
+    with pytest.raises(UserError, match=r"fast\.yaml on it cannot be copied, as its untouched weights were let go"):
+        copy.deepcopy(act.policy)
+    act.policy.load_state_dict(checkpoints("act")[1])
+    assert (chunk(act.policy, act, 0) - alone("act", 1, 0)).abs().max() < 0.2
+    with pytest.raises(UserError, match="leave out assign=True"):
+        act.policy.load_state_dict(checkpoints("act")[0], assign=True)
+
+
+def test_treatments_that_do_not_fit_what_the_policy_has_become_stay_off(act: PolicySubject) -> None:
+    applied(act, {"weights": "packed"})
+    with pytest.warns(UserWarning, match=r"fast.yaml cannot be put on again after to\(\): .*the policy runs as it is"):
+        act.policy.double()
+    assert torch.equal(chunk(act.policy.float(), act, 0), alone("act", 0, 0))
+    act.policy.train()
+
+
+def test_a_second_recipe_on_one_policy_is_refused(act: PolicySubject) -> None:
+    found = applied(act, {"channels_last": True})
+    with pytest.raises(UserError, match=r"fast\.yaml is on this policy already"):
+        applied(act, {"precision": "bf16"})
+    found.undo()
+    applied(act, {"precision": "bf16"}).undo()
+
+
+def test_a_watched_policy_is_watched_on_after_other_weights_are_loaded(act: PolicySubject) -> None:
+    recipe = tiny_recipe("act", {"precision": "bf16"})
+    watch = Watch(put_on(act, recipe, "fast.yaml", check=False, twin=True), 1.0)
+    try:
+        for weights in (0, 1):
+            act.policy.load_state_dict(checkpoints("act")[weights])
+            got = chunk(act.policy, act, 0)
+            assert 0 < (got - alone("act", weights, 0)).abs().max() < 0.2
+            assert watch.wait()
+        assert torch.equal(chunk(copy.deepcopy(act.policy), act, 0), alone("act", 1, 0))
+        assert (watch.checked, watch.fallen_back) == (2, "")
+    finally:
+        watch.close()
+
+
+def test_an_engine_is_one_of_the_weights_that_the_policy_has(act: PolicySubject) -> None:
+    """Loaded ones, and those that a training of the part has changed; its gradients are all there."""
+    pytest.importorskip("openvino")
+    applied(act, {"engine": "openvino", "engine.part": "model.encoder.layers.0", "engine.precision": "fp32"})
+    act.policy.load_state_dict(checkpoints("act")[1])
+    assert (chunk(act.policy, act, 0) - alone("act", 1, 0)).abs().max() < 1e-3
+    part: Any = act.policy.get_submodule("model.encoder.layers.0")
+    part(torch.randn(3, 1, part.linear1.in_features)).sum().backward()
+    assert all(weight.grad is not None for weight in part.parameters())
+    before = chunk(act.policy, act, 0)
+    with torch.no_grad():
+        for weight in part.parameters():
+            weight.mul_(1.5)
+    assert (chunk(act.policy, act, 0) - before).abs().max() > 1e-2
