@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from strobe.errors import UserError, nearest
 from strobe.measure.separate_runs import BETWEEN_RUNS, Runs, fewest, slower
 from strobe.results.data import Interval
+from strobe.results.numerals import significant
 from strobe.results.sweep import Best, Cell, Row, label
 from strobe.sweeps.grid import number_of
 
