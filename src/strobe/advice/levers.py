@@ -196,7 +196,7 @@ def _same(same: GradientAgreement | None) -> str:
 
 
 def _loss(same: GradientAgreement) -> str:
-    if same.loss is None or same.loss_error is None:
+    if same.loss is None or same.baseline_loss is None or same.loss_error is None:
         return "The loss is infinite or not a number."
     losses = f"{significant(same.loss, 5)} against {significant(same.baseline_loss, 5)}"
     return f"The loss is {losses} ({percent(same.loss_error)} apart)."
