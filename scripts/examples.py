@@ -17,7 +17,6 @@ from strobe.kinds import advise
 from strobe.measure.verdicts import difference_interval, paired_verdict
 from strobe.results import store
 from strobe.results.answer import Result
-from strobe.results.sweep import Sweep
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 
@@ -30,9 +29,8 @@ def main() -> None:
     for name in names:
         folder = EXAMPLES / name
         answer = store.load_answer(folder)
-        if isinstance(answer, Result):
+        if isinstance(answer, Result):  # the findings of a sweep are those of its cells, which are not kept here
             judge(answer)
-        if isinstance(answer, Result | Sweep):
             answer.findings = advise(answer, Thresholds())
         store.save(answer, folder)
         cli.main(["report", str(folder), "--format", "markdown", "--output", str(folder / "report.md"), "--quiet"])
