@@ -35,7 +35,7 @@ def sentences(path: Path) -> Iterator[str]:
 
 
 def promises(text: str) -> bool:
-    return "%" in text and ("(95 %" in text or "95 % interval" in text or "99 % interval" in text or "at most" in text)
+    return "%" in text and re.search(r"9[59] %|% interval|at most|at least", text) is not None
 
 
 def plain(text: str) -> str:
