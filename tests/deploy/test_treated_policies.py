@@ -155,8 +155,8 @@ class Two:
         if one.applied is None:
             assert torch.equal(got, expected)
         else:
-            found, broken = one.applied.compare(expected, got, "call")
-            assert not broken, (broken, found)
+            found, judged = one.applied.compare(expected, got, "call")
+            assert judged.outcome == "held", (judged, found)
 
     def put_on(self, one: One) -> None:
         if one.applied is None:
