@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.made_up_accelerator import Accelerator
 
-from strobe.studies.measuring import _count
+from strobe.studies.counting import count
 from strobe.treatments.engines.compile import Compile
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.treatment import Treatment, Variant
@@ -60,7 +60,7 @@ def peak_of(accelerator: Accelerator, treatment: Treatment) -> int | None:
         card.take(-1000)
 
     subject: Any = SimpleNamespace(device=SECOND)
-    return _count(subject, Variant("v", (Put(treatment),)), call, []).memory.peak_device
+    return count(subject, Variant("v", (Put(treatment),)), call, []).memory.peak_device
 
 
 def test_a_graph_s_pool_counts_as_memory_of_its_variant(made_up):

@@ -5,28 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from strobe.measure.accounting import Account, Accounting, allocator_of
 from strobe.measure.blocks import blocks
 from strobe.measure.ceiling import raise_to_now
 from strobe.measure.components import Iteration, components, iterations, spans
 from strobe.measure.kernel import kernel_use, median_use
-from strobe.measure.memory import peak_process
 from strobe.measure.roofline import limits
 from strobe.measure.sampling import Collected, Progress, SamplingBudget, collect
 from strobe.measure.statistics import summarise
 from strobe.measure.verdicts import WITHIN
-from strobe.measure.weights import Weights, weight_bytes
+from strobe.measure.weights import weight_bytes
 from strobe.results.agreement import ActionScale
 from strobe.results.data import Samples
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement, Memory
 from strobe.studies.cadence import Spacing, ticks_between_calls
+from strobe.studies.counting import Counted, count, lacking
 from strobe.studies.outputs import Outputs
 from strobe.studies.rounds import Round, attribute, recorded
 from strobe.subjects.policy_subject import PolicySubject
@@ -197,7 +196,7 @@ def measure(
         if options.counted and counted is None and not interrupted:
             reporter.stage(f"{phase}: counting FLOP and memory of {name}")
             try:
-                counted = _count(subject, one.variant, call, hooks)
+                counted = count(subject, one.variant, call, hooks)
             except KeyboardInterrupt:
                 interrupted = True
         if counted is not None:
@@ -229,7 +228,7 @@ def measure(
             measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
         measurement.notes += [lost] if lost else []
         if name in counts and counts[name].uncounted:
-            measurement.notes.append(_lacking(counts[name].uncounted))
+            measurement.notes.append(lacking(counts[name].uncounted))
     if ceiling is not None and phase == "inference":
         for measurement, limit in zip(measurements, limits(measurements, ceiling), strict=True):
             measurement.limit = None if "tf32" in seen[measurement.name].variant.dtypes else limit
@@ -279,69 +278,6 @@ def _build(subject: Subject, variant: Variant, call: Callable[[int], Any]) -> fl
         undo()
 
 
-@dataclass(frozen=True)
-class Counted:
-    """The counted call of a variant: its parts' FLOP and memory, and those of the whole."""
-
-    accounts: dict[tuple[str, ...], Account] | None
-    memory: Memory
-    weights: Weights
-    uncounted: Mapping[str, int] = field(default_factory=dict)  # operator whose FLOP are not known → its calls
-
-
-def _count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]) -> Counted:
-    undo = variant.apply(subject)
-    accounting, on_device = None, None
-    allocator = allocator_of(subject.device)
-    try:
-        weights = Weights(hooks)
-        with peak_process() as process:
-            if variant.builds:  # operators inside a compiled region or an engine cannot be seen
-                call(0)
-                if allocator is not None:
-                    pools = variant.pools(subject.device)
-                    on_device = allocator.peak() + allocator.memory.unused_in(pools)
-            else:
-                accounting = Accounting(allocator)
-                with Attached(hooks):
-                    accounting.run(lambda: call(0))
-                on_device = accounting.peak if allocator is not None else None
-    finally:
-        undo()
-    memory = Memory(peak_process=process.bytes, peak_device=on_device)
-    if accounting is None:
-        accounting = _count_unbuilt(subject, variant, call, hooks)
-        if accounting is None:
-            return Counted(None, memory, weights)
-        # The memory of what is not built is another one.
-        parts = accounting.accounts.items()
-        accounts = {path: replace(account, peak_bytes=None, kept_bytes=None) for path, account in parts}
-        return Counted(accounts, memory, weights, accounting.uncounted)
-    memory.source = accounting.meter.source
-    memory.peak_activations = accounting.total.peak_bytes
-    return Counted(accounting.accounts, memory, weights, accounting.uncounted)
-
-
-def _count_unbuilt(
-    subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]
-) -> Accounting | None:
-    """Count ``variant`` with what it builds left out: the same products, in the same dtypes.
-
-    None where it does not run that way, so that a study does not end for it.
-    """
-    accounting = Accounting()
-    try:
-        undo = variant.unbuilt().apply(subject)
-        try:
-            with Attached(hooks):
-                accounting.run(lambda: call(0))
-        finally:
-            undo()
-    except Exception:  # a library's own, too
-        return None
-    return accounting
-
-
 def _measurement(
     one: _Seen, phase: Phase, kept: Sequence[int], warmup: int, counted: Counted | None, ceiling: Ceiling | None
 ) -> Measurement:
@@ -377,12 +313,6 @@ def _measurement(
         spans=spans(nearest),
         facts=facts,
     )
-
-
-def _lacking(uncounted: Mapping[str, int]) -> str:
-    """The note on operators that multiply and are not in the FLOP."""
-    names = ", ".join(f"{name} ({calls}×)" for name, calls in sorted(uncounted.items()))
-    return f"GFLOP, and all that rests on them, are too low: these operators multiply and are not counted: {names}"
 
 
 def _above(measurement: Measurement) -> bool:

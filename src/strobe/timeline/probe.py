@@ -24,8 +24,9 @@ import torch
 from torch import nn
 
 from strobe.errors import UserError
-from strobe.timeline.layers import layer_of, layered, peeled, within
+from strobe.timeline.layers import layered, peeled, within
 from strobe.timeline.sections import section
+from strobe.timeline.unprobed import REDUCE, delete, forget_copying, is_own_method, reduced, set_on
 
 _MISSING: Any = object()
 
@@ -219,9 +220,9 @@ class Attached:
         closure = layered(around, inner, probe=True)
         value = type(descriptor)(closure) if descriptor is not None else closure
         self._undo.append(_Put(hook.owner, hook.attribute, own, value, around))
-        _set(hook.owner, hook.attribute, value)
-        if not isinstance(hook.owner, type | ModuleType) and _REDUCE not in namespace:
-            _set(hook.owner, _REDUCE, functools.partial(_reduced, hook.owner))
+        set_on(hook.owner, hook.attribute, value)
+        if not isinstance(hook.owner, type | ModuleType) and REDUCE not in namespace:
+            set_on(hook.owner, REDUCE, functools.partial(reduced, hook.owner))
 
     def detach(self) -> None:
         """Take every probe off, the last one first; what was there before is there again, the same object.
@@ -232,12 +233,12 @@ class Attached:
             put = self._undo.pop()
             if vars(put.owner).get(put.attribute, _MISSING) is put.value:
                 if put.own is _MISSING:
-                    _delete(put.owner, put.attribute)
+                    delete(put.owner, put.attribute)
                 else:
-                    _set(put.owner, put.attribute, put.own)
+                    set_on(put.owner, put.attribute, put.own)
             else:
                 _taken_out(put)
-            _forget_copying(put.owner)
+            forget_copying(put.owner)
 
     def __enter__(self) -> Self:
         return self
@@ -326,58 +327,6 @@ def _walk(root: object, path: str) -> Iterable[tuple[Any, tuple[str, ...]]]:
     return found
 
 
-_REDUCE = "__reduce_ex__"  # what copy, deepcopy and pickle ask an object for
-
-
-def _reduced(owner: Any, protocol: Any) -> Any:
-    """What ``owner`` is copied or pickled from, as if no probe were on it: theirs run the original's code."""
-    kind: Any = type(owner)
-    made = kind.__reduce_ex__(owner, protocol)
-    if isinstance(made, str) or len(made) < 3:
-        return made
-    state = made[2]
-    if isinstance(state, dict):
-        state = _bare(owner, state)
-    elif isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], dict):  # of a class with slots
-        state = (_bare(owner, state[0]), state[1])
-    return (*made[:2], state, *made[3:])
-
-
-def _forget_copying(owner: Any) -> None:
-    """An object without probes is copied as ever."""
-    here = vars(owner)
-    reduced = here.get(_REDUCE)
-    if (
-        isinstance(reduced, functools.partial)
-        and reduced.func is _reduced
-        and not any(map(_probed, list(here.values())))
-    ):
-        _delete(owner, _REDUCE)
-
-
-def _probed(value: Any) -> bool:
-    return any(layer.probe for layer in peeled(value)[1])
-
-
-def _bare(owner: Any, state: dict[str, Any]) -> dict[str, Any]:
-    found = {}
-    for name, value in state.items():
-        if name == _REDUCE:
-            continue
-        bare = value
-        while (layer := layer_of(bare)) is not None and layer.probe:
-            bare = layer.inner
-        if bare is value or not _is_own_method(owner, name, bare):
-            found[name] = bare
-    return found
-
-
-def _is_own_method(owner: Any, name: str, call: Any) -> bool:
-    """Whether ``call`` is what the owner's class gives it under ``name``."""
-    function = getattr(call, "__func__", None)
-    return function is not None and call.__self__ is owner and function is getattr(type(owner), name, None)
-
-
 def _taken_out(put: _Put) -> None:
     """Take a probe out from under what was put around it; nothing where it is not there any more."""
     there: Any = vars(put.owner).get(put.attribute)
@@ -387,23 +336,8 @@ def _taken_out(put: _Put) -> None:
     rest = [layer for layer in layers if layer.around is not put.around]
     if len(rest) == len(layers):
         return
-    if not rest and _is_own_method(put.owner, put.attribute, call):
-        _delete(put.owner, put.attribute)
+    if not rest and is_own_method(put.owner, put.attribute, call):
+        delete(put.owner, put.attribute)
         return
     bare = within(rest, call)
-    _set(put.owner, put.attribute, bare if kind is None else kind(bare))
-
-
-def _set(owner: Any, attribute: str, value: Any) -> None:
-    # nn.Module.__setattr__ sorts what it is given into parameters, buffers and children; a function belongs in none.
-    if isinstance(owner, nn.Module):
-        owner.__dict__[attribute] = value
-    else:
-        setattr(owner, attribute, value)
-
-
-def _delete(owner: Any, attribute: str) -> None:
-    if isinstance(owner, nn.Module):
-        owner.__dict__.pop(attribute, None)
-    else:
-        delattr(owner, attribute)
+    set_on(put.owner, put.attribute, bare if kind is None else kind(bare))

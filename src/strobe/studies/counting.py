@@ -1,0 +1,85 @@
+"""Count FLOP and memory of a variant: one call under a mode that sees every operator, which no time is taken of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strobe.measure.accounting import Account, Accounting, allocator_of
+from strobe.measure.memory import peak_process
+from strobe.measure.weights import Weights
+from strobe.results.measurement import Memory
+from strobe.subjects.subject import Subject
+from strobe.timeline.probe import Attached, Hook
+from strobe.treatments.treatment import Variant
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The counted call of a variant: its parts' FLOP and memory, and those of the whole."""
+
+    accounts: dict[tuple[str, ...], Account] | None
+    memory: Memory
+    weights: Weights
+    uncounted: Mapping[str, int] = field(default_factory=dict)  # operator whose FLOP are not known → its calls
+
+
+def count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]) -> Counted:
+    """Call ``variant`` once, counted. What it builds is counted without being built."""
+    undo = variant.apply(subject)
+    accounting, on_device = None, None
+    allocator = allocator_of(subject.device)
+    try:
+        weights = Weights(hooks)
+        with peak_process() as process:
+            if variant.builds:  # operators inside a compiled region or an engine cannot be seen
+                call(0)
+                if allocator is not None:
+                    pools = variant.pools(subject.device)
+                    on_device = allocator.peak() + allocator.memory.unused_in(pools)
+            else:
+                accounting = Accounting(allocator)
+                with Attached(hooks):
+                    accounting.run(lambda: call(0))
+                on_device = accounting.peak if allocator is not None else None
+    finally:
+        undo()
+    memory = Memory(peak_process=process.bytes, peak_device=on_device)
+    if accounting is None:
+        accounting = _count_unbuilt(subject, variant, call, hooks)
+        if accounting is None:
+            return Counted(None, memory, weights)
+        # The memory of what is not built is another one.
+        parts = accounting.accounts.items()
+        accounts = {path: replace(account, peak_bytes=None, kept_bytes=None) for path, account in parts}
+        return Counted(accounts, memory, weights, accounting.uncounted)
+    memory.source = accounting.meter.source
+    memory.peak_activations = accounting.total.peak_bytes
+    return Counted(accounting.accounts, memory, weights, accounting.uncounted)
+
+
+def _count_unbuilt(
+    subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]
+) -> Accounting | None:
+    """Count ``variant`` with what it builds left out: the same products, in the same dtypes.
+
+    None where it does not run that way, so that a study does not end for it.
+    """
+    accounting = Accounting()
+    try:
+        undo = variant.unbuilt().apply(subject)
+        try:
+            with Attached(hooks):
+                accounting.run(lambda: call(0))
+        finally:
+            undo()
+    except Exception:  # a library's own, too
+        return None
+    return accounting
+
+
+def lacking(uncounted: Mapping[str, int]) -> str:
+    """The note on operators that multiply and are not in the FLOP."""
+    names = ", ".join(f"{name} ({calls}×)" for name, calls in sorted(uncounted.items()))
+    return f"GFLOP, and all that rests on them, are too low: these operators multiply and are not counted: {names}"
