@@ -207,8 +207,8 @@ def test_the_search_for_a_loader_ends_like_the_other_commands(
 def test_a_training_ends_like_the_other_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    trained = SimpleNamespace(result=runs.act(status="failed"), sections=[])
-    monkeypatch.setattr("strobe.studies.training.train.train", lambda *_: trained)
+    trained = SimpleNamespace(result=runs.act(status="failed"), sections=[], mistake=False)
+    monkeypatch.setattr("strobe.studies.training.train.train", lambda *_, **__: trained)
     config = train.TrainConfig(output_dir=tmp_path)
     assert train.watch(config, ["--steps=2"], ["train", "--", "--steps=2"]) == 1
     (folder,) = tmp_path.iterdir()

@@ -128,7 +128,8 @@ def test_a_guard_on_success_is_held_against_what_is_not_excluded():
     guard = Guard.parse("cosine>=0.9, success_drop<=0.1")
     assert str(guard) == "cosine>=0.9, success_drop<=0.1"
     assert guard.success_drop == 0.1
-    assert guard.judge(SAME).outcome == "held", "a drop is no figure of an agreement"
+    assert guard.judge(SAME).outcome == "not judged", "episodes show a drop, and no agreement does"
+    assert guard.of_actions.judge(SAME).outcome == "held"
     few = judged(*[pair(True, True)] * 10)
     assert guard.lost(few).startswith("success drop 0.38")
     assert guard.lost(few).endswith(f"> 0.1 is not excluded by 10 pairs, which takes {fewest_pairs(0.1)} or more")

@@ -12,7 +12,7 @@ from strobe.measure.in_time import InTimeLooks, fewest_chunks, in_time
 
 
 def test_the_median_does_not_decide():
-    times = [62.0] * 125 + [42.0] * 144
+    times = np.random.default_rng(0).permutation([62.0] * 125 + [42.0] * 144)
     assert np.median(times) < 50
     found = in_time(times, 50.0)
     assert (found.outcome, found.on_time, found.chunks) == ("missed", 144, 269)
@@ -80,7 +80,7 @@ def test_the_best_rung_is_one_that_the_run_shows():
 
 
 def test_a_rung_that_nothing_showed_faster_than_the_one_below_is_not_the_best():
-    times = [*rungs(100, 100, noise=0.02, pairs=8), 95 * rungs(1.0, noise=0.001, pairs=8)[0]]
+    times = [*rungs(100, 100, noise=0.005, pairs=8), 95 * rungs(1.0, noise=0.001, pairs=8)[0]]
     times[1] = times[2] * np.where(np.arange(8) % 2, 0.9, 1.1)  # may be slower, may be faster
     assert best_rung(times, [True, False, True], [True] * 3) == 2, "a try has shown it"
     assert best_rung(times, [True, False, False], [True] * 3) == 0
