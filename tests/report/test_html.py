@@ -96,7 +96,7 @@ def test_a_browser_that_cannot_inflate_is_told(browse: Browse):
     assert drawn(dom) == 0
 
 
-FIXED = {"phase", "clock", "level", "size", "study", "status", "started"}
+FIXED = {"phase", "clock", "level", "size", "study", "status", "started", "of", "judged_by"}
 KINDS = {"faster", "slower", "no difference shown", "too noisy"}
 
 
