@@ -208,9 +208,9 @@ def test_a_verification_says_passed_or_failed_first():
         "FAILED: act with recipe.yaml does not act as it does without. all treatments: rms 0.04 σ > 0.02 σ."
     )
     assert verdict(verified(status="interrupted")) == (
-        "NOT JUDGED: whether act with recipe.yaml acts as it does without is not known: not all checks were made."
+        "NOT JUDGED: nothing shows that act with recipe.yaml acts as it does without. Not all checks were made."
     )
-    assert "no check was made" in verdict(verified(checks=[]))
+    assert "No check was made" in verdict(verified(checks=[]))
     assert kinds.document(verified(status="interrupted")).banner == (
         "Interrupted: this run was stopped before it was done (2 checks made)."
     )
@@ -241,12 +241,12 @@ def test_observations_that_all_hold_leave_a_share_that_may_be_wrong_and_further_
 
 
 def test_what_was_not_judged_is_neither_passed_nor_failed():
-    missing = "success_drop is seen in paired episodes alone"
+    missing = "only paired episodes show success_drop"
     result = verified(exact(), check(unjudged=missing))
     assert not result.passed
     assert result.outcome == "not judged"
     assert verdict(result).startswith("NOT JUDGED")
-    assert missing in verdict(result)
+    assert "Only paired episodes show success_drop" in verdict(result)
     assert column(table(result, "checks"), "Outcome") == ["held", f"not judged: {missing}"]
     assert "guard holds (exact)" in answered(result)
     assert f"its guard was not judged ({missing})" in answered(result)

@@ -53,7 +53,7 @@ def _headline(result: VerifyResult) -> str:
         return f"FAILED: {name} with {recipe} does not act as it does without. {failed}{more}."
     why = next((check.unjudged for check in result.checks if check.unjudged), "")
     why = units.plain(why) or ("no check was made" if not result.checks else "not all checks were made")
-    return f"NOT JUDGED: whether {name} with {recipe} acts as it does without is not known: {why}."
+    return f"NOT JUDGED: nothing shows that {name} with {recipe} acts as it does without. {why[:1].upper()}{why[1:]}."
 
 
 def _still_wrong(result: VerifyResult) -> list[str]:
