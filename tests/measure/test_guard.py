@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,6 +126,16 @@ def test_no_guard_holds_of_which_nothing_was_looked_at(name: str, limit: float, 
     """Whatever is added to `FIGURES` one day: a figure that is not there passes nothing."""
     nothing = Agreement(cosine=0, largest_error=1, mean_error=1, observations=1)
     assert Guard(((name, limit),), exact).judge(nothing).outcome != "held"
+
+
+@pytest.mark.parametrize(
+    ("text", "of"), [("token<=0.1", "actions"), ("flips<=0", "features"), ("success_drop<=0.1", "features")]
+)
+def test_a_figure_that_is_never_there_is_refused_in_a_line(text: str, of: Any) -> None:
+    with pytest.raises(UserError, match="guard") as caught:
+        Guard.parse(text).require_figures(of)
+    assert "\n" not in str(caught.value)
+    Guard.parse("rms<=0.1, cosine>=0.9").require_figures(of)
 
 
 def test_executed_actions_keep_to_the_limits_by_themselves() -> None:

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from strobe.errors import UserError, nearest
 from strobe.measure.planning import fewest_pairs
@@ -46,6 +47,14 @@ EPISODES = "only paired episodes show success_drop, and none were played (strobe
 NO_YARDSTICK = (
     "an exact treatment is judged by how far reordered sums move the untouched policy, which was not measured"
 )
+# Figure that actions, or features, never have → why, and what to guard by.
+_OF_THE_OTHER = {
+    "actions": {"token": "token is of a backbone's features: guard actions by rms, worst and flips"},
+    "features": {
+        "flips": "flips are of actions that decide, and features do not: guard a backbone by rms, token and cosine",
+        DROP: "success_drop is of a policy's episodes, and a backbone does not act: guard it by rms, token and cosine",
+    },
+}
 # What an exact treatment may differ by, as a multiple of what reordered sums do. Two ways of summing differ from each
 # other by more than one way from itself, and both figures are those of a few observations.
 MARGIN = 10.0
@@ -139,6 +148,13 @@ class Guard:
             if (first := next((one for one in found if one.outcome == outcome), None)) is not None:
                 return first
         return HELD
+
+    def require_figures(self, of: Literal["actions", "features"]) -> None:
+        """Raises UserError for a limit on a figure that actions never have, or features never have."""
+        lacking = _OF_THE_OTHER[of]
+        name = next((name for name, _ in self.limits if name in lacking), None)
+        if name is not None:
+            raise UserError(f"{self}: {lacking[name]}")
 
     @property
     def of_actions(self) -> Guard:
@@ -315,12 +331,10 @@ def _missing(name: str, agreement: Agreement) -> str:
     """What a limit lacks, and what to give instead."""
     if agreement.unjudged:
         return agreement.unjudged
+    if name in _OF_THE_OTHER[agreement.of]:
+        return _OF_THE_OTHER[agreement.of][name]
     if agreement.of == "features" and name in UNITS:
         return f"{name} was not measured: features of another size, or of few tokens, can be guarded by cosine alone"
-    if agreement.of == "features" and name == "flips":
-        return f"{name} is of actions that decide, and features do not: guard a backbone by rms, token and cosine"
-    if name == "token" and agreement.of == "actions":
-        return f"{name} is of a backbone's features: guard actions by rms, worst and flips"
     return f"{name} was not measured: the spread of the {agreement.of} is not known"
 
 
