@@ -325,3 +325,13 @@ def test_an_engine_is_one_of_the_weights_that_the_policy_has(act: PolicySubject)
         for weight in part.parameters():
             weight.mul_(1.5)
     assert (chunk(act.policy, act, 0) - before).abs().max() > 1e-2
+
+
+def test_a_recipe_of_what_is_executed_is_checked_on_what_both_predict_and_loads():
+    """Diffusion's chunk is as long as the actions that it executes."""
+    subject = load_subject(policy_type="diffusion", size="tiny", overrides=["--device=cpu", "--n_action_steps=4"])
+    applied = put_on(subject, tiny_recipe("diffusion", {"policy.n_action_steps": 6}), "fast.yaml", seconds=0.1)
+    assert applied.agreement is not None
+    assert applied.agreement.predicted == 4
+    assert applied.agreement.worst == 0
+    assert subject.chunk(0).shape[1] == 6

@@ -197,7 +197,7 @@ def _visits(same: Sameness, chunk_s: float) -> list[Visit]:
 
 def _agreement(same: Sameness, variant: Variant, visits: Sequence[Visit]) -> Agreement:
     try:
-        return same.check(Variant(variant.name), visits)  # the treatments are on already
+        return same.check(variant, visits, on_already=True)
     except CallFailed as error:
         raise UserError(f"{variant.name}: {error}") from error
 

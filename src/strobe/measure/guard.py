@@ -39,10 +39,6 @@ BLIND = (
     "a cosine over all action numbers cannot see an inverted gripper, a joint that is always 3° off, or a policy that "
     "returns its mean action: guard by rms, worst and flips instead"
 )
-BLIND_OF_FEATURES = (
-    "a cosine over all features sees no factor, and nothing beside a channel of large numbers: guard by rms and token "
-    "as well"
-)
 EPISODES = "only paired episodes show success_drop, and none were played (strobe optimize --eval.n_episodes plays them)"
 NO_YARDSTICK = (
     "an exact treatment is judged by how far reordered sums move the untouched policy, which was not measured"
@@ -169,12 +165,8 @@ class Guard:
     @property
     def blind(self) -> str:
         """Faults that such a guard of actions cannot see, in words; '' where it looks at each dimension."""
-        return BLIND if self.by_cosine_alone else ""
-
-    @property
-    def by_cosine_alone(self) -> bool:
-        """Whether a cosine is all that it looks at, which misses what a single dimension or channel does."""
-        return {name for name, _ in self.limits} - {DROP} == {"cosine"} and not self.exact
+        named = {name for name, _ in self.limits} - {DROP}
+        return BLIND if named == {"cosine"} and not self.exact else ""
 
     @property
     def success_drop(self) -> float | None:

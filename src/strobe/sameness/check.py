@@ -139,10 +139,20 @@ class Sameness:
         """The first ``count`` observations that the untouched policy takes."""
         return [index for index in range(self.count) if (index, False) in self._chunks][:count]
 
-    def check(self, variant: Variant, visits: Sequence[Visit], progress: Progress | None = None) -> Agreement:
+    def check(
+        self,
+        variant: Variant,
+        visits: Sequence[Visit],
+        progress: Progress | None = None,
+        *,
+        on_already: bool = False,
+    ) -> Agreement:
         """Compare ``variant`` with the untouched policy on ``visits``, with the same noise, in their order.
 
         ``variant`` is put on once for all of them, but for those that it is put on for alone.
+
+        Args:
+            on_already: whether the treatments are on, and stay on; the untouched chunks were prepared before then.
 
         Raises:
             UserError: a treatment does not apply.
@@ -168,12 +178,13 @@ class Sameness:
                 progress(len(after), len(visited))
 
         staying = [visit for visit in visited if not visit.apart]
-        with self._on(variant):
+        put_on = Variant(variant.name) if on_already else variant
+        with self._on(put_on):
             for visit in staying:
                 run(visit)
         alone = [visit for visit in visited if visit.apart]
         for visit in alone:
-            with self._on(variant):
+            with self._on(put_on):
                 run(visit)
         ordered = [*staying, *alone]
         calls = [visit.words for visit in ordered]
