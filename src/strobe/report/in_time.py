@@ -10,7 +10,9 @@ from strobe.results.ladder import Ladder
 def share(found: InTime) -> str:
     """How many chunks were in time, and what that shows of all others."""
     missed = found.outcome == "missed"
-    bound = f"at most {_apart(found.high, found)}" if missed else f"at least {_apart(found.low, found)}"
+    bound = (
+        f"at most {_bound_in_words(found.high, found)}" if missed else f"at least {_bound_in_words(found.low, found)}"
+    )
     return f"{_percent(found.share)} of {units.count(found.chunks, 'chunk')} are in time ({bound}, {_level(found)})"
 
 
@@ -56,7 +58,7 @@ def _percent(value: float) -> str:
     return f"{100 * value:.3g} %" if value in (0, 1) or 0.1 < 100 * value < 99.9 else f"{100 * value:.2f} %"
 
 
-def _apart(value: float, found: InTime) -> str:
+def _bound_in_words(value: float, found: InTime) -> str:
     """A bound of the share, with as many figures as it takes to see that it is not what was asked for."""
     for figures in range(3, 8):
         if float(f"{100 * value:.{figures}g}") != 100 * found.asked:

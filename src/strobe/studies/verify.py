@@ -96,12 +96,12 @@ def _chunk_s(same: Sameness, progress: Progress) -> float | None:
     """Seconds that the untouched policy's second chunk takes; the first one also starts things. None: it fails."""
     ended: list[float] = []
 
-    def told(done: int, planned: int) -> None:
+    def note_end(done: int, planned: int) -> None:
         ended.append(time.perf_counter())
         progress(done, planned)
 
     try:
-        same.prepare([Visit(0), Visit(1)], told)
+        same.prepare([Visit(0), Visit(1)], note_end)
     except CallFailed:
         return None  # told once all observations have been tried
     return ended[1] - ended[0]

@@ -42,7 +42,7 @@ def watch(
     if least_s > min(seconds, most):
         return None
     looks = InTimeLooks(variant.name, aim.target_ms, aim.in_time)
-    measured = runs.alone(variant, looks, min(max(usual, least_s), seconds))
+    measured = runs.sample_one(variant, looks, min(max(usual, least_s), seconds))
     if measured.interrupted:
         raise KeyboardInterrupt
     samples = measured.measurements[0].samples

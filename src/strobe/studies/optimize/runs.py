@@ -218,7 +218,7 @@ class Runs:
         times = [measured.collected.samples[one.name].values for one in (before, after)]
         return measured, looks.verdict(*times), looks.most_gain(*times)
 
-    def alone(self, variant: Variant, looks: InTimeLooks, seconds: float) -> Measured:
+    def sample_one(self, variant: Variant, looks: InTimeLooks, seconds: float) -> Measured:
         """Run ``variant`` by itself until its chunks show whether they are in time, for ``seconds`` at most."""
         return self._measure([variant], self._of(SamplingBudget(seconds=seconds, looking=looks)))
 

@@ -47,7 +47,7 @@ def look(
         found += tables.statistics(read)
         found += tables.data(read, until)
         if any(fault.kind in ("rate", "timestamps") for fault in found):
-            return _told(found, chosen)  # which explain whatever videos lack
+            return _with_sentences(found, chosen)  # which explain whatever videos lack
         found += videos.videos(read, tolerance_s, until)
         if decode and not any(fault.stops for fault in found):
             found += videos.undecodable(read, tolerance_s, until)
@@ -55,10 +55,10 @@ def look(
         found.append(error.fault)
     except Exception:  # what makes no sense to Strobe may do to LeRobot, which says so if not
         LOG.debug("the dataset at %s could not be looked at", where, exc_info=True)
-    return _told(found, chosen)
+    return _with_sentences(found, chosen)
 
 
-def _told(faults: Sequence[Fault], chosen: Sequence[int]) -> list[tuple[Fault, str]]:
+def _with_sentences(faults: Sequence[Fault], chosen: Sequence[int]) -> list[tuple[Fault, str]]:
     return [(fault, sentence(fault, chosen)) for fault in together(faults)]
 
 
