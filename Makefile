@@ -25,7 +25,7 @@ test: env ## run the tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The tests in which LeRobot's own code runs.
-NEXT := tests/subjects tests/studies tests/plugin tests/deploy tests/treatments tests/sameness tests/act_relative_rtc \
+NEXT := tests/policies tests/loops tests/simulators tests/datasets tests/lerobot tests/emulator tests/studies tests/plugin tests/deploy tests/treatments tests/sameness tests/act_relative_rtc \
 	tests/test_load_policy.py
 LEROBOT ?= $(firstword $(wildcard ../shared/lerobot-main/*.whl))
 test-next: ## run the tests that touch LeRobot on another one: LEROBOT=WHEEL, a folder or a git+ address
