@@ -25,7 +25,7 @@ test: env ## run the tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 approve: env ## write what Strobe prints into tests/approved anew; read the diff before you commit it
-	@STROBE_APPROVE=1 $(BIN)/python -m pytest tests/report/test_approved.py $(ARGS)
+	@STROBE_APPROVE=1 $(BIN)/python -m pytest tests/report/test_approved.py tests/studies/test_golden_events.py $(ARGS)
 	@git status --short tests/approved docs/examples
 
 # The tests in which LeRobot's own code runs.
