@@ -178,7 +178,7 @@ def limits_page() -> str:
     """Return every threshold with its default."""
     from draccus.wrappers.docstring import get_attribute_docstring
 
-    from strobe.advice.thresholds import DEFAULTS, Thresholds
+    from strobe.findings.thresholds import DEFAULTS, Thresholds
 
     about, _, units = inspect.getdoc(Thresholds).partition("\n\n")  # type: ignore[union-attr]
     lines = ["# Every limit", "", "Change one with `--thresholds.NAME=VALUE`.", "", escaped(about), "", escaped(units)]

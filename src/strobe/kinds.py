@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strobe.advice import (
+from strobe.findings import (
     backbone,
     cadence,
     cameras,
@@ -29,18 +29,18 @@ from strobe.advice import (
     trust,
     view,
 )
-from strobe.advice import bench as bench_rules
-from strobe.advice import dataloader as dataloader_rules
-from strobe.advice import doctor as doctor_rules
-from strobe.advice import evaluate as evaluate_rules
-from strobe.advice import ladder as ladder_rules
-from strobe.advice import remote as remote_rules
-from strobe.advice import replay as replay_rules
-from strobe.advice import rollout as rollout_rules
-from strobe.advice import sweep as sweep_rules
-from strobe.advice import training as training_rules
-from strobe.advice.rules import Rule
-from strobe.advice.thresholds import DEFAULTS, Thresholds
+from strobe.findings import bench as bench_rules
+from strobe.findings import dataloader as dataloader_rules
+from strobe.findings import doctor as doctor_rules
+from strobe.findings import evaluate as evaluate_rules
+from strobe.findings import ladder as ladder_rules
+from strobe.findings import remote as remote_rules
+from strobe.findings import replay as replay_rules
+from strobe.findings import rollout as rollout_rules
+from strobe.findings import sweep as sweep_rules
+from strobe.findings import training as training_rules
+from strobe.findings.rules import Rule
+from strobe.findings.thresholds import DEFAULTS, Thresholds
 from strobe.report import (
     breakdown,
     budget,

@@ -70,7 +70,7 @@ def test_every_command_has_a_page_with_its_flags(site: Path):
 
 
 def test_every_rule_names_its_findings_and_every_limit_that_is_used_has_a_default():
-    from strobe.advice.thresholds import Thresholds
+    from strobe.findings.thresholds import Thresholds
 
     for kind in KINDS.values():
         for rule in kind.rules:

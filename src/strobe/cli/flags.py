@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import above, at_least
 from strobe.cli.late import kinds, of_lerobot
 from strobe.cli.live import importing
@@ -25,6 +24,7 @@ from strobe.cli.parse import (
 )
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
+from strobe.findings.thresholds import Thresholds
 from strobe.subjects.folders import check_checkpoint, type_of
 from strobe.subjects.schema import backbones
 from strobe.subjects.schema.registries import POLICY

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strobe.advice.view import ms
+from strobe.findings.view import ms
 from strobe.measure.common_parts import grouped, named
 from strobe.measure.roofline import least_in, times_in
 from strobe.results.machine import Ceiling

@@ -1,0 +1,208 @@
+"""Rules on the motors' bus of a rollout: answers that come late, damaged, to another question, or not at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from strobe.findings.thresholds import Thresholds
+from strobe.results.finding import Finding
+from strobe.results.motor_bus import Bus, Turns
+from strobe.results.rollout import Rollout, RolloutResult
+
+LOST_MS = 50.0  # LeRobot's drivers wait so long for an answer (Feetech; 34 ms with Dynamixel)
+
+
+_BUS_WORDS = ("status packet", "sync read", "sync write", "SerialException", "device reports readiness", "termios")
+
+
+def bus_trouble(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """The one thing that is wrong with the bus, the worst first."""
+    found = _trouble(result.rollout, thresholds)
+    if found is not None:
+        yield found
+
+
+def explains(rollout: Rollout, thresholds: Thresholds) -> bool:
+    """Whether a finding on the bus says already why reads of the motors are slow."""
+    return _trouble(rollout, thresholds) is not None
+
+
+def _trouble(rollout: Rollout, thresholds: Thresholds) -> Finding | None:
+    if rollout.bus is None:
+        return None
+    judged = (judge(rollout, rollout.bus, thresholds) for judge in (_stale, _gone, _lost, _damaged, _slow))
+    return next((found for found in judged if found is not None), None)
+
+
+def _stale(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
+    if bus.stale < thresholds.stale_reads or bus.stale_from_s is None:
+        return None
+    lasting = bus.stale_at_end
+    return Finding(
+        rule="stale-observations",
+        level="warning",
+        title="The motors' positions are one tick old" + (", until the run's end" if lasting else ""),
+        seen=f"From {bus.stale_from_s:.1f} s on, {bus.stale:,} reads found answers to an earlier question in the port"
+        f"{', also the last one' if lasting else ''}.",
+        why="One answer came later than the driver waits. It asked again, took the late answer for the new one, and "
+        "has been one answer behind since: its serial library never empties the port's input. LeRobot logs nothing.",
+        do=f"Start again: connecting empties the port. Every observation was {1e3 / rollout.fps:.0f} ms older than it "
+        "says: throw recordings of this run away. Give the adapter a latency timer of 1 ms and a USB port of its own; "
+        "keep other work off this machine.",
+        evidence={"stale": bus.stale, "from_s": bus.stale_from_s},
+    )
+
+
+def _gone(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
+    error = rollout.error
+    if not any(word in error for word in _BUS_WORDS):
+        return None
+    return Finding(
+        rule="motors-gone",
+        level="warning",
+        title=f"The motors{_of(bus)} stopped answering, and that ended the run",
+        seen=f"{error.rstrip('.')}. {bus.lost:,} tries had no answer, {bus.damaged:,} a damaged one.",
+        why=f"LeRobot asks {_asks(error)} and then ends the run. One silent servo is enough: all are read together.",
+        do="Look at the servos' supply and plugs. Connect again: LeRobot then names the ids that do not answer. Turn "
+        "the arm off before you touch it, torque may be on.",
+        evidence={"lost": bus.lost, "damaged": bus.damaged},
+    )
+
+
+def _lost(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
+    if not bus.lost or bus.lost < bus.damaged or bus.failed_ms is None:
+        return None
+    return Finding(
+        rule="lost-answers",
+        level="warning",
+        title=f"Motors{_of(bus)} did not answer in time, and were asked again",
+        seen=f"{bus.lost:,} tries in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads had no answer. Such "
+        f"a read took {bus.failed_ms.median:,.1f} ms (median), the others {bus.ms.median:,.1f} ms.",
+        why=f"The driver waits {LOST_MS:.0f} ms for an answer before it asks again, and the loop waits with it. "
+        "LeRobot tells it to those who debug only.",
+        do="Look at the cable between the servos and at their supply's voltage under load; keep other work off this "
+        "machine, since a busy one can miss an answer that came.",
+        evidence={"lost": bus.lost, "failed_ms": bus.failed_ms.median},
+    )
+
+
+def _damaged(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
+    if not bus.damaged or bus.failed_ms is None:
+        return None
+    return Finding(
+        rule="damaged-answers",
+        level="warning",
+        title=f"Answers of the motors{_of(bus)} were damaged, and asked for again",
+        seen=f"{bus.damaged:,} tries in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads. Such a read "
+        f"took {bus.failed_ms.median:,.1f} ms (median), the others {bus.ms.median:,.1f} ms.",
+        why="A checksum was wrong or bytes were missing. LeRobot asks up to three times, then the run ends.",
+        do="A loose plug, a long cable, or a supply that gives way while several joints move: change the cable first.",
+        evidence={"damaged": bus.damaged},
+    )
+
+
+def _slow(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
+    if bus.ms.median < thresholds.bus_read_ms or bus.on_cpu < 0.5:
+        return None
+    return Finding(
+        rule="slow-bus",
+        level="warning",
+        title=f"The motors{_of(bus)} answer slowly",
+        seen=f"A read of all motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}). The reading "
+        f"thread had a CPU for {bus.on_cpu:.0%} of it, so the time is the bus's.",
+        why="Six servos at 1 Mbaud need about 1 ms and the adapter's latency, which Linux often sets to 16 ms.",
+        do="echo 1 > /sys/bus/usb-serial/devices/ttyUSB0/latency_timer (with your port's name); a servo that answers "
+        "late has a return delay in its register 7.",
+        evidence={"read_ms": bus.ms.median},
+    )
+
+
+def _of(bus: Bus) -> str:
+    """Words that tell which arm's bus it is."""
+    return f" of the arm '{bus.arm}'" if bus.arm else ""
+
+
+def _asks(error: str) -> str:
+    """How often LeRobot's driver asks, as its error tells: SO arms have `num_read_retries`, Koch and OMX arms none."""
+    told = re.search(r"after (\d+) tries", error)
+    if told is None or int(told[1]) == 3:
+        return "three times"
+    return "this arm once" if int(told[1]) == 1 else f"{told[1]} times"
+
+
+def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """A control thread that waits for a CPU, or for the interpreter."""
+    rollout, bus = result.rollout, result.rollout.bus
+    if bus is not None and waits_for_interpreter(rollout, thresholds):
+        yield Finding(
+            rule="threads-fight",
+            level="warning",
+            title="Other threads of this process hold up the control loop",
+            seen=f"A read of the motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}) and had a "
+            f"CPU for {bus.on_cpu:.0%} of it, though it waits in a loop that never sleeps; {bus.blocked:.0%} it was "
+            "held back.",
+            why="Python lets one thread run at a time. Each step of the driver's loop has to win the interpreter back "
+            "from a busy thread, up to 5 ms later: the inference's Python, an encoder, a viewer.",
+            do="See in the trace which thread runs meanwhile. A compiled policy or a CUDA graph spends less in Python; "
+            "recording and display can be left out (--display_data=false).",
+            evidence={"blocked": bus.blocked, "read_ms": bus.ms.median},
+        )
+    elif rollout.turns is not None and waits_for_cpu(rollout, thresholds):
+        yield _no_cpu(rollout.turns)
+
+
+def _no_cpu(turns: Turns) -> Finding:
+    others = turns.other_cpus >= turns.own_cpus
+    if others:
+        do = "End what else runs, or give this run the first turn: `nice -n -5` (as root)."
+    else:
+        do = "OMP_NUM_THREADS=1, or half the cores: the policy's threads then leave a core to the loop."
+    return Finding(
+        rule="busy-machine" if others else "busy-process",
+        level="warning",
+        title=f"{'Other processes take' if others else 'The policy takes'} the CPU from the control loop",
+        seen=f"The control thread was ready and had no CPU for {turns.waited_share:.0%} of the run. This process kept "
+        f"{turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}.",
+        why="Ticks, reads of the motors and calls of the policy all take longer, and answers can be missed.",
+        do=do,
+        evidence={"waited": turns.waited_share, "gain_share": turns.waited_share},
+    )
+
+
+def waits_for_cpu(rollout: Rollout, thresholds: Thresholds) -> bool:
+    """Whether the control thread waits for a CPU that something beside it has.
+
+    Where it asks the policy itself, it also waits for the policy's own threads: that is the policy's time.
+    """
+    turns = rollout.turns
+    if turns is None or turns.waited_share < thresholds.cpu_waited:
+        return False
+    return rollout.engine != "sync" or turns.other_cpus >= turns.own_cpus
+
+
+def waits_for_interpreter(rollout: Rollout, thresholds: Thresholds) -> bool:
+    """Whether reads of the motors take long since another thread of the process has the interpreter."""
+    bus = rollout.bus
+    return bus is not None and bus.ms.median >= thresholds.bus_read_ms and bus.blocked >= 0.5
+
+
+def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """Servos that a rehearsal left with torque on."""
+    told = result.rollout.rehearsal
+    if told is None or not told.holding:
+        return
+    joints = told.holding
+    yield Finding(
+        rule="torque-left-on",
+        level="warning",
+        title=f"The arm was left with torque on in {len(joints)} joint{'s' if len(joints) > 1 else ''}",
+        seen=f"When all was over, these held their goal: {', '.join(joints)}.",
+        why="LeRobot lets servos go one by one and stops at the first that is silent or in error: all later ids keep "
+        "their torque, also after the process has ended. They grow warm, and the arm cannot be moved by hand.",
+        do="Cut the arm's power. On the real arm expect the same after such an end.",
+        evidence={"joints": ", ".join(joints)},
+    )
+
+
+RULES = (bus_trouble, turns, torque_left)
