@@ -22,7 +22,8 @@ from support.made_up_rollout import header, rtc
 from support.made_up_simulator import example as evaluated
 
 from strobe import kinds
-from strobe.findings import Thresholds, rule_for
+from strobe.findings import Thresholds
+from strobe.findings.rules import rule_for
 from strobe.results.answer import Answer, Result, TrainResult
 from strobe.results.any_answer import AnyAnswer
 from strobe.results.budget import Budget

@@ -14,7 +14,6 @@ from strobe.findings import (
     backbone,
     cadence,
     cameras,
-    delays,
     episodes,
     levers,
     machine,
@@ -25,14 +24,10 @@ from strobe.findings import (
     rtc,
     rules,
     sameness,
-    scheduling,
     trust,
     view,
 )
-from strobe.findings import bench as bench_rules
 from strobe.findings import dataloader as dataloader_rules
-from strobe.findings import doctor as doctor_rules
-from strobe.findings import evaluate as evaluate_rules
 from strobe.findings import ladder as ladder_rules
 from strobe.findings import remote as remote_rules
 from strobe.findings import replay as replay_rules
@@ -121,7 +116,6 @@ KINDS: dict[type[Answer], Kind[Any]] = {
         compare.plots,
         (
             *parts.RULES,
-            *delays.RULES,
             *rtc.OF_COMPARISONS,
             *backbone.RULES,
             *machine.RULES,
@@ -137,7 +131,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     TrainResult: Kind[TrainResult](
         training.outline,
         measured.plots,
-        (*training_rules.RULES, trust.unseen, trust.stand_ins),
+        (*training_rules.RULES, machine.training_memory_churn, trust.unseen, trust.stand_ins),
         view.plausible,
     ),
     # So have a rollout's ticks.
@@ -148,9 +142,8 @@ KINDS: dict[type[Answer], Kind[Any]] = {
             *rollout_rules.RULES,
             *motor_bus.RULES,
             *cameras.RULES,
-            *scheduling.RULES,
             *remote_rules.RULES,
-            *bench_rules.RULES,
+            *cadence.OF_ROLLOUTS,
             trust.unseen,
             trust.stand_ins,
         ),
@@ -165,7 +158,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     ),
     VerifyResult: Kind[VerifyResult](verify.outline, verify.plots, (*sameness.RULES, trust.stand_ins)),
     EvaluateResult: Kind[EvaluateResult](
-        evaluate.outline, evaluate_plots.plots, (*evaluate_rules.RULES, trust.stand_ins)
+        evaluate.outline, evaluate_plots.plots, (*episodes.OF_EVALUATIONS, trust.stand_ins)
     ),
     Judged: Kind[Judged](_flat(judged.outline), _flat(judged.plots)),
     Sweep: Kind[Sweep](_flat(sweep.outline), _flat(sweep_plots.plots), sweep_rules.RULES),
@@ -173,7 +166,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     Budget: Kind[Budget](_flat(budget.outline), _flat(budget.plots)),
     Difference: Kind[Difference](_flat(changes.outline), _flat(changes.plots)),
     History: Kind[History](_flat(history.outline), _flat(history.plots)),
-    DoctorResult: Kind[DoctorResult](_flat(doctor.outline), _flat(doctor.plots), doctor_rules.RULES),
+    DoctorResult: Kind[DoctorResult](_flat(doctor.outline), _flat(doctor.plots), trust.OF_SELF_CHECKS),
 }
 
 

@@ -218,6 +218,7 @@ def test_memory_is_judged_by_the_size_of_the_model(gib, parameters, fires):
 
 
 def test_limits_can_be_set_and_policies_are_left_alone():
-    assert "transformer-dominates" in rules(result(model(50.0)), Thresholds(transformer_expected=0.5))
+    held = result(model(95, memory=Memory(weights=10**9, peak_device=9 * 2**30)))
+    assert "memory-high" not in rules(held, Thresholds(model_memory_gib=10))
     policy = result(measured({"preprocessing": 10.0, "policy": 90.0, "policy/block 0": 80.0}))
     assert not any(list(rule(policy, Thresholds())) for rule in backbone.RULES)

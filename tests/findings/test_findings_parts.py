@@ -9,7 +9,7 @@ def test_the_biggest_part_says_what_it_could_give():
     found = rules(result(measured(parts)))["biggest-part"]
     assert found.evidence["part"] == "backbone"
     assert found.evidence["without_ms"] == pytest.approx(40.0)
-    assert "from 100 ms to 40.0 ms (computed)" in found.gain
+    assert "from 100 ms to 40 ms (computed)" in found.gain
 
 
 def test_blocks_below_the_first_cut_do_not_hide_the_biggest_part():

@@ -11,7 +11,7 @@ from support.any_result import results
 from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension, exact, joints, verified, yardstick
 from support.findings_results import compared, measured, result, rules
 
-from strobe.findings import Thresholds, sameness
+from strobe.findings import sameness
 from strobe.findings.rules import run
 from strobe.kinds import advise
 from strobe.results.agreement import Agreement
@@ -172,7 +172,6 @@ def test_a_policy_that_does_not_look():
     assert "9e-4 σ" in found["policy-ignores-its-input"].seen
     assert "drowned" not in found, "there is nothing to drown"
     assert "policy-ignores-its-input" not in rules(verified(yardsticks=[yardstick("another observation", 2e-3)]))
-    assert "policy-ignores-its-input" not in rules(made, Thresholds(input_ignored=1e-4))
 
 
 def test_what_a_ladders_guard_refused_is_told_in_spreads():

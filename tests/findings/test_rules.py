@@ -1,5 +1,6 @@
 import math
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any, get_args
 
 import draccus
@@ -8,6 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.findings_results import compared, measured, result, summary
 
+from strobe.cli.judge_results import JudgeConfig
+from strobe.cli.parse import parse
+from strobe.errors import UserError
 from strobe.findings import Thresholds
 from strobe.kinds import advise
 from strobe.results.answer import BreakdownResult, CompareResult, Result
@@ -43,6 +47,14 @@ def test_of_a_comparison_only_the_baseline_is_cut_into_parts():
 
 def test_thresholds_can_be_set_on_the_command_line():
     assert draccus.parse(Thresholds, args=["--backbone_dominates=0.9", "--delays=4"]).backbone_dominates == 0.9
+
+
+def test_a_limit_that_was_a_flag_once_is_refused_in_a_line(tmp_path: Path):
+    file = tmp_path / "config.yaml"
+    file.write_text("thresholds:\n  graph_growth: 0.1\n")
+    for flag in ("--thresholds.graph_growth=0.1", f"--config_path={file}"):
+        with pytest.raises(UserError, match=r"^--thresholds.graph_growth: no flag any more, [^\n]*constant"):
+            parse(JudgeConfig, [flag])
 
 
 def always(result: Result, thresholds: Thresholds) -> list[Finding]:

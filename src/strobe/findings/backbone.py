@@ -10,29 +10,35 @@ import re
 from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
-from strobe.findings.view import Part, examined, find, free, ms, number, part, percent, top, whole_ms
+from strobe.findings.view import Part, examined, find, free, gib, ms, number, part, percent, top, whole_ms
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
 from strobe.results.measurement import Blocks, Measurement
 from strobe.results.numerals import significant
+
+# Limits of the guide.
+EXPECTED_BLOCKS_SHARE = 0.9  # of the model
+MAX_BLOCK_SPREAD_MS = 0.5  # standard deviation over blocks that do the same work
+MAX_PATCH_EMBEDDING_SHARE = 0.1  # of the model
+MAX_ATTENTION_SHARE = 0.7  # of the model
 
 LARGE = 304e6  # parameters of ViT-L's encoder, for which the guide gives its limit of memory
 PATCHES = ("patch embedding", "embeddings", "patch_embeddings", "patch_embed")
 BLOCK = re.compile(r"block \d+")
 
 
-def transformer(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def transformer(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Most of a backbone's time should go to its blocks."""
     for measurement, model, blocks in _backbones(result):
         share = min(blocks.total.median / model.ms, 1.0)
-        if share < thresholds.transformer_expected:
+        if share < EXPECTED_BLOCKS_SHARE:
             continue
         yield Finding(
             rule="transformer-dominates",
             level="good",
             title=f"The {len(blocks.names)} transformer blocks are {percent(share)} of the model, as expected",
             seen=f"{ms(blocks.total.median)} of {ms(model.ms)}, {ms(blocks.average)} a block in '{measurement.name}'.",
-            why=f"From {percent(thresholds.transformer_expected)} on (the guide's number) the time goes to arithmetic "
+            why=f"From {percent(EXPECTED_BLOCKS_SHARE)} on (the guide's number) the time goes to arithmetic "
             "that a smaller model, image or clip, a smaller data type or a compiler reduce.",
             do="Try --model.dtype=bfloat16 or --compile; a sweep over model.size, model.img_size and model.num_frames "
             "shows what each costs.",
@@ -41,10 +47,10 @@ def transformer(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def block_variance(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def block_variance(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Blocks do the same work, so they should take the same time."""
     for measurement, model, blocks in _backbones(result):
-        if not blocks.differ or blocks.spread <= thresholds.block_spread_ms:
+        if not blocks.differ or blocks.spread <= MAX_BLOCK_SPREAD_MS:
             continue
         ranked = sorted(zip(blocks.medians, blocks.names, strict=False), reverse=True)
         over = [f"{name} ({ms(took)})" for took, name in ranked[:5] if took > blocks.average + blocks.spread]
@@ -55,7 +61,7 @@ def block_variance(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             title=f"Blocks that do the same work take different times: {ms(blocks.spread)} standard deviation",
             seen=f"Standard deviation over the medians of {len(blocks.names)} blocks, {ms(blocks.average)} on average "
             f"in '{measurement.name}'. Above the rest: {', '.join(over) or ranked[0][1]}. Under "
-            f"{ms(thresholds.block_spread_ms)} is usual (the guide's number).",
+            f"{ms(MAX_BLOCK_SPREAD_MS)} is usual (the guide's number).",
             why="The blocks do the same arithmetic on tensors of the same shape. A difference that every iteration "
             "shows is clocks that fall while they run, memory that is further away, or something in the slow ones.",
             do="Look at the power line and at clocks and temperature; --depth=2 shows which part of a block it is.",
@@ -71,36 +77,31 @@ def block_variance(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def patch_embedding(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def patch_embedding(result: Result, _: Thresholds) -> Iterator[Finding]:
     """One convolution over the pixels, before the blocks."""
-    for measurement, model, _ in _backbones(result):
+    for measurement, model, _blocks in _backbones(result):
         found = next((f for name in PATCHES if (f := find(measurement, name, inside="model")) is not None), None)
-        if found is None or found.ms <= thresholds.patch_embedding_slow * model.ms:
+        if found is None or found.ms <= MAX_PATCH_EMBEDDING_SHARE * model.ms:
             continue
         yield Finding(
             rule="patch-embedding-slow",
             level="warning",
             title=f"The {found.name} is {percent(found.ms / model.ms)} of the model",
             seen=f"{ms(found.ms)} of {ms(model.ms)} in '{measurement.name}'; up to "
-            f"{percent(thresholds.patch_embedding_slow)} is usual (the guide's number).",
+            f"{percent(MAX_PATCH_EMBEDDING_SHARE)} is usual (the guide's number).",
             why="It is one convolution with little arithmetic per byte, bound by memory or by a slow algorithm for it.",
             do="Try a smaller --model.img_size, channels-last memory format, or cuDNN's autotuner "
             "(torch.backends.cudnn.benchmark); --operators shows which kernel runs.",
             gain=free(measurement, found.share),
-            evidence={
-                "share": found.ms / model.ms,
-                "part_ms": found.ms,
-                "model_ms": model.ms,
-                "gain_share": min(found.share, 1.0),
-            },
+            evidence=_of_model(found, model),
         )
 
 
-def attention(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def attention(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Attention grows with the square of the tokens, the rest of a block in proportion."""
-    for measurement, model, _ in _backbones(result):
+    for measurement, model, _blocks in _backbones(result):
         found = part([c for c in measurement.components if _is_attention(c.path) and not c.other])
-        if found is None or found.ms < thresholds.attention_heavy * model.ms:
+        if found is None or found.ms < MAX_ATTENTION_SHARE * model.ms:
             continue
         tokens = number(measurement, "tokens")
         yield Finding(
@@ -108,17 +109,12 @@ def attention(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             level="warning",
             title=f"Attention is {percent(found.ms / model.ms)} of the model",
             seen=f"{ms(found.ms)} of {ms(model.ms)}, over all blocks of '{measurement.name}'"
-            f"{f', on {tokens:,.0f} tokens a clip' if tokens else ''}; under {percent(thresholds.attention_heavy)} is "
+            f"{f', on {tokens:,.0f} tokens a clip' if tokens else ''}; under {percent(MAX_ATTENTION_SHARE)} is "
             "usual (the guide's number).",
             why="Its cost grows with the square of the tokens, everything else in a block in proportion to them.",
             do="Take fewer frames or smaller images (fewer tokens), or a fused attention (bfloat16 on CUDA).",
             gain=free(measurement, found.share),
-            evidence={
-                "share": found.ms / model.ms,
-                "part_ms": found.ms,
-                "model_ms": model.ms,
-                "gain_share": min(found.share, 1.0),
-            },
+            evidence=_of_model(found, model),
         )
 
 
@@ -134,7 +130,7 @@ def memory(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="memory-high",
             level="warning",
-            title=f"The model holds {held / 2**30:.1f} GiB at its peak",
+            title=f"The model holds {gib(held)} at its peak",
             seen=f"In '{measurement.name}', {_gib(measurement.memory.weights)} of it weights and at most "
             f"{_gib(measurement.memory.peak_activations)} activations. Up to {limit:.1f} GiB is usual for its size "
             f"(the guide's {thresholds.model_memory_gib:g} GiB for ViT-L, in proportion to the parameters).",
@@ -144,16 +140,15 @@ def memory(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def frame_rate(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def frame_rate(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Where frames come from a video file, or where preparing them takes longer than the model: what limits the FPS."""
     for measurement in examined(result, "inference"):
         model = top(measurement, "model")
-        around = [one for name in ("decode", "preprocessing") if (one := top(measurement, name)) is not None]
+        around = [found for name in ("decode", "preprocessing") if (found := top(measurement, name)) is not None]
         if model is None or not around:
             continue
-        slowest = max([model, *around], key=lambda one: one.ms)
-        decoded = any(one.name == "decode" for one in around)
-        if slowest is model and not decoded:
+        slowest = max([model, *around], key=lambda part: part.ms)
+        if slowest is model and all(part.name != "decode" for part in around):
             continue
         clips = number(measurement, "batch size") or 0
         frames = clips * (number(measurement, "frames per clip") or 0)
@@ -163,7 +158,7 @@ def frame_rate(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 
         whole = whole_ms(measurement)
         each = f" ({significant(1e3 * clips / whole)} clips/s)" if clips > 0 else ""
-        alone = ", ".join(f"{one.name} {rate(one.ms)} ({ms(one.ms)})" for one in [*around, model])
+        alone = ", ".join(f"{part.name} {rate(part.ms)} ({ms(part.ms)})" for part in [*around, model])
         yield Finding(
             rule="frame-rate-limit",
             level="info" if slowest is model else "warning",
@@ -193,13 +188,18 @@ _LEVERS = {
 }
 
 
+def _of_model(found: Part, model: Part) -> dict[str, float | str | None]:
+    share = found.ms / model.ms
+    return {"share": share, "part_ms": found.ms, "model_ms": model.ms, "gain_share": min(found.share, 1.0)}
+
+
 def _backbones(result: Result) -> Iterator[tuple[Measurement, Part, Blocks]]:
     """Every measurement of a model, with its blocks that take longest."""
     for measurement in examined(result, "inference"):
         model = top(measurement, "model")
-        found = [blocks for blocks in measurement.blocks if blocks.path[:1] == ["model"] and blocks.names]
-        if model is not None and found:
-            yield measurement, model, max(found, key=lambda blocks: blocks.total.median)
+        groups = [blocks for blocks in measurement.blocks if blocks.path[:1] == ["model"] and blocks.names]
+        if model is not None and groups:
+            yield measurement, model, max(groups, key=lambda blocks: blocks.total.median)
 
 
 def _is_attention(path: list[str]) -> bool:
@@ -207,7 +207,7 @@ def _is_attention(path: list[str]) -> bool:
 
 
 def _gib(size: int | None) -> str:
-    return "an unknown part" if size is None else f"{size / 2**30:.1f} GiB"
+    return "an unknown part" if size is None else gib(size)
 
 
 RULES = (transformer, block_variance, patch_embedding, attention, memory, frame_rate)

@@ -12,6 +12,8 @@ from strobe.results.rollout import Camera, Pace, Rollout, RolloutResult
 
 # Where --fps is called otherwise.
 FPS_FLAGS = {"lerobot-record": "--dataset.fps"}
+MIN_FRESH = 0.9  # different frames per second over the rate of the loop: under it frames are repeated
+FROZEN_PERIODS = 5.0  # of the rate asked for, with new frames of the same picture
 FEW_FRAMES = 4  # below, pictures that are equal say little
 
 
@@ -23,11 +25,11 @@ def cameras(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     wanted = min(rollout.fps, pace.held_hz)
     late = waits_for_interpreter(rollout, thresholds) or waits_for_cpu(rollout, thresholds)
     for camera in rollout.cameras:
-        if camera.frozen_frames >= FEW_FRAMES and camera.frozen_ms >= thresholds.camera_frozen * 1e3 / rollout.fps:
+        if camera.frozen_frames >= FEW_FRAMES and camera.frozen_ms >= FROZEN_PERIODS * 1e3 / rollout.fps:
             yield _frozen(camera)
         elif late:
             continue  # a camera's own thread waits as the loop does
-        elif camera.fresh_hz < thresholds.camera_fresh * wanted:
+        elif camera.fresh_hz < MIN_FRESH * wanted:
             yield _repeated(camera, rollout, pace)
         elif camera.longest_ms >= thresholds.camera_stall * 1e3 / wanted:
             yield _stalled(camera)

@@ -8,6 +8,8 @@ from strobe.findings.thresholds import Thresholds
 from strobe.results.dataloader import Dataloader, LoaderRow, Rate, Recommendation, StepNeed
 from strobe.results.finding import Finding
 
+MIN_ENCODING_GAIN = 1.2  # × the samples per second of the dataset as it is: with less, encoding it anew hardly pays
+
 
 def _own(answer: Dataloader) -> LoaderRow | None:
     return next((row for row in answer.rows if row.own), None)
@@ -172,7 +174,7 @@ def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def encoding(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
+def encoding(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     """The encoding that loads fastest, if it is shown to be faster than the dataset as it is."""
     timed = [one for one in answer.encodings if one.rate is not None]
     if len(timed) < 2:
@@ -187,7 +189,7 @@ def encoding(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
         and best.rate.interval is not None
         and best.rate.interval.low > as_is.rate.interval.high
     )
-    if factor < thresholds.encoding_faster or not apart:
+    if factor < MIN_ENCODING_GAIN or not apart:
         return
     size = ""
     if best.bytes_per_hour and as_is.bytes_per_hour:

@@ -13,7 +13,10 @@ from strobe.results.finding import Finding
 from strobe.results.ladder import Ladder, Try
 from strobe.results.measurement import Measurement
 
-SHOWN = 4  # treatments that a finding names
+NEAR_LIMIT = 0.8  # the roofline's least time over the time taken: no way to compute the same buys much
+FAR_FROM_LIMIT = 0.3  # the same: most of the time goes to something beside arithmetic and memory
+
+_SHOWN = 4  # treatments that a finding names
 ENOUGH_S = 600.0  # a longer climb, where the one before was short
 ENOUGH_CHUNKS = 135  # the same in chunks: three times what a climb takes by itself where they are long
 
@@ -90,11 +93,11 @@ def guarded(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     if ladder is None or not refused:
         return
     said = []
-    for one in refused[:SHOWN]:
+    for one in refused[:_SHOWN]:
         faster = f", {1 / one.verdict.ratio:.2f} × as fast" if one.verdict and one.verdict.ratio > 0 else ""
         same = one.agreement
         said.append(f"{one.treatment} ({_figures(same) if same is not None else one.reason}{faster})")
-    more = f", and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
+    more = f", and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
     yield Finding(
         rule="guard-refused",
         level="info",
@@ -152,7 +155,7 @@ def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
     untried = [one for one in last if one.outcome == "not tried"]
     noisy = [one for one in last if one.outcome == "too noisy"]
     if untried:
-        names = "; ".join(one.treatment for one in untried[:SHOWN])
+        names = "; ".join(one.treatment for one in untried[:_SHOWN])
         given = result.config.get("time_limit")
         chunk_s = result.measurement(ladder.rungs[0].name).samples.summary.median / 1e3
         longer = 3 * given if isinstance(given, int | float) else ENOUGH_CHUNKS * chunk_s
@@ -184,10 +187,10 @@ def _counted(count: int, noun: str = "treatment") -> str:
     return f"one {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def at_the_limit(result: OptimizeResult, thresholds: Thresholds) -> Iterator[Finding]:
+def at_the_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     """The best rung takes hardly longer than its arithmetic and memory must: only fewer of them would help."""
     last = _best(result)
-    if last is None or last.limit is None or last.limit.least_ms < thresholds.limit_near * whole_ms(last):
+    if last is None or last.limit is None or last.limit.least_ms < NEAR_LIMIT * whole_ms(last):
         return
     limit, took = last.limit, whole_ms(last)
     narrower = [f"all in {one.dtype} would take at least {ms(one.least_ms)}" for one in limit.lower]
@@ -204,13 +207,13 @@ def at_the_limit(result: OptimizeResult, thresholds: Thresholds) -> Iterator[Fin
     )
 
 
-def far_from_the_limit(result: OptimizeResult, thresholds: Thresholds) -> Iterator[Finding]:
+def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     """The best rung takes several times as long as it must: the part that loses most is named."""
     last = _best(result)
     if last is None or last.limit is None or not last.limit.parts:
         return
     limit, took = last.limit, whole_ms(last)
-    if not 0 < limit.least_ms < thresholds.limit_far * took:
+    if not 0 < limit.least_ms < FAR_FROM_LIMIT * took:
         return
     part = max(limit.parts, key=lambda one: one.ms - one.least_ms)
     above = part.ms - part.least_ms

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
-from strobe.findings.view import ms, percent, whole_ms
+from strobe.findings.view import compared, gib, ms, percent, whole_ms
 from strobe.report import units
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison, GradientAgreement
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 from strobe.results.numerals import significant
+
+MIN_GRADIENT_COSINE = 0.99  # to the baseline's gradient: under it something else is trained
+MAX_UNDERFLOW = 0.01  # share of the gradient that float16 may lose without a loss scaler
+MIN_MEMORY_SAVED = 0.05  # of the peak: less is not worth the time that micro-batches take
 
 # Fact of a measurement → the lever that it tells of.
 LEVERS = {
@@ -27,10 +31,10 @@ ALWAYS = "lerobot-train always has it on"
 NO_FLAG = "lerobot-train has no flag for it"
 
 
-def pays(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
+def pays(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     """Levers that make the step faster and leave the gradient what it is."""
     for comparison, before, after in _pulled(result):
-        if comparison.verdict.kind != "faster" or _turned(comparison.gradient, thresholds):
+        if comparison.verdict.kind != "faster" or _turned(comparison.gradient):
             continue
         names = _levers(after)
         interval = comparison.verdict.interval
@@ -48,18 +52,17 @@ def pays(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def nothing(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
+def without_effect(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     """Single levers that make no difference to the time, or a bad one, together in one finding."""
     flat, slow = [], []
     for comparison, _before, after in _pulled(result):
         if len(_levers(after)) != 1 or "micro-batches" in after.facts:
             continue
-        kind, interval = comparison.verdict.kind, comparison.verdict.interval
-        said = f"{comparison.candidate} ({units.change_span(interval)})"
-        if kind == "no difference shown":
-            flat.append(said)
-        elif kind == "slower":
-            slow.append(said)
+        lever = f"{comparison.candidate} ({units.change_span(comparison.verdict.interval)})"
+        if comparison.verdict.kind == "no difference shown":
+            flat.append(lever)
+        elif comparison.verdict.kind == "slower":
+            slow.append(lever)
     if not flat and not slow:
         return
     seen = [f"No difference shown: {', '.join(flat)}." if flat else "", f"Slower: {', '.join(slow)}." if slow else ""]
@@ -74,17 +77,15 @@ def nothing(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def direction(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
+def direction(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     """A lever whose gradient points elsewhere than rounding, or other noise, can explain."""
-    for comparison, _, after in _pulled(result):
+    for comparison, _before, after in _pulled(result):
         same = comparison.gradient
-        if same is None or not _turned(same, thresholds):
+        if same is None or not _turned(same):
             continue
-        noise = (
-            f" Two seeds of {comparison.baseline} have a cosine of {same.seed_cosine:.4f}."
-            if same.seed_cosine is not None
-            else ""
-        )
+        noise = ""
+        if same.seed_cosine is not None:
+            noise = f" Two seeds of {comparison.baseline} have a cosine of {same.seed_cosine:.4f}."
         yield Finding(
             rule=f"lever-{'-'.join(_levers(after))}-turns-gradient",
             level="warning",
@@ -97,13 +98,13 @@ def direction(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding
         )
 
 
-def range_of_float16(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
+def range_of_float16(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     """Numbers that float16 would lose without a loss scaler."""
-    for comparison, _, _ in _pulled(result):
+    for comparison, *_measurements in _pulled(result):
         same = comparison.gradient
         if same is None or same.underflow is None or same.overflow is None:
             continue
-        if same.underflow < thresholds.underflow and not same.overflow:
+        if same.underflow < MAX_UNDERFLOW and not same.overflow:
             continue
         lost = f"{percent(same.underflow)} of the gradient's numbers become 0" if same.underflow else ""
         broken = f"{same.overflow:,} are infinite or not a number" if same.overflow else ""
@@ -120,7 +121,7 @@ def range_of_float16(result: CompareResult, thresholds: Thresholds) -> Iterator[
         )
 
 
-def accumulation(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
+def accumulation(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     """Memory that micro-batches save, and their price in time."""
     for comparison, before, after in _pulled(result):
         if _levers(after) != ["accumulate"]:
@@ -129,7 +130,7 @@ def accumulation(result: CompareResult, thresholds: Thresholds) -> Iterator[Find
         if not held or not now or comparison.verdict.kind == "too noisy":
             continue
         saved, more = 1 - now / held, comparison.verdict.ratio - 1
-        saves = saved >= thresholds.accumulation_saves
+        saves = saved >= MIN_MEMORY_SAVED
         time = f"{percent(abs(more))} {'more' if more >= 0 else 'less'} time"
         yield Finding(
             rule="accumulation-saves" if saves else "accumulation-saves-nothing",
@@ -151,10 +152,8 @@ def accumulation(result: CompareResult, thresholds: Thresholds) -> Iterator[Find
 
 def _pulled(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
     """Comparisons in a training step with the variant that has no lever pulled."""
-    known = {measurement.name: measurement for measurement in result.measurements}
-    for comparison in result.comparisons:
-        before, after = known.get(comparison.baseline), known.get(comparison.candidate)
-        if before is None or after is None or after.phase != "training step":
+    for comparison, before, after in compared(result):
+        if after.phase != "training step":
             continue
         others = [{k: v for k, v in m.facts.items() if not _of_lever(k)} for m in (before, after)]
         if _levers(after) and not _levers(before) and others[0] == others[1] and comparison.verdict.ratio > 0:
@@ -170,10 +169,10 @@ def _levers(measurement: Measurement) -> list[str]:
     return [str(facts[fact]) if fact == "optimizer" else name for fact, name in LEVERS.items() if facts.get(fact)]
 
 
-def _turned(same: GradientAgreement | None, thresholds: Thresholds) -> bool:
+def _turned(same: GradientAgreement | None) -> bool:
     if same is None:
         return False
-    limit = thresholds.lever_cosine
+    limit = MIN_GRADIENT_COSINE
     if same.seed_cosine is not None:
         # What other noise does to the gradient anyway is no harm; a variant with noise of its own has it to spare.
         limit = min(limit, 1 - (2 if same.own_noise else 1) * (1 - same.seed_cosine))
@@ -181,12 +180,11 @@ def _turned(same: GradientAgreement | None, thresholds: Thresholds) -> bool:
 
 
 def _spelt(names: list[str], measurement: Measurement) -> str:
-    said = []
+    flags = {}
     for name in names:
         flag = measurement.facts.get(f"{name} in lerobot-train")
-        how = str(flag) if flag else ALWAYS if name == "tf32" else NO_FLAG
-        said.append(how if len(names) == 1 else f"{name}: {how}")
-    return "; ".join(said)
+        flags[name] = str(flag) if flag else ALWAYS if name == "tf32" else NO_FLAG
+    return flags[names[0]] if len(names) == 1 else "; ".join(f"{name}: {how}" for name, how in flags.items())
 
 
 def _same(same: GradientAgreement | None) -> str:
@@ -214,11 +212,11 @@ def _peak(measurement: Measurement) -> int | None:
 
 
 def _gib(value: int) -> str:
-    return f"{value / 2**30:.2f} GiB" if value >= 2**30 / 10 else f"{value / 2**20:.1f} MiB"
+    return gib(value, 2) if value >= 2**30 / 10 else f"{value / 2**20:.1f} MiB"
 
 
 def _counted(count: int) -> str:
     return "One lever saves" if count == 1 else f"{count} levers save"
 
 
-RULES = (pays, nothing, direction, range_of_float16, accumulation)
+RULES = (pays, without_effect, direction, range_of_float16, accumulation)

@@ -7,9 +7,17 @@ from statistics import fmean
 
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import CENTURY_MS, Part, examined, first_level, free, ms, percent, top, whole_ms, without
-from strobe.results.answer import Result
+from strobe.results.answer import Result, TrainResult
 from strobe.results.finding import Finding
 from strobe.results.numerals import significant
+
+HOST_BOUND = 0.95  # host time over device time from which the device waits; below 1, for the noise in both
+MIN_KERNEL_SHARE = 0.05  # of the time: with less, memory kept cannot pay
+MIN_PAGE_FAULTS = 1000  # per iteration: fewer are a process's start
+LOW_CEILING = 0.1  # of the measured ceiling: a big part under it is bound by something else than arithmetic
+HALF_FASTER = 1.5  # ceiling in half precision over that in float32: with less, changing the dtype buys little
+# Milliseconds up to which a part is good, and over which it is poor, on Apple silicon (the RTC profiling toolkit).
+MPS_MS = {"policy": (150.0, 250.0), "preprocessing": (20.0, 50.0)}
 
 HALF = ("bfloat16", "float16")
 SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # as --precision calls them
@@ -22,13 +30,13 @@ KEEP_MEMORY = (
 AROUND = ("preprocessing", "postprocessing")  # they copy to and from the device, so host and device wait for another
 
 
-def host_bound(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def host_bound(result: Result, _: Thresholds) -> Iterator[Finding]:
     """An accelerator that waits for Python to tell it what to do."""
     for measurement in examined(result):
         components = [c for part in first_level(measurement) if part.name not in AROUND for c in part.components]
         host = sum(c.host_ms for c in components if c.host_ms is not None and c.values)
         device = sum(fmean(c.values) for c in components if c.host_ms is not None and c.values)
-        if measurement.clock != "device" or device <= 0 or host < thresholds.host_bound * device:
+        if measurement.clock != "device" or device <= 0 or host < HOST_BOUND * device:
             continue
         yield Finding(
             rule="host-bound",
@@ -44,7 +52,7 @@ def host_bound(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def memory_churn(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Tensors whose memory is given back to the kernel and fetched again, page by page, on every call."""
     for measurement in examined(result):
         kernel, faults = measurement.memory.kernel_ms, measurement.memory.page_faults
@@ -52,21 +60,52 @@ def memory_churn(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             continue
         whole, threads = whole_ms(measurement), max(result.machine.threads, 1)
         share = kernel / threads / whole if whole > 0 else 0.0
-        if share < thresholds.kernel_time or faults < 1000:
+        if share < MIN_KERNEL_SHARE or faults < MIN_PAGE_FAULTS:
             continue
-        yield Finding(
-            rule="memory-churn",
-            level="warning",
-            title=f"The {measurement.phase} spends {percent(share)} of its time in the kernel, fetching memory",
+        saved = min(share, 1.0)
+        yield _churn_finding(
+            measurement.phase,
+            share,
             seen=f"{ms(kernel)} of kernel time over {threads} threads and {faults:,} page faults "
             f"({faults * 4096 / 2**20:,.0f} MiB) in every iteration of '{measurement.name}' ({ms(whole)}).",
-            why="The C library gives large buffers back to the kernel when a tensor is freed and fetches them again "
-            "for the next one; each page is zeroed and mapped anew.",
             do=KEEP_MEMORY,
-            gain=f"about {percent(min(share, 1.0))}: without kernel time the {measurement.phase} would go from "
-            f"{ms(whole)} to {ms(without(whole, min(share, 1.0)))} (computed); the memory stays with the process",
-            evidence={"kernel_ms": kernel, "page_faults": faults, "gain_share": min(share, 1.0)},
+            gain=f"about {percent(saved)}: without kernel time the {measurement.phase} would go from "
+            f"{ms(whole)} to {ms(without(whole, saved))} (computed); the memory stays with the process",
+            evidence={"kernel_ms": kernel, "page_faults": faults, "gain_share": saved},
         )
+
+
+def training_memory_churn(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
+    """A training that spends its time in the kernel, fetching memory."""
+    share = result.training.kernel_share
+    if result.training.bound != "memory" or share is None:
+        return
+    yield _churn_finding(
+        "training",
+        share,
+        seen=f"{percent(share)} of the steps, averaged over {result.machine.threads} threads.",
+        do=f"On Linux: {IN_ENVIRONMENT} before lerobot-train or strobe train. `strobe compare --phase='training step' "
+        "--variant 'kept: memory=kept'` judges it first.",
+        gain=f"about {percent(share)} of the step",
+        evidence={"gain_share": share},
+    )
+
+
+def _churn_finding(
+    what: str, share: float, *, seen: str, do: str, gain: str, evidence: dict[str, float | str | None]
+) -> Finding:
+    """Return the finding on ``what`` (such as 'training step'), which fetches memory for ``share`` of its time."""
+    return Finding(
+        rule="memory-churn",
+        level="warning",
+        title=f"The {what} spends {percent(share)} of its time in the kernel, fetching memory",
+        seen=seen,
+        why="The C library gives large buffers back to the kernel when a tensor is freed and fetches them again for "
+        "the next one; each page is zeroed and mapped anew.",
+        do=do,
+        gain=gain,
+        evidence=evidence,
+    )
 
 
 def below_ceiling(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
@@ -74,7 +113,7 @@ def below_ceiling(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     for measurement in examined(result):
         for part in first_level(measurement):
             reached = _ceiling_share(part)
-            if reached is None or part.share < thresholds.big_part or reached >= thresholds.ceiling_low:
+            if reached is None or part.share < thresholds.big_part or reached >= LOW_CEILING:
                 continue
             saved = min(part.share, 1.0) * (1 - reached)
             yield Finding(
@@ -108,7 +147,7 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
     if dtypes.get(half, 0) <= dtypes.get("float32", 0) or not {half, "float32"} <= gflops.keys():
         return
     slow, fast = gflops["float32"], gflops[half]
-    if not (1e-6 < slow < 1e12 and 1e-6 < fast < 1e12 and fast >= thresholds.half_faster * slow and fast > slow):
+    if not (1e-6 < slow < 1e12 and 1e-6 < fast < 1e12 and fast >= HALF_FASTER * slow and fast > slow):
         return
     for measurement in examined(result):
         for part in first_level(measurement):
@@ -119,8 +158,7 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
             held_against = gflop / (seconds * reached) if seconds > 1e-12 else 0.0
             if not slow * 0.99 <= held_against <= fast * 1.01:
                 continue
-            single = (1 / held_against - 1 / fast) / (1 / slow - 1 / fast)
-            single = min(max(single, 0.0), 1.0)
+            single = min(max((1 / held_against - 1 / fast) / (1 / slow - 1 / fast), 0.0), 1.0)
             if single < 0.5:
                 continue
             of_time = single / slow / (single / slow + (1 - single) / fast)
@@ -157,7 +195,7 @@ def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         for half in HALF:
             rate, gflop = gflops.get(half, 0.0), sum(count.get(half, 0.0) for count in counts)
             whole = whole_ms(measurement)
-            if not (1e-6 < rate * thresholds.half_faster <= wide < 1e12) or whole <= 0:
+            if not (1e-6 < rate * HALF_FASTER <= wide < 1e12) or whole <= 0:
                 continue
             saved = min(1e3 * gflop * (1 / rate - 1 / wide) / whole, 1.0)
             if saved < thresholds.big_part:
@@ -197,16 +235,12 @@ def several_nodes(result: Result, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def apple(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def apple(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Policies whose times on Apple silicon are known, against what others saw there."""
     if not result.machine.device.startswith("mps") or not result.subject.mps_known:
         return
-    ranges = {
-        "policy": (thresholds.mps_policy_good, thresholds.mps_policy_poor),
-        "preprocessing": (thresholds.mps_preprocessing_good, thresholds.mps_preprocessing_poor),
-    }
     for measurement in examined(result, "inference"):
-        for name, (good, poor) in ranges.items():
+        for name, (good, poor) in MPS_MS.items():
             found = top(measurement, name)
             if found is None:
                 continue

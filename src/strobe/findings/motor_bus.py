@@ -1,4 +1,4 @@
-"""Rules on the motors' bus of a rollout: answers that come late, damaged, to another question, or not at all."""
+"""Rules on the motors' bus of a rollout, and on the control thread that reads it: late, damaged or missing answers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from strobe.results.finding import Finding
 from strobe.results.motor_bus import Bus, Turns
 from strobe.results.rollout import Rollout, RolloutResult
 
+MAX_STALE_READS = 3  # reads that found answers to an earlier question: one or two do not last
 LOST_MS = 50.0  # LeRobot's drivers wait so long for an answer (Feetech; 34 ms with Dynamixel)
 
 
@@ -36,7 +37,7 @@ def _trouble(rollout: Rollout, thresholds: Thresholds) -> Finding | None:
 
 
 def _stale(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
-    if bus.stale < thresholds.stale_reads or bus.stale_from_s is None:
+    if bus.stale < MAX_STALE_READS or bus.stale_from_s is None:
         return None
     lasting = bus.stale_at_end
     return Finding(
@@ -187,6 +188,26 @@ def waits_for_interpreter(rollout: Rollout, thresholds: Thresholds) -> bool:
     return bus is not None and bus.ms.median >= thresholds.bus_read_ms and bus.blocked >= 0.5
 
 
+def real_time(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """A control thread that was made real-time while LeRobot ran."""
+    scheduling = result.rollout.scheduling
+    if scheduling is None or scheduling.real_time_before or not scheduling.real_time_after:
+        return
+    since = "when the loop began" if scheduling.from_s is None else f"from {scheduling.from_s:.1f} s on, or before"
+    yield Finding(
+        rule="real-time-thread",
+        level="warning",
+        title="The control thread was made real-time, and left so",
+        seen=f"It began as {scheduling.before}, and was {scheduling.after} {since}.",
+        why="LeRobot's video encoder, SVT-AV1, does that to the thread that opens it wherever it may: as root, or in a "
+        "container with SYS_NICE. Nothing else gets that thread's core while it runs: not the cameras' threads, not "
+        "the inference, not what it starts from then on.",
+        do="--dataset.rgb_encoder.vcodec=h264, or a hardware encoder; or take the right away: not as root, a container "
+        "with --cap-drop=SYS_NICE. `chrt -o -p 0 PID` mends a process that goes on.",
+        evidence={"before": scheduling.before, "after": scheduling.after},
+    )
+
+
 def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     """Servos that a rehearsal left with torque on."""
     told = result.rollout.rehearsal
@@ -205,4 +226,4 @@ def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-RULES = (bus_trouble, turns, torque_left)
+RULES = (bus_trouble, turns, torque_left, real_time)

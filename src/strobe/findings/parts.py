@@ -5,9 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
-from strobe.findings.view import examined, find, first_level, free, ms, number, percent, top, whole_ms, without
+from strobe.findings.view import (
+    evidence_of,
+    examined,
+    find,
+    first_level,
+    free,
+    ms,
+    number,
+    percent,
+    top,
+    whole_ms,
+)
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
+
+SMALL_BACKBONE = 0.5  # of a training forward: under it batch expansion hardly pays (the delay benchmark's)
+MAX_PREPROCESSING_SHARE = 0.2  # of an inference (the RTC profiling toolkit's experience)
+MIN_POLICY_SHARE = 0.7  # of an inference (the RTC profiling toolkit: 70 to 90 % is usual)
 
 # What to try on a part, where its name says what it does; the flags are Strobe's.
 LEVERS = {
@@ -40,49 +55,39 @@ def biggest_part(result: Result, _: Thresholds) -> Iterator[Finding]:
             why="No change elsewhere can save more than the rest of the time.",
             do=LEVERS.get(biggest.name, "Start here: --depth=2 shows its blocks."),
             gain=free(measurement, biggest.share),
-            evidence={
-                "part": biggest.name,
-                "share": biggest.share,
-                "part_ms": biggest.ms,
-                "whole_ms": whole_ms(measurement),
-                "without_ms": without(whole_ms(measurement), biggest.share),
-                "gain_share": min(biggest.share, 1.0),
-            },
+            evidence={"part": biggest.name, **evidence_of(biggest, measurement)},
         )
 
 
-def backbone(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def backbone_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """Whether training over all delays by batch expansion pays: the images are encoded once for all of them."""
     for measurement in examined(result, "training forward"):
-        forward, found = top(measurement, "forward"), find(measurement, "backbone", inside="forward")
-        if forward is None or found is None:
+        forward, backbone = top(measurement, "forward"), find(measurement, "backbone", inside="forward")
+        if forward is None or backbone is None:
             continue
-        share = min(found.share / forward.share, 1.0)
+        share = min(backbone.share / forward.share, 1.0)
         delays = int(max(number(measurement, "delays") or thresholds.delays, 1))
         expanded = share + delays * (1 - share)
         if share >= thresholds.backbone_dominates:
             rule, level, answer = "backbone-dominates", "good", "batch expansion is viable"
-            do = f"Expanding the batch after the backbone may do. {MEASURE_WAYS}"
-        elif share < thresholds.backbone_small:
+        elif share < SMALL_BACKBONE:
             rule, level, answer = "backbone-small", "info", "reconsider batch expansion"
-            do = MEASURE_WAYS
         else:
             rule, level, answer = "backbone-undecided", "info", "undecided on batch expansion"
-            do = MEASURE_WAYS
         yield Finding(
             rule=rule,
             level=level,
             title=f"The backbone is {percent(share)} of the training forward: {answer}",
-            seen=f"{ms(found.ms)} of {ms(forward.ms)}, without preprocessing. The rule of thumb of the batch-expansion "
-            f"benchmark says viable from {percent(thresholds.backbone_dominates)}, reconsider under "
-            f"{percent(thresholds.backbone_small)}.",
+            seen=f"{ms(backbone.ms)} of {ms(forward.ms)}, without preprocessing. The rule of thumb of the "
+            f"batch-expansion benchmark says viable from {percent(thresholds.backbone_dominates)}, reconsider under "
+            f"{percent(SMALL_BACKBONE)}.",
             why="Batch expansion encodes the images once and runs the rest once per delay.",
-            do=do,
+            do=f"Expanding the batch after the backbone may do. {MEASURE_WAYS}" if level == "good" else MEASURE_WAYS,
             gain=f"computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, "
             "if the rest grows in proportion to the batch",
             evidence={
                 "share": share,
-                "backbone_ms": found.ms,
+                "backbone_ms": backbone.ms,
                 "forward_ms": forward.ms,
                 "delays": delays,
                 "expanded_over_one": expanded,
@@ -91,41 +96,34 @@ def backbone(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def preprocessing(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def preprocessing(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Images are resized and normalised before the policy sees them."""
     for measurement in examined(result, "inference"):
-        found = top(measurement, "preprocessing")
-        if top(measurement, "model") is not None:  # a backbone's limit is its model's own time, see backbone.py
-            continue
-        if found is None or found.share <= thresholds.preprocessing_heavy:
+        found, model = top(measurement, "preprocessing"), top(measurement, "model")
+        # A backbone's limit is its model's own time, see backbone.py.
+        if model is not None or found is None or found.share <= MAX_PREPROCESSING_SHARE:
             continue
         yield Finding(
             rule="preprocessing-heavy",
             level="warning",
             title=f"Preprocessing is {percent(found.share)} of the inference",
-            seen=f"{ms(found.ms)} of {ms(whole_ms(measurement))}; under {percent(thresholds.preprocessing_heavy)} is "
+            seen=f"{ms(found.ms)} of {ms(whole_ms(measurement))}; under {percent(MAX_PREPROCESSING_SHARE)} is "
             "usual (the RTC profiling toolkit's experience).",
             why="It delays every chunk and moves no robot.",
             do="Lower the cameras' resolution, leave out views that are not needed, or preprocess on the device. "
             "--depth=2 shows the steps.",
             gain=free(measurement, found.share),
-            evidence={
-                "share": found.share,
-                "part_ms": found.ms,
-                "whole_ms": whole_ms(measurement),
-                "without_ms": without(whole_ms(measurement), found.share),
-                "gain_share": min(found.share, 1.0),
-            },
+            evidence=evidence_of(found, measurement),
         )
 
 
-def policy_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def policy_share(result: Result, _: Thresholds) -> Iterator[Finding]:
     """The policy itself should be most of its inference."""
     for measurement in examined(result, "inference"):
         found = top(measurement, "policy")
-        if found is None or found.share >= thresholds.policy_low:
+        if found is None or found.share >= MIN_POLICY_SHARE:
             continue
-        around = 1 - found.share
+        rest = 1 - found.share
         yield Finding(
             rule="policy-share-low",
             level="info",
@@ -134,14 +132,9 @@ def policy_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             "(the RTC profiling toolkit's experience).",
             why="What surrounds the policy costs as much as a good part of it.",
             do="Look at pre- and postprocessing with --depth=2 before changing the policy.",
-            gain=free(measurement, around),
-            evidence={
-                "share": found.share,
-                "part_ms": found.ms,
-                "whole_ms": whole_ms(measurement),
-                "gain_share": min(around, 1.0),
-            },
+            gain=free(measurement, rest),
+            evidence=evidence_of(found, measurement, saved=rest),
         )
 
 
-RULES = (biggest_part, backbone, preprocessing, policy_share)
+RULES = (biggest_part, backbone_share, preprocessing, policy_share)

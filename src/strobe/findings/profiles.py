@@ -13,19 +13,23 @@ from strobe.findings.view import free, ms, percent, top, whole_ms
 from strobe.results.answer import Profiled
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
-from strobe.results.profiles import Gaps, OperatorProfile, PythonFunction
+from strobe.results.profiles import Gaps, OperatorProfile, PythonFunction, PythonProfile
+
+IDLE_DEVICE = 0.2  # share of an iteration in which the device runs nothing
+BETWEEN_OPERATORS = 0.2  # share of an iteration on the CPU outside torch's operators
+SMALL_KERNEL_US = 10.0  # median kernel: starting one takes as long
+MANY_KERNELS = 1000  # in an iteration: fewer small ones do not add up
 
 COMPILE = "--compile --compile_mode=reduce-overhead (CUDA graphs)"
 
 
-def device_idle(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
+def device_idle(result: Profiled, _: Thresholds) -> Iterator[Finding]:
     """Gaps in the device's timeline."""
-    seen = result.operators
-    measurement = _measurement(result, seen.measurement) if seen is not None else None
+    seen, measurement = _profiled(result, result.operators)
     if seen is None or seen.device is None or measurement is None:
         return
     share = _at_least(seen.device, measurement)
-    if share < thresholds.device_idle:
+    if share < IDLE_DEVICE:
         return
     causes = ", ".join(f"{c.cause} {ms(c.ms)}" for c in seen.device.causes)
     yield Finding(
@@ -49,19 +53,18 @@ def device_idle(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def many_small_operators(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
+def many_small_operators(result: Profiled, _: Thresholds) -> Iterator[Finding]:
     """Operators so small that starting them costs as much as they do."""
-    seen = result.operators
-    measurement = _measurement(result, seen.measurement) if seen is not None else None
+    seen, measurement = _profiled(result, result.operators)
     if seen is None or measurement is None:
         return
     if seen.kernel_median_us is not None:
-        if seen.kernel_median_us >= thresholds.small_kernel_us or seen.kernel_calls <= thresholds.many_kernels:
+        if seen.kernel_median_us >= SMALL_KERNEL_US or seen.kernel_calls <= MANY_KERNELS:
             return
         many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {seen.kernel_median_us:.1f} µs"
         evidence = {"kernels": seen.kernel_calls, "median_us": seen.kernel_median_us}
         gain = "not known before it is tried; what the device is idle for is the most it can be"
-    elif (share := _between(result, seen, measurement, thresholds)) and seen.host and not _long(seen.host):
+    elif (share := _between(result, seen.host, measurement)) and seen.host and not _long(seen.host):
         many = (
             f"{seen.operator_calls:,} operators, with {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} between them "
             f"under torch.profiler: at least {percent(share)} of {ms(whole_ms(measurement))} without it"
@@ -82,13 +85,12 @@ def many_small_operators(result: Profiled, thresholds: Thresholds) -> Iterator[F
     )
 
 
-def host_delay(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
+def host_delay(result: Profiled, _: Thresholds) -> Iterator[Finding]:
     """On the CPU: a few long stretches in which the host does something else than torch's operators."""
-    seen = result.operators
-    measurement = _measurement(result, seen.measurement) if seen is not None else None
+    seen, measurement = _profiled(result, result.operators)
     if seen is None or seen.host is None or measurement is None or not _long(seen.host):
         return
-    share = _between(result, seen, measurement, thresholds)
+    share = _between(result, seen.host, measurement)
     if not share:
         return
     yield Finding(
@@ -107,15 +109,14 @@ def host_delay(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def python_time(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
+def python_time(result: Profiled, _: Thresholds) -> Iterator[Finding]:
     """Python that takes much of the time itself; on an accelerator, only where the device waits for it."""
-    seen = result.python
-    measurement = _measurement(result, seen.measurement) if seen is not None else None
+    seen, measurement = _profiled(result, result.python)
     if seen is None or seen.host is None or measurement is None:
         return
     share = _at_least(seen.host, measurement)
     idle = 1.0 if _on_cpu(result) else _at_least(seen.device, measurement) if seen.device is not None else 0.0
-    if share < thresholds.between_operators or idle < thresholds.device_idle:
+    if share < BETWEEN_OPERATORS or idle < IDLE_DEVICE:
         return
     gain_share = min(share, idle)
     first = [f for f in seen.functions if f.where != "built in"][:3]
@@ -134,8 +135,12 @@ def python_time(result: Profiled, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _measurement(result: Profiled, name: str) -> Measurement | None:
-    return next((m for m in result.measurements if m.name == name), None)
+def _profiled[P: OperatorProfile | PythonProfile](
+    result: Profiled, profile: P | None
+) -> tuple[P | None, Measurement | None]:
+    """Return ``profile`` and the measurement that it was taken of."""
+    name = profile.measurement if profile is not None else None
+    return profile, next((m for m in result.measurements if m.name == name), None)
 
 
 def _at_least(gaps: Gaps, measurement: Measurement) -> float:
@@ -144,13 +149,13 @@ def _at_least(gaps: Gaps, measurement: Measurement) -> float:
     return min(max(gaps.idle_ms - added, 0.0) / whole, 1.0) if whole > 0 else 0.0
 
 
-def _between(result: Profiled, seen: OperatorProfile, measurement: Measurement, thresholds: Thresholds) -> float:
+def _between(result: Profiled, gaps: Gaps | None, measurement: Measurement) -> float:
     """Share of the time between torch's operators on the CPU, where it is worth a finding of its own; else 0."""
-    if not _on_cpu(result) or seen.host is None or result.python is not None:  # python_time says it, with names
+    if not _on_cpu(result) or gaps is None or result.python is not None:  # python_time says it, with names
         return 0.0
     decode = top(measurement, "decode")  # by a library beside torch, and a part that is named already
-    share = max(_at_least(seen.host, measurement) - (decode.share if decode is not None else 0.0), 0.0)
-    return share if share >= thresholds.between_operators else 0.0
+    share = max(_at_least(gaps, measurement) - (decode.share if decode is not None else 0.0), 0.0)
+    return share if share >= BETWEEN_OPERATORS else 0.0
 
 
 def _long(gaps: Gaps) -> bool:

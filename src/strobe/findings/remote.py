@@ -10,14 +10,15 @@ from strobe.results.finding import Finding
 from strobe.results.remote import Remote
 from strobe.results.rollout import RolloutResult
 
+MAX_SERIALISATION = 0.4  # share of a round trip that may go to pickling and sending
 MUCH_SLEEP = 0.2  # share of a round trip from which the server's sleep is named
 
 
-def serialisation(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
+def serialisation(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     """Round trips that go to pickling and sending."""
     remote = result.rollout.remote
     share = None if remote is None else remote.serialisation
-    if remote is None or remote.trip is None or share is None or share < thresholds.serialisation_large:
+    if remote is None or remote.trip is None or share is None or share < MAX_SERIALISATION:
         return
     sizes, other = remote.observation_bytes, remote.encoding
     size = "" if sizes is None else f", for {sizes.median / 1e6:.2f} MB an observation"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from strobe.findings.rollout import MAX_DELAY_EXCESS
 from strobe.findings.thresholds import Thresholds
 from strobe.results.finding import Finding
 from strobe.results.replay import Replayed, ReplayResult, called
@@ -79,13 +80,13 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def delay(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
+def delay(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
     """A delay that is assumed, and that hardly any call needs."""
     asked = result.column("as asked") or result.column("as it was")
     if asked is None or result.delay is None or (assumed := asked.figures["assumed"].value) is None:
         return
     by_lerobot = asked.settings.get("inference_delay") == "longest so far"
-    if not by_lerobot or assumed - result.delay < thresholds.delay_excess:
+    if not by_lerobot or assumed - result.delay < MAX_DELAY_EXCESS:
         return
     skipped = asked.figures["skipped"].value or 0
     yield Finding(

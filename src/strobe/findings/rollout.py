@@ -13,6 +13,8 @@ from strobe.results.rollout import Inference, Pace, Rollout, RolloutResult
 
 # Parts of the loop's tick that belong to asking the policy.
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}
+MAX_DELAY_EXCESS = 2  # actions assumed beyond what calls need: more holds too much of each chunk to the last one
+MAX_STAMP_ERROR = 0.05  # share by which recorded frames may be stamped with another duration than theirs
 FEW_SEAMS = 3  # below, a median of jumps says nothing
 FEW_CALLS = 3  # so many late ones, after the first, tell slow calls from one that something held up
 
@@ -199,7 +201,7 @@ def starvation(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
     )
 
 
-def poisoned_delay(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
+def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     """One slow call, mostly the first, that every later call's delay is still taken from."""
     rollout, inference = result.rollout, result.rollout.inference
     delays = inference.delays if inference is not None else None
@@ -210,7 +212,7 @@ def poisoned_delay(result: RolloutResult, thresholds: Thresholds) -> Iterator[Fi
         excess, told = delays.assumed.median - delays.needed.p95, delays.assumed.median
     else:  # a later call: few calls after it may have been told of it
         excess, told = (delays.assumed.max - delays.needed.median) / 2, delays.assumed.max
-    if excess < thresholds.delay_excess or max(delays.first_needed, delays.needed.max) + 1 < told:
+    if excess < MAX_DELAY_EXCESS or max(delays.first_needed, delays.needed.max) + 1 < told:
         return
     if first:
         seen = f"The first call took {inference.first_ms:,.0f} ms, {delays.first_needed} actions; later ones needed "
@@ -271,13 +273,13 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
     )
 
 
-def stamps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
+def stamps(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     """Recorded frames that are stamped with other times than theirs."""
     rollout, frames = result.rollout, result.rollout.recording
     if frames is None or frames.real_s <= 0:
         return
     off = frames.stamped_s / frames.real_s - 1
-    if rollout.multiplier > 1 and abs(off) > thresholds.frames_stamped:
+    if rollout.multiplier > 1 and abs(off) > MAX_STAMP_ERROR:
         rule, title = "interpolated-recording", "Interpolated ticks are recorded as if they were the policy's"
         why = "The strategy records every tick under the dataset's rate, interpolated ones too."
         do = f"--interpolation_multiplier=1 while recording, or --dataset.fps={rollout.fps * rollout.multiplier:g}."
@@ -285,7 +287,7 @@ def stamps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
         rule, title = "dataset-fps", "--dataset.fps differs from --fps"
         why = "Nothing compares the two, and frames are stamped by their number over --dataset.fps."
         do = f"--dataset.fps={rollout.fps:g}."
-    elif abs(off) > thresholds.frames_stamped:
+    elif abs(off) > MAX_STAMP_ERROR:
         rule, title = "frames-stamped", "Recorded frames are stamped with another time than theirs"
         why = "Frames are stamped by their number over the dataset's rate, whatever the loop held."
         do = "Record at a rate that the loop holds: see the other findings."

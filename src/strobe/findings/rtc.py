@@ -1,4 +1,8 @@
-"""Rules on Real-Time Chunking: what the guidance costs, and whether the chunk is ready in time."""
+"""Rules on Real-Time Chunking: what its guidance costs, whether a chunk is in time, what training over delays costs.
+
+The delay benchmark's rule of thumb decides by the backbone's share alone. It knows one way, batch expansion, and cannot
+know what sharing the observation's tokens costs; measuring does.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,21 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from strobe.findings.parts import SMALL_BACKBONE
 from strobe.findings.thresholds import Thresholds
-from strobe.findings.view import Part, find, free, ms, number, percent, whole_ms, without
+from strobe.findings.view import Part, compared, find, free, ms, number, percent, top, whole_ms, without
 from strobe.results.answer import CompareResult, Result
+from strobe.results.comparison import Comparison
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 
+EXPECTED_OVERHEAD, POOR_OVERHEAD = 0.3, 0.5  # over base denoising (the RTC profiling toolkit: 10 to 30 % is usual)
+EXPECTED_AUTOGRAD = 0.15  # of base denoising (the RTC profiling toolkit: 5 to 15 % is usual)
+MIN_GROWTH = 0.05  # of base denoising under RTC: less is noise, and no sign of a recorded graph
+CHEAP_DELAYS = 1.5  # × a step with one random delay: up to it a step over all delays is cheap
+
 STEP, BASE, AUTOGRAD = "RTC step", "denoise step", "autograd correction"
+WAY, ATTENTION = "delay_training", "prefix_attention"
 
 
 @dataclass(frozen=True)
@@ -57,36 +69,31 @@ def without_rtc(result: Result, guided: Measurement) -> Measurement | None:
     def rest(measurement: Measurement) -> dict[str, object]:
         return {fact: value for fact, value in measurement.facts.items() if not fact.startswith("rtc.")}
 
-    for measurement in result.measurements:
-        if (
-            measurement.phase == guided.phase
-            and not measurement.facts.get("rtc.enabled")
-            and rest(measurement) == rest(guided)
-        ):
-            return measurement
-    return None
+    plain = (m for m in result.measurements if m.phase == guided.phase and not m.facts.get("rtc.enabled"))
+    return next((m for m in plain if rest(m) == rest(guided)), None)
 
 
-def overhead(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def overhead(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Guidance over base denoising."""
     for seen in guided(result):
-        if seen.overhead > thresholds.rtc_poor:
+        if seen.overhead > POOR_OVERHEAD:
             level, judgement = "warning", "poor"
-        elif seen.overhead > thresholds.rtc_expected:
+        elif seen.overhead > EXPECTED_OVERHEAD:
             level, judgement = "info", "acceptable"
         else:
             level, judgement = "good", "as expected"
         share = max(seen.step.share - seen.base.share, 0.0)
-        grown = f" Base denoising itself is {percent(seen.growth)} slower than without RTC." if seen.growth else ""
-        if seen.growth is not None and seen.growth < 0:
-            grown = f" Base denoising itself is {percent(-seen.growth)} faster than without RTC."
+        grown = ""
+        if seen.growth:
+            faster = "faster" if seen.growth < 0 else "slower"
+            grown = f" Base denoising itself is {percent(abs(seen.growth))} {faster} than without RTC."
         yield Finding(
             rule="rtc-overhead",
             level=level,
             title=f"RTC's guidance costs {percent(seen.overhead)} of base denoising: {judgement}",
             seen=f"RTC steps {ms(seen.step.ms)}, of which base denoising {ms(seen.base.ms)} and guidance "
             f"{ms(seen.overhead_ms)} per chunk in '{seen.measurement.name}'.{grown}",
-            why=f"Up to {percent(thresholds.rtc_expected)} is expected and over {percent(thresholds.rtc_poor)} poor "
+            why=f"Up to {percent(EXPECTED_OVERHEAD)} is expected and over {percent(POOR_OVERHEAD)} poor "
             "(the RTC profiling toolkit's experience). The benefit comes while the robot moves, not within one "
             "inference.",
             do=""
@@ -106,19 +113,19 @@ def overhead(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def autograd(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def autograd(result: Result, _: Thresholds) -> Iterator[Finding]:
     """The correction's gradient over base denoising."""
     for seen in guided(result):
         if seen.autograd is None:
             continue
         share = seen.autograd.ms / seen.base.ms
-        high = share > thresholds.autograd_expected
+        high = share > EXPECTED_AUTOGRAD
         yield Finding(
             rule="rtc-autograd",
             level="warning" if high else "good",
             title=f"RTC's autograd correction is {percent(share)} of base denoising",
             seen=f"{ms(seen.autograd.ms)} on {ms(seen.base.ms)} per chunk in '{seen.measurement.name}'.",
-            why=f"5 to {percent(thresholds.autograd_expected)} is expected (the RTC profiling toolkit's experience). "
+            why=f"5 to {percent(EXPECTED_AUTOGRAD)} is expected (the RTC profiling toolkit's experience). "
             "In LeRobot 0.6.1 the gradient does not pass through the denoiser, so it can be next to nothing.",
             do="Try --compile, and see that no parameter requires a gradient." if high else "",
             gain=free(seen.measurement, seen.autograd.share) if high else "",
@@ -131,11 +138,11 @@ def autograd(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def graph(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+def graph(result: Result, _: Thresholds) -> Iterator[Finding]:
     """RTC calls the denoiser with gradients on: with parameters that require them, every step records a graph."""
     for seen in guided(result):
         parameters = number(seen.measurement, "tensors requiring grad")
-        if not parameters or seen.growth is None or seen.growth <= thresholds.graph_growth:
+        if not parameters or seen.growth is None or seen.growth <= MIN_GROWTH:
             continue
         grown_ms = seen.base.ms - seen.base.ms / (1 + seen.growth)
         after = max(whole_ms(seen.measurement) - grown_ms, 0.0)
@@ -240,5 +247,62 @@ def not_compiled(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
         )
 
 
+def delay_training(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """Each way over all delays against one random delay per sample, with the same attention."""
+    for comparison, before, after in compared(result):
+        count, way = number(before, "delays"), _setting(after, WAY)
+        if comparison.verdict.kind == "too noisy" or _setting(before, WAY) != "sampled":
+            continue
+        if way not in ("expanded", "packed") or not count or count < 1:
+            continue
+        yield _way_finding(comparison, before, after, str(way), count, thresholds)
+
+
+def _way_finding(
+    comparison: Comparison, before: Measurement, after: Measurement, way: str, count: float, thresholds: Thresholds
+) -> Finding:
+    ratio, interval = comparison.verdict.ratio, comparison.verdict.interval
+    cheap = interval.high <= CHEAP_DELAYS
+    unlike = _setting(before, ATTENTION) != _setting(after, ATTENTION)
+    attention = " The two differ in prefix_attention as well." if unlike else ""
+    forward, backbone = top(before, "forward"), find(before, "backbone", inside="forward")
+    rule, evidence = "", {}
+    if forward is not None and backbone is not None:
+        share = min(backbone.share / forward.share, 1.0)
+        evidence = {"backbone_share": share}
+        small = "to be reconsidered" if share < SMALL_BACKBONE else "undecided"
+        thumb = "viable" if share >= thresholds.backbone_dominates else small
+        rule = (
+            f" By the rule of thumb, the backbone's {percent(share)} of the forward pass makes batch expansion "
+            f"{thumb}; that rule knows nothing of packing."
+        )
+    times = f"[{interval.low:.2f}, {interval.high:.2f}]"
+    return Finding(
+        rule=f"delays-{way}",
+        level="good" if cheap else "info",
+        title=f"'{way}': all {count:g} delays cost {ratio:.2f} × a step with one random delay",
+        seen=f"{ms(after.samples.summary.median)} against {ms(before.samples.summary.median)}, ratio {times} at "
+        f"{interval.level * 100:.3g} %; {ratio / count:.2f} × for each delay.{rule}{attention}",
+        why="A step over all delays has none of the noise that drawing one adds to the gradient. It pays where that "
+        "noise is a larger share of the gradient's than the step is dearer.",
+        do=_next_step(way, _setting(after, ATTENTION), cheap),
+        gain=f"measured: {count:g} delays for {ratio:.2f} × the time, instead of {count:g} ×",
+        evidence={"ratio": ratio, "delays": count, "per_delay": ratio / count, **evidence},
+    )
+
+
+def _next_step(way: str, attention: object, cheap: bool) -> str:
+    if cheap:
+        return f"Train with --policy.delay_training={way} --policy.prefix_attention={attention}."
+    if way == "expanded":
+        return "Compare with 'packed', which computes the observation's tokens once for all delays."
+    return "At this size the blocks of the delays cost as much as what they share: draw one delay per sample."
+
+
+def _setting(measurement: Measurement, name: str) -> object:
+    """A setting as this variant had it: what the variant changed counts before what the policy was built with."""
+    return measurement.facts.get(f"policy.{name}", measurement.facts.get(name))
+
+
 RULES = (overhead, autograd, graph, in_time)
-OF_COMPARISONS = (*RULES, not_compiled)
+OF_COMPARISONS = (delay_training, *RULES, not_compiled)

@@ -17,7 +17,12 @@ from strobe.results.finding import Finding
 
 Judged = CompareResult | OptimizeResult | VerifyResult
 
-SHOWN = 3  # dimensions that a finding names
+OFFSET_SHARE = 0.5  # mean error over RMS: from here on errors mostly point one way
+MIN_OFFSET_RMS = 0.01  # σ: an offset of smaller errors moves no robot
+DROWNED_SHARE = 0.5  # of what another observation moves the actions: more cannot be told from it
+MIN_INPUT_RMS = 0.001  # σ by which another observation moves the actions of a policy that looks at it
+
+_SHOWN = 3  # dimensions that a finding names
 UNSEEN = (
     "A cosine over all action numbers cannot see an inverted gripper beside joints in degrees, a joint that is always "
     "3° off, or a policy that returns its mean action: large numbers and their means hide all three."
@@ -110,7 +115,7 @@ def decisions_flip(result: Judged, _: Thresholds) -> Iterator[Finding]:
         if not flipped:
             continue
         flipped.sort(key=lambda pair: -pair[1])
-        said = ", ".join(f"{d.name} in {_share(share)} of its decisions" for d, share in flipped[:SHOWN])
+        said = ", ".join(f"{d.name} in {_share(share)} of its decisions" for d, share in flipped[:_SHOWN])
         dimension, share = flipped[0]
         allowed = "flips" in one.guard and not one.broken
         yield Finding(
@@ -125,17 +130,17 @@ def decisions_flip(result: Judged, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def offset(result: Judged, thresholds: Thresholds) -> Iterator[Finding]:
+def offset(result: Judged, _: Thresholds) -> Iterator[Finding]:
     """Dimensions whose errors mostly point one way."""
     for one in _looked_at(result):
-        off = [d for d in _dimensions(one) if _is_off(d, thresholds)]
+        off = [d for d in _dimensions(one) if _is_off(d)]
         if not off:
             continue
         off.sort(key=lambda d: -abs(d.offset))
         first = off[0]
         said = "; ".join(
             f"{d.name} by {_signed(d.offset * d.spread)} in its own units "
-            f"({_signed(d.offset)} σ, of {sigma(d.rms)} RMS)" for d in off[:SHOWN]
+            f"({_signed(d.offset)} σ, of {sigma(d.rms)} RMS)" for d in off[:_SHOWN]
         )  # fmt: skip
         yield Finding(
             rule="offset",
@@ -171,14 +176,14 @@ def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def drowned(result: Judged, thresholds: Thresholds) -> Iterator[Finding]:
+def drowned(result: Judged, _: Thresholds) -> Iterator[Finding]:
     """Treatments that move the actions about as much as what the policy sees does."""
     other = yardstick(result.yardsticks, "another observation")
-    if other is None or other.rms < thresholds.input_ignored:
+    if other is None or other.rms < MIN_INPUT_RMS:
         return
     for one in _looked_at(result):
         moved = one.agreement.rms if one.agreement is not None else None
-        if moved is None or one.effect == "exact" or moved <= thresholds.drowned * other.rms:
+        if moved is None or one.effect == "exact" or moved <= DROWNED_SHARE * other.rms:
             continue
         nearly = "nearly as much" if moved < other.rms else "as much"
         yield Finding(
@@ -195,10 +200,10 @@ def drowned(result: Judged, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def input_ignored(result: Judged, thresholds: Thresholds) -> Iterator[Finding]:
+def input_ignored(result: Judged, _: Thresholds) -> Iterator[Finding]:
     """A policy whose actions hardly depend on what it is shown, so that faults of its input are not seen."""
     other = yardstick(result.yardsticks, "another observation")
-    if other is None or other.rms >= thresholds.input_ignored:
+    if other is None or other.rms >= MIN_INPUT_RMS:
         return
     yield Finding(
         rule="policy-ignores-its-input",
@@ -278,8 +283,8 @@ def _dimensions(one: Held) -> list[DimensionAgreement]:
     return one.agreement.dimensions if one.agreement is not None else []
 
 
-def _is_off(one: DimensionAgreement, thresholds: Thresholds) -> bool:
-    mostly = one.rms > thresholds.offset_least and abs(one.offset) >= thresholds.offset_share * one.rms
+def _is_off(one: DimensionAgreement) -> bool:
+    mostly = one.rms > MIN_OFFSET_RMS and abs(one.offset) >= OFFSET_SHARE * one.rms
     return mostly and math.isfinite(one.offset * one.spread)
 
 
@@ -342,7 +347,7 @@ def _signed(value: float) -> str:
 
 
 def _more(named: Sequence[object]) -> str:
-    return f"; and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+    return f"; and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
 
 
 RULES = (exact_broken, guard_broken, not_judged, decisions_flip, offset, guard_blind, drowned, input_ignored)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from strobe.findings.parts import SMALL_BACKBONE
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import percent
 from strobe.results.finding import Finding
@@ -71,14 +72,14 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
         return
     low, high = min(found, key=lambda one: one[1]), max(found, key=lambda one: one[1])
     viable = sum(share >= thresholds.backbone_dominates for _, share in found)
-    small = sum(share < thresholds.backbone_small for _, share in found)
+    small = sum(share < SMALL_BACKBONE for _, share in found)
     yield Finding(
         rule="backbone-share",
         level="info",
         title=f"The backbone is {percent(low[1])} to {percent(high[1])} of the training forward",
         seen=f"Least at {label(low[0].settings)}, most at {label(high[0].settings)}. At or above "
         f"{percent(thresholds.backbone_dominates)} in {viable} of {len(found)} cells, under "
-        f"{percent(thresholds.backbone_small)} in {small}.",
+        f"{percent(SMALL_BACKBONE)} in {small}.",
         why="Training over all delays by batch expansion runs the backbone once and the rest once per delay: the "
         "larger the share, the more it pays.",
         do="Decide by the cells that you train with; measure the ways to train over delays against each other before "

@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean, median
 
-from strobe.findings.machine import IN_ENVIRONMENT
 from strobe.findings.thresholds import Thresholds
+from strobe.findings.trust import MAX_OTHER_SHARE
 from strobe.findings.view import ms, percent
 from strobe.results.answer import TrainResult
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 from strobe.results.numerals import significant
 from strobe.results.training import LoaderPart, LoaderWorker, Rank, Training
+
+# Limits as shares of a training step, where nothing else is said.
+SLOW_WORKER = 1.5  # × the other workers' time for a batch
+STORAGE_WAIT = 0.5  # of a part of loading without CPU time: it waits for storage …
+BUSY_CORES = 0.75  # … unless the machine's cores are busier than this: then it waits for them
+MAX_EPOCH_STARTS = 0.05  # of a training
+SLOW_FORWARD = 1.5  # × the backward pass, which has twice the arithmetic
+MAX_OPTIMIZER = 0.4
+MAX_CHECKPOINTS = 0.05  # of the planned training
+MAX_EVALUATIONS = 0.2  # of the planned training
+MAX_HOST = 0.2  # on the host, beside the policy
+STRAGGLER = 0.1  # that a rank needs more than the others
+MAX_COMMUNICATION = 0.2  # averaging gradients
 
 READS = ("video decoding", "row reads", "delta timestamps", "frame times")
 HOST = ("images to floats", "preprocessing", "logging", "to the device")
@@ -24,7 +37,7 @@ def data(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     if training.data_share < thresholds.data_bound:
         return
     waits = f"A step waits for its batch for {percent(training.data_share)} of its time"
-    slow = _slow_worker(training.loader, thresholds)
+    slow = _slow_worker(training.loader)
     top = max((part for part in training.loader_parts if part.name != "other"), key=lambda p: p.share, default=None)
     if not training.workers:
         rule, seen = (
@@ -44,7 +57,7 @@ def data(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     elif top is None:
         return
     else:
-        rule, why, do = _cause(top, training, thresholds)
+        rule, why, do = _cause(top, training)
         seen = f"{waits}. {top.name} is {percent(top.share)} of loading, {ms(top.ms)} of a batch in each of "
         seen += f"{training.workers} workers"
         if top.waiting is not None and rule == "slow-storage":
@@ -71,7 +84,7 @@ def data(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _slow_worker(workers: list[LoaderWorker], thresholds: Thresholds) -> LoaderWorker | None:
+def _slow_worker(workers: list[LoaderWorker]) -> LoaderWorker | None:
     known = [worker for worker in workers if worker.batches >= 3]
     if len(known) < 2:
         return None
@@ -79,14 +92,14 @@ def _slow_worker(workers: list[LoaderWorker], thresholds: Thresholds) -> LoaderW
     others = median(worker.batch_ms for worker in known if worker is not slowest)
     # One that is held up now and then, by others on its core, is as fast as they are when it is not.
     at_best = slowest.batch_ms if slowest.fastest_ms is None else slowest.fastest_ms
-    return slowest if at_best >= thresholds.worker_slow * others else None
+    return slowest if at_best >= SLOW_WORKER * others else None
 
 
-def _cause(top: LoaderPart, training: Training, thresholds: Thresholds) -> tuple[str, str, str]:
+def _cause(top: LoaderPart, training: Training) -> tuple[str, str, str]:
     """Rule, why and what to do for the part that loading spends most on."""
     more = "more workers (`strobe dataloader -- …` finds how many)"
-    busy = training.machine_cpu is not None and training.machine_cpu > thresholds.cores_free
-    if top.name in READS and (top.waiting or 0.0) >= thresholds.storage_waiting and not busy:
+    busy = training.machine_cpu is not None and training.machine_cpu > BUSY_CORES
+    if top.name in READS and (top.waiting or 0.0) >= STORAGE_WAIT and not busy:
         why = "The cores have nothing to do meanwhile: the files come too slowly (a network drive, a cold disk)."
         return "slow-storage", why, f"Copy the dataset to a local disk or to /dev/shm, or hide the wait behind {more}."
     if top.name == "image transforms":
@@ -102,10 +115,10 @@ def _cause(top: LoaderPart, training: Training, thresholds: Thresholds) -> tuple
     return "slow-rows", why, f"{more[:1].upper()}{more[1:]}."
 
 
-def epochs(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
+def epochs(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     """Epochs that begin slowly."""
     for stall in result.training.stalls:
-        if stall.cause != "start of an epoch" or stall.share < thresholds.epoch_start:
+        if stall.cause != "start of an epoch" or stall.share < MAX_EPOCH_STARTS:
             continue
         yield Finding(
             rule="slow-epochs",
@@ -134,7 +147,7 @@ def forward(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
             continue
         took, gradient = sum(part.values), back[below]
         excess = (took - gradient / 2) / whole
-        if excess < thresholds.big_part / 2 or took < thresholds.forward_slow * gradient:
+        if excess < thresholds.big_part / 2 or took < SLOW_FORWARD * gradient:
             continue
         yield Finding(
             rule="slow-forward",
@@ -149,13 +162,13 @@ def forward(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
         )
 
 
-def optimizer(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
+def optimizer(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     """An optimizer that takes a large part of the step."""
     step = _step(result)
     if step is None:
         return
     share = sum(c.share for c in step.components if c.path == ["optimizer"])
-    if share < thresholds.optimizer_heavy:
+    if share < MAX_OPTIMIZER:
         return
     yield Finding(
         rule="slow-optimizer",
@@ -171,15 +184,15 @@ def optimizer(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def interruptions(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
+def interruptions(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     """Checkpoints and evaluations that come too often for what they cost."""
     training = result.training
     if training.planned_hours <= 0:
         return
     flags = {
-        "checkpoint": ("frequent-checkpoints", "--save_freq", thresholds.checkpoints_heavy),
-        "evaluation": ("frequent-evaluations", "--eval_steps", thresholds.evaluations_heavy),
-        "environment evaluation": ("frequent-evaluations", "--env_eval_freq", thresholds.evaluations_heavy),
+        "checkpoint": ("frequent-checkpoints", "--save_freq", MAX_CHECKPOINTS),
+        "evaluation": ("frequent-evaluations", "--eval_steps", MAX_EVALUATIONS),
+        "environment evaluation": ("frequent-evaluations", "--env_eval_freq", MAX_EVALUATIONS),
     }
     for stall in training.stalls:
         if stall.cause not in flags or stall.planned_hours is None:
@@ -201,10 +214,10 @@ def interruptions(result: TrainResult, thresholds: Thresholds) -> Iterator[Findi
         )
 
 
-def host(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
+def host(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     """Work beside the policy that the step waits for."""
     training, step = result.training, _step(result)
-    if step is None or training.shares.get("host", 0.0) < thresholds.host_heavy:
+    if step is None or training.shares.get("host", 0.0) < MAX_HOST:
         return
     named = {c.name: c.share for c in step.components if c.depth <= 2 and c.name in HOST}
     if not named:
@@ -222,25 +235,7 @@ def host(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def kernel_memory(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
-    """A training that spends its time in the kernel, fetching memory."""
-    training = result.training
-    if training.bound != "memory" or training.kernel_share is None:
-        return
-    yield Finding(
-        rule="memory-churn",
-        level="warning",
-        title=f"The training spends {percent(training.kernel_share)} of its time in the kernel, fetching memory",
-        seen=f"{percent(training.kernel_share)} of the steps, averaged over {result.machine.threads} threads.",
-        why="The C library gives large buffers back to the kernel when a tensor is freed and fetches them again.",
-        do=f"On Linux: {IN_ENVIRONMENT} before lerobot-train or strobe train. `strobe compare --phase='training step' "
-        "--variant 'kept: memory=kept'` judges it first.",
-        gain=f"about {percent(training.kernel_share)} of the step",
-        evidence={"gain_share": training.kernel_share},
-    )
-
-
-def ranks(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
+def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     """A rank that the others wait for, or a network that all wait for."""
     training = result.training
     if len(training.ranks) < 2:
@@ -251,7 +246,7 @@ def ranks(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     step_ms = fmean(rank.step_ms for rank in training.ranks)
     if step_ms <= 0:
         return
-    if late >= thresholds.straggler * step_ms:
+    if late >= STRAGGLER * step_ms:
         part, more = _where(slowest, others)
         yield Finding(
             rule="straggler",
@@ -264,7 +259,7 @@ def ranks(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
             gain=f"up to {percent(late / step_ms)} of the step",
             evidence={"rank": slowest.rank, "late_ms": late, "gain_share": late / step_ms, "part": part},
         )
-    elif slowest.communication_ms >= thresholds.communication_heavy * step_ms:
+    elif slowest.communication_ms >= MAX_COMMUNICATION * step_ms:
         share = slowest.communication_ms / step_ms
         yield Finding(
             rule="communication",
@@ -292,11 +287,11 @@ def _where(slowest: Rank, others: list[Rank]) -> tuple[str, float]:
     return name, more[name]
 
 
-def unexplained(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
+def unexplained(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     """Time of the step that no part explains."""
     step = _step(result)
     share = sum(c.share for c in step.components if c.other and c.depth == 1) if step is not None else 0.0
-    if step is None or share <= thresholds.other_large:
+    if step is None or share <= MAX_OTHER_SHARE:
         return
     yield Finding(
         rule="other-large",
@@ -329,4 +324,4 @@ def _step(result: TrainResult) -> Measurement | None:
     return next((m for m in result.measurements if m.phase == "training step"), None)
 
 
-RULES = (data, epochs, forward, optimizer, interruptions, host, kernel_memory, ranks, unexplained, few_steps)
+RULES = (data, epochs, forward, optimizer, interruptions, host, ranks, unexplained, few_steps)

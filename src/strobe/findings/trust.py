@@ -1,20 +1,29 @@
-"""Rules on how far the numbers themselves can be trusted."""
+"""Rules on how far the numbers themselves can be trusted, and the machine and its software with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import examined, ms, percent, whole_ms
 from strobe.results.answer import Result
+from strobe.results.doctor import TITLES, DoctorResult, Outcome
 from strobe.results.finding import Finding
 
+MAX_OTHER_SHARE = 0.05  # of the whole: more, and the named parts explain too little
+# Outcome → the level of its finding, and its verb. What is missing has its place in the tables.
+CHECK_LEVELS: dict[Outcome, tuple[Literal["warning", "info"], str]] = {
+    "fails": ("warning", "fails"),
+    "doubtful": ("info", "needs care"),
+}
 
-def other(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+
+def other(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Time that no named part explains, at the first two levels; deeper down much of it is a block's own code."""
     for measurement in examined(result):
         share = sum(component.share for component in measurement.components if component.other and component.depth <= 2)
-        if share <= thresholds.other_large:
+        if share <= MAX_OTHER_SHARE:
             continue
         whole, general = whole_ms(measurement), result.subject.anatomy == "modules"
         yield Finding(
@@ -22,7 +31,7 @@ def other(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             level="warning",
             title=f"{percent(share)} of the {measurement.phase} is in no named part",
             seen=f"{ms(whole * share)} of {ms(whole)} in '{measurement.name}' is 'other'; "
-            f"up to {percent(thresholds.other_large)} is expected.",
+            f"up to {percent(MAX_OTHER_SHARE)} is expected.",
             why="Advice on the named parts misses what happens between them.",
             do="It was cut along its modules: give its family a record that names its parts (entry-point group "
             "'strobe.families')."
@@ -121,5 +130,21 @@ def stand_ins(result: Result, _: Thresholds) -> Iterator[Finding]:
         )
 
 
+def self_checks(result: DoctorResult, _: Thresholds) -> Iterator[Finding]:
+    """A self-check that fails or needs care."""
+    for check in result.checks:
+        if check.outcome in CHECK_LEVELS:
+            level, verb = CHECK_LEVELS[check.outcome]
+            yield Finding(
+                rule="self-check",
+                level=level,
+                title=f"{TITLES[check.area]}: {check.name} {verb}",
+                seen=f"{check.seen}.",
+                why=check.means,
+                do=check.do,
+            )
+
+
 RULES = (other, unseen, unsteady, few_samples, stand_ins)
 OF_COMPARISONS = (other, unseen, too_noisy, unsteady, few_samples, stand_ins)
+OF_SELF_CHECKS = (self_checks,)

@@ -7,9 +7,11 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from strobe.results.answer import Result
+from strobe.report import units
+from strobe.results.answer import CompareResult, Result
+from strobe.results.comparison import Comparison
 from strobe.results.measurement import Component, Measurement
-from strobe.results.numerals import fixed, minus, significant
+from strobe.results.numerals import fixed
 
 CENTURY_MS = 1e12  # beyond this, or below a nanosecond, a time was not measured but made up
 NANOSECOND_MS = 1e-6
@@ -60,19 +62,28 @@ def top(measurement: Measurement, name: str) -> Part | None:
 
 
 def first_level(measurement: Measurement) -> list[Part]:
-    """The parts of the anatomy's first level: what is two deep, and what is one deep without parts of its own."""
+    """The parts of the family's first level: what is two deep, and what is one deep without parts of its own."""
     named = [component for component in measurement.components if not component.other]
     parents = {component.path[0] for component in named if component.depth > 1}
     groups: dict[str, list[Component]] = {}
     for component in named:
         if component.depth == 2 or (component.depth == 1 and component.path[0] not in parents):
             groups.setdefault(component.name, []).append(component)
-    return [found for group in groups.values() if (found := part(group)) is not None]
+    return [whole for group in groups.values() if (whole := part(group)) is not None]
 
 
 def examined(result: Result, phase: str | None = None) -> Iterator[Measurement]:
-    """The measurements whose parts advice is about, of ``phase`` or of all."""
+    """The measurements whose parts findings are about, of ``phase`` or of all."""
     return (measurement for measurement in result.advised() if phase in (None, measurement.phase))
+
+
+def compared(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
+    """Each comparison with the measurements of its baseline and of its candidate."""
+    known = {measurement.name: measurement for measurement in result.measurements}
+    for comparison in result.comparisons:
+        before, after = known.get(comparison.baseline), known.get(comparison.candidate)
+        if before is not None and after is not None:
+            yield comparison, before, after
 
 
 def plausible[R: Result](result: R) -> R:
@@ -114,16 +125,20 @@ def without(whole: float, share: float) -> float:
 
 
 def ms(value: float) -> str:
-    """Milliseconds with three figures."""
-    if value != 0 and (abs(value) < 0.001 or abs(value) >= 1e6):
-        return f"{minus(f'{value:.2e}')} ms"
-    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
-    return f"{minus(f'{value + 0.0:.{min(digits, 5)}f}')} ms"
+    """Milliseconds in a sentence."""
+    return f"{units.short_ms(value)} ms"
 
 
 def percent(share: float) -> str:
     """A share of 1 in per cent; one decimal below ten."""
     return f"{fixed(share * 100, 0 if abs(share) >= 0.0995 else 1)} %"
+
+
+def evidence_of(found: Part, measurement: Measurement, saved: float | None = None) -> dict[str, float | str | None]:
+    """What a finding on one part rests on; ``saved`` is the share that it may save, by default the part's own."""
+    whole, saved = whole_ms(measurement), found.share if saved is None else saved
+    seen: dict[str, float | str | None] = {"share": found.share, "part_ms": found.ms, "whole_ms": whole}
+    return seen | {"without_ms": without(whole, saved), "gain_share": min(saved, 1.0)}
 
 
 def free(measurement: Measurement, share: float) -> str:
@@ -139,10 +154,10 @@ def sigma(value: float) -> str:
 
 
 def number_in_words(value: float) -> str:
-    """A number with two figures; with an exponent only below a thousandth and from a million on."""
-    if not math.isfinite(value):
-        return "no finite number"
-    if value and (abs(value) < 0.001 or abs(value) >= 1e6):
-        digits, _, power = f"{value:.1e}".partition("e")
-        return minus(f"{digits.removesuffix('.0')}e{int(power)}")
-    return significant(value, 2)
+    """A number with two figures."""
+    return units.sigma(value) or "" if math.isfinite(value) else "no finite number"
+
+
+def gib(size: float, decimals: int = 1) -> str:
+    """Bytes in GiB."""
+    return f"{size / 2**30:.{decimals}f} GiB"
