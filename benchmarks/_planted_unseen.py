@@ -14,7 +14,7 @@ from _planted import Planted, of_output
 from _planted_scale import cases
 from torch import Tensor
 
-from strobe.measure.features import agree_features
+from strobe.measure.agreement import agree_features
 from strobe.measure.guard import Guard, Guards, Judgement
 from strobe.sameness.check import Sameness
 from strobe.sameness.features import features_reordered

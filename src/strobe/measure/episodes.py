@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.measure.decision import LEVEL, decide, in_whole_rounds
 from strobe.measure.intervals import centre
 from strobe.measure.planning import fewest_pairs_apart
+from strobe.measure.success_rates import LEVEL, decide, in_whole_rounds
 from strobe.measure.verdicts import FEWEST_PAIRS
 from strobe.report.rates import verdict
 from strobe.results.data import Interval
@@ -34,7 +34,7 @@ def judge(
 ) -> PairedEpisodes:
     """Judge paired episodes by their success rates; by reward where neither side ever succeeded.
 
-    The verdict on success is `strobe.measure.decision.decide`'s: it may be asked for after each pair. That on reward is
+    The verdict on success is `success_rates.decide`'s: it may be asked for after each pair. That on reward is
     for one look, at the number of pairs at which ``decide`` ends: where neither ever succeeds, that number is known
     beforehand. It claims a difference only where the interval excludes all that do not matter (`least_of`). Where every
     action of every pair is the same, there is nothing to judge: the two are the same there. Pairs of a round that is

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from strobe.errors import UserError, in_a_line
-from strobe.measure.features import agree_features
+from strobe.measure.agreement import agree_features
 from strobe.results.agreement import Yardstick
 from strobe.sameness.reordered import reordered
 from strobe.subjects.subject import Subject

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from strobe.measure.dispatch import Operators
-from strobe.measure.flop import SUMS, name_of, products
+from strobe.measure.flop import SUMS, Operators, name_of, products
 
 
 @dataclass

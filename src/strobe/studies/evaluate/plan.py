@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from strobe.measure.decision import LEVEL, decide
+from strobe.measure.success_rates import LEVEL, decide
 from strobe.results.episode_log import EpisodeLine, Key
 from strobe.results.evaluation import Decision
 

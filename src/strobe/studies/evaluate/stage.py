@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from strobe.errors import UserError, in_a_line
-from strobe.measure.smoothness import motion
+from strobe.measure.robot import motion
 from strobe.results.episode_log import EpisodeLine
 from strobe.studies.evaluate.variants import FIRST, Candidate
 from strobe.subjects import environments

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from strobe.measure.motor_bus import BusRead
+from strobe.measure.robot import BusRead, Move
 from strobe.measure.rollout import Action, Call, Tick
-from strobe.measure.tracking import Move
 from strobe.results.motor_bus import Turns
 from strobe.subjects import remote_client, teleop_loop, watching
 from strobe.subjects import rollout_loop as loop

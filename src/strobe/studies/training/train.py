@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.errors import UserError
-from strobe.measure.kernel import kernel_use
-from strobe.measure.memory import peak_process
+from strobe.measure.memory import kernel_use, peak_process
 from strobe.results.answer import TrainResult
 from strobe.studies.training.answer import STEP, answer_of
 from strobe.studies.training.batches import worker_facts

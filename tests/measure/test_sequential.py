@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.random import Generator, default_rng
 
-from strobe.measure.looks import FIRST, MATTERS, Looks
 from strobe.measure.sampling import SamplingBudget, collect
+from strobe.measure.sequential import FIRST, MATTERS, Looks
 from strobe.measure.verdicts import LEVEL, paired_verdict
 
 
