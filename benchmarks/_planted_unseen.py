@@ -17,7 +17,7 @@ from torch import Tensor
 from strobe.measure.agreement import agree_features
 from strobe.measure.guard import Guard, Guards, Judgement
 from strobe.sameness.check import Sameness
-from strobe.sameness.features import features_reordered
+from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import plan
 from strobe.subjects.loading import load_model
 from strobe.subjects.model_subject import ModelSubject

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from strobe.findings.cameras import FPS_FLAGS
-from strobe.findings.motor_bus import explains, waits_for_cpu, waits_for_interpreter
+from strobe.findings.robot import FPS_FLAGS, explains, waits_for_cpu, waits_for_interpreter
 from strobe.findings.thresholds import Thresholds
 from strobe.results.finding import Finding
 from strobe.results.rollout import Inference, Pace, Rollout, RolloutResult

@@ -11,7 +11,7 @@ from strobe.measure.guard import strongest
 from strobe.measure.sampling import Progress
 from strobe.results.agreement import Agreement, Yardstick, YardstickName, yardstick
 from strobe.sameness.check import YARDSTICKS, CallFailed, Sameness, affordable
-from strobe.sameness.features import features_reordered
+from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import Visit, plan
 from strobe.studies.measuring import Reporter
 from strobe.subjects.policy_subject import PolicySubject

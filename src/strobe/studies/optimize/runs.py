@@ -19,7 +19,7 @@ from strobe.results.agreement import Agreement, Effect, Yardstick, yardstick
 from strobe.results.comparison import Verdict
 from strobe.results.machine import Ceiling
 from strobe.sameness.check import Sameness, affordable
-from strobe.sameness.features import features_reordered
+from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import plan
 from strobe.studies.cadence import ticks_between_calls
 from strobe.studies.measuring import Counted, Measured, Options, Outputs, Reporter, measure

@@ -15,7 +15,7 @@ from strobe.subjects import remote_client, teleop_loop, watching
 from strobe.subjects import rollout_loop as loop
 from strobe.subjects.rollout_camera import FROZEN, UNKNOWN
 from strobe.subjects.rollout_log import Event
-from strobe.timeline.thread_clock import ThreadUse
+from strobe.timeline.clock import ThreadUse
 from strobe.timeline.timeline import Section, nest
 
 TICK, CALL = "control tick", "inference call"
