@@ -60,54 +60,62 @@ def components(
         ceiling: turns FLOP into a share of what this machine was measured to do.
         weight_bytes: of the part at a path below the iteration.
     """
-    order: dict[Path, None] = {}
-    ms: dict[Path, list[float]] = {}
-    host: dict[Path, float] = {}
-    calls: dict[Path, int] = {}
-    for index, run in enumerate(runs):
-        for part in run.parts:
-            path = part.path[1:]
-            order.setdefault(path)
-            ms.setdefault(path, [0.0] * len(runs))[index] += part.ms
-            host[path] = host.get(path, 0.0) + part.host_ms
-            calls[path] = calls.get(path, 0) + 1
-    on_device = any(run.whole.device_ms is not None for run in runs)
+    parts = _times(runs)
     whole = [run.ms for run in runs]
+    on_device = any(run.whole.device_ms is not None for run in runs)
     rows: list[Component] = []
 
-    def add(path: Path, values: list[float], other: bool) -> None:
-        account = (accounts or {}).get(path) if not other else None
-        busy_ms = sum(values) / len(values)
-        rows.append(
-            Component(
-                path=list(path),
-                other=other,
-                calls=calls.get(path, len(runs)) / len(runs),
-                values=values,
-                summary=summarise([max(value, 0.0) for value in values]),
-                share=sum(values) / sum(whole) if sum(whole) else 0.0,
-                host_ms=host[path] / len(runs) if on_device and not other else None,
-                gflop=account.gflop if account is not None else None,
-                gflop_by_dtype={dtype: flop / 1e9 for dtype, flop in account.flop.items()} if account else {},
-                moved_bytes=account.moved_bytes if account is not None else None,
-                ceiling_share=_ceiling_share(account, busy_ms, ceiling),
-                weight_bytes=weight_bytes(path) if not other else None,
-                kept_bytes=account.kept_bytes if account is not None else None,
-                peak_bytes=account.peak_bytes if account is not None else None,
-            )
-        )
+    def row(path: Path, values: list[float]) -> Component:
+        share = sum(values) / sum(whole) if sum(whole) else 0.0
+        summary = summarise([max(value, 0.0) for value in values])
+        return Component(path=list(path), values=values, summary=summary, share=share, calls=1.0)
 
     def descend(parent: Path, values: list[float]) -> None:
-        children = [path for path in order if path[:-1] == parent]
+        children = [path for path in parts if path[:-1] == parent]
         for path in children:
-            add(path, ms[path], other=False)
-            descend(path, ms[path])
+            part, account = row(path, parts[path].ms), (accounts or {}).get(path)
+            part.calls = parts[path].calls / len(runs)
+            part.host_ms = parts[path].host_ms / len(runs) if on_device else None
+            part.weight_bytes = weight_bytes(path)
+            if account is not None:
+                _add_account(part, account, ceiling)
+            rows.append(part)
+            descend(path, parts[path].ms)
         if children or not parent:
-            rest = [value - sum(ms[path][i] for path in children) for i, value in enumerate(values)]
-            add((*parent, OTHER), rest, other=True)
+            rest = [value - sum(parts[path].ms[i] for path in children) for i, value in enumerate(values)]
+            rows.append(row((*parent, OTHER), rest))
+            rows[-1].other = True
 
     descend((), whole)
     return rows
+
+
+@dataclass
+class _Times:
+    """Of one part: milliseconds of each iteration; milliseconds on the host and calls, over all of them."""
+
+    ms: list[float]
+    host_ms: float = 0.0
+    calls: int = 0
+
+
+def _times(runs: Sequence[Iteration]) -> dict[Path, _Times]:
+    """The times of each part, by its path below the iteration, in the order in which parts were first met."""
+    parts: dict[Path, _Times] = {}
+    for index, run in enumerate(runs):
+        for timed in run.parts:
+            part = parts.setdefault(timed.path[1:], _Times([0.0] * len(runs)))
+            part.ms[index] += timed.ms
+            part.host_ms += timed.host_ms
+            part.calls += 1
+    return parts
+
+
+def _add_account(part: Component, account: Account, ceiling: Ceiling | None) -> None:
+    part.gflop = account.gflop
+    part.gflop_by_dtype = {dtype: flop / 1e9 for dtype, flop in account.flop.items()}
+    part.moved_bytes, part.kept_bytes, part.peak_bytes = account.moved_bytes, account.kept_bytes, account.peak_bytes
+    part.ceiling_share = _ceiling_share(account, sum(part.values) / len(part.values), ceiling)
 
 
 def spans(run: Iteration) -> list[Span]:
@@ -128,9 +136,9 @@ def spans(run: Iteration) -> list[Span]:
     return found
 
 
-def _ceiling_share(account: Account | None, ms: float, ceiling: Ceiling | None) -> float | None:
+def _ceiling_share(account: Account, ms: float, ceiling: Ceiling | None) -> float | None:
     # The least time the machine could take for this FLOP, dtype by dtype, over the time it took.
-    if account is None or ceiling is None or ms <= 0 or not account.flop:
+    if ceiling is None or ms <= 0 or not account.flop:
         return None
     if any(dtype not in ceiling.gflops for dtype in account.flop):
         return None

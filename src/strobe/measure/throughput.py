@@ -132,46 +132,50 @@ def halve[Arm: Hashable, E: Estimate](
     """
     if not 0 < first <= last:
         raise ValueError(f"budgets must be above 0 and rise, got {first} and {last}")
-    found = Halved[Arm]()
-    left, budget, known = list(arms), first, dict[Arm, E]()
-    while left:
-        for arm in list(left):
+    search, budget, known = Halved[Arm](left=list(arms)), first, dict[Arm, E]()
+    if not search.left:
+        search.reason = "there was nothing to search"
+    while not search.reason:
+        alive = list(search.left)
+        for arm in search.left:
             estimate = measure(arm, budget)
             if estimate is None:
-                left.remove(arm)
+                alive.remove(arm)
                 known.pop(arm, None)
                 dropped(arm)
                 continue
             known[arm] = estimate
             if enough(arm, estimate):
-                others = [one for one in _ranked(left, known) if one != arm]
-                found.left, found.reason, found.good_enough = [arm, *others], "one is good enough", True
-                found.rungs.append(HalvingRung(budget, tuple(left), (arm,)))
-                return found
-        ranked = _ranked(left, known)
+                others = [other for other in _ranked(alive, known) if other != arm]
+                search.rungs.append(HalvingRung(budget, tuple(alive), (arm,)))
+                search.left, search.reason, search.good_enough = [arm, *others], "one is good enough", True
+                return search
+        ranked = _ranked(alive, known)
         # The budget grows as the arms get fewer, so that every rung costs about as much as the first.
-        kept = _better(ranked, known)
-        found.rungs.append(HalvingRung(budget, tuple(left), tuple(kept)))
+        better = _better(ranked, known)
+        search.rungs.append(HalvingRung(budget, tuple(alive), tuple(better)))
         for arm in ranked:
-            if arm not in kept:
+            if arm not in better:
                 dropped(arm)
         # The next rung goes the other way, so that a drift of the machine favours nobody.
-        left = [arm for arm in reversed(left) if arm in kept]
-        if not left:
-            found.reason = "every one failed"
-        elif len(left) == 1:
-            found.reason = "one is left"
-        elif budget >= last:
-            found.reason = "the budget of the last rung was spent"
-        elif _tied(kept, known, tie):
-            found.reason = f"those left are within {100 * tie:g} % of each other"
-        else:
-            budget = min(_FACTOR * budget, last)
-            continue
-        found.left = _ranked(left, known)
-        return found
-    found.reason = found.reason or "there was nothing to search"
-    return found
+        search.left = [arm for arm in reversed(alive) if arm in better]
+        search.reason = _why_ended(search.left, known, tie, last_rung=budget >= last)
+        budget = min(_FACTOR * budget, last)
+    search.left = _ranked(search.left, known)
+    return search
+
+
+def _why_ended[Arm: Hashable, E: Estimate](
+    arms: Sequence[Arm], known: Mapping[Arm, E], tie: float, *, last_rung: bool
+) -> str:
+    """Return why the search is over with ``arms`` left, in words; '' where it goes on."""
+    if not arms:
+        return "every one failed"
+    if len(arms) == 1:
+        return "one is left"
+    if last_rung:
+        return "the budget of the last rung was spent"
+    return f"those left are within {100 * tie:g} % of each other" if _tied(arms, known, tie) else ""
 
 
 def _ranked[Arm: Hashable, E: Estimate](arms: Sequence[Arm], known: Mapping[Arm, E]) -> list[Arm]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,11 +48,10 @@ def paired_verdict(
         raise ValueError(
             f"paired samples must be equally many: {baseline_name} has {len(first)}, {candidate_name} {len(second)}"
         )
-    estimate, low, high, reached = centre(np.log(second) - np.log(first), level)
     pairs = len(first)
     basis = f"{pairs} pair{'s' * (pairs != 1)}"
-    enough = pairs >= FEWEST_PAIRS
-    return _judge(estimate, low, high, reached, pairs, basis, enough, within, baseline_name, candidate_name)
+    ratio = _LogRatio(*centre(np.log(second) - np.log(first), level), basis, pairs >= FEWEST_PAIRS)
+    return _judge(ratio, pairs, within, baseline_name, candidate_name)
 
 
 def unpaired_verdict(
@@ -81,10 +81,9 @@ def unpaired_verdict(
     low = estimate - math.hypot(below_second, above_first) - allowance
     high = estimate + math.hypot(above_second, below_first) + allowance
     fewest = min(len(first), len(second))
-    reached = min(level, 1 - 2.0 ** (1 - fewest))
     basis = f"separate runs of {len(first)} and {len(second)} samples"
-    enough = fewest >= FEWEST_PAIRS
-    return _judge(estimate, low, high, reached, 0, basis, enough, within, baseline_name, candidate_name)
+    ratio = _LogRatio(estimate, low, high, min(level, 1 - 2.0 ** (1 - fewest)), basis, fewest >= FEWEST_PAIRS)
+    return _judge(ratio, 0, within, baseline_name, candidate_name)
 
 
 def difference_interval(
@@ -123,48 +122,58 @@ def _arms(logs: Array, level: float) -> tuple[float, float]:
     return median - low, high - median
 
 
-def _judge(
-    estimate: float,
-    low: float,
-    high: float,
-    level: float,
-    pairs: int,
-    basis: str,
-    enough: bool,
-    within: float,
-    baseline: str,
-    candidate: str,
-) -> Verdict:
-    """The verdict on a log-ratio and its interval, in the words of its sentence."""
+class _LogRatio(NamedTuple):
+    """The logarithm of candidate over baseline between the ends of its interval, and what the interval rests on."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    basis: str
+    enough: bool  # samples for a verdict
+
+    @property
+    def ratios(self) -> tuple[float, float, float]:
+        """The ratio and the ends of its interval."""
+        # Past a factor of e^300 a ratio would leave the range of a float, and a reader's patience before that.
+        ratio, bottom, top = (math.exp(min(max(log, -300.0), 300.0)) for log in (self.estimate, self.low, self.high))
+        return ratio, bottom, top
+
+    @property
+    def reach(self) -> float:
+        """How far the interval reaches from the estimate, as a share of the time."""
+        return math.expm1(min(max(self.estimate - self.low, self.high - self.estimate), 300.0))
+
+
+def _judge(log: _LogRatio, pairs: int, within: float, baseline: str, candidate: str) -> Verdict:
+    """The verdict on a log-ratio, in the words of its sentence."""
     if not within >= 0:
         raise ValueError(f"within must be a share of the time, 0 or more, got {within}")
-    # Past a factor of e^300 a ratio would leave the range of a float, and a reader's patience before that.
-    ratio, bottom, top = (math.exp(min(max(value, -300.0), 300.0)) for value in (estimate, low, high))
-    rests_on = f"({level * 100:.3g} % interval, {basis})"
+    ratio, bottom, top = log.ratios
+    rests_on = f"({log.level * 100:.3g} % interval, {log.basis})"
     shown = f"{_change(ratio)} [{_change(bottom, '')}, {_change(top, '')}] {rests_on}"
-    widest = math.expm1(min(max(estimate - low, high - estimate), 300.0))
     bound = None
-    if not enough:
+    if not log.enough:
         kind = "too noisy"
         sentence = (
-            f"Too few samples to judge {candidate} against {baseline}: {basis}, and {FEWEST_PAIRS} are needed. "
+            f"Too few samples to judge {candidate} against {baseline}: {log.basis}, and {FEWEST_PAIRS} are needed. "
             f"Seen: {_change(ratio)}"
         )
-    elif (low > 0 or high < 0) and abs(ratio - 1) >= TRIFLE:
-        kind = "slower" if low > 0 else "faster"
+    elif (log.low > 0 or log.high < 0) and abs(ratio - 1) >= TRIFLE:
+        kind = "slower" if log.low > 0 else "faster"
         sentence = f"{candidate} is {kind} than {baseline} {_by(ratio, bottom, top)} {rests_on}"
-    elif widest > TOO_WIDE:
+    elif log.reach > TOO_WIDE:
         kind = "too noisy"
         possible = _reach(bottom, top, "up to", "or")
         sentence = f"Too noisy to judge {candidate} against {baseline}: {shown}. It may be {possible}"
-    elif max(-low, high) <= math.log1p(within):
+    elif max(-log.low, log.high) <= math.log1p(within):
         kind, bound = "no difference shown", within
         sentence = f"{candidate} is as fast as {baseline} within {within * 100:.3g} %: {shown}"
     else:
         kind = "no difference shown"
         possible = _reach(bottom, top, "at most", "and at most")
         sentence = f"{candidate} shows no difference to {baseline}: {shown}. It is {possible}"
-    interval = Interval(low=bottom, high=top, level=level)
+    interval = Interval(low=bottom, high=top, level=log.level)
     return Verdict(kind=kind, ratio=ratio, interval=interval, pairs=pairs, sentence=sentence, within=bound)
 
 
