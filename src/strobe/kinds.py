@@ -10,37 +10,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strobe.advice import (
+from strobe.findings import (
     backbone,
     cadence,
-    cameras,
-    delays,
     episodes,
     levers,
     machine,
-    motor_bus,
     parts,
     precision,
     profiles,
+    robot,
     rtc,
     rules,
     sameness,
-    scheduling,
     trust,
     view,
 )
-from strobe.advice import bench as bench_rules
-from strobe.advice import dataloader as dataloader_rules
-from strobe.advice import doctor as doctor_rules
-from strobe.advice import evaluate as evaluate_rules
-from strobe.advice import ladder as ladder_rules
-from strobe.advice import remote as remote_rules
-from strobe.advice import replay as replay_rules
-from strobe.advice import rollout as rollout_rules
-from strobe.advice import sweep as sweep_rules
-from strobe.advice import training as training_rules
-from strobe.advice.rules import Rule
-from strobe.advice.thresholds import DEFAULTS, Thresholds
+from strobe.findings import dataloader as dataloader_rules
+from strobe.findings import ladder as ladder_rules
+from strobe.findings import remote as remote_rules
+from strobe.findings import replay as replay_rules
+from strobe.findings import rollout as rollout_rules
+from strobe.findings import sweep as sweep_rules
+from strobe.findings import training as training_rules
+from strobe.findings.rules import Rule
+from strobe.findings.thresholds import DEFAULTS, Thresholds
 from strobe.report import (
     breakdown,
     budget,
@@ -121,7 +115,6 @@ KINDS: dict[type[Answer], Kind[Any]] = {
         compare.plots,
         (
             *parts.RULES,
-            *delays.RULES,
             *rtc.OF_COMPARISONS,
             *backbone.RULES,
             *machine.RULES,
@@ -137,7 +130,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     TrainResult: Kind[TrainResult](
         training.outline,
         measured.plots,
-        (*training_rules.RULES, trust.unseen, trust.stand_ins),
+        (*training_rules.RULES, machine.training_memory_churn, trust.unseen, trust.stand_ins),
         view.plausible,
     ),
     # So have a rollout's ticks.
@@ -146,11 +139,9 @@ KINDS: dict[type[Answer], Kind[Any]] = {
         rollout_plots.plots,
         (
             *rollout_rules.RULES,
-            *motor_bus.RULES,
-            *cameras.RULES,
-            *scheduling.RULES,
+            *robot.RULES,
             *remote_rules.RULES,
-            *bench_rules.RULES,
+            *cadence.OF_ROLLOUTS,
             trust.unseen,
             trust.stand_ins,
         ),
@@ -165,7 +156,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     ),
     VerifyResult: Kind[VerifyResult](verify.outline, verify.plots, (*sameness.RULES, trust.stand_ins)),
     EvaluateResult: Kind[EvaluateResult](
-        evaluate.outline, evaluate_plots.plots, (*evaluate_rules.RULES, trust.stand_ins)
+        evaluate.outline, evaluate_plots.plots, (*episodes.OF_EVALUATIONS, trust.stand_ins)
     ),
     Judged: Kind[Judged](_flat(judged.outline), _flat(judged.plots)),
     Sweep: Kind[Sweep](_flat(sweep.outline), _flat(sweep_plots.plots), sweep_rules.RULES),
@@ -173,7 +164,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     Budget: Kind[Budget](_flat(budget.outline), _flat(budget.plots)),
     Difference: Kind[Difference](_flat(changes.outline), _flat(changes.plots)),
     History: Kind[History](_flat(history.outline), _flat(history.plots)),
-    DoctorResult: Kind[DoctorResult](_flat(doctor.outline), _flat(doctor.plots), doctor_rules.RULES),
+    DoctorResult: Kind[DoctorResult](_flat(doctor.outline), _flat(doctor.plots), trust.OF_SELF_CHECKS),
 }
 
 
