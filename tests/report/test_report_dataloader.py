@@ -12,7 +12,7 @@ from support.any_loader import loaders, starved
 from strobe import kinds
 from strobe.report import markdown
 from strobe.report.dataloader import answers
-from strobe.report.dataloader_plots import plots
+from strobe.report.dataloader import plots
 from strobe.results import store
 from strobe.results.dataloader import Dataloader, Encoding, StartUp
 

@@ -15,7 +15,7 @@ from support.made_up_simulator import MadeUp, asked, evaluated, plan
 from strobe.cli.report import as_text
 from strobe.errors import UserError
 from strobe.kinds import document
-from strobe.report.evaluate_plots import plots
+from strobe.report.evaluate import plots
 from strobe.results.episode_log import NAME, EpisodeLog
 from strobe.results.timing import EpisodeTiming
 from strobe.studies.evaluate.latencies import fixed, parse_latency, parse_ticks

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from strobe.report import units
+from strobe.report import charts, units
+from strobe.report.charts import Plot
 from strobe.report.document import Column, Row, Section, Table
-from strobe.report.plots import PALETTE, Plot
+from strobe.report.frame import Plots
 from strobe.results.bench import Bench, Cause, Place
 
 SMALL = 0.1  # of the difference: smaller parts are in the table only
@@ -77,27 +78,20 @@ def sections(bench: Bench | None) -> list[Section]:
     ]
 
 
-def plots(bench: Bench | None) -> dict[str, list[Plot]]:
-    """A bar for each place, divided by what the thread did."""
+def plots(bench: Bench | None) -> Plots:
+    """Return a stacked bar per place: on the CPU, waiting for a CPU, blocked."""
     if bench is None or len(bench.times) < 2:
         return {}
-    parts = (("on a CPU", "cpu_ms"), ("waiting for a CPU", "waiting_ms"), ("blocked", "blocked_ms"))
-    traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": title,
-            "y": [TITLES[one.place] for one in bench.times],
-            "x": [round(getattr(one, name) or 0.0, 4) for one in bench.times],
-            "marker": {"color": PALETTE[index]},
-            "hovertemplate": "%{y}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>",
-        }
-        for index, (title, name) in enumerate(parts)
-    ]
-    layout = {
-        "height": 120 + 40 * len(bench.times),
-        "barmode": "stack",
-        "xaxis": {"title": {"text": "ms of the median call"}},
-        "yaxis": {"autorange": "reversed", "automargin": True, "fixedrange": True},
+    parts = {
+        "on a CPU": [time.cpu_ms for time in bench.times],
+        "waiting for a CPU": [time.waiting_ms for time in bench.times],
+        "blocked": [time.blocked_ms for time in bench.times],
     }
-    return {"bench": [Plot("As bars", "", traces, layout)]}
+    places = [TITLES[time.place] for time in bench.times]
+    hover = "%{y}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>"
+    traces = [
+        charts.bars(name, places, [ms or 0.0 for ms in values], charts.colour(index), hover)
+        for index, (name, values) in enumerate(parts.items())
+    ]
+    x, y = charts.axis("ms of the median call"), {**charts.DOWN, "fixedrange": True}
+    return {"bench": [Plot("As bars", "", traces, charts.layout(120 + 40 * len(places), x, y, barmode="stack"))]}

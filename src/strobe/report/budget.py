@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from strobe.report import facts, in_time, units
+from strobe.report import charts, frame, in_time, units
+from strobe.report.charts import OTHER, Plot
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.report.plots import OTHER, PALETTE, Plot, text
+from strobe.report.frame import Plots
 from strobe.results.budget import Asynchrony, Budget, Latency, Line
 from strobe.results.data import Interval
 from strobe.results.ladder import Need
 
+REST = "in no part"
 
-def outline(budget: Budget) -> Document:
-    """The document of a budget."""
+
+def outline(budget: Budget, _depth: int | None = None) -> Document:
+    """Return the document of a budget."""
     sections = [Section("latencies", "Component latencies", _latencies(budget.latencies))]
     for one in (budget.total, budget.denoise):
         if one is not None:
-            title = f"{units.plain(one.part).capitalize()} over denoising steps"
+            title = f"{one.part.capitalize()} over denoising steps"
             sections.append(Section(f"line-{one.part}", title, _line(one, budget), [_said(one)]))
     if budget.needs:
         about = f"With {_steps(budget.judged.steps)}, each part alone, the others as they are."
@@ -26,17 +28,7 @@ def outline(budget: Budget) -> Document:
     sections.append(
         Section("asynchrony", f"Executed asynchronously at {budget.control_hz:g} Hz", _ticks(budget.asynchrony))
     )
-    return Document(
-        kind="strobe budget",
-        title=units.plain(budget.title),
-        banner=None,
-        answers=[units.plain(text) for text in _answers(budget)],
-        findings=facts.findings(budget.findings),
-        sections=sections,
-        notes=[units.plain(note) for note in budget.notes],
-        facts=[("Strobe", budget.strobe_version), *facts.run(budget)],
-        raw=facts.raw(budget.command, {"Config": budget.config}),
-    )
+    return frame.document(budget, _answers(budget), sections, facts=[("Strobe", budget.strobe_version)])
 
 
 def _answers(budget: Budget) -> list[str]:
@@ -115,7 +107,7 @@ def _asynchronous(first: Asynchrony, control_hz: float) -> str:
 
 def _said(line: Line) -> str:
     fixed, each = _with(line.fixed_ms, line.fixed_interval), _with(line.per_step_ms, line.per_step_interval)
-    return f"{units.plain(line.part).capitalize()} ≈ {fixed} + {each} × steps (ms)."
+    return f"{line.part.capitalize()} ≈ {fixed} + {each} × steps (ms)."
 
 
 def _with(value: float, interval: Interval | None) -> str:
@@ -125,7 +117,7 @@ def _with(value: float, interval: Interval | None) -> str:
 def _latencies(latencies: Sequence[Latency]) -> Table:
     names = list(dict.fromkeys(name for one in latencies for name in one.parts))
     columns = [Column("Denoising steps", numeric=False), Column("Total (ms)"), Column("Hz"), Column("In time")]
-    columns += [Column(f"{units.plain(name)} (ms)") for name in names] + [Column("In no part (ms)")]
+    columns += [Column(f"{name} (ms)") for name in names] + [Column("In no part (ms)")]
     rows = []
     for one in latencies:
         cells = [str(one.steps), units.ms(one.total_ms), f"{1e3 / one.total_ms:.1f}", _counted(one)]
@@ -165,7 +157,7 @@ def _needs(budget: Budget) -> Table:
     columns += [Column("Faster by"), Column("Named parts alone (ms)"), Column("Faster by")]
     rows = []
     for need in budget.needs:
-        cells = [units.plain(need.part), units.ms(need.ms), units.percent(need.share)]
+        cells = [need.part, units.ms(need.ms), units.percent(need.share)]
         for ms in (need.needed_ms, need.named_ms):
             cells += ["not enough", None] if ms is None else [units.ms(ms), _factor(need.ms, ms)]
         rows.append(Row(cells, share=need.share))
@@ -173,7 +165,7 @@ def _needs(budget: Budget) -> Table:
 
 
 def _tried(needs: Sequence[Need]) -> list[str]:
-    return [f"{units.plain(need.part)}: {'; '.join(need.treatments)}" for need in needs if need.treatments]
+    return [f"{need.part}: {'; '.join(need.treatments)}" for need in needs if need.treatments]
 
 
 def _ticks(rows: Sequence[Asynchrony]) -> Table:
@@ -194,33 +186,26 @@ def _ticks(rows: Sequence[Asynchrony]) -> Table:
     )  # fmt: skip
 
 
-def plots(budget: Budget) -> dict[str, list[Plot]]:
-    """Parts on top of one another over the denoising steps, with the target."""
+def plots(budget: Budget, _depth: int | None = None) -> Plots:
+    """Return parts on top of one another over the denoising steps, with the target."""
     names = list(dict.fromkeys(name for one in budget.latencies for name in one.parts))
-    at = [str(one.steps) for one in budget.latencies]
-    stacked = {name: [one.parts.get(name, 0.0) for one in budget.latencies] for name in names}
-    stacked["in no part"] = [max(0.0, one.total_ms - sum(one.parts.values())) for one in budget.latencies]
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "name": text(name),
-            "x": at,
-            "y": [round(ms, 4) for ms in values],
-            "marker": {"color": OTHER if name == "in no part" else PALETTE[index % len(PALETTE)]},
-            "hovertemplate": "%{y:.4~g} ms<extra>%{fullData.name}</extra>",
-        }
-        for index, (name, values) in enumerate(stacked.items())
+    places = [str(one.steps) for one in budget.latencies]
+    stacks = {name: [one.parts.get(name, 0.0) for one in budget.latencies] for name in names}
+    stacks[REST] = [max(0.0, one.total_ms - sum(one.parts.values())) for one in budget.latencies]
+    hover = "%{y:.4~g} ms<extra>%{fullData.name}</extra>"
+    traces = [
+        charts.bars(name, places, values, OTHER if name == REST else charts.colour(index), hover, upright=True)
+        for index, (name, values) in enumerate(stacks.items())
     ]
     target = 1e3 / budget.target_hz
-    shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": target, "y1": target}
-    layout = {
-        "height": 380,
-        "barmode": "stack",
-        "showlegend": True,
-        "xaxis": {"title": {"text": "denoising steps"}, "type": "category"},
-        "yaxis": {"title": {"text": "ms per chunk"}},
-        "shapes": [{**shape, "line": {"dash": "dash", "width": 1.5, "color": OTHER}}],
-    }
+    layout = charts.layout(
+        380,
+        charts.axis("denoising steps", type="category"),
+        charts.axis("ms per chunk"),
+        barmode="stack",
+        showlegend=True,
+        shapes=[charts.line_at(target, "y")],
+    )
     caption = f"The dashed line is {budget.target_hz:g} Hz, {target:.4g} ms."
     return {"latencies": [Plot("Latency by part", caption, traces, layout)]}
 

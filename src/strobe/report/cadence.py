@@ -25,7 +25,7 @@ def answers(result: Result) -> list[str]:
     for m in result.measurements:
         if m.cadence is not None and m.cadence.late:
             said.append(
-                f"{units.plain(m.name)}: {m.cadence.late:,} of {m.cadence.calls:,} calls began late: what came "
+                f"{m.name}: {m.cadence.late:,} of {m.cadence.calls:,} calls began late: what came "
                 f"before them took longer than {m.cadence.period_ms:,.1f} ms, so they followed on one another."
             )
     return said
@@ -50,7 +50,7 @@ def _rows(measurements: Sequence[Measurement]) -> list[Row]:
         else:
             spacing = f"{units.count(cadence.ticks, 'tick')} of {cadence.hz:g} Hz"
             every, late = units.ms(cadence.period_ms, 1), f"{cadence.late:,}"
-        cells = [units.plain(m.name), spacing, every, units.ms(whole.median, decimals)]
+        cells = [m.name, spacing, every, units.ms(whole.median, decimals)]
         rows.append(Row([*cells, units.span(whole.interval, decimals), f"{whole.n:,}", late]))
     return rows
 

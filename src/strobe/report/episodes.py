@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from strobe.report import units
+from strobe.report import charts, units
+from strobe.report.charts import OTHER, PALETTE, Plot, Trace
 from strobe.report.document import Column, Row, Section, Table
-from strobe.report.plots import OTHER, PALETTE, Plot, text
+from strobe.report.frame import Plots
 from strobe.results.data import Interval
 from strobe.results.episodes import EpisodePair, PairedEpisodes
 from strobe.results.numerals import significant
@@ -29,16 +29,16 @@ ENDS: dict[tuple[bool, bool], tuple[str, str]] = {
 
 def answers(judged: Sequence[PairedEpisodes]) -> list[str]:
     """A sentence for each candidate that was played."""
-    return [f"{units.plain(one.sentence)}." for one in judged]
+    return [f"{one.sentence}." for one in judged]
 
 
 def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
     """Both sides' figures with what came of it, and in detail every pair."""
     found = []
     for index, one in enumerate(judged):
-        title = f"Paired episodes: {units.plain(one.candidate)} against {units.plain(one.baseline)}"
+        title = f"Paired episodes: {one.candidate} against {one.baseline}"
         said = [ABOUT, _ends(one), _same(one)]
-        said += [f"Refused: {units.plain(one.broken)}."] if one.broken else []
+        said += [f"Refused: {one.broken}."] if one.broken else []
         if len(one.pairs) < one.planned:
             how = "Interrupted" if one.decided is None else "Decided early"
             said.append(f"{how}: {len(one.pairs)} of {one.planned} pairs were played.")
@@ -47,7 +47,7 @@ def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
     return found
 
 
-def plots(judged: Sequence[PairedEpisodes]) -> dict[str, list[Plot]]:
+def plots(judged: Sequence[PairedEpisodes]) -> Plots:
     """The reward of each pair, one side against the other."""
     return {f"{KEY}-{index}": [_rewards(one)] for index, one in enumerate(judged)}
 
@@ -63,7 +63,7 @@ def _sides(one: PairedEpisodes) -> Table:
         figures = ("reward", "best_reward", "ticks")
         # Divided before they are added: no sum of rewards may leave the range of a float.
         means = [units.number(sum(getattr(side, figure) / len(sides) for side in sides)) for figure in figures]
-        rows.append(Row([units.plain(name), units.percent(share), *means]))
+        rows.append(Row([name, units.percent(share), *means]))
     rows.append(
         Row(
             [
@@ -80,14 +80,14 @@ def _sides(one: PairedEpisodes) -> Table:
 
 
 def _pairs(one: PairedEpisodes) -> Table:
-    names = [units.plain(one.baseline), units.plain(one.candidate)]
+    names = [one.baseline, one.candidate]
     columns = [Column("Task", numeric=False), Column("Seed")]
     for name in names:
         columns += [Column(f"{name}: ended", numeric=False), Column("Reward"), Column("Ticks")]
     columns += [Column("Actions the same for (ticks)"), Column("Largest difference of actions")]
     rows = []
     for pair in one.pairs:
-        cells: list[str | None] = [units.plain(pair.task), str(pair.seed)]
+        cells: list[str | None] = [pair.task, str(pair.seed)]
         for side in (pair.baseline, pair.candidate):
             cells += ["success" if side.success else "failure", units.number(side.reward), str(side.ticks)]
         rows.append(Row([*cells, str(pair.same_ticks), units.number(pair.largest_error, 3)]))
@@ -95,40 +95,36 @@ def _pairs(one: PairedEpisodes) -> Table:
 
 
 def _rewards(one: PairedEpisodes) -> Plot:
-    traces: list[dict[str, Any]] = []
+    traces: list[Trace] = []
     for ended, (words, colour) in ENDS.items():
         pairs = [pair for pair in one.pairs if _ended(pair) == ended]
         if pairs:
             traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": text(words.format(baseline=one.baseline, candidate=one.candidate)),
-                    "x": [pair.baseline.reward for pair in pairs],
-                    "y": [pair.candidate.reward for pair in pairs],
-                    "text": [text(f"{pair.task}, seed {pair.seed}") for pair in pairs],
-                    "marker": {"color": colour, "size": 9},
-                    "hovertemplate": "%{text}<br>%{x:,.4~g} → %{y:,.4~g}<extra>%{fullData.name}</extra>",
-                }
+                charts.points(
+                    words.format(baseline=one.baseline, candidate=one.candidate),
+                    [pair.baseline.reward for pair in pairs],
+                    [pair.candidate.reward for pair in pairs],
+                    colour,
+                    "%{text}<br>%{x:,.4~g} → %{y:,.4~g}<extra>%{fullData.name}</extra>",
+                    text=[f"{pair.task}, seed {pair.seed}" for pair in pairs],
+                )
             )
-    every = [side.reward for pair in one.pairs for side in (pair.baseline, pair.candidate)]
-    low, high = min(every), max(every)
-    equal = {"type": "line", "x0": low, "y0": low, "x1": high, "y1": high}
-    layout = {
-        "height": 420,
-        "showlegend": True,
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        "xaxis": {"title": {"text": f"reward, {text(one.baseline)}"}},
-        "yaxis": {"title": {"text": f"reward, {text(one.candidate)}"}},
-        "shapes": [{**equal, "layer": "below", "line": {"dash": "dot", "width": 1, "color": OTHER}}],
-    }
+    rewards = [side.reward for pair in one.pairs for side in (pair.baseline, pair.candidate)]
+    layout = charts.layout(
+        420,
+        charts.axis(f"reward, {one.baseline}"),
+        charts.axis(f"reward, {one.candidate}"),
+        showlegend=True,
+        legend=charts.LEGEND_ABOVE,
+        shapes=[charts.diagonal(min(rewards), max(rewards))],
+    )
     caption = "A dot for each pair of episodes; on the dotted line both got the same reward."
     return Plot("Reward of each pair", caption, traces, layout)
 
 
 def _ends(one: PairedEpisodes) -> str:
     counted = [(sum(_ended(pair) == ended for pair in one.pairs), words) for ended, (words, _) in ENDS.items()]
-    names = {"baseline": units.plain(one.baseline), "candidate": units.plain(one.candidate)}
+    names = {"baseline": one.baseline, "candidate": one.candidate}
     ends = ", ".join(f"in {number} {words.format(**names)}" for number, words in counted if number)
     return f"Of {units.count(len(one.pairs), 'pair')}: {ends}."
 

@@ -62,11 +62,11 @@ def section(result: EvaluateResult) -> Section:
     measured = [(one, one.chunk) for one in result.variants if one.chunk is not None]
     names = list(dict.fromkeys(name for _, chunk in measured for name in chunk.parts))
     level = next((100 * ends.level for _, chunk in measured if (ends := chunk.times_interval)), 99)
-    titles = ["ms per chunk (95 %)", "Chunks (Hz)", f"Times as fast ({level:.3g} %)", *map(units.plain, names)]
+    titles = ["ms per chunk (95 %)", "Chunks (Hz)", f"Times as fast ({level:.3g} %)", *names]
     rows = []
     for number, (one, chunk) in enumerate(measured):
         median = units.rate(chunk.ms.median)
-        row = [units.plain(one.name), _with(median, chunk.ms.interval), units.rate(chunk.hz)]
+        row = [one.name, _with(median, chunk.ms.interval), units.rate(chunk.hz)]
         row += [_with(units.number(chunk.times, 3), chunk.times_interval)]
         row += [units.rate(chunk.parts[name]) if name in chunk.parts else None for name in names]
         rows.append(Row(row, "part" if number else "whole"))
@@ -74,7 +74,7 @@ def section(result: EvaluateResult) -> Section:
     rounds = min(chunk.ms.n for _, chunk in measured)
     said = (
         f"Measured after the episodes, in {units.count(rounds, 'round')} in which all variants take turns, at batch 1, "
-        f"back to back, with processors; inputs: {units.plain(result.subject.inputs)}. Parts are medians in ms; what "
+        f"back to back, with processors; inputs: {result.subject.inputs}. Parts are medians in ms; what "
         "they leave of the whole is in none of them."
     )
     return Section("latency", "Latency of a chunk, apart from the episodes", table, [said])

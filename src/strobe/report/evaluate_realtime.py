@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from strobe.report import rates, units
+from strobe.report import charts, rates, units
+from strobe.report.charts import Plot
 from strobe.report.document import Column, Row, Section, Table
-from strobe.report.plots import PALETTE, Plot, text
+from strobe.report.frame import Plots
 from strobe.results.evaluate import EvaluateResult
-from strobe.results.evaluation import EvaluatedVariant
+from strobe.results.evaluation import EvaluatedVariant, verdict_in_words
 from strobe.results.timing import Timing
 
 KEY = "realtime"
@@ -23,8 +22,8 @@ def is_timed(result: EvaluateResult) -> bool:
 def answers(result: EvaluateResult) -> list[str]:
     """Success of each row with its verdict, and how long a latency was not shown to cost success."""
     first, *others = result.variants
-    episodes = f"{units.count(first.together.success.episodes, 'episode')} of {units.plain(result.environment)}"
-    said = [f"{units.plain(result.subject.name)}, {_success(first)} in {episodes}."]
+    episodes = f"{units.count(first.together.success.episodes, 'episode')} of {result.environment}"
+    said = [f"{result.subject.name}, {_success(first)} in {episodes}."]
     for one in others:
         paired = one.together.paired
         assert paired is not None  # of all but the first
@@ -32,14 +31,14 @@ def answers(result: EvaluateResult) -> list[str]:
         if paired.decision.kind == "undecided":
             span = rates.difference(paired.difference, paired.decision.interval)
             decided = f" after {units.count(paired.pairs, 'pair')} (difference {span} points)"
-        said.append(f"{_success(one)}: {rates.verdict(paired.decision.kind, result.margin)}{decided}.")
+        said.append(f"{_success(one)}: {verdict_in_words(paired.decision.kind, result.margin)}{decided}.")
     if any(one.together.success.successes for one in result.variants):
         said += _longest(result)
     return said
 
 
 def _success(one: EvaluatedVariant) -> str:
-    return f"{units.plain(one.name)}: {rates.rate(one.together.success)}"
+    return f"{one.name}: {rates.rate(one.together.success)}"
 
 
 def _longest(result: EvaluateResult) -> list[str]:
@@ -54,11 +53,11 @@ def _longest(result: EvaluateResult) -> list[str]:
             if paired is not None and paired.decision.kind == "worse":
                 break
             held = one
-        name = f"{units.plain(variant)}, {engine}"
+        name = f"{variant}, {engine}"
         if held is None:
             said.append(f"{name}: every latency that was tried is worse.")
         elif held.timing is not None:
-            longest = f"{units.plain(held.timing.latency)} is the longest latency not shown to be worse"
+            longest = f"{held.timing.latency} is the longest latency not shown to be worse"
             said.append(f"{name}: {longest}{' (none was)' if held is rows[-1][0] else ''}{rates.still(held.together)}.")
     return said
 
@@ -86,7 +85,7 @@ def section(result: EvaluateResult) -> Section:
         cells += [units.percent(timing.starved), f"{timing.lost:,}"]
         cells += [None, None] if age is None else [_ms(age.median), _ms(age.p95)]
         cells.append(units.number(timing.jump_ratio, 2))
-        rows.append(Row([units.plain(one.name), *cells], "part" if number else "whole"))
+        rows.append(Row([one.name, *cells], "part" if number else "whole"))
     table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows).without_empty_columns()
     return Section(KEY, "True to time", table, [_about(result)])
 
@@ -107,35 +106,26 @@ def _about(result: EvaluateResult) -> str:
     )
 
 
-def plots(result: EvaluateResult) -> dict[str, list[Plot]]:
-    """Success against latency, a line for each variant with each engine; none where episodes were not true to time."""
-    if not is_timed(result):
-        return {}
-    traces: list[dict[str, Any]] = []
+def plots(result: EvaluateResult) -> Plots:
+    """Return success against latency, a line for each variant with each engine."""
+    traces = []
     for index, ((variant, engine), rows) in enumerate(groups(result).items()):
-        colour = PALETTE[index % len(PALETTE)]
-        successes = [one.together.success for one, _ in rows]
+        colour, successes = charts.colour(index), [one.together.success for one, _ in rows]
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": text(f"{variant}, {engine}"),
-                "x": [round(timing.imposed.median, 4) for _, timing in rows],
-                "y": [round(100 * success.rate, 3) for success in successes],
-                "error_y": rates.bars(successes, colour),
-                "line": {"color": colour},
-                "marker": {"color": colour, "size": 9},
-                "customdata": [
-                    [success.successes, success.episodes, text(timing.latency)]
+            rates.success_points(
+                f"{variant}, {engine}",
+                [timing.imposed.median for _, timing in rows],
+                successes,
+                colour,
+                f"%{{customdata[2]}}: {rates.OF}",
+                mode="lines+markers",
+                line={"color": colour},
+                customdata=[
+                    [success.successes, success.episodes, timing.latency]
                     for success, (_, timing) in zip(successes, rows, strict=True)
                 ],
-                "hovertemplate": f"%{{customdata[2]}}: {rates.OF}",
-            }
+            )
         )
-    layout = {
-        "height": 380,
-        "showlegend": True,
-        "xaxis": {"title": {"text": "latency of a call on the simulator's clock (median, ms)"}, "rangemode": "tozero"},
-        "yaxis": rates.AXIS,
-    }
+    x = charts.from_zero("latency of a call on the simulator's clock (median, ms)")
+    layout = charts.layout(380, x, rates.AXIS, showlegend=True)
     return {KEY: [Plot("Success against latency, true to time", rates.BARS, traces, layout)]}

@@ -5,11 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from strobe.report import cadence, compare, episodes, in_time, limits, measured, memory, sameness, sameness_plots, units
+from strobe.report import (
+    cadence,
+    charts,
+    compare,
+    episodes,
+    in_time,
+    limits,
+    measured,
+    memory,
+    sameness,
+    sameness_plots,
+    units,
+)
+from strobe.report.charts import OTHER, Plot
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.report.plots import OTHER, PALETTE, Plot, text
+from strobe.report.frame import Plots
 from strobe.results.agreement import Agreement
 from strobe.results.answer import OptimizeResult
 from strobe.results.comparison import Comparison
@@ -51,7 +63,7 @@ def outline(result: OptimizeResult, depth: int | None = None) -> Document:
     return measured.document(result, answers(result, ladder), [*sections(result, ladder), *below])
 
 
-def plots(result: OptimizeResult, depth: int | None = None) -> dict[str, list[Plot]]:
+def plots(result: OptimizeResult, depth: int | None = None) -> Plots:
     """The plots of a comparison and, of a whole ladder, its rungs and its episodes."""
     found, ladder = compare.plots(result, depth), of(result)
     if ladder is None:
@@ -72,7 +84,7 @@ def of(result: OptimizeResult) -> Ladder | None:
 
 def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     """How far it got, by which rungs, and what is missing."""
-    name = units.plain(result.subject.name)
+    name = result.subject.name
     first, last = result.measurement(ladder.rungs[0].name), result.measurement(ladder.chosen)
     kept = _kept(ladder)
     whole = _comparison(result, first.name, last.name)
@@ -97,7 +109,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
         said.append(sameness.beside(result.yardsticks))
     said += cadence.answers(result) + episodes.answers(result.episodes)
     if broken := [rung for rung in ladder.rungs if not rung.guarded]:
-        why = "; ".join(f"{rung.name} ({units.plain(rung.refused) or 'it broke the guard'})" for rung in broken)
+        why = "; ".join(f"{rung.name} ({rung.refused or 'it broke the guard'})" for rung in broken)
         said.append(f"Refused after the climb: {why}. The ladder ends with {ladder.chosen}.")
     said.append(f"It stopped because {_ended(ladder)}.")
     if len(kept) > 1 and whole is not None:
@@ -113,7 +125,7 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
     about = (MEANING if ladder.interleaved else APART).format(hz=ladder.target_hz, ms=_allowed(ladder))
     found = [Section("ladder", "Ladder", _ladder(result, ladder), [about])]
     if len(ladder.rungs) > 1:
-        about = PRICE.format(guard=units.plain(ladder.guard))
+        about = PRICE.format(guard=ladder.guard)
         about += SPREADS if sameness.told(_climbed(result, ladder)) else ""
         found.append(Section("price", "Does it still act the same, and what it costs", _price(result, ladder), [about]))
     found += sameness.sections(
@@ -135,59 +147,47 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
                 f"{one.outcome}: {one.reason}"
             )  # fmt: skip
             part = one.part or "the whole"
-            rows.append(Row([brief(one.treatment), units.plain(part), str(one.rung - 1), units.plain(why)]))
+            rows.append(Row([brief(one.treatment), part, str(one.rung - 1), why]))
         found.append(Section("refused", "Not kept", Table([*columns, Column("Why", numeric=False)], rows)))
     return found
 
 
 def _rungs(result: OptimizeResult, ladder: Ladder) -> Plot:
-    """Milliseconds of each rung with its parts on top of one another, and the target."""
+    """Draw the milliseconds of each rung with its parts on top of one another, and the target."""
     names, stacks = _stacked(result, ladder)
-    labels = [text(_short(index, rung)) for index, rung in enumerate(ladder.rungs)]
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": text(name),
-            "y": list(range(len(labels))),
-            "x": [round(parts.get(name, 0.0), 6) for parts in stacks],
-            "text": labels,
-            "textposition": "none",
-            "marker": {"color": OTHER if name == REST else PALETTE[index % len(PALETTE)]},
-            "hovertemplate": "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>",
-        }
+    labels = [_short(index, rung) for index, rung in enumerate(ladder.rungs)]
+    hover = "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>"
+    traces = [
+        charts.bars(
+            name,
+            range(len(labels)),
+            [parts.get(name, 0.0) for parts in stacks],
+            OTHER if name == REST else charts.colour(index),
+            hover,
+            labels=labels,
+        )
         for index, name in enumerate(names)
     ]
-    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": ladder.target_ms, "x1": ladder.target_ms}
     longest = max(sum(parts.values()) for parts in stacks)
-    layout = {
-        "height": 150 + 44 * len(labels),
-        "barmode": "stack",
-        "bargap": 0.35,
-        "showlegend": True,
-        "legend": {"orientation": "h", "traceorder": "normal", "y": 1.02, "yanchor": "bottom", "x": 0},
-        "xaxis": {"title": {"text": "ms per chunk (median)"}, "range": [0, 1.04 * max(longest, ladder.target_ms)]},
-        "yaxis": {
-            "autorange": "reversed",
-            "showgrid": False,
-            "tickvals": list(range(len(labels))),
-            "ticktext": labels,
-            "fixedrange": True,
-            "automargin": True,
-        },
+    target = ladder.target_ms
+    layout = charts.layout(
+        150 + 44 * len(labels),
+        charts.axis("ms per chunk (median)", range=[0, 1.04 * max(longest, target)]),
+        charts.names_axis(labels, **charts.DOWN),
+        barmode="stack",
+        bargap=0.35,
+        showlegend=True,
+        legend=charts.LEGEND_ABOVE,
         # Dark on light, so that it shows on the bars as well as beside them.
-        "shapes": [
-            {**line, "line": {"width": 4, "color": "#fff"}},
-            {**line, "line": {"dash": "dash", "width": 1.5, "color": "#1b1f24"}},
-        ],
-    }
+        shapes=[charts.line_at(target, dash="solid", width=4, color="#fff"), charts.line_at(target, color="#1b1f24")],
+    )
     caption = f"The dashed line is {ladder.target_hz:g} Hz, {_allowed(ladder)} ms."
     return Plot("Milliseconds per rung, by part", caption, traces, layout)
 
 
 def brief(treatment: str) -> str:
     """A treatment in a table: of a long path to a module the last name."""
-    return re.sub(r"=[\w.]{16,}\.(\w+)", r"=…\1", units.plain(treatment))
+    return re.sub(r"=[\w.]{16,}\.(\w+)", r"=…\1", treatment)
 
 
 def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
@@ -212,7 +212,7 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
         cells += limits.cells(m, decimals)
         rows.append(Row(cells, "whole" if rung.name == ladder.chosen else "part"))
     whole = Table(columns, rows)
-    return whole if any(m.limit for m in result.measurements) else whole.left(len(columns) - 2)
+    return whole if any(m.limit for m in result.measurements) else whole.first_columns(len(columns) - 2)
 
 
 def _price(result: OptimizeResult, ladder: Ladder) -> Table:
@@ -235,7 +235,7 @@ def _price(result: OptimizeResult, ladder: Ladder) -> Table:
 def _latencies(result: OptimizeResult, ladder: Ladder) -> Table:
     names, stacks = _stacked(result, ladder)
     columns = [Column("Rung", numeric=False), Column("Total (ms)")]
-    columns += [Column(f"{units.plain(name)} (ms)") for name in names]
+    columns += [Column(f"{name} (ms)") for name in names]
     rows = []
     for index, (rung, parts) in enumerate(zip(ladder.rungs, stacks, strict=True)):
         total = result.measurement(rung.name).samples.summary.median
@@ -254,7 +254,7 @@ def _needs(needs: Sequence[Need]) -> Table:
     for need in needs:
         if need.share < SMALL and need is not needs[0]:
             continue
-        cells = [units.plain(need.part), units.ms(need.ms), units.percent(need.share)]
+        cells = [need.part, units.ms(need.ms), units.percent(need.share)]
         enough = need.needed_ms is not None
         cells += [units.ms(need.needed_ms) if enough else "not enough alone"]
         cells += [f"{need.ms / need.needed_ms:.1f} ×" if need.needed_ms else None]
@@ -290,11 +290,11 @@ def _missing(ladder: Ladder) -> str:
     need = max(alone, key=lambda one: one.ms)
     needed = need.needed_ms or 0.0
     fall = f"{units.short_ms(need.ms)} to {units.short_ms(needed)} ms ({need.ms / (needed or 1):.1f} ×)"
-    return f"What is missing: {units.plain(need.part)} would have to fall from {fall}, all else as it is."
+    return f"What is missing: {need.part} would have to fall from {fall}, all else as it is."
 
 
 def _ended(ladder: Ladder) -> str:
-    return "it was interrupted" if ladder.ended == "interrupted" else units.plain(ladder.ended)
+    return "it was interrupted" if ladder.ended == "interrupted" else ladder.ended
 
 
 def _kept(ladder: Ladder) -> list[Rung]:
@@ -323,16 +323,13 @@ def _climbed(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]
     found = []
     for index, rung in enumerate(ladder.rungs):
         if index and (one := _comparison(result, first, rung.name)) is not None:
-            found += [
-                replace(candidate, name=units.plain(_label(index, rung)))
-                for candidate in sameness.of_comparisons([one])
-            ]
+            found += [replace(candidate, name=_label(index, rung)) for candidate in sameness.of_comparisons([one])]
     return found
 
 
 def _closely(ladder: Ladder) -> list[str]:
     """The name of the chosen rung among those of `_climbed`."""
-    return [units.plain(_label(i, rung)) for i, rung in enumerate(ladder.rungs) if rung.name == ladder.chosen]
+    return [_label(i, rung) for i, rung in enumerate(ladder.rungs) if rung.name == ladder.chosen]
 
 
 def _agreement(result: OptimizeResult, ladder: Ladder, rung: Rung) -> Agreement | None:
@@ -361,7 +358,7 @@ def _inverse(interval: Interval) -> str | None:
 
 
 def _label(index: int, rung: Rung) -> str:
-    return f"{index}  {brief(rung.treatment)}" if index else units.plain(rung.name)
+    return f"{index} {brief(rung.treatment)}" if index else rung.name
 
 
 def _short(index: int, rung: Rung) -> str:

@@ -26,7 +26,7 @@ def render(document: Document) -> str:
         blocks += ["## Notes", "\n".join(f"- {escape(note)}" for note in document.notes)]
     blocks += [
         "## Where this comes from",
-        "\n".join(f"- {name}: {escape(text)}" for name, text in document.facts),
+        "\n".join(f"- {escape(name)}: {escape(text)}" for name, text in document.facts),
     ]
     return "\n\n".join(blocks) + "\n"
 

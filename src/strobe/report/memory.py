@@ -29,7 +29,7 @@ def sections(measurements: Sequence[Measurement], depth: int | None, *, detail: 
         found.append(Section("memory", "Memory", held))
     for index, m in enumerate(measurements):
         if (table := parts(m, depth)) is not None:
-            name = f", {units.plain(m.name)}" if len(measurements) > 1 else ""
+            name = f", {m.name}" if len(measurements) > 1 else ""
             text = [MEANING.format(source=SOURCES.get(m.memory.source or "", "bytes"))]
             folded = detail or len(table.rows) > LONG
             found.append(Section(f"part-memory-{index}", f"Memory per part{name}", table, text, folded))
@@ -46,7 +46,7 @@ def whole(measurements: Sequence[Measurement]) -> Table | None:
         "Memory that stays": [m.memory.stays for m in measurements],
     }
     rows = [Row([k, *map(units.size, v)]) for k, v in figures.items() if any(b is not None for b in v)]
-    columns = [Column("Memory", numeric=False), *(Column(units.plain(m.name)) for m in measurements)]
+    columns = [Column("Memory", numeric=False), *(Column(m.name) for m in measurements)]
     return Table(columns, rows) if rows else None
 
 
@@ -57,7 +57,7 @@ def parts(measurement: Measurement, depth: int | None = None) -> Table | None:
     if all(figures == _NOTHING for root in roots for figures in root.figures()):
         return None
     memory = measurement.memory
-    whole = [units.plain(measurement.name), units.size(memory.weights), None, units.size(memory.peak_activations)]
+    whole = [measurement.name, units.size(memory.weights), None, units.size(memory.peak_activations)]
     rows = [Row(whole, "whole"), *(row for group in _alike(roots) for row in _rows(group))]
     columns = [Column("Component", numeric=False), Column("Weights"), Column("Kept"), Column("Peak")]
     return Table(columns, rows).without_empty_columns()
@@ -117,9 +117,9 @@ def _alike(siblings: Sequence[_Tree]) -> list[list[_Tree]]:
 
 def _rows(group: Sequence[_Tree]) -> Iterator[Row]:
     first, last = group[0], group[-1]
-    name = units.plain(first.part.name)
+    name = first.part.name
     if len(group) > 1:
-        name = f"{name} to {units.plain(last.part.name).removeprefix(first.kind).strip()}, each"
+        name = f"{name} to {last.part.name.removeprefix(first.kind).strip()}, each"
     yield Row([name, *map(units.size, first.own)], "part", first.part.depth)
     for inside in _alike(first.children):
         yield from _rows(inside)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError, in_a_line
-from strobe.report import facts, sameness, units
+from strobe.report import frame, sameness, units
 from strobe.report.markdown import escape, grid
 from strobe.results.answer import Answer, OptimizeResult, Result
 from strobe.results.evaluate import EvaluateResult
@@ -110,7 +110,7 @@ def _section(result: Result, rows: list[_Row]) -> str:
     if "random" in result.subject.source:
         blocks += ["> **The weights were random: times are those of trained weights, actions are not.**"]
     blocks += [_table(rows)]
-    blocks += [f"On {escape(facts.machine(result.machine))}; {escape(_versions(result))}. At batch size 1, inputs: "
+    blocks += [f"On {escape(frame.machine(result.machine))}; {escape(_versions(result))}. At batch size 1, inputs: "
                f"{escape(result.subject.inputs)}."]  # fmt: skip
     blocks += list(_compared(result))
     if isinstance(result, OptimizeResult) and result.ladder is not None and len(rows) > 1:
@@ -119,7 +119,7 @@ def _section(result: Result, rows: list[_Row]) -> str:
             "```python\npolicy, preprocessor, postprocessor = "
             'strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml")\n```',
         ]
-    made = dict(facts.run(result))
+    made = dict(frame.run(result))
     blocks += [f"Made on {made['Run'].split(',')[0]} by `{made.get('Command', 'strobe')}` "
                f"(Strobe {escape(result.strobe_version)})."]  # fmt: skip
     return "\n\n".join(blocks)

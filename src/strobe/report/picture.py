@@ -13,8 +13,8 @@ from pathlib import Path
 
 from strobe.errors import UserError, in_words
 from strobe.report import html
+from strobe.report.charts import Plot
 from strobe.report.document import Document
-from strobe.report.plots import Plot
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WIDTH, ABOVE, MARGIN = 1200, 700, 32  # pixels: the picture's width; headline, caption, machine; below them

@@ -19,7 +19,7 @@ def sections(operators: OperatorProfile | None, python: PythonProfile | None) ->
 
 
 def _operators(seen: OperatorProfile) -> list[Section]:
-    name, took = units.plain(seen.measurement), units.ms(seen.iteration_ms, units.digits(seen.iteration_ms))
+    name, took = seen.measurement, units.ms(seen.iteration_ms, units.digits(seen.iteration_ms))
     under = f"One iteration of {name} under torch.profiler, which slows it: {took} ms."
     about = [f"{under} {_count(seen.operator_calls, 'operator', seen.operator_median_us)}."]
     decimals = units.digits(seen.iteration_ms)
@@ -60,7 +60,7 @@ def _gaps(gaps: Gaps) -> Table:
     over = f"in gaps over {gaps.threshold_us:g} µs"
     rows = [row("iteration", gaps.span_ms, None, "whole"), row("busy", gaps.busy_ms, None)]
     rows += [row("idle", gaps.idle_ms, None), row(over, gaps.gaps_ms, gaps.gaps, depth=1)]
-    rows += [row(units.plain(cause.cause), cause.ms, cause.gaps, depth=2) for cause in gaps.causes]
+    rows += [row(cause.cause, cause.ms, cause.gaps, depth=2) for cause in gaps.causes]
     for gap in gaps.longest:
         rows.append(row(f"over 1 ms: {_between(gap)}", gap.ms, 1, depth=2))
     return Table([Column("Time", numeric=False), Column("ms"), Column("% of iteration"), Column("Gaps")], rows)
@@ -75,7 +75,7 @@ def _python(seen: PythonProfile) -> Section:
     decimals = units.digits(seen.iteration_ms)
     took = units.ms(seen.iteration_ms, decimals)
     times = "once" if seen.iterations == 1 else f"{seen.iterations:,} times"
-    about = f"{units.plain(seen.measurement)}, run {times} under {TOOLS[seen.tool]}, which slows it: {took} ms each."
+    about = f"{seen.measurement}, run {times} under {TOOLS[seen.tool]}, which slows it: {took} ms each."
     if not seen.functions:
         return Section("python", "Python functions", text=[about, "None of the functions watched ran."])
     columns = [Column("Function", numeric=False), Column("Calls"), Column("Own ms"), Column("Cumulative ms")]
@@ -90,7 +90,7 @@ def _python(seen: PythonProfile) -> Section:
 
 def _cut(text: str, *, start: bool = False) -> str:
     """``text`` without its middle, or its start, where it is long."""
-    text = units.plain(text)
+    text = text
     if len(text) <= LONGEST:
         return text
     return f"…{text[1 - LONGEST :]}" if start else f"{text[: LONGEST - 1]}…"

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.report import units
+from strobe.report import charts, units
+from strobe.report.charts import Place, Trace
 from strobe.results.data import Interval
-from strobe.results.evaluation import Decided, SuccessRate, VariantOnTask
+from strobe.results.evaluation import SuccessRate, VariantOnTask
+from strobe.results.numerals import points
 
-AXIS = {"title": {"text": "success (%)"}, "range": [-4, 104]}
+AXIS = charts.axis("success (%)", range=[-4, 104])
 BARS = "Bars are the exact 95 % intervals of the success rates."
 OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
-
-
-def verdict(kind: Decided, margin: float) -> str:
-    """Return a verdict in a few words: 'not worse by more than 10 points'."""
-    return kind.replace("the margin", points(margin))
 
 
 def each(verdicts: int) -> str:
@@ -28,11 +25,6 @@ def each(verdicts: int) -> str:
 
 
 TASKS = "The verdicts on a row's tasks are held to the same 5 %, all tasks together: each has a wider interval."
-
-
-def points(share: float) -> str:
-    """Return a difference of success rates: 0.1 is '10 points'."""
-    return f"{units.number(100 * share, 3)} point{'' if abs(share) == 0.01 else 's'}"
 
 
 def rate(success: SuccessRate) -> str:
@@ -52,19 +44,31 @@ def still(on: VariantOnTask) -> str:
     return f"; a loss of up to {points(lost)} is not excluded" if lost > 0 else ""
 
 
-def bars(successes: Sequence[SuccessRate], colour: str) -> dict[str, Any]:
-    """Return Plotly's error bars of rates in percent."""
-    shares = [(_share(one.interval.low), _share(one.rate), _share(one.interval.high)) for one in successes]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "color": colour,
-        "thickness": 1.5,
-        "array": [round(100 * (high - rate), 3) for _, rate, high in shares],
-        "arrayminus": [round(100 * (rate - low), 3) for low, rate, _ in shares],
-    }
+def success_points(
+    name: str,
+    places: Sequence[Place],
+    successes: Sequence[SuccessRate],
+    colour: str,
+    hover: str,
+    *,
+    lying: bool = False,
+    **more: Any,
+) -> Trace:
+    """Return a point at each of ``places`` for a success rate in percent, with its interval.
+
+    Args:
+        hover: a template that has successes and episodes as the first two of its ``customdata``.
+        lying: the rates are along the x-axis.
+        more: Plotly's further properties of the trace.
+    """
+    shares = [100 * _clip(success.rate) for success in successes]
+    ends = [Interval(low=100 * _clip(s.interval.low), high=100 * _clip(s.interval.high)) for s in successes]
+    counted: Trace = {"customdata": [[success.successes, success.episodes] for success in successes]}
+    x, y = (shares, places) if lying else (places, shares)
+    bars: Trace = {"error_x" if lying else "error_y": charts.error_bars(shares, ends, colour)}
+    return charts.points(name, x, y, colour, hover, **(counted | bars | more))
 
 
-def _share(rate: float) -> float:
-    """A rate as a plot can show it: a file that was written by hand may hold any number."""
+def _clip(rate: float) -> float:
+    """Return a rate as a plot can show it: a file that was written by hand may hold any number."""
     return min(max(rate, 0.0), 1.0)

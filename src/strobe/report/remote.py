@@ -38,7 +38,7 @@ def _steps(remote: Remote) -> Table:
     for step in remote.steps:
         ms = step.ms
         figures = (units.ms(one, 2) for one in (ms.median, ms.p95, ms.max))
-        rows.append(Row([units.plain(step.name), step.side, *figures, f"{100 * step.share:.1f} %"]))
+        rows.append(Row([step.name, step.side, *figures, f"{100 * step.share:.1f} %"]))
     return Table(columns, rows)
 
 

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import facts, units
+from strobe.report import charts, frame, units
+from strobe.report.charts import OTHER, Plot, Trace
 from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.frame import Plots
 from strobe.results.replay import FIGURES, Check, Jump, Range, Replayed, ReplayResult, called
 
 TITLES = {"recorded": "Recorded", "as it was": "As it was", "as asked": "As asked", "ideal loop": "Ideal loop"}
+COLOURS = {
+    "recorded": OTHER,
+    "as it was": charts.colour(0),
+    "as asked": charts.colour(1),
+    "ideal loop": charts.colour(2),
+}
 
 
-def outline(result: ReplayResult) -> Document:
-    """The document of a replay."""
-    early = "Interrupted: not all settings were played." if result.status == "interrupted" else None
-    return Document(
-        kind="strobe replay",
-        title=units.plain(result.title),
-        banner=early,
-        answers=[units.plain(text) for text in answers(result)],
-        findings=facts.findings(result.findings),
-        sections=_sections(result),
-        notes=[units.plain(note) for note in result.notes],
-        facts=[("Replayed", units.plain(result.run)), ("Strobe", result.strobe_version), *facts.run(result)],
-        raw=facts.raw(result.command, {"Config": result.config}),
+def outline(result: ReplayResult, _depth: int | None = None) -> Document:
+    """Return the document of a replay."""
+    return frame.document(
+        result,
+        answers(result),
+        _sections(result),
+        banner="Interrupted: not all settings were played." if result.status == "interrupted" else None,
+        facts=[("Replayed", result.run), ("Strobe", result.strobe_version)],
     )
 
 
@@ -64,7 +67,7 @@ def _check(checks: Sequence[Check]) -> str:
     if not wrong:
         return "The replay of the run's own settings agrees with what was recorded."
     said = [
-        f"{units.plain(called(check.figure))} {_number(check.figure, check.recorded)} recorded, "
+        f"{called(check.figure)} {_number(check.figure, check.recorded)} recorded, "
         f"{_number(check.figure, check.low)} to {_number(check.figure, check.high)} replayed"
         for check in wrong
     ]
@@ -125,12 +128,8 @@ def _number(name: str, value: float) -> str:
 def _settings(columns: Sequence[Replayed]) -> Table:
     shown = [column for column in columns if column.name != "recorded"]
     names = list(dict.fromkeys(name for column in shown for name in column.settings))
-    rows = [Row([units.plain(name), *(_plain(column.settings.get(name)) for column in shown)]) for name in names]
+    rows = [Row([name, *(column.settings.get(name) for column in shown)]) for name in names]
     return Table(_columns("Flag", shown), rows)
-
-
-def _plain(text: str | None) -> str | None:
-    return None if text is None else units.plain(text)
 
 
 def _jumps(columns: Sequence[Replayed]) -> Table | None:
@@ -139,7 +138,7 @@ def _jumps(columns: Sequence[Replayed]) -> Table | None:
     if not any(column.jumps for column in columns if column.name != "recorded"):
         return None
     of = [{jump.joint: jump for jump in column.jumps} for column in columns]
-    rows = [Row([units.plain(joint), *(_jump(jumps.get(joint)) for jumps in of)]) for joint in joints]
+    rows = [Row([joint, *(_jump(jumps.get(joint)) for jumps in of)]) for joint in joints]
     seams = [max((jump.seams for jump in column.jumps), default=0) for column in columns]
     rows.append(Row(["seams", *(f"{number:,}" if number else None for number in seams)], "other"))
     return Table(_columns("Joint", columns), rows).without_empty_columns()
@@ -163,3 +162,30 @@ def _least(result: ReplayResult) -> str:
         return "None is large enough: calls take too long for these chunks at this rate."
     least = next(one for one in result.tried if one.threshold == result.least_threshold)
     return f"{least.threshold} is the smallest that holds: {least.starved} of {least.draws} draws starved with it."
+
+
+def plots(result: ReplayResult, _depth: int | None = None) -> Plots:
+    """Return actions left and ages over time, recorded and under each setting."""
+    drawn = []
+    if any(depth is not None for column in result.columns for depth in column.series.depth):
+        crosses = "Crosses are ticks without an action."
+        drawn.append(_over_time("Actions left in the queue", crosses, "actions", result.columns, "depth"))
+    if any(age is not None for column in result.columns for age in column.series.age_ms):
+        title = "Age of the observation behind each action"
+        drawn.append(_over_time(title, "With the recorded latencies in their order.", "ms", result.columns, "age_ms"))
+    return {"replay": drawn}
+
+
+def _over_time(title: str, caption: str, unit: str, columns: Sequence[Replayed], field: str) -> Plot:
+    data: list[Trace] = []
+    for column in columns:
+        series, colour, name = column.series, COLOURS[column.name], TITLES[column.name]
+        # The ideal loop is there to be compared with, and hides the others.
+        visible = "legendonly" if column.name == "ideal loop" else True
+        style = {"width": 1.2, "shape": "hv"}
+        data.append(charts.line(name, series.at_s, getattr(series, field), colour, style=style, visible=visible))
+        starved = [at for at, none in zip(series.at_s, series.starved, strict=True) if none]
+        if field == "depth" and starved:
+            data.append(charts.crosses(f"{name}: no action", starved, colour))
+    x, y = charts.axis("seconds from the first tick"), charts.from_zero(unit)
+    return Plot(title, caption, data, charts.layout(360, x, y, hovermode="x unified", showlegend=True))

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import bench, measured, motor_bus, remote, units
+from strobe.report import bench, charts, measured, remote, units
+from strobe.report.charts import Plot, Trace
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.report.quantiles import FIGURES, quantile_cells, quantile_table
+from strobe.report.frame import Plots
+from strobe.report.tables import QUANTILES, quantile_cells, quantile_table
+from strobe.results.motor_bus import Bus, Rehearsal, Turns
 from strobe.results.quantiles import Quantiles
-from strobe.results.rollout import Camera, Inference, JointSeam, JointTracking, Pace, Queue, Rollout, RolloutResult
+from strobe.results.rollout import (
+    Camera,
+    Inference,
+    JointSeam,
+    JointTracking,
+    Pace,
+    Queue,
+    Rollout,
+    RolloutResult,
+    Series,
+)
+
+GAP = 0.05  # between two rows of the course's plot, of its height
 
 
 def outline(result: RolloutResult, depth: int | None = None) -> Document:
     """The document of a rollout; ``depth`` limits the levels of its trees."""
     rollout = result.rollout
     found = sections(rollout) + measured.each(result, depth)
-    said = [units.plain(text) for text in answers(rollout)]
     command = "" if rollout.rehearsal is None else "rehearse"
-    return measured.document(result, said, found, command=command, notes=notes(rollout), failure=rollout.error)
+    return measured.document(
+        result, answers(rollout), found, command=command, notes=notes(rollout), failure=rollout.error
+    )
 
 
 def answers(rollout: Rollout) -> list[str]:
@@ -54,7 +70,7 @@ def sections(rollout: Rollout) -> list[Section]:
     """Pace and course, inference, delays, the queue, seams, cameras, recording."""
     found = []
     if rollout.pace is not None:
-        about = _about_pace(rollout.pace) + ([motor_bus.turns(rollout.turns)] if rollout.turns is not None else [])
+        about = _about_pace(rollout.pace) + ([_turns(rollout.turns)] if rollout.turns is not None else [])
         found.append(Section("pace", "Control loop", _pace(rollout.pace), about))
     if rollout.inference is not None:
         found.append(Section("inference", "Inference", _inference(rollout.inference)))
@@ -73,17 +89,17 @@ def sections(rollout: Rollout) -> list[Section]:
     if rollout.cameras:
         found.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
     if rollout.bus is not None:
-        found.append(Section("bus", "Motor bus", motor_bus.bus(rollout), motor_bus.about(rollout)))
+        found.append(Section("bus", "Motor bus", _bus(rollout), _about_bus(rollout)))
     if rollout.rehearsal is not None:
         told = rollout.rehearsal
-        found.append(Section("rehearsal", "Rehearsal", motor_bus.servos(told), motor_bus.about_rehearsal(told)))
+        found.append(Section("rehearsal", "Rehearsal", _servos(told), about_rehearsal(told)))
     if (frames := rollout.recording) is not None:
         text = f"{units.count(frames.frames, 'frame')} of {frames.real_s:.1f} s, stamped as {frames.stamped_s:.1f} s "
         text += f"at the dataset's {frames.dataset_fps:g} Hz"
         rate = f"{(frames.stamped_s * frames.dataset_fps) / frames.real_s:.2f}" if frames.real_s > 0 else "?"
         found.append(Section("recording", "Recording", None, [f"{text}; the true rate was {rate} Hz."]))
     if rollout.cadence:
-        lines = [units.plain(line.strip()) for line in rollout.cadence.splitlines()]
+        lines = [line.strip() for line in rollout.cadence.splitlines()]
         found.append(Section("cadence", "What LeRobot's own timer said", None, lines))
     return found
 
@@ -107,7 +123,7 @@ def _about_pace(pace: Pace) -> list[str]:
         f"{units.count(pace.late, 'tick')} worked longer than {1e3 / pace.asked_hz:.1f} ms."
     ]
     if pace.late_part and pace.late_part_ms is not None:
-        said.append(f"Late ticks spent {pace.late_part_ms:.1f} ms in: {units.plain(pace.late_part)}.")
+        said.append(f"Late ticks spent {pace.late_part_ms:.1f} ms in: {pace.late_part}.")
     return said
 
 
@@ -159,7 +175,7 @@ def _seams(seams: Sequence[JointSeam]) -> Table:
     for one in seams:
         sizes = (one.step.median, one.step.p95, one.jump.median, one.jump.max)
         ratio = None if one.ratio is None else f"{one.ratio:.1f} ×"
-        rows.append(Row([units.plain(one.joint), *(units.number(size, 3) for size in sizes), str(one.jump.n), ratio]))
+        rows.append(Row([one.joint, *(units.number(size, 3) for size in sizes), str(one.jump.n), ratio]))
     return Table(columns, rows)
 
 
@@ -170,7 +186,7 @@ def _tracking(joints: Sequence[JointTracking]) -> Table:
     for one in joints:
         sizes = [units.number(size, 3) for size in (one.error.median, one.error.p95, one.error.max)]
         left = None if one.left is None else units.number(one.left.median, 3)
-        rows.append(Row([units.plain(one.joint), *sizes, None if one.lag_ticks is None else str(one.lag_ticks), left]))
+        rows.append(Row([one.joint, *sizes, None if one.lag_ticks is None else str(one.lag_ticks), left]))
     return Table(columns, rows)
 
 
@@ -189,13 +205,126 @@ def _ticks(lags: Sequence[int]) -> str:
 
 
 def _cameras(cameras: Sequence[Camera]) -> Table:
-    columns = [Column("Camera", numeric=False), *(Column(f"{name} (ms)") for name in FIGURES)]
+    columns = [Column("Camera", numeric=False), *(Column(f"{name} (ms)") for name in QUANTILES)]
     columns += [Column("Frames/s"), Column("Same frame at most (ms)")]
     aged = any(one.age is not None for one in cameras)
     columns += [Column("Age (ms)"), Column("Age, 95 % (ms)")] if aged else []
     rows = []
     for one in cameras:
-        cells = [units.plain(one.name), *quantile_cells(one.ms), f"{one.fresh_hz:.1f}", f"{one.longest_ms:,.0f}"]
+        cells = [one.name, *quantile_cells(one.ms), f"{one.fresh_hz:.1f}", f"{one.longest_ms:,.0f}"]
         ages = (one.age.median, one.age.p95) if one.age is not None else (None, None)
         rows.append(Row([*cells, *(None if age is None else f"{age:,.0f}" for age in ages)] if aged else cells))
     return Table(columns, rows)
+
+
+def _bus(rollout: Rollout) -> Table:
+    """Reads of all motors, those that went well and those that had to be repeated; of each arm."""
+    rows = [
+        (f"{one.arm}: {name}" if one.arm else name, took)
+        for one in _buses(rollout)
+        for name, took in (("answered at once", one.ms), ("asked again", one.failed_ms))
+    ]
+    return quantile_table("Reads", rows)
+
+
+def _buses(rollout: Rollout) -> list[Bus]:
+    return rollout.buses or ([rollout.bus] if rollout.bus is not None else [])
+
+
+def _about_bus(rollout: Rollout) -> list[str]:
+    """Tries that failed, old answers, and the reading thread's share of a CPU."""
+    said = []
+    for bus in _buses(rollout):
+        said.append(
+            f"{f'{bus.arm}: t' if bus.arm else 'T'}ries without an answer: {bus.lost:,}; with a damaged one: "
+            f"{bus.damaged:,}; reads that found old answers: {bus.stale:,}. The reading thread had a CPU for "
+            f"{bus.on_cpu:.0%} of a read that went well (median)."
+        )
+    return said
+
+
+def _turns(turns: Turns) -> str:
+    """Who had the CPUs, in a sentence."""
+    return (
+        f"The control thread waited for a CPU for {turns.waited_share:.1%} of the run. This process kept "
+        f"{turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}."
+    )
+
+
+def _servos(told: Rehearsal) -> Table | None:
+    """Each servo as it was left; None where the arm could not tell."""
+    if not told.arms:
+        return None
+    several = len(told.arms) > 1
+    columns = [Column("Servo", numeric=False), Column("Torque", numeric=False), Column("Lock", numeric=False)]
+    columns += [Column("Goal (counts)"), Column("Position (counts)"), Column("Temperature (°C)")]
+    rows = []
+    for arm, left in told.arms.items():
+        for one in left:
+            name = f"{one.id} {one.joint}" if not several else f"{arm}: {one.id} {one.joint}"
+            state = ["on" if one.torque else "off", "on" if one.lock else "off"]
+            rows.append(Row([name, *state, str(one.goal), str(one.present), str(one.celsius)]))
+    return Table(columns, rows)
+
+
+def about_rehearsal(told: Rehearsal) -> list[str]:
+    """Lines on the stand-ins for the robot, and on the faults that were planted."""
+    led = any(name.startswith("teleop") for name in told.arms)
+    whose = "for the arm and its leader, whose joints a hand swung" if led else "for the arm"
+    said = [
+        f"Emulated servos stood in {whose}, {told.latency_ms:g} ms from question to answer besides the bytes' own "
+        f"time; calibration: {told.calibration}. Cameras: {told.frames}.",
+        f"They were sent {units.count(told.goals, 'goal')}. The table is how they were left.",
+    ]
+    if told.planted:
+        struck = ", ".join(f"{name} {units.count(count, 'request')}" for name, count in told.struck.items())
+        said.append(f"Planted: {'; '.join(told.planted)}. Struck on the bus: {struck or 'nothing'}.")
+    if told.ended:
+        said.append(f"{told.ended[:1].upper()}{told.ended[1:]}: how the servos were left is not known.")
+    return said
+
+
+def plots(result: RolloutResult, depth: int | None = None) -> Plots:
+    """Return the course of the run, then the parts of a tick and of a call, by the key of their section."""
+    drawn = {key: of_section for key, of_section in measured.plots(result, depth).items() if key != "samples"}
+    drawn |= bench.plots(result.rollout.bench)
+    course = result.rollout.series
+    if course.at_s and result.rollout.pace is not None:
+        drawn["pace"] = [_course(course, 1e3 / result.rollout.pace.asked_hz)]
+    return drawn
+
+
+def _course(course: Series, asked_ms: float) -> Plot:
+    """Draw ticks, the queue, inference calls and the age of observations, one below the other on one time axis."""
+    thin, at = {"width": 1.2}, course.at_s
+    ticks = [
+        charts.line("from tick to tick", at, course.period_ms, charts.colour(0), style=thin),
+        charts.line("work", at, course.work_ms, charts.colour(1), style=thin),
+    ]
+    rows: list[tuple[str, list[Trace]]] = [("tick (ms)", ticks)]
+    if any(depth is not None for depth in course.depth):
+        stepped = thin | {"shape": "hv"}
+        rows.append(("actions left", [charts.line("actions left", at, course.depth, charts.colour(2), style=stepped)]))
+    if course.call_at_s:
+        rows.append(("call (ms)", [_calls(course)]))
+    if any(age is not None for age in course.age_ms):
+        ages = charts.line("age of the observation", at, course.age_ms, charts.colour(4), style=thin)
+        rows.append(("age (ms)", [ages]))
+    layout = charts.layout_of_rows(120 + 150 * len(rows), [title for title, _ in rows], GAP)
+    layout["xaxis"] |= charts.axis("seconds from the first tick")
+    layout |= {"showlegend": True, "hovermode": "x unified"}
+    layout["shapes"] = [charts.line_at(asked_ms, "y")]
+    data = [
+        trace | {"yaxis": charts.row_name(i), "xaxis": "x"} for i, (_, traces) in enumerate(rows) for trace in traces
+    ]
+    caption = f"The dashed line is the period asked for, {asked_ms:.1f} ms."
+    if starved := [at for at, none in zip(course.at_s, course.starved, strict=True) if none]:
+        data.append(charts.crosses("no action", starved, charts.colour(3)))
+        caption += " Crosses are ticks without an action."
+    return Plot("Course of the run", caption, data, layout)
+
+
+def _calls(course: Series) -> Trace:
+    trace = charts.bars("inference call", course.call_at_s, course.call_ms, charts.colour(5), upright=True)
+    trace["marker"]["opacity"] = 0.7
+    return trace | {"width": [max(ms / 1e3, 0.005) for ms in course.call_ms], "offset": 0}

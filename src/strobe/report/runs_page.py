@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 
 from markupsafe import Markup
 
-from strobe.report import facts, units
+from strobe.report import frame, units
 from strobe.report.document import Document
-from strobe.report.pages import as_json, hashed, part, template
+from strobe.report.html import as_json, part, script_hash, template
 from strobe.results.answer import Answer, Result
 from strobe.results.store import REPORT
 
@@ -37,7 +37,7 @@ class Line:
 
 def line(answer: Answer, document: Document, folder: str) -> Line:
     """Return a run's line."""
-    machine = facts.machine(answer.machine) if answer.machine is not None else ""
+    machine = frame.machine(answer.machine) if answer.machine is not None else ""
     return Line(
         folder=folder,
         study=answer.study,
@@ -75,7 +75,7 @@ def render(lines: Sequence[Line], title: str) -> str:
         data=as_json([{"folder": one.folder, "figures": one.figures} for one in ordered]),
         style=Markup(part("page.css") + part("runs_page.css")),
         script=Markup(script),
-        digest=Markup(hashed(script)),
+        digest=Markup(script_hash(script)),
     )
 
 

@@ -61,16 +61,13 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> list[Candidate]:
     for one in comparisons:
         if one.agreement is not None:
             name = f"{one.candidate} vs {one.baseline}" if several else one.candidate
-            found.append(Candidate(units.plain(name), one.agreement, one.effect, one.guard, one.broken, one.unjudged))
+            found.append(Candidate(name, one.agreement, one.effect, one.guard, one.broken, one.unjudged))
     return found
 
 
 def of_checks(checks: Sequence[Check]) -> list[Candidate]:
     """A candidate for each check."""
-    return [
-        Candidate(units.plain(one.name), one.agreement, one.effect, one.guard, one.broken, one.unjudged)
-        for one in checks
-    ]
+    return [Candidate(one.name, one.agreement, one.effect, one.guard, one.broken, one.unjudged) for one in checks]
 
 
 def told(candidates: Sequence[Candidate]) -> bool:
@@ -140,7 +137,7 @@ def sections(
         return []
     shown = focus(candidates, closely)
     notes = [one.agreement.note for one in candidates if one.agreement and one.agreement.note]
-    text = [*_about(candidates, yardsticks), *map(units.plain, dict.fromkeys(notes))]
+    text = [*_about(candidates, yardsticks), *dict.fromkeys(notes)]
     found = [Section(KEY, title, table(candidates, yardsticks), text)]
     if any(_dimensions(one) for one in shown):
         found.append(_worst_dimensions(shown, len(candidates)))
@@ -181,14 +178,14 @@ def _figures(one: Candidate) -> list[str | None]:
     same = one.agreement
     held = "held" if one.guard else None
     if one.broken or one.unjudged:
-        held = f"broken: {units.plain(one.broken)}" if one.broken else f"not judged: {units.plain(one.unjudged)}"
+        held = f"broken: {one.broken}" if one.broken else f"not judged: {one.unjudged}"
     if same is None:
         return [one.name, *[None] * 4, held, *[None] * 6]
     figures = [units.sigma(same.rms), units.sigma(same.p99), units.sigma(same.worst), flipped(same.flips)]
     where = ", ".join(filter(None, (same.worst_dimension, same.worst_at))) if same.worst else ""
     executed = [units.sigma(same.executed_rms), units.sigma(same.executed_worst)] if _partly(same) else [None, None]
     figures += [held, *executed, units.sigma(same.token), f"{same.cosine:.6f}", f"{same.observations:,}"]
-    return [one.name, *figures, units.plain(where) or None]
+    return [one.name, *figures, where or None]
 
 
 def _yardstick(one: Yardstick) -> list[str | None]:
@@ -198,7 +195,7 @@ def _yardstick(one: Yardstick) -> list[str | None]:
     flips = max((dimension.flips for dimension in dimensions if dimension.flips is not None), default=None)
     figures = [units.sigma(one.rms), units.sigma(p99), units.sigma(one.worst), flipped(flips), None]
     figures += [None, None, units.sigma(one.token), None, f"{one.observations:,}"]
-    return [one.name, *figures, units.plain(worst.name) if worst and worst.worst else None]
+    return [one.name, *figures, worst.name if worst and worst.worst else None]
 
 
 def _moved(one: Candidate) -> str:
@@ -221,10 +218,10 @@ def _moved(one: Candidate) -> str:
 
 def _guarded(one: Candidate) -> str:
     if one.broken:
-        return f": it breaks its guard ({units.plain(one.broken)})"
+        return f": it breaks its guard ({one.broken})"
     if one.unjudged:
-        return f": its guard was not judged ({units.plain(one.unjudged)})"
-    return f": its guard holds ({units.plain(one.guard)})" if one.guard else ""
+        return f": its guard was not judged ({one.unjudged})"
+    return f": its guard holds ({one.guard})" if one.guard else ""
 
 
 def _of(candidates: Sequence[Candidate]) -> str:
@@ -244,19 +241,19 @@ def _calls(same: Agreement) -> str:
 
 def _about(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> list[str]:
     known = [one.agreement for one in candidates if one.agreement is not None and one.agreement.rms is not None]
-    spread = "; ".join(dict.fromkeys(units.plain(same.spread) for same in known if same.spread))
+    spread = "; ".join(dict.fromkeys(same.spread for same in known if same.spread))
     said = [MEANING[_of(candidates)].format(spread=spread or "an unnamed source")]
-    how = dict.fromkeys(units.plain(same.how) for same in known if same.how)
+    how = dict.fromkeys(same.how for same in known if same.how)
     said += [f"Compared, with the same noise: {'; or '.join(how)}."] if how else []
     executed = dict.fromkeys(same.executed for same in known if _partly(same))
     said += [f"Executed are the first {' or '.join(map(str, executed))} actions of a chunk."] if executed else []
     if yardsticks:
-        about = [f"{one.name} ({units.plain(one.about)})" if one.about else one.name for one in yardsticks]
+        about = [f"{one.name} ({one.about})" if one.about else one.name for one in yardsticks]
         said.append(f"Yardsticks, the untouched policy against itself: {'; '.join(about)}.")
     guards: dict[str, list[str]] = {}
     for one in candidates:
         if one.guard:
-            guards.setdefault(units.plain(one.guard), []).append(one.name)
+            guards.setdefault(one.guard, []).append(one.name)
     if guards:
         listed = list(guards) if len(guards) == 1 else [f"{guard} for {', '.join(of)}" for guard, of in guards.items()]
         exact = f" {EXACT}" if any(guard.startswith("exact") for guard in guards) else ""
@@ -286,7 +283,7 @@ def _of_dimensions(label: str, rows: list[Row]) -> Table:
 
 
 def _dimension(one: DimensionAgreement, depth: int = 0) -> Row:
-    cells = [units.plain(one.name), units.sigma(one.rms), units.sigma(one.p99), units.sigma(one.worst)]
+    cells = [one.name, units.sigma(one.rms), units.sigma(one.p99), units.sigma(one.worst)]
     cells += [units.sigma(one.offset), units.sigma(_offset(one)), flipped(one.flips)]
     return Row([*cells, units.number(one.spread, 3)], depth=depth)
 

@@ -10,9 +10,11 @@ from strobe.results.answer import Result
 from strobe.results.comparison import Comparison
 from strobe.results.data import Summary
 from strobe.results.measurement import Blocks, Component, Measurement
+from strobe.results.quantiles import Quantiles
 
 RATES = {"inference": "chunks/s", "training forward": "passes/s", "training step": "steps/s", "loading": "batches/s"}
 SLOWEST = 5  # blocks that are named where they differ
+QUANTILES = ("Median", "95 %", "99 %", "Longest")
 
 
 def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
@@ -23,12 +25,12 @@ def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
     columns += [Column(_interval_title([whole, *(c.summary for c in measurement.components)]))]
     columns += [Column("Host ms"), Column("% of whole"), Column("GFLOP"), Column("% of ceiling")]
     counted = [c.gflop for c in measurement.components if c.depth == 1 and c.gflop is not None]
-    cells = [units.plain(measurement.name), "1", units.ms(whole.median, decimals)]
+    cells = [measurement.name, "1", units.ms(whole.median, decimals)]
     cells += [units.span(whole.interval, decimals), None, units.percent(1.0)]
     cells += [units.gflop(sum(counted)) if counted else None, None]
     rows = [Row(cells, "whole", share=1.0)]
     for part in shown(measurement.components, depth):
-        cells = [units.plain(part.name), units.calls(part.calls), units.ms(part.summary.median, decimals)]
+        cells = [part.name, units.calls(part.calls), units.ms(part.summary.median, decimals)]
         cells += [units.span(part.summary.interval, decimals), units.ms(part.host_ms, decimals)]
         cells += [units.percent(part.share), units.gflop(part.gflop), units.percent(part.ceiling_share)]
         rows.append(Row(cells, "other" if part.other else "part", part.depth, part.share))
@@ -52,7 +54,7 @@ def metrics(result: Result) -> Table:
     measured = result.measurements
     decimals = units.digits(max((m.samples.summary.median for m in measured), default=0.0))
     judged = [c for c in result.judged() if {c.baseline, c.candidate} <= {m.name for m in measured}]
-    columns = [Column("Metric", numeric=False), *(Column(units.plain(m.name)) for m in measured)]
+    columns = [Column("Metric", numeric=False), *(Column(m.name) for m in measured)]
     columns += [Column(_difference_title(c, len(judged))) for c in judged]
 
     def row(title: str, figure: Callable[[Measurement], float | None], places: int) -> Row:
@@ -98,7 +100,7 @@ def per_call(m: Measurement) -> dict[str, float]:
 
 
 def _difference_title(pair: Comparison, many: int) -> str:
-    return "Difference" if many == 1 else f"{units.plain(pair.candidate)} − {units.plain(pair.baseline)}"
+    return "Difference" if many == 1 else f"{pair.candidate} − {pair.baseline}"
 
 
 def verdicts(result: Result) -> Table:
@@ -130,7 +132,7 @@ def agreement(result: Result) -> Table | None:
     for pair in result.judged():
         if (same := pair.agreement) is not None:
             held = pair.outcome
-            if words := units.plain(pair.broken or pair.unjudged):
+            if words := (pair.broken or pair.unjudged):
                 held = f"{held}: {words}"
             cells = [_compared(pair), f"{same.cosine:.6f}", units.number(same.largest_error)]
             rows.append(Row([*cells, units.number(same.mean_error), f"{same.observations:,}", held]))
@@ -151,7 +153,7 @@ def gradients(result: Result) -> Table | None:
 
 
 def _compared(pair: Comparison) -> str:
-    return f"{units.plain(pair.candidate)} vs {units.plain(pair.baseline)}"
+    return f"{pair.candidate} vs {pair.baseline}"
 
 
 def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Table:
@@ -160,8 +162,8 @@ def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Tabl
     first, *others = measurements
     columns = [Column("Component", numeric=False)]
     for m in measurements:
-        columns += [Column(f"{units.plain(m.name)} (ms)"), Column("% of whole")]
-    columns += [Column("Difference (ms)" if len(others) == 1 else f"Δ {units.plain(m.name)}") for m in others]
+        columns += [Column(f"{m.name} (ms)"), Column("% of whole")]
+    columns += [Column("Difference (ms)" if len(others) == 1 else f"Δ {m.name}") for m in others]
 
     cells: list[str | None] = ["whole"]
     for m in measurements:
@@ -174,7 +176,7 @@ def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Tabl
     for path in aligned([list(by_path) for by_path in found]):
         row = [by_path.get(path) for by_path in found]
         part = next(p for p in row if p is not None)
-        cells = [units.plain(path[-1])]
+        cells = [path[-1]]
         for p in row:
             cells += [p and units.ms(p.summary.median, decimals), p and units.percent(p.share)]
         zero = row[0].summary.median if row[0] else 0.0
@@ -232,7 +234,7 @@ def guidance(measurements: Sequence[Measurement]) -> Table | None:
         rows.append(Row(cells, "whole" if name == "RTC overhead" else "part"))
     columns = [Column("Real-Time Chunking", numeric=False)]
     for m, _ in guided:
-        columns += [Column(f"{units.plain(m.name)} (ms)"), Column("% of base")]
+        columns += [Column(f"{m.name} (ms)"), Column("% of base")]
     return Table(columns, rows)
 
 
@@ -258,8 +260,8 @@ def blocks(measurements: Sequence[Measurement]) -> Table | None:
     rows = []
     for m, some in _with_blocks(measurements):
         decimals = units.digits(m.samples.summary.median)
-        inside = units.plain(some.path[-1] if some.path else m.name)
-        label = inside if len(measurements) == 1 else f"{inside}, {units.plain(m.name)}"
+        inside = some.path[-1] if some.path else m.name
+        label = inside if len(measurements) == 1 else f"{inside}, {m.name}"
         cells = [label, f"{len(some.names):,}", units.ms(some.total.median, decimals)]
         cells += [units.span(some.total.interval, decimals), units.percent(some.share)]
         rows.append(Row([*cells, units.ms(some.average, decimals + 1), units.ms(some.spread, decimals + 1)]))
@@ -273,8 +275,8 @@ def blocks_judged(measurements: Sequence[Measurement]) -> list[str]:
     """For each part that is made of blocks, whether the samples show that they differ."""
     said = []
     for m, some in _with_blocks(measurements):
-        inside = units.plain(some.path[-1] if some.path else m.name)
-        who = inside if len(measurements) == 1 else f"{inside}, {units.plain(m.name)}"
+        inside = some.path[-1] if some.path else m.name
+        who = inside if len(measurements) == 1 else f"{inside}, {m.name}"
         tested = "too few samples for a test" if some.p is None else f"Friedman's test: p = {some.p:.2g}"
         answer = "the blocks differ" if some.differ else "blocks do not differ by more than these samples can show"
         said.append(f"{who}: {answer} ({tested}; spread {units.percent(_relative(some))} of the average)")
@@ -290,8 +292,8 @@ def slowest_blocks(measurements: Sequence[Measurement]) -> Table | None:
         decimals = units.digits(m.samples.summary.median)
         ranked = sorted(zip(some.medians, some.names, strict=False), reverse=True)[:SLOWEST]
         for took, name in ranked:
-            place = " › ".join(units.plain(step) for step in [*some.path[-1:], name])
-            label = place if len(measurements) == 1 else f"{place}, {units.plain(m.name)}"
+            place = " › ".join(step for step in [*some.path[-1:], name])
+            label = place if len(measurements) == 1 else f"{place}, {m.name}"
             over = units.change(took / some.average) if some.average > 0 else None
             rows.append(Row([label, units.ms(took, decimals + 1), over]))
     columns = [Column("Slowest blocks", numeric=False), Column("ms (median)"), Column("Against the average")]
@@ -304,3 +306,18 @@ def _with_blocks(measurements: Sequence[Measurement]) -> list[tuple[Measurement,
 
 def _relative(some: Blocks) -> float | None:
     return some.spread / some.average if some.average > 0 else None
+
+
+def quantile_cells(figures: Quantiles | None, decimals: int = 2) -> list[str | None]:
+    """Return a row's four figures; empty ones where there are none."""
+    if figures is None:
+        return [None] * 4
+    return [units.ms(value, decimals) for value in (figures.median, figures.p95, figures.p99, figures.max)]
+
+
+def quantile_table(
+    first: str, rows: Sequence[tuple[str, Quantiles | None]], decimals: int = 2, unit: str = "ms"
+) -> Table:
+    """Return a table of those ``rows`` that have figures; ``first`` heads the column of their names."""
+    columns = [Column(first, numeric=False), *(Column(f"{name} ({unit})" if unit else name) for name in QUANTILES)]
+    return Table(columns, [Row([name, *quantile_cells(figures, decimals)]) for name, figures in rows if figures])

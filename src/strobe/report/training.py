@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import measured, memory, profiles, units
 from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.frame import Plots
 from strobe.results.answer import TrainResult
 from strobe.results.training import LoaderPart, LoaderWorker, Rank, Stall, Training
 
@@ -18,6 +19,11 @@ def outline(result: TrainResult, depth: int | None = None) -> Document:
     return measured.document(result, answers(training), found, notes=notes(training), failure=training.error)
 
 
+def plots(result: TrainResult, depth: int | None = None) -> Plots:
+    """Return the plots of a measured answer."""
+    return measured.plots(result, depth)
+
+
 def answers(training: Training) -> list[str]:
     """The verdict, then the rate and what it makes of the planned training."""
     rate = f"{units.number(training.samples_per_s, 4)} samples/s"
@@ -25,7 +31,7 @@ def answers(training: Training) -> list[str]:
         rate += f" [{units.number(ends.low, 4)}, {units.number(ends.high, 4)}]"
     several = f" over {training.processes} processes" if training.processes > 1 else ""
     plan = f"{training.planned_steps:,} steps take {hours(training.planned_hours)}"
-    return [units.plain(training.sentence), f"{rate}{several}; {plan} at this rate."]
+    return [training.sentence, f"{rate}{several}; {plan} at this rate."]
 
 
 def hours(value: float) -> str:
@@ -73,7 +79,7 @@ def _planned(training: Training) -> Section:
     for name, value in sorted(training.hours.items(), key=lambda item: (item[0] == "other", -item[1])):
         share = value / whole
         kind = "other" if name == "other" else "part"
-        rows.append(Row([units.plain(name), hours(value), units.percent(share)], kind, 1, share))
+        rows.append(Row([name, hours(value), units.percent(share)], kind, 1, share))
     return Section("planned", title, Table(columns, rows))
 
 
@@ -104,7 +110,7 @@ def _parts(parts: Sequence[LoaderPart]) -> Table:
     rows = [
         Row(
             [
-                units.plain(part.name),
+                part.name,
                 units.ms(part.ms, decimals),
                 units.percent(part.share),
                 units.percent(part.waiting),
@@ -123,7 +129,7 @@ def _workers(workers: Sequence[LoaderWorker]) -> Table:
     decimals = units.digits(max(worker.batch_ms for worker in workers))
     rows = []
     for one in workers:
-        cells = [units.plain(one.name), f"{one.batches:,}", units.ms(one.batch_ms, decimals), units.percent(one.busy)]
+        cells = [one.name, f"{one.batches:,}", units.ms(one.batch_ms, decimals), units.percent(one.busy)]
         rows.append(Row([*cells, units.percent(one.cpu)]))
     return Table(columns, rows)
 
@@ -136,11 +142,11 @@ def _ranks(ranks: Sequence[Rank]) -> Table:
     rows.append(Row(["its own work", *(units.ms(rank.own_ms, decimals) for rank in ranks)]))
     rows.append(Row(["waiting for others", *(units.ms(rank.communication_ms, decimals) for rank in ranks)]))
     for name in names:
-        rows.append(Row([units.plain(name), *(units.ms(rank.parts.get(name), decimals) for rank in ranks)], depth=1))
+        rows.append(Row([name, *(units.ms(rank.parts.get(name), decimals) for rank in ranks)], depth=1))
     return Table(columns, rows)
 
 
 def _idle(idle: dict[str, float]) -> Table:
     columns = [Column("While the host is in", numeric=False), Column("% of the steps")]
     ordered = sorted(idle.items(), key=lambda item: -item[1])
-    return Table(columns, [Row([units.plain(name), units.percent(share)], share=share) for name, share in ordered])
+    return Table(columns, [Row([name, units.percent(share)], share=share) for name, share in ordered])

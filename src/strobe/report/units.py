@@ -9,7 +9,9 @@ NONE = "–"
 
 
 def plain(text: str) -> str:
-    """One printable line: names and notes come from outside and may hold newlines or terminal escapes."""
+    """Return one printable line: names and notes come from outside and may hold newlines or terminal escapes."""
+    if text.isprintable() and "  " not in text:  # nearly always, and much faster
+        return text.strip()
     return " ".join("".join(c if c.isprintable() or c.isspace() else "\ufffd" for c in text).split())
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from strobe.report import measured, sameness, sameness_plots, units
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.report.plots import Plot
+from strobe.report.frame import Plots
 from strobe.results.agreement import Check
 from strobe.results.answer import VerifyResult
 
@@ -21,17 +21,17 @@ def outline(result: VerifyResult, _depth: int | None = None) -> Document:
     return replace(page, sections=found, banner=_banner(result))
 
 
-def plots(result: VerifyResult, _depth: int | None = None) -> dict[str, list[Plot]]:
+def plots(result: VerifyResult, _depth: int | None = None) -> Plots:
     """Errors along the chunk, of the checks that deserve a closer look."""
     return sameness_plots.plots(sameness.of_checks(result.checks), result.yardsticks)
 
 
 def answers(result: VerifyResult) -> list[str]:
     """Whether it passed and by which guard, what each check found, and how often it can still be wrong."""
-    guard = units.plain(result.guard)
+    guard = result.guard
     moved = sameness.answers(sameness.of_checks(result.checks), result.yardsticks)
     said = [_headline(result), *(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in moved)]
-    limited = [f"{units.plain(result.limited)}."] if result.limited else []
+    limited = [f"{result.limited}."] if result.limited else []
     return [*said, *_still_wrong(result), *limited, *([f"Guard: {guard}."] if guard else [])]
 
 
@@ -41,7 +41,7 @@ def at_most_wrong(observations: int, level: float = LEVEL) -> float:
 
 
 def _headline(result: VerifyResult) -> str:
-    recipe, name = units.plain(result.recipe) or "the recipe", units.plain(result.subject.name)
+    recipe, name = result.recipe or "the recipe", result.subject.name
     broken = [check for check in result.checks if check.broken]
     if result.passed:
         checks = units.count(len(result.checks), "check")
@@ -49,10 +49,10 @@ def _headline(result: VerifyResult) -> str:
     if broken:
         first = broken[0]
         more = f", and {units.count(len(broken) - 1, 'more check')} failed" if len(broken) > 1 else ""
-        failed = f"{units.plain(first.name)}: {units.plain(first.broken)}"
+        failed = f"{first.name}: {first.broken}"
         return f"FAILED: {name} with {recipe} does not act as it does without. {failed}{more}."
     why = next((check.unjudged for check in result.checks if check.unjudged), "")
-    why = units.plain(why) or ("no check was made" if not result.checks else "not all checks were made")
+    why = why or ("no check was made" if not result.checks else "not all checks were made")
     return f"NOT JUDGED: nothing shows that {name} with {recipe} acts as it does without. {why[:1].upper()}{why[1:]}."
 
 
@@ -90,8 +90,8 @@ def _checks(result: VerifyResult) -> Table:
 
 
 def _check(check: Check) -> Row:
-    words = units.plain(check.broken or check.unjudged)
+    words = check.broken or check.unjudged
     outcome = f"{'failed' if check.broken else 'not judged'}: {words}" if words else "held"
-    cells: list[str | None] = [units.plain(check.name), outcome, check.effect, units.plain(check.guard) or None]
-    treatments = ", ".join(units.plain(one) for one in check.treatments)
+    cells: list[str | None] = [check.name, outcome, check.effect, check.guard or None]
+    treatments = ", ".join(one for one in check.treatments)
     return Row([*cells, treatments or None], "part" if check.outcome == "held" else "whole")
