@@ -61,14 +61,7 @@ from strobe.report import (
 )
 from strobe.report.document import Document
 from strobe.report.frame import Page, Plots
-from strobe.results.answer import (
-    Answer,
-    BreakdownResult,
-    CompareResult,
-    OptimizeResult,
-    TrainResult,
-    VerifyResult,
-)
+from strobe.results.answer import Answer, BreakdownResult, CompareResult, OptimizeResult, TrainResult, VerifyResult
 from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference

@@ -51,10 +51,7 @@ def _metrics(difference: Difference) -> Table:
         decimals = units.digits(max(before, after))
         cells = [m.name, m.verdict.kind, units.ms(before, decimals), units.ms(after, decimals)]
         cells += [units.signed(after - before, decimals), units.change(m.verdict.ratio)]
-        cells += [
-            units.change_span(m.verdict.interval),
-            f"{len(m.before.values):,} + {len(m.after.values):,}",
-        ]
+        cells += [units.change_span(m.verdict.interval), f"{len(m.before.values):,} + {len(m.after.values):,}"]
         rows.append(Row(cells))
     return Table(columns, rows)
 
@@ -86,10 +83,7 @@ def _parts(index: int, m: MeasurementChange) -> Section:
         cells = [" › ".join(c.path), c.change]
         cells += [units.ms(c.before_ms, decimals), units.ms(c.after_ms, decimals)]
         cells += [units.signed((c.after_ms or 0.0) - (c.before_ms or 0.0), decimals)]
-        cells += [
-            units.change(c.verdict and c.verdict.ratio),
-            units.change_span(c.verdict and c.verdict.interval),
-        ]
+        cells += [units.change(c.verdict and c.verdict.ratio), units.change_span(c.verdict and c.verdict.interval)]
         rows.append(Row(cells))
     said = f"{units.count(m.judged, 'part')} judged at once; the intervals are widened for that."
     return Section(f"measurement-{index}", title, Table(columns, rows).without_empty_columns(), [said])

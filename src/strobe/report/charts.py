@@ -21,18 +21,7 @@ Trace = dict[str, Any]
 Place = float | str | None  # on an axis: a number, or a category
 
 # White text on each has a contrast of at least 4.5, and each stands out from white and from near black.
-PALETTE = (
-    "#2f6fb0",
-    "#b85c14",
-    "#2d7d4f",
-    "#b0416a",
-    "#7355b5",
-    "#1b7f88",
-    "#8a6a14",
-    "#5f7328",
-    "#96563b",
-    "#526fa6",
-)
+PALETTE = ("#2f6fb0", "#b85c14", "#2d7d4f", "#b0416a", "#7355b5", "#1b7f88", "#8a6a14", "#5f7328", "#96563b", "#526fa6")
 OTHER = "#6c747d"
 MUTED = "#8a929c"  # of a line that is there for comparison
 INK = "#12181f"

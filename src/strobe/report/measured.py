@@ -98,10 +98,7 @@ def _samples(measurements: Sequence[Measurement]) -> list[Plot]:
         group = [(m.name, m.samples) for m in measurements if m.phase == phase and m.samples.values]
         label = f" ({phase})" if len(phases) > 1 else ""
         if group:
-            drawn += [
-                spread(f"Spread of the samples{label}", group),
-                in_order(f"In the order taken{label}", group),
-            ]
+            drawn += [spread(f"Spread of the samples{label}", group), in_order(f"In the order taken{label}", group)]
     return drawn
 
 

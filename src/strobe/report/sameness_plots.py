@@ -56,11 +56,7 @@ def _along(name: str, same: Agreement, yardsticks: Sequence[Yardstick], *, sever
     y = charts.log_axis("error (RMS, σ)", units.sigma, low, high)
     y["range"] = [math.log10(low) - 0.1, math.log10(high) + 0.7]
     layout = charts.layout(
-        460,
-        charts.axis("action of the chunk", range=[0.5, length + 0.5]),
-        y,
-        showlegend=True,
-        hovermode="closest",
+        460, charts.axis("action of the chunk", range=[0.5, length + 0.5]), y, showlegend=True, hovermode="closest"
     )
     if same.executed is not None and same.executed < length:
         place = same.executed + 0.5

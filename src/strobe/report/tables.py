@@ -112,12 +112,7 @@ def verdicts(result: Result) -> Table:
     rows = []
     for pair in result.judged():
         verdict = pair.verdict
-        cells = [
-            _compared(pair),
-            verdict.kind,
-            units.change(verdict.ratio),
-            units.change_span(verdict.interval),
-        ]
+        cells = [_compared(pair), verdict.kind, units.change(verdict.ratio), units.change_span(verdict.interval)]
         cells += [units.signed(pair.difference_ms, decimals), units.signed_span(pair.difference, decimals)]
         cells += [f"{verdict.pairs:,}" if verdict.pairs else None]
         rows.append(Row(cells))

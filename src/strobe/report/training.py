@@ -109,12 +109,7 @@ def _parts(parts: Sequence[LoaderPart]) -> Table:
     decimals = units.digits(sum(part.ms for part in parts))
     rows = [
         Row(
-            [
-                part.name,
-                units.ms(part.ms, decimals),
-                units.percent(part.share),
-                units.percent(part.waiting),
-            ],
+            [part.name, units.ms(part.ms, decimals), units.percent(part.share), units.percent(part.waiting)],
             "other" if part.name == "other" else "part",
             share=part.share,
         )
