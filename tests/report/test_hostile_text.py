@@ -1,4 +1,4 @@
-"""Whatever the names, notes and reasons in an answer hold, a report shows it as text: on a terminal, in Markdown, in HTML.
+"""Whatever names, notes and reasons in an answer hold, a report shows it as text: on a terminal, in Markdown, in HTML.
 
 Every free text of every result on disk is given a beginning that each of the three would act on.
 """
@@ -27,7 +27,7 @@ from strobe.results import store
 from strobe.results.answer import Answer
 
 HOSTILE = (
-    '\x1b[31m\x07"\'><script>alert(1)</script><img src=x onerror=alert(1)>&lt;i&gt;[red]{{7*7}}%{x}'
+    "\x1b[31m\x07\"'><script>alert(1)</script><img src=x onerror=alert(1)>&lt;i&gt;[red]{{7*7}}%{x}"
     "| *a* | _b_ `c` [d](http://e) ![f](g)\r\n# h\n\n- i\u202e"
 )
 STEERING = {"facts", "figures", "evidence"}  # dictionaries with keys that a report looks for

@@ -50,18 +50,18 @@ def biggest(components: Sequence[Component]) -> Component | None:
     A part that holds nearly everything (90 %) says nothing, so there the biggest of its children is named instead,
     as it is where no part holds half.
     """
-    found, children = None, [c for c in components if c.depth == 1]
+    biggest_part, children = None, [c for c in components if c.depth == 1]
     while children:
         best = max(children, key=lambda c: c.share)
-        if found is not None and found.share < 0.9 and best.share < 0.5:
+        if biggest_part is not None and biggest_part.share < 0.9 and best.share < 0.5:
             break
         if best.other and best.depth > 2:  # the rest of a named part has a name: that part's
             break
-        found = best
+        biggest_part = best
         children = [c for c in components if c.depth == best.depth + 1 and c.path[:-1] == best.path]
         if best.share < 0.5:
             break
-    return found
+    return biggest_part
 
 
 def _biggest(result: Result, measurement: Measurement) -> str:

@@ -59,22 +59,22 @@ def _metrics(difference: Difference) -> Table:
 def _figures(difference: Difference) -> Table:
     columns = [Column("Figure", numeric=False), Column("Before"), Column("After"), Column("Difference")]
     rows = []
-    for one in difference.figures:
-        largest = max(abs(value) for value in (one.before, one.after) if value is not None)
-        whole = all(value is None or value == round(value) for value in (one.before, one.after))
+    for figure in difference.figures:
+        largest = max(abs(value) for value in (figure.before, figure.after) if value is not None)
+        whole = all(value is None or value == round(value) for value in (figure.before, figure.after))
         decimals = 0 if whole or largest >= 100 else 1 if largest >= 10 else 2
-        both = one.before is not None and one.after is not None
-        grown = units.signed((one.after or 0.0) - (one.before or 0.0), decimals) if both else None
-        label = f"{one.name} ({one.unit})" if one.unit else one.name
-        rows.append(Row([label, units.ms(one.before, decimals), units.ms(one.after, decimals), grown]))
+        both = figure.before is not None and figure.after is not None
+        grown = units.signed((figure.after or 0.0) - (figure.before or 0.0), decimals) if both else None
+        label = f"{figure.name} ({figure.unit})" if figure.unit else figure.name
+        rows.append(Row([label, units.ms(figure.before, decimals), units.ms(figure.after, decimals), grown]))
     return Table(columns, rows)
 
 
 def _parts(index: int, m: MeasurementChange) -> Section:
     title = f"Parts of {m.name} that changed"
     if not m.components:
-        said = f"None of {units.count(m.judged, 'part')} changed by more than chance would show."
-        return Section(f"measurement-{index}", title, text=[said if m.judged else "Neither run has parts in common."])
+        text = f"None of {units.count(m.judged, 'part')} changed by more than chance would show."
+        return Section(f"measurement-{index}", title, text=[text if m.judged else "Neither run has parts in common."])
     columns = [Column("Component", numeric=False), Column("", numeric=False)]
     columns += [Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")]
     decimals = units.digits(max(m.before.summary.median, m.after.summary.median))
@@ -85,8 +85,8 @@ def _parts(index: int, m: MeasurementChange) -> Section:
         cells += [units.signed((c.after_ms or 0.0) - (c.before_ms or 0.0), decimals)]
         cells += [units.change(c.verdict and c.verdict.ratio), units.change_span(c.verdict and c.verdict.interval)]
         rows.append(Row(cells))
-    said = f"{units.count(m.judged, 'part')} judged at once; the intervals are widened for that."
-    return Section(f"measurement-{index}", title, Table(columns, rows).without_empty_columns(), [said])
+    text = f"{units.count(m.judged, 'part')} judged at once; the intervals are widened for that."
+    return Section(f"measurement-{index}", title, Table(columns, rows).without_empty_columns(), [text])
 
 
 def _memory(difference: Difference) -> Table:

@@ -83,7 +83,7 @@ def _about(result: Result) -> list[str]:
 def agreement(result: Result) -> list[Section]:
     """Return how far the candidates' actions moved: in σ with yardsticks where that is known, else by the cosine."""
     candidates = sameness.of_comparisons(result.judged())
-    if sameness.told(candidates):
+    if sameness.has_errors(candidates):
         return sameness.sections(candidates, yardsticks(result))
     if (same := tables.agreement(result)) is None:
         return []

@@ -63,7 +63,7 @@ def render_brief(document: Document, console: Console) -> None:
 
 def first_table(document: Document) -> Section | None:
     """Return the section that a reader looks at first: the first one with a table."""
-    return next((one for one in document.sections if one.table is not None and not one.detail), None)
+    return next((section for section in document.sections if section.table is not None and not section.detail), None)
 
 
 def shallow(whole: Table, limit: int) -> Table:
@@ -78,7 +78,7 @@ def shallow(whole: Table, limit: int) -> Table:
 
 def _left_out(document: Document, rows: int) -> str:
     """Return in words how much a brief view leaves out; '' where that is nothing."""
-    tables = sum(one.table is not None and not one.detail for one in document.sections)
+    tables = sum(section.table is not None and not section.detail for section in document.sections)
     tables -= first_table(document) is not None
     counts = {
         "answer": len(document.answers) - ANSWERS,
@@ -135,15 +135,15 @@ def _section(section: Section, console: Console) -> None:
 
 def print_table(whole: Table, console: Console) -> None:
     """Print a table whole. A terminal too narrow for it loses the columns on the right, and a line says so."""
-    kept = whole
-    while _width(kept, console) > console.width and console.is_terminal and len(kept.columns) > 3:
-        kept = kept.first_columns(len(kept.columns) - 1)
-    shown = _rich(kept)
-    if _width(kept, console) > console.width:
+    fitting = whole
+    while _width(fitting, console) > console.width and console.is_terminal and len(fitting.columns) > 3:
+        fitting = fitting.first_columns(len(fitting.columns) - 1)
+    shown = _rich(fitting)
+    if _width(fitting, console) > console.width:
         # Rich takes columns away until the rest fits, unless the table itself says how wide it is.
-        shown.width = _width(kept, console)
+        shown.width = _width(fitting, console)
     console.print(shown, crop=False)
-    if left_out := [column.title for column in whole.columns[len(kept.columns) :]]:
+    if left_out := [column.title for column in whole.columns[len(fitting.columns) :]]:
         console.print(Text(f"(no room here for: {', '.join(left_out)})", style="dim"))
 
 

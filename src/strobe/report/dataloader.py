@@ -19,20 +19,20 @@ STEADY = (
 
 
 def outline(answer: Dataloader, _depth: int | None = None) -> Document:
-    """The document of a search."""
+    """Return the document of a search."""
     sections = [Section("loaders", "Loaders", loaders(answer), [STEADY])]
     if answer.start_ups:
-        said = (
+        about = (
             "In an interpreter that has imported lerobot-train. The steady state does not depend on it. An epoch start "
             "is with --persistent_workers=true; without, every epoch begins like the first."
         )
-        sections.append(Section("start", "How the chosen loader starts", start_ups(answer), [said]))
+        sections.append(Section("start", "How the chosen loader starts", start_ups(answer), [about]))
     if answer.what_ifs:
-        said = "Each in alternation with the chosen loader as it is. lerobot-train has no flag for these."
-        sections.append(Section("what-if", "What there is no flag for", what_ifs(answer), [said]))
+        about = "Each in alternation with the chosen loader as it is. lerobot-train has no flag for these."
+        sections.append(Section("what-if", "What there is no flag for", what_ifs(answer), [about]))
     if answer.encodings:
-        said = "The same episodes, read by the chosen loader. PSNR is against the frames as they are decoded now."
-        sections.append(Section("encodings", "Other encodings", encodings(answer), [said]))
+        about = "The same episodes, read by the chosen loader. PSNR is against the frames as they are decoded now."
+        sections.append(Section("encodings", "Other encodings", encodings(answer), [about]))
     return frame.document(
         answer,
         answers(answer),
@@ -44,37 +44,37 @@ def outline(answer: Dataloader, _depth: int | None = None) -> Document:
 
 
 def answers(answer: Dataloader) -> list[str]:
-    """For each batch size the flags, and what they should win."""
-    said = []
-    for found in answer.recommendations:
-        said.append(f"Train with {' '.join(found.flags)}")
-        said.append(f"They load {_rate(found.chosen)}. {_needs(answer, found)}")
-        said += [_wins(found)] if found.own is not None else []
-        said.append(f"Found in {found.searched_s:,.0f} s; the search ended since {found.reason}.")
-    return said or ["No search was finished; the table holds what was measured."]
+    """Return the flags for each batch size, and what they should gain."""
+    sentences = []
+    for best in answer.recommendations:
+        sentences.append(f"Train with {' '.join(best.flags)}")
+        sentences.append(f"They load {_rate(best.chosen)}. {_describe_need(answer, best)}")
+        sentences += [_describe_gain(best)] if best.own is not None else []
+        sentences.append(f"Found in {best.searched_s:,.0f} s; the search ended since {best.reason}.")
+    return sentences or ["No search was finished; the table holds what was measured."]
 
 
-def _needs(answer: Dataloader, found: Recommendation) -> str:
-    need = next((one for one in answer.needs if one.batch_size == found.batch_size), None)
+def _describe_need(answer: Dataloader, best: Recommendation) -> str:
+    need = next((need for need in answer.needs if need.batch_size == best.batch_size), None)
     if need is None:
-        return "The fastest was asked for."
+        return "The fastest was requested."
     source = "measured" if need.source == "measured" else "as given"
-    judged = "which is fed" if found.fed else "which is not shown to be fed"
+    judged = "and the loader keeps up" if best.fed else "and this loader was not shown to keep up"
     return f"The step takes {need.samples_per_s:,.1f} samples/s ({source}), {judged}."
 
 
-def _wins(found: Recommendation) -> str:
-    assert found.own is not None
-    now, then = found.step_ms_now, found.step_ms_then
+def _describe_gain(best: Recommendation) -> str:
+    assert best.own is not None
+    now, then = best.step_ms_now, best.step_ms_then
     if now is None or then is None:
-        ratio = found.chosen.samples_per_s / found.own.samples_per_s
-        return f"Your flags: {_rate(found.own)}; the recommended are {units.change(ratio)} on that."
+        ratio = best.chosen.samples_per_s / best.own.samples_per_s
+        return f"Your flags: {_rate(best.own)}; the recommended are {units.change(ratio)} on that."
     if then >= 0.995 * now:
-        return f"Your flags: {_rate(found.own)}. A step takes {now:,.0f} ms either way, by the rates measured apart."
-    hours = found.steps / 3.6e6
+        return f"Your flags: {_rate(best.own)}. A step takes {now:,.0f} ms either way, by the rates measured apart."
+    hours = best.steps / 3.6e6
     return (
         f"A step takes {now:,.0f} ms with your flags and {then:,.0f} ms with these, by the rates measured apart: "
-        f"{now * hours:,.1f} h or {then * hours:,.1f} h over {found.steps:,} steps."
+        f"{now * hours:,.1f} h or {then * hours:,.1f} h over {best.steps:,} steps."
     )
 
 
@@ -85,7 +85,7 @@ def _rate(rate: Rate) -> str:
 
 
 def in_order(answer: Dataloader) -> list[LoaderRow]:
-    """The candidates by batch, backend, workers, prefetch."""
+    """Return the candidates by batch, backend, workers, prefetch."""
     return sorted(
         answer.rows,
         key=lambda row: (
@@ -98,7 +98,7 @@ def in_order(answer: Dataloader) -> list[LoaderRow]:
 
 
 def loaders(answer: Dataloader) -> Table:
-    """One row per candidate; one that could not be measured says why."""
+    """Return one row per candidate; a candidate that could not be measured says why."""
     several = len({row.settings.batch_size for row in answer.rows}) > 1
     backends = len({row.settings.video_backend for row in answer.rows}) > 1
     needed = {need.batch_size: need.samples_per_s for need in answer.needs}
@@ -139,68 +139,68 @@ def loaders(answer: Dataloader) -> Table:
 
 
 def _mark(row: LoaderRow) -> str | None:
-    said = ["recommended"] if row.chosen else []
-    said += ["your flags"] if row.own else []
+    marks = ["recommended"] if row.chosen else []
+    marks += ["your flags"] if row.own else []
     if row.status != "done":
-        said.append(f"{row.status}: {row.reason}" if row.reason else row.status)
-    return ", ".join(said) or None
+        marks.append(f"{row.status}: {row.reason}" if row.reason else row.status)
+    return ", ".join(marks) or None
 
 
 def start_ups(answer: Dataloader) -> Table:
-    """Each way to start workers."""
+    """Return each way to start workers."""
     columns = [Column("Start method", numeric=False), Column("First batch (s)"), Column("Epoch start (s)")]
     columns += [Column("Own memory per worker")]
     columns += [Column("With its share of common pages"), Column("Why", numeric=False)]
     rows = []
-    for one in answer.start_ups:
-        times = [one.first_batch_s, one.epoch_start_s]
-        memory = [one.worker_uss_bytes, one.worker_pss_bytes]
-        cells = [one.start_method, *(units.ms(t, 2) for t in times), *(units.size(m) for m in memory)]
-        rows.append(Row([*cells, one.reason or None]))
+    for start_up in answer.start_ups:
+        times = [start_up.first_batch_s, start_up.epoch_start_s]
+        memory = [start_up.worker_uss_bytes, start_up.worker_pss_bytes]
+        cells = [start_up.start_method, *(units.ms(t, 2) for t in times), *(units.size(m) for m in memory)]
+        rows.append(Row([*cells, start_up.reason or None]))
     return Table(columns, rows).without_empty_columns()
 
 
 def what_ifs(answer: Dataloader) -> Table:
-    """Each change beside the loader without it."""
-    decimals = _decimals([one.rate for one in answer.what_ifs])
+    """Return each change beside the loader without it."""
+    decimals = _decimals([what_if.rate for what_if in answer.what_ifs])
     columns = [Column("Changed", numeric=False), Column("Samples/s"), Column("95 % interval"), Column("As it is")]
     columns += [Column("95 % interval"), Column("Change"), Column("", numeric=False)]
     rows = []
-    for one in answer.what_ifs:
-        rate, beside = one.rate, one.beside
+    for what_if in answer.what_ifs:
+        rate, beside = what_if.rate, what_if.beside
         change = rate.samples_per_s / beside.samples_per_s if rate and beside else None
         cells = [
-            one.name,
+            what_if.name,
             units.ms(rate and rate.samples_per_s, decimals),
             units.span(rate and rate.interval, decimals),
             units.ms(beside and beside.samples_per_s, decimals),
             units.span(beside and beside.interval, decimals),
             units.change(change),
-            (one.reason or one.note) or None,
+            (what_if.reason or what_if.note) or None,
         ]
         rows.append(Row(cells))
     return Table(columns, rows).without_empty_columns()
 
 
 def encodings(answer: Dataloader) -> Table:
-    """Each encoding beside the dataset as it is."""
-    decimals = _decimals([one.rate for one in answer.encodings])
+    """Return each encoding beside the dataset as it is."""
+    decimals = _decimals([encoding.rate for encoding in answer.encodings])
     columns = [Column("Encoding", numeric=False), Column("Samples/s"), Column("95 % interval"), Column("Change")]
     columns += [Column("On disk per hour"), Column("PSNR (dB)"), Column("Encoding (s)"), Column("Why", numeric=False)]
     as_is = answer.encodings[0].rate
     rows = []
-    for one in answer.encodings:
-        rate = one.rate
+    for encoding in answer.encodings:
+        rate = encoding.rate
         change = rate.samples_per_s / as_is.samples_per_s if rate and as_is and rate is not as_is else None
         cells = [
-            one.name,
+            encoding.name,
             units.ms(rate and rate.samples_per_s, decimals),
             units.span(rate and rate.interval, decimals),
             units.change(change),
-            units.size(round(one.bytes_per_hour)) if one.bytes_per_hour is not None else None,
-            units.ms(one.psnr_db, 1),
-            units.ms(one.encode_s, 1),
-            one.reason or None,
+            units.size(round(encoding.bytes_per_hour)) if encoding.bytes_per_hour is not None else None,
+            units.ms(encoding.psnr_db, 1),
+            units.ms(encoding.encode_s, 1),
+            encoding.reason or None,
         ]
         rows.append(Row(cells))
     return Table(columns, rows).without_empty_columns()

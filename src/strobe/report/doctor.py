@@ -74,8 +74,8 @@ def answers(result: DoctorResult) -> list[str]:
         head += f", as far as was looked (not at: {', '.join(left_out)})." if left_out else "."
     sentences = [head]
     if doubtful := result.of("doubtful"):
-        many = "thing needs" if len(doubtful) == 1 else "things need"
-        sentences.append(f"{len(doubtful)} {many} care: {_listed(doubtful)}.")
+        noun = "thing needs" if len(doubtful) == 1 else "things need"
+        sentences.append(f"{len(doubtful)} {noun} care: {_listed(doubtful)}.")
     if missing := result.of("missing"):
         ways = [check.do for check in missing if check.do]
         sentences.append(f"Not installed: {_listed(missing)}." + (" The tables say how to get them." if ways else ""))

@@ -28,37 +28,37 @@ ENDS: dict[tuple[bool, bool], tuple[str, str]] = {
 
 
 def answers(judged: Sequence[PairedEpisodes]) -> list[str]:
-    """A sentence for each candidate that was played."""
-    return [f"{one.sentence}." for one in judged]
+    """Return a sentence for each candidate that was played."""
+    return [f"{played.sentence}." for played in judged]
 
 
 def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
-    """Both sides' figures with what came of it, and in detail every pair."""
-    found = []
-    for index, one in enumerate(judged):
-        title = f"Paired episodes: {one.candidate} against {one.baseline}"
-        said = [ABOUT, _ends(one), _same(one)]
-        said += [f"Refused: {one.broken}."] if one.broken else []
-        if len(one.pairs) < one.planned:
-            how = "Interrupted" if one.decided is None else "Decided early"
-            said.append(f"{how}: {len(one.pairs)} of {one.planned} pairs were played.")
-        found.append(Section(f"{KEY}-{index}", title, _sides(one), said))
-        found.append(Section(f"{KEY}-{index}-pairs", f"{title}, pair by pair", _pairs(one), detail=True))
-    return found
+    """Return both sides' figures with what came of it, and in detail every pair."""
+    shown = []
+    for index, played in enumerate(judged):
+        title = f"Paired episodes: {played.candidate} against {played.baseline}"
+        about = [ABOUT, _ends(played), _same(played)]
+        about += [f"Refused: {played.broken}."] if played.broken else []
+        if len(played.pairs) < played.planned:
+            how = "Interrupted" if played.decided is None else "Decided early"
+            about.append(f"{how}: {len(played.pairs)} of {played.planned} pairs were played.")
+        shown.append(Section(f"{KEY}-{index}", title, _sides(played), about))
+        shown.append(Section(f"{KEY}-{index}-pairs", f"{title}, pair by pair", _pairs(played), detail=True))
+    return shown
 
 
 def plots(judged: Sequence[PairedEpisodes]) -> Plots:
-    """The reward of each pair, one side against the other."""
-    return {f"{KEY}-{index}": [_rewards(one)] for index, one in enumerate(judged)}
+    """Return the reward of each pair, one side against the other."""
+    return {f"{KEY}-{index}": [_rewards(played)] for index, played in enumerate(judged)}
 
 
-def _sides(one: PairedEpisodes) -> Table:
+def _sides(played: PairedEpisodes) -> Table:
     columns = [Column("", numeric=False), Column("Success"), Column("Reward (mean)"), Column("Best reward (mean)")]
     columns.append(Column("Control ticks (mean)"))
     rows = []
     for name, share, sides in (
-        (one.baseline, one.baseline_success, [pair.baseline for pair in one.pairs]),
-        (one.candidate, one.candidate_success, [pair.candidate for pair in one.pairs]),
+        (played.baseline, played.baseline_success, [pair.baseline for pair in played.pairs]),
+        (played.candidate, played.candidate_success, [pair.candidate for pair in played.pairs]),
     ):
         figures = ("reward", "best_reward", "ticks")
         # Divided before they are added: no sum of rewards may leave the range of a float.
@@ -68,25 +68,25 @@ def _sides(one: PairedEpisodes) -> Table:
         Row(
             [
                 "difference",
-                f"{significant(100 * one.success, plus=True)} points",
-                significant(one.reward, 4, plus=True),
+                f"{significant(100 * played.success, plus=True)} points",
+                significant(played.reward, 4, plus=True),
                 None,
                 None,
             ]
         )
     )
-    ends = [_points(one.success_interval), _span(one.reward_interval), None, None]
-    return Table(columns, [*rows, Row([f"{100 * one.success_interval.level:.3g} % interval of it", *ends])])
+    ends = [_points(played.success_interval), _span(played.reward_interval), None, None]
+    return Table(columns, [*rows, Row([f"{100 * played.success_interval.level:.3g} % interval of it", *ends])])
 
 
-def _pairs(one: PairedEpisodes) -> Table:
-    names = [one.baseline, one.candidate]
+def _pairs(played: PairedEpisodes) -> Table:
+    names = [played.baseline, played.candidate]
     columns = [Column("Task", numeric=False), Column("Seed")]
     for name in names:
         columns += [Column(f"{name}: ended", numeric=False), Column("Reward"), Column("Ticks")]
     columns += [Column("Actions the same for (ticks)"), Column("Largest difference of actions")]
     rows = []
-    for pair in one.pairs:
+    for pair in played.pairs:
         cells: list[str | None] = [pair.task, str(pair.seed)]
         for side in (pair.baseline, pair.candidate):
             cells += ["success" if side.success else "failure", units.number(side.reward), str(side.ticks)]
@@ -94,14 +94,14 @@ def _pairs(one: PairedEpisodes) -> Table:
     return Table(columns, rows)
 
 
-def _rewards(one: PairedEpisodes) -> Plot:
+def _rewards(played: PairedEpisodes) -> Plot:
     traces: list[Trace] = []
     for ended, (words, colour) in ENDS.items():
-        pairs = [pair for pair in one.pairs if _ended(pair) == ended]
+        pairs = [pair for pair in played.pairs if _ended(pair) == ended]
         if pairs:
             traces.append(
                 charts.points(
-                    words.format(baseline=one.baseline, candidate=one.candidate),
+                    words.format(baseline=played.baseline, candidate=played.candidate),
                     [pair.baseline.reward for pair in pairs],
                     [pair.candidate.reward for pair in pairs],
                     colour,
@@ -109,11 +109,11 @@ def _rewards(one: PairedEpisodes) -> Plot:
                     text=[f"{pair.task}, seed {pair.seed}" for pair in pairs],
                 )
             )
-    rewards = [side.reward for pair in one.pairs for side in (pair.baseline, pair.candidate)]
+    rewards = [side.reward for pair in played.pairs for side in (pair.baseline, pair.candidate)]
     layout = charts.layout(
         420,
-        charts.axis(f"reward, {one.baseline}"),
-        charts.axis(f"reward, {one.candidate}"),
+        charts.axis(f"reward, {played.baseline}"),
+        charts.axis(f"reward, {played.candidate}"),
         showlegend=True,
         legend=charts.LEGEND_ABOVE,
         shapes=[charts.diagonal(min(rewards), max(rewards))],
@@ -122,21 +122,21 @@ def _rewards(one: PairedEpisodes) -> Plot:
     return Plot("Reward of each pair", caption, traces, layout)
 
 
-def _ends(one: PairedEpisodes) -> str:
-    counted = [(sum(_ended(pair) == ended for pair in one.pairs), words) for ended, (words, _) in ENDS.items()]
-    names = {"baseline": one.baseline, "candidate": one.candidate}
+def _ends(played: PairedEpisodes) -> str:
+    counted = [(sum(_ended(pair) == ended for pair in played.pairs), words) for ended, (words, _) in ENDS.items()]
+    names = {"baseline": played.baseline, "candidate": played.candidate}
     ends = ", ".join(f"in {number} {words.format(**names)}" for number, words in counted if number)
-    return f"Of {units.count(len(one.pairs), 'pair')}: {ends}."
+    return f"Of {units.count(len(played.pairs), 'pair')}: {ends}."
 
 
-def _same(one: PairedEpisodes) -> str:
-    same = sum(pair.same for pair in one.pairs)
-    if same == len(one.pairs):
+def _same(played: PairedEpisodes) -> str:
+    same = sum(pair.same for pair in played.pairs)
+    if same == len(played.pairs):
         return "Every action of every pair is the same to the bit."
-    apart = max(pair.largest_error for pair in one.pairs)
-    some = f"In {same} every action is the same to the bit; in the others two" if same else "Two"
+    largest = max(pair.largest_error for pair in played.pairs)
+    opening = f"In {same} every action is the same to the bit; in the others two" if same else "Two"
     return (
-        f"{some} actions of one tick are up to {apart:.3g} apart, in the action's own units: what the simulator "
+        f"{opening} actions of one tick are up to {largest:.3g} apart, in the action's own units: what the simulator "
         "answers to a small difference makes it grow."
     )
 

@@ -18,19 +18,19 @@ RANDOM = "random weights"  # of a subject without a checkpoint
 
 
 def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
-    """The document of an evaluation."""
+    """Return the document of an evaluation."""
     sections = []
     if result.variants:
         sections.append(Section("variants", "Success against latency", _variants(result), _about(result)))
-        if any(one.tasks for one in result.variants):
+        if any(variant.tasks for variant in result.variants):
             sections.append(Section("tasks", "Task by task", _tasks(result), [rates.TASKS], detail=True))
         if evaluate_realtime.is_timed(result):
             sections.append(evaluate_realtime.section(result))
         if result.videos:
             sections.append(_videos(result))
-        if any(one.chunk for one in result.variants):
+        if any(variant.chunk for variant in result.variants):
             sections.append(evaluate_latency.section(result))
-        if any(one.motion for one in result.variants):
+        if any(variant.motion for variant in result.variants):
             sections.append(Section("motion", "How smooth the actions are", _motion(result), [_about_motion()]))
         sections.append(Section("times", "Where the time of an episode goes", _times(result), [_about_times()]))
     page = measured.document(result, answers(result), [])
@@ -38,26 +38,30 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
 
 
 def answers(result: EvaluateResult) -> list[str]:
-    """The verdict on each variant with its speed, the fewest steps that may do, and what the weights are worth."""
+    """Return each variant's verdict with its speed, the fewest steps that may do, and what the weights are worth."""
     if not result.variants:
         return ["No episode was played."]
     first, *others = result.variants
     timed = evaluate_realtime.is_timed(result)
     if timed:
-        said = evaluate_realtime.answers(result)
+        sentences = evaluate_realtime.answers(result)
     else:
-        said = [_first(result, first), *(_judged(result, one) for one in others)]
-    if any(one.together.success.successes for one in result.variants):
-        said += [*([] if timed else _fewest(result)), *evaluate_latency.answers(result)]
+        sentences = [_describe_first(result, first), *(_describe_variant(result, variant) for variant in others)]
+    if any(variant.together.success.successes for variant in result.variants):
+        sentences += [*([] if timed else _fewest(result)), *evaluate_latency.answers(result)]
     else:
-        said.append("No episode succeeded: nothing could be lost, and no verdict says that the task is still done.")
-        said += evaluate_latency.answers(result)
+        sentences.append(
+            "No episode succeeded: nothing could be lost, and no verdict says that the task is still done."
+        )
+        sentences += evaluate_latency.answers(result)
     if result.subject.source == RANDOM:
-        said.append("The weights are random: nothing here says how a trained policy would do, apart from its times.")
-    return said
+        sentences.append(
+            "The weights are random: nothing here says how a trained policy would do, apart from its times."
+        )
+    return sentences
 
 
-def _first(result: EvaluateResult, first: EvaluatedVariant) -> str:
+def _describe_first(result: EvaluateResult, first: EvaluatedVariant) -> str:
     success, took = first.together.success, evaluate_latency.took(first)
     steps = f" ({units.count(first.steps, 'denoising step')})" if first.steps is not None else ""
     where = f"{units.count(success.episodes, 'episode')} of {result.environment}"
@@ -67,13 +71,13 @@ def _first(result: EvaluateResult, first: EvaluatedVariant) -> str:
     )
 
 
-def _judged(result: EvaluateResult, one: EvaluatedVariant) -> str:
-    paired = one.together.paired
+def _describe_variant(result: EvaluateResult, variant: EvaluatedVariant) -> str:
+    paired = variant.together.paired
     assert paired is not None  # of all but the first
-    decision, name = paired.decision, one.name
-    plural = one.steps is not None and not one.recipe and one.steps != 1
+    decision, name = paired.decision, variant.name
+    plural = variant.steps is not None and not variant.recipe and variant.steps != 1
     verb = "are" if plural else "is"
-    times = one.chunk.times if one.chunk is not None else one.times
+    times = variant.chunk.times if variant.chunk is not None else variant.times
     faster = f"{units.number(times, 2)} × as fast" if times is not None else "of unknown speed"
     if decision.kind == "undecided":
         return (
@@ -85,48 +89,55 @@ def _judged(result: EvaluateResult, one: EvaluatedVariant) -> str:
 
 
 def _fewest(result: EvaluateResult) -> list[str]:
-    """The smallest number of steps that was not shown to be worse, and what it may still lose."""
-    tried = [one for one in result.variants[1:] if one.steps is not None and not one.recipe]
+    """Return the smallest number of steps that was not shown to be worse, and what it may still lose."""
+    tried = [variant for variant in result.variants[1:] if variant.steps is not None and not variant.recipe]
     if not tried:
         return []
-    own = [one for one in result.variants[:1] if one.steps is not None]
+    own = [variant for variant in result.variants[:1] if variant.steps is not None]
     held = [
-        one for one in (*own, *tried) if one.together.paired is None or one.together.paired.decision.kind != "worse"
+        variant
+        for variant in (*own, *tried)
+        if variant.together.paired is None or variant.together.paired.decision.kind != "worse"
     ]
-    fewest = min(held, key=lambda one: one.steps or 0, default=None)
+    fewest = min(held, key=lambda variant: variant.steps or 0, default=None)
     if fewest is None:
         return ["Every number of steps that was tried is worse."]
-    said = f"{fewest.steps} {'step is' if fewest.steps == 1 else 'steps are'} the fewest not shown to be worse"
+    text = f"{fewest.steps} {'step is' if fewest.steps == 1 else 'steps are'} the fewest not shown to be worse"
     if fewest.chunk is not None:
-        said += f" ({evaluate_latency.speed(fewest.chunk)})"
+        text += f" ({evaluate_latency.speed(fewest.chunk)})"
     if fewest.together.paired is None:
-        return [f"{said}, the policy as it is."]
-    return [f"{said}{rates.still(fewest.together)}."]
+        return [f"{text}, the policy as it is."]
+    return [f"{text}{rates.possible_loss(fewest.together)}."]
 
 
 def _about(result: EvaluateResult) -> list[str]:
-    said = [
+    about = [
         "All variants are played from the same starts with the same noise. Success with Clopper and Pearson's exact "
         "interval (95 %), for a number of episodes that was fixed beforehand; the difference with an interval that "
         "holds at every number of pairs at once (95 %), by which each variant is judged after every start. A decided "
-        f"variant is played no further.{rates.each(len(result.variants) - 1)} " + evaluate_latency.about(result)
+        f"variant is played no further.{rates.how_sure(len(result.variants) - 1)} " + evaluate_latency.about(result)
     ]
-    return [*said, *([f"Said before it started: {result.foresight}"] if result.foresight else [])]
+    return [*about, *([f"Said before it started: {result.foresight}"] if result.foresight else [])]
 
 
 def _variants(result: EvaluateResult) -> Table:
     columns = [Column("Variant", numeric=False), *_SUCCESS, *evaluate_latency.columns(result)]
     rows = []
-    for number, one in enumerate(result.variants):
-        cells = [one.name, *_success(result, one.together), *evaluate_latency.cells(result, one)]
+    for number, variant in enumerate(result.variants):
+        cells = [variant.name, *_success(result, variant.together), *evaluate_latency.cells(result, variant)]
         rows.append(Row(cells, "part" if number else "whole"))
     return Table(columns, rows).without_empty_columns()
 
 
 def _tasks(result: EvaluateResult) -> Table:
     columns = [Column("Task", numeric=False), Column("Variant", numeric=False), *_SUCCESS]
-    found = [(task, one.name, one.tasks[task]) for task in result.tasks for one in result.variants if task in one.tasks]
-    rows = [Row([task, name, *_success(result, on)]) for task, name, on in found]
+    played = [
+        (task, variant.name, variant.tasks[task])
+        for task in result.tasks
+        for variant in result.variants
+        if task in variant.tasks
+    ]
+    rows = [Row([task, name, *_success(result, on)]) for task, name, on in played]
     return Table(columns, rows).without_empty_columns()
 
 
@@ -141,7 +152,7 @@ _SUCCESS = [
 
 
 def _success(result: EvaluateResult, on: VariantOnTask) -> list[str | None]:
-    """The cells of the columns ``_SUCCESS``."""
+    """Return the cells of the columns ``_SUCCESS``."""
     cells = [str(on.success.episodes), rates.rate(on.success), units.number(on.reward)]
     if on.paired is None:
         return [*cells, None, None, None]
@@ -160,11 +171,11 @@ def _times(result: EvaluateResult) -> Table:
     columns += [Column("Simulator per tick (ms)"), Column("Rendering per tick (ms)"), Column("Ticks drawn")]
     columns += [Column("Reset per episode (ms)")]
     rows = []
-    for one in result.variants:
-        loop = one.loop
-        figures = (one.calls.median_ms, one.calls.p95_ms, loop.policy_ms, loop.step_ms, loop.render_ms)
+    for variant in result.variants:
+        loop = variant.loop
+        figures = (variant.calls.median_ms, variant.calls.p95_ms, loop.policy_ms, loop.step_ms, loop.render_ms)
         drawn = None if loop.drawn is None else units.percent(loop.drawn)
-        cells = [one.name, f"{one.calls.calls:,}"]
+        cells = [variant.name, f"{variant.calls.calls:,}"]
         cells += [None if ms is None else units.rate(ms) for ms in figures]
         rows.append(Row([*cells, drawn, units.rate(loop.reset_ms)]))
     return Table(columns, rows).without_empty_columns()
@@ -173,10 +184,10 @@ def _times(result: EvaluateResult) -> Table:
 def _motion(result: EvaluateResult) -> Table:
     titles = ("Path per tick", "Step within a chunk", "Step to a new chunk", "Jerk per tick³")
     rows = []
-    for one in result.variants:
-        if (moved := one.motion) is not None:
+    for variant in result.variants:
+        if (moved := variant.motion) is not None:
             figures = (moved.path, moved.within, moved.seam, moved.jerk)
-            rows.append(Row([one.name, *(units.number(value, 3) for value in figures)]))
+            rows.append(Row([variant.name, *(units.number(value, 3) for value in figures)]))
     return Table([Column("Variant", numeric=False), *map(Column, titles)], rows).without_empty_columns()
 
 
@@ -215,7 +226,7 @@ def _videos(result: EvaluateResult) -> Section:
 def _banner(result: EvaluateResult) -> str | None:
     if result.status == "complete":
         return None
-    played = ", ".join(f"{one.name}: {one.together.success.episodes}" for one in result.variants)
+    played = ", ".join(f"{variant.name}: {variant.together.success.episodes}" for variant in result.variants)
     ended = "Interrupted: this run was stopped before it was done" if result.status == "interrupted" else "Failed"
     return f"{ended} (episodes judged: {played or 'none'})."
 

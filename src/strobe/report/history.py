@@ -42,14 +42,14 @@ def plots(history: History, _depth: int | None = None) -> Plots:
 
 
 def _named(trends: Sequence[Trend]) -> list[tuple[str, Trend]]:
-    """Each trend with its name, and with what makes it another than those of the same measurement and subject."""
+    """Return each trend with its name, which has the settings that set it off from trends of the same measurement."""
     named = []
     for trend in trends:
-        same = [one.settings for one in trends if (one.measured, one.subject) == (trend.measured, trend.subject)]
-        apart = [name for name, value in trend.settings.items() if any(other.get(name) != value for other in same)]
-        said = ", ".join(f"{name} {trend.settings[name]}" for name in apart)
+        same = [t.settings for t in trends if (t.measured, t.subject) == (trend.measured, trend.subject)]
+        differing = [name for name, value in trend.settings.items() if any(other.get(name) != value for other in same)]
+        words = ", ".join(f"{name} {trend.settings[name]}" for name in differing)
         name = f"{trend.subject}, {trend.measured}"
-        named.append((f"{name} ({said})" if said else name, trend))
+        named.append((f"{name} ({words})" if words else name, trend))
     return named
 
 
@@ -84,7 +84,7 @@ def _overview(trends: Sequence[Trend]) -> Table:
     for name, trend in _named(trends):
         ends = [units.rate(point.summary.median) for point in (trend.points[0], trend.points[-1])]
         changes = str(sum(point.changes for point in trend.points))
-        seen = [_percent(trend.between_runs), _percent(_visible(trend))]
+        seen = [_percent(trend.between_runs), _percent(_smallest_visible(trend))]
         rows.append(Row([name, str(len(trend.points)), *ends, changes, *seen, trend.machine]))
     return Table(columns, rows)
 
@@ -93,9 +93,9 @@ def _percent(share: float | None) -> str | None:
     return None if share is None else f"{100 * share:.2g} %"
 
 
-def _visible(trend: Trend) -> float | None:
-    """The smallest slow-down of one run that the last judgement of one run would have shown, as a fraction."""
-    verdicts = [one.verdict for one in trend.points if one.verdict is not None and one.together == 1]
+def _smallest_visible(trend: Trend) -> float | None:
+    """Return the smallest slow-down of one run that the last judgement of one run would have shown, as a fraction."""
+    verdicts = [point.verdict for point in trend.points if point.verdict is not None and point.together == 1]
     return verdicts[-1].interval.high / verdicts[-1].ratio - 1 if verdicts else None
 
 
@@ -133,11 +133,11 @@ def _row(point: Point, decimals: int) -> Row:
             units.change(verdict.ratio),
             units.change_span(verdict.interval),
         ]
-    cells.append(", ".join([*_together(point), *point.differs]) or None)
+    cells.append(", ".join([*_describe_group(point), *point.differs]) or None)
     return Row(cells, "whole" if point.changes else "part")
 
 
-def _together(point: Point) -> list[str]:
+def _describe_group(point: Point) -> list[str]:
     return [f"with the {point.together - 1} before it"] if point.together > 1 else []
 
 

@@ -105,13 +105,13 @@ def _url(file: str, content: bytes) -> str:
 
 
 def _read(folder: Path, files: Sequence[str]) -> dict[str, bytes]:
-    found = {}
+    contents = {}
     for file in files:
         path = Path(file)
         if path.is_absolute() or ".." in path.parts or path.suffix not in KINDS:  # a result.json from elsewhere
             continue
         try:
-            found[file] = (folder / path).read_bytes()
+            contents[file] = (folder / path).read_bytes()
         except OSError:
             continue
-    return found
+    return contents

@@ -47,15 +47,15 @@ def _answer(judged: Judged, run: JudgedRun) -> str:
     rate = f"{on.success.successes} of {units.count(on.success.episodes, 'episode')} ({units.percent(on.success.rate)})"
     if on.paired is None and on.unpaired is None:
         return f"{name} succeeds in {rate}."
-    found = _judgement(judged, on)
-    assert found is not None
-    difference, verdict = found
+    judgement = _judge_in_words(judged, on)
+    assert judgement is not None
+    difference, verdict = judgement
     by_task = ", task by task" if on.unpaired is not None and on.unpaired.by_task else ""
     return f"{name} succeeds in {rate}: {verdict}, difference {difference} points (95 %{by_task})."
 
 
-def _judgement(judged: Judged, on: JudgedOnTask) -> tuple[str, str] | None:
-    """The difference in points with its interval, and the verdict; None for the first run."""
+def _judge_in_words(judged: Judged, on: JudgedOnTask) -> tuple[str, str] | None:
+    """Return the difference in points with its interval, and the verdict; None for the first run."""
     if on.paired is not None:
         difference, interval, kind = on.paired.difference, on.paired.decision.interval, on.paired.decision.kind
     elif on.unpaired is not None:
@@ -77,9 +77,9 @@ _COLUMNS = [
 
 
 def _cells(judged: Judged, on: JudgedOnTask) -> list[str | None]:
-    """The cells of ``_COLUMNS``."""
+    """Return the cells of ``_COLUMNS``."""
     cells = [str(on.success.episodes), rates.rate(on.success), units.number(on.reward)]
-    cells += _judgement(judged, on) or (None, None)
+    cells += _judge_in_words(judged, on) or (None, None)
     pairs = on.paired
     return [*cells, *([None, None] if pairs is None else [f"{pairs.lost} / {pairs.won}", units.number(pairs.p, 2)])]
 
@@ -99,16 +99,16 @@ def _tasks(judged: Judged) -> Table:
 
 
 def _about(judged: Judged) -> list[str]:
-    said = "Success with Clopper and Pearson's exact interval (95 %). "
-    looked = (
+    interval = "Success with Clopper and Pearson's exact interval (95 %). "
+    look = (
         "It is for one look at runs whose numbers of episodes were fixed beforehand, in whatever order they come; a "
-        "difference is claimed where an exact test shows it as well." + rates.each(len(judged.runs) - 1)
+        "difference is claimed where an exact test shows it as well." + rates.how_sure(len(judged.runs) - 1)
     )
     if judged.paired:
         return [
-            said
+            interval
             + "Episode i of each task is a pair in all runs. The difference has Tango's score interval (95 %). "
-            + looked
+            + look
             + " Lost and won are the pairs in which only the first or only this run succeeded. lerobot-eval's "
             "noise is not the same in both, only the starts are."
         ]
@@ -117,4 +117,4 @@ def _about(judged: Judged) -> list[str]:
         if len(judged.tasks) > 1
         else ("The difference has")
     )
-    return [f"{said}{of} Miettinen and Nurminen's score interval for two independent rates (95 %). {looked}"]
+    return [f"{interval}{of} Miettinen and Nurminen's score interval for two independent rates (95 %). {look}"]

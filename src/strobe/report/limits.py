@@ -45,10 +45,10 @@ def line(name: str, measurement: Measurement) -> str:
     limit, ms = measurement.limit, measurement.samples.summary.median
     if limit is None or limit.least_ms <= 0:
         return ""
-    narrower = "".join(f"; all in {bound.dtype} at most {_left(ms, bound.least_ms)}" for bound in limit.lower)
+    narrower = "".join(f"; all in {bound.dtype} at most {_headroom(ms, bound.least_ms)}" for bound in limit.lower)
     return (
         f"{name}: {_short(ms)} ms; its arithmetic and memory, mostly {limit.dtype}, take at least "
-        f"{_short(limit.least_ms)} ms on this machine: at most {_left(ms, limit.least_ms)} is left{narrower}."
+        f"{_short(limit.least_ms)} ms on this machine: at most {_headroom(ms, limit.least_ms)} is left{narrower}."
     )
 
 
@@ -102,9 +102,9 @@ def _wholes(named: Sequence[Named], what: str) -> Table:
         row = [label, units.ms(ms, decimals), limit.dtype]
         row += [units.gflop(sum(sum(part.gflop.values()) for part in limit.parts))]
         row += [units.size(sum(part.moved_bytes or 0 for part in limit.parts)), units.percent(limit.ceiling_share)]
-        row += [units.ms(limit.least_ms, decimals), _left(ms, limit.least_ms, "")]
+        row += [units.ms(limit.least_ms, decimals), _headroom(ms, limit.least_ms, "")]
         lower = {bound.dtype: bound.least_ms for bound in limit.lower}
-        row += [_left(ms, lower[dtype], "") if dtype in lower else None for dtype in narrow]
+        row += [_headroom(ms, lower[dtype], "") if dtype in lower else None for dtype in narrow]
         rows.append(Row(list(row)))
     return Table(columns, rows)
 
@@ -138,11 +138,11 @@ def _three(value: float | None) -> str | None:
     return None if value is None else units.rate(value)
 
 
-def _left(ms: float, least_ms: float, unit: str = " ×") -> str:
+def _headroom(ms: float, least_ms: float, unit: str = " ×") -> str:
     if least_ms <= 0:
         return units.NONE
-    left = ms / least_ms
-    return f"{left:.2f}{unit}" if left < 10 else f"{left:,.0f}{unit}"
+    factor = ms / least_ms
+    return f"{factor:.2f}{unit}" if factor < 10 else f"{factor:,.0f}{unit}"
 
 
 def _short(value: float) -> str:

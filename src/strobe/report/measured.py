@@ -72,7 +72,7 @@ def blocks(result: Result) -> list[Section]:
     """Return the like blocks of each part, and the slowest of them."""
     shown = []
     if (table := tables.blocks(result.measurements)) is not None:
-        shown.append(Section("blocks", "Blocks", table, tables.blocks_judged(result.measurements)))
+        shown.append(Section("blocks", "Blocks", table, tables.describe_blocks(result.measurements)))
     if (slowest := tables.slowest_blocks(result.measurements)) is not None:
         shown.append(Section("slowest-blocks", "Slowest blocks", slowest))
     return shown

@@ -29,7 +29,7 @@ def write(path: Path, document: Document, plots: Mapping[str, Sequence[Plot]]) -
     Raises:
         UserError: the answer has no figure, there is no browser, or the file cannot be written.
     """
-    section = next((one for one in document.sections if plots.get(one.key)), None)
+    section = next((section for section in document.sections if plots.get(section.key)), None)
     if section is None:
         raise UserError("this answer has no figure")
     figure = plots[section.key][0]

@@ -16,7 +16,7 @@ BARS = "Bars are the exact 95 % intervals of the success rates."
 OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
 
 
-def each(verdicts: int) -> str:
+def how_sure(verdicts: int) -> str:
     """Return how sure several verdicts on success are together, as a sentence; '' where there is one."""
     if verdicts < 2:
         return ""
@@ -34,11 +34,11 @@ def rate(success: SuccessRate) -> str:
 
 def difference(value: float, interval: Interval) -> str:
     """Return a difference of rates in points, with its interval: '+0.0 [−9.8, +9.8]'."""
-    told, low, high = (units.signed(100 * each, 1) for each in (value, interval.low, interval.high))
-    return f"{told} [{low}, {high}]"
+    shown, low, high = (units.signed(100 * share, 1) for share in (value, interval.low, interval.high))
+    return f"{shown} [{low}, {high}]"
 
 
-def still(on: VariantOnTask) -> str:
+def possible_loss(on: VariantOnTask) -> str:
     """Return the loss that episodes do not exclude, as a clause; '' where there is none, or nothing to lose against."""
     lost = -on.paired.decision.interval.low if on.paired is not None else 0.0
     return f"; a loss of up to {points(lost)} is not excluded" if lost > 0 else ""

@@ -31,34 +31,34 @@ def outline(result: ReplayResult, _depth: int | None = None) -> Document:
 
 
 def answers(result: ReplayResult) -> list[str]:
-    """The verdict, the settings that were asked for, the check of the replay itself."""
-    said = [result.verdict]
+    """Return the verdict, the settings that were asked for, the check of the replay itself."""
+    sentences = [result.verdict]
     asked, own = result.column("as asked"), result.column("as it was")
     if asked is not None and own is not None:
-        named = ", ".join(_changed(own, asked)) or "another policy"
-        said.append(f"With {named}: {'; '.join(_instead(own, asked))}.")
-    return [*said, _check(result.checks)]
+        named = ", ".join(_changed_settings(own, asked)) or "another policy"
+        sentences.append(f"With {named}: {'; '.join(_describe_changes(own, asked))}.")
+    return [*sentences, _check(result.checks)]
 
 
-def _changed(own: Replayed, asked: Replayed) -> list[str]:
+def _changed_settings(own: Replayed, asked: Replayed) -> list[str]:
     before, after = own.settings, asked.settings
     return [f"{name}={value}" for name, value in after.items() if before.get(name) != value]
 
 
-def _instead(own: Replayed, asked: Replayed) -> list[str]:
-    """The figures that are asked for first, where they have something to say."""
-    said = []
+def _describe_changes(own: Replayed, asked: Replayed) -> list[str]:
+    """Return the figures that are asked for first, where they have something to say."""
+    changes = []
     for name, words in (("starved_ms", "without an action"), ("held_hz", "held"), ("age_ms", "old observations")):
         before, after = (_range(name, column.figures[name]) for column in (own, asked))
         unit = FIGURES[name][1]
-        if name == "starved_ms" and not any(_some(column.figures[name]) for column in (own, asked)):
-            said.append("no tick without an action, here or there")
+        if name == "starved_ms" and not any(_is_nonzero(column.figures[name]) for column in (own, asked)):
+            changes.append("no tick without an action, here or there")
         elif before != after:
-            said.append(f"{after} {unit} {words} instead of {before} {unit}")
-    return said
+            changes.append(f"{after} {unit} {words} instead of {before} {unit}")
+    return changes
 
 
-def _some(figure: Range) -> bool:
+def _is_nonzero(figure: Range) -> bool:
     return bool(figure.value or figure.high)
 
 
@@ -66,12 +66,12 @@ def _check(checks: Sequence[Check]) -> str:
     wrong = [check for check in checks if not check.agrees]
     if not wrong:
         return "The replay of the run's own settings agrees with what was recorded."
-    said = [
+    differing = [
         f"{called(check.figure)} {_number(check.figure, check.recorded)} recorded, "
         f"{_number(check.figure, check.low)} to {_number(check.figure, check.high)} replayed"
         for check in wrong
     ]
-    return f"The replay of the run's own settings does not agree with what was recorded: {'; '.join(said)}."
+    return f"The replay of the run's own settings does not agree with what was recorded: {'; '.join(differing)}."
 
 
 def _sections(result: ReplayResult) -> list[Section]:
@@ -79,8 +79,8 @@ def _sections(result: ReplayResult) -> list[Section]:
         f"Played {units.count(result.draws, 'time')} with latencies drawn from those recorded; 95 % of these lie in "
         "the brackets. Without brackets: they do not differ."
     ]
-    found = [Section("replay", "The run again", _figures(result.columns), about)]
-    found.append(Section("settings", "Settings", _settings(result.columns)))
+    shown = [Section("replay", "The run again", _figures(result.columns), about)]
+    shown.append(Section("settings", "Settings", _settings(result.columns)))
     if (jumps := _jumps(result.columns)) is not None:
         text = ["The median step from chunk to chunk over the 95 % of steps inside chunks; 95 % interval over seams."]
         if (policy := result.policy) is not None:
@@ -88,10 +88,10 @@ def _sections(result: ReplayResult) -> list[Section]:
                 f"The policy answered {units.count(policy.calls, 'call')} on {policy.observations:,} kept observations "
                 f"({policy.missing:,} were not kept), at most {policy.oldest_ms:,.0f} ms older than the call's own."
             )
-        found.append(Section("jumps", "Jumps between chunks", jumps, text))
+        shown.append(Section("jumps", "Jumps between chunks", jumps, text))
     if result.tried:
-        found.append(Section("thresholds", "Smallest queue threshold", _thresholds(result), [_least(result)]))
-    return found
+        shown.append(Section("thresholds", "Smallest queue threshold", _thresholds(result), [_least(result)]))
+    return shown
 
 
 def _figures(columns: Sequence[Replayed]) -> Table:
@@ -133,7 +133,7 @@ def _settings(columns: Sequence[Replayed]) -> Table:
 
 
 def _jumps(columns: Sequence[Replayed]) -> Table | None:
-    """Jumps over steps, joint by joint; what was recorded is shown where a policy was asked for the others too."""
+    """Return jumps over steps, joint by joint; None if only the recorded ones are known."""
     joints = list(dict.fromkeys(jump.joint for column in columns for jump in column.jumps))
     if not any(column.jumps for column in columns if column.name != "recorded"):
         return None
@@ -153,14 +153,14 @@ def _jump(jump: Jump | None) -> str | None:
 
 
 def _thresholds(result: ReplayResult) -> Table:
-    rows = [Row([str(one.threshold), f"{one.starved} of {one.draws}"]) for one in result.tried]
+    rows = [Row([str(threshold.threshold), f"{threshold.starved} of {threshold.draws}"]) for threshold in result.tried]
     return Table([Column("--inference.queue_threshold"), Column("Draws that starved")], rows)
 
 
 def _least(result: ReplayResult) -> str:
     if result.least_threshold is None:
         return "None is large enough: calls take too long for these chunks at this rate."
-    least = next(one for one in result.tried if one.threshold == result.least_threshold)
+    least = next(threshold for threshold in result.tried if threshold.threshold == result.least_threshold)
     return f"{least.threshold} is the smallest that holds: {least.starved} of {least.draws} draws starved with it."
 
 

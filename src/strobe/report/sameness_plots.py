@@ -34,23 +34,23 @@ EDGES = {
 def plots(
     candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick], closely: Sequence[str] | None = None
 ) -> Plots:
-    """A plot for each of the candidates that deserve a closer look, by the key of their section; see `sections`."""
+    """Return a plot for each candidate that deserves a closer look, by the key of their section; see `sections`."""
     drawn = [
-        _along(one.name, one.agreement, yardsticks, several=len(candidates) > 1)
-        for one in focus(candidates, closely)
-        if one.agreement is not None and any(dimension.along for dimension in one.agreement.dimensions)
+        _plot_along(candidate.name, candidate.agreement, yardsticks, several=len(candidates) > 1)
+        for candidate in focus(candidates, closely)
+        if candidate.agreement is not None and any(dimension.along for dimension in candidate.agreement.dimensions)
     ]
     return {KEY: drawn} if drawn else {}
 
 
-def _along(name: str, same: Agreement, yardsticks: Sequence[Yardstick], *, several: bool) -> Plot:
-    dimensions = [one for one in same.dimensions if one.along]
-    moved = [one for one in dimensions if any(value > 0 for value in one.along)]
-    bands = [band for one in yardsticks if (band := _edges(one)) is not None]
-    every = [value for one in moved for value in one.along]
-    every += [value for _, least, most in bands for value in (*least, *most)]
-    low, high = _span(every)
-    length = max(len(one.along) for one in dimensions)
+def _plot_along(name: str, same: Agreement, yardsticks: Sequence[Yardstick], *, several: bool) -> Plot:
+    dimensions = [dimension for dimension in same.dimensions if dimension.along]
+    moved = [dimension for dimension in dimensions if any(value > 0 for value in dimension.along)]
+    bands = [band for yardstick in yardsticks if (band := _edges(yardstick)) is not None]
+    values = [value for dimension in moved for value in dimension.along]
+    values += [value for _, least, most in bands for value in (*least, *most)]
+    low, high = _span(values)
+    length = max(len(dimension.along) for dimension in dimensions)
     traces = [trace for band in bands for trace in _band(*band, low)]
     traces += _lines(dimensions, moved, low)
     y = charts.log_axis("error (RMS, σ)", units.sigma, low, high)
@@ -71,42 +71,45 @@ def _along(name: str, same: Agreement, yardsticks: Sequence[Yardstick], *, sever
 
 def _lines(dimensions: Sequence[DimensionAgreement], moved: Sequence[DimensionAgreement], low: float) -> list[Trace]:
     """Return a line for each dimension that moved, those that moved least in grey."""
-    named = sorted(moved, key=lambda one: -one.rms)[:MOST]
-    grey = [one for one in moved if one not in named]
+    named = sorted(moved, key=lambda dimension: -dimension.rms)[:MOST]
+    grey = [dimension for dimension in moved if dimension not in named]
     if len(grey) < 3:  # hardly shorter than their names
         named, grey = [*named, *grey], []
     lines = []
-    for index, one in enumerate(grey):
+    for index, dimension in enumerate(grey):
         # One entry of the legend for all of them.
         shared = {"legendgroup": "others", "showlegend": index == 0, "name": f"{len(grey)} others", "opacity": 0.6}
-        lines.append(_line(one, OTHER, low) | shared)
+        lines.append(_line(dimension, OTHER, low) | shared)
     in_order = sorted(named, key=dimensions.index)
-    return lines + [_line(one, charts.colour(index), low) for index, one in enumerate(in_order)]
+    return lines + [_line(dimension, charts.colour(index), low) for index, dimension in enumerate(in_order)]
 
 
 def _short(name: str) -> str:
-    """A name for the legend: of a long one both ends, which tell it from its neighbours."""
+    """Return a name for the legend: of a long one both ends, which tell it from its neighbours."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST // 3]}…{name[-LONGEST // 2 :]}"
 
 
 def _caption(dimensions: Sequence[DimensionAgreement], moved: Sequence[DimensionAgreement], banded: bool) -> str:
-    said = ["A line for each dimension."]
+    sentences = ["A line for each dimension."]
     if banded:
-        said.append("Bands are yardsticks, from the dimension that moves least to the one that moves most.")
-    still = [one.name for one in dimensions if one not in moved]
+        sentences.append("Bands are yardsticks, from the dimension that moves least to the one that moves most.")
+    still = [dimension.name for dimension in dimensions if dimension not in moved]
     if len(still) == len(dimensions):
-        said = ["No action moved at all: 0, not drawn.", *said[1:]]
+        sentences = ["No action moved at all: 0, not drawn.", *sentences[1:]]
     elif still:
-        said.append(f"0, not drawn: {', '.join(still)}.")
-    return " ".join(said)
+        sentences.append(f"0, not drawn: {', '.join(still)}.")
+    return " ".join(sentences)
 
 
-def _line(one: DimensionAgreement, colour: str, low: float) -> Trace:
-    steps, values = list(range(1, len(one.along) + 1)), [_drawn(value, low) for value in one.along]
+def _line(dimension: DimensionAgreement, colour: str, low: float) -> Trace:
+    steps, values = list(range(1, len(dimension.along) + 1)), [_clip(value, low) for value in dimension.along]
     hover = "%{customdata[2]}, action %{x}<br>%{customdata[0]} (%{customdata[1]} in its own units)<extra></extra>"
-    words = [[f"{units.sigma(value)} σ", units.number(value * one.spread, 2), one.name] for value in one.along]
+    words = [
+        [f"{units.sigma(value)} σ", units.number(value * dimension.spread, 2), dimension.name]
+        for value in dimension.along
+    ]
     return charts.line(
-        _short(one.name),
+        _short(dimension.name),
         steps,
         values,
         colour,
@@ -123,13 +126,17 @@ def _mode(values: Sequence[float]) -> str:
     return "lines" if len(values) > 1 else "markers"
 
 
-def _edges(one: Yardstick) -> tuple[str, list[float], list[float]] | None:
-    """The least and the largest of its dimensions at each action; None where none moves, or none was kept."""
-    along = [dimension.along for dimension in one.dimensions if dimension.along]
+def _edges(yardstick: Yardstick) -> tuple[str, list[float], list[float]] | None:
+    """Return the least and the largest of its dimensions at each action; None where none moves, or none was kept."""
+    along = [dimension.along for dimension in yardstick.dimensions if dimension.along]
     if not any(value > 0 for values in along for value in values):
         return None
     steps = list(zip(*along, strict=False))
-    return one.name, [min(filter(None, values), default=0.0) for values in steps], [max(values) for values in steps]
+    return (
+        yardstick.name,
+        [min(filter(None, values), default=0.0) for values in steps],
+        [max(values) for values in steps],
+    )
 
 
 def _band(name: str, least: Sequence[float], most: Sequence[float], low: float) -> list[Trace]:
@@ -137,7 +144,7 @@ def _band(name: str, least: Sequence[float], most: Sequence[float], low: float) 
     colour = EDGES[name]
 
     def edge(values: Sequence[float], hover: str | None = None, **more: Any) -> Trace:
-        steps, drawn = list(range(1, len(values) + 1)), [_drawn(value, low) for value in values]
+        steps, drawn = list(range(1, len(values) + 1)), [_clip(value, low) for value in values]
         marker = {"color": colour, "size": 7, "symbol": "line-ew-open"}
         shared = {"mode": _mode(values), "legendgroup": name, "legendrank": 2000}  # drawn first, named last
         return charts.line(name, steps, drawn, colour, hover, marker=marker, **(shared | more))
@@ -150,12 +157,12 @@ def _band(name: str, least: Sequence[float], most: Sequence[float], low: float) 
     ]
 
 
-def _drawn(value: float, low: float) -> float:
+def _clip(value: float, low: float) -> float:
     return float(f"{min(max(value, low), LARGEST):.4g}")
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of the axis: that of 0 is a decade under the least that is drawn apart from it."""
+    """Return the ends of the axis: that of 0 is a decade under the least that is drawn apart from it."""
     drawn = [value for value in values if value >= LEAST]
     low, high = min(drawn, default=LEAST), max(drawn, default=1.0)
     if any(value < low for value in values):

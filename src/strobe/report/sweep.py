@@ -15,15 +15,15 @@ NAMED = 2  # failed cells that an opening sentence names; the table has them all
 
 
 def outline(sweep: Sweep, _depth: int | None = None) -> Document:
-    """The document of a sweep."""
+    """Return the document of a sweep."""
     sections = [Section("cells", "Cells", cells(sweep), _about(sweep))]
     if sweep.scaling:
         sections.append(Section("scaling", "How it grows", scaling(sweep), _about_scaling(sweep)))
     if any(cell.status != "done" for cell in sweep.cells):
         sections.append(Section("failures", "Cells without a result", failures(sweep)))
     if len(sweep.machines) > 1:
-        said = "Verdicts between cells of unlike machines are refused: their difference may be the machines'."
-        sections.append(Section("machines", "Machines", machines(sweep), [said]))
+        about = "Verdicts between cells of unlike machines are refused: their difference may be the machines'."
+        sections.append(Section("machines", "Machines", machines(sweep), [about]))
     return frame.document(
         sweep,
         answers(sweep),
@@ -41,20 +41,20 @@ def plots(sweep: Sweep, _depth: int | None = None) -> Plots:
 
 
 def answers(sweep: Sweep) -> list[str]:
-    """The best cells, then how time grows (the table has memory as well), then what became of the cells."""
+    """Return the best cells, then how time grows (the table has memory as well), then what became of the cells."""
     grows = [fit.sentence for fit in sweep.scaling if fit.figure == "time"][:FITS]
-    return [*(best.sentence for best in sweep.best), *grows, *_became(sweep)]
+    return [*(best.sentence for best in sweep.best), *grows, *_describe_outcomes(sweep)]
 
 
-def _became(sweep: Sweep) -> Iterator[str]:
+def _describe_outcomes(sweep: Sweep) -> Iterator[str]:
     done = sum(cell.status == "done" for cell in sweep.cells)
-    every = len(sweep.cells)
-    if not every:
+    count = len(sweep.cells)
+    if not count:
         yield "The sweep has no cells."
-    elif done == every:
-        yield "The only cell is done." if every == 1 else f"All {every:,} cells are done."
+    elif done == count:
+        yield "The only cell is done." if count == 1 else f"All {count:,} cells are done."
     else:
-        yield f"{done:,} of {units.count(every, 'cell')} {'is' if done == 1 else 'are'} done."
+        yield f"{done:,} of {units.count(count, 'cell')} {'is' if done == 1 else 'are'} done."
     for status in dict.fromkeys(cell.status for cell in in_order(sweep) if cell.status != "done"):
         failed = [cell for cell in in_order(sweep) if cell.status == status]
         reasons = {cell.reason for cell in failed}
@@ -69,7 +69,7 @@ def _in_brackets(reason: str) -> str:
 
 
 def scaling(sweep: Sweep) -> Table:
-    """Every fit: the exponent, what one more unit adds, and what is there at zero."""
+    """Return every fit: the exponent, what one more unit adds, and what is there at zero."""
     level = next((fit.interval.level for fit in sweep.scaling if fit.interval is not None), 0.95)
     columns = [Column("Along", numeric=False), Column("Figure", numeric=False), Column("Measurement", numeric=False)]
     columns += [Column("Exponent"), Column(f"{100 * level:.4g} % interval"), Column("One more adds")]
@@ -92,7 +92,7 @@ def scaling(sweep: Sweep) -> Table:
 
 
 def _per(fit: Scaling) -> int:
-    """As many units of the axis as make the slope readable: one pixel adds nanoseconds."""
+    """Return as many units of the axis as make the slope readable: one pixel adds nanoseconds."""
     least = 0.01 if fit.figure == "time" else 1
     return next((n for n in (1, 1000) if abs(fit.slope or 0.0) * n >= least), 1_000_000)
 
@@ -106,14 +106,14 @@ def _amount(fit: Scaling, value: float | None) -> str | None:
 
 
 def _about_scaling(sweep: Sweep) -> list[str]:
-    said = ["Figure ∝ axis ^ exponent, with all other settings held: 1 is in proportion, 0 is not at all."]
+    about = ["Figure ∝ axis ^ exponent, with all other settings held: 1 is in proportion, 0 is not at all."]
     if any(fit.interval is None for fit in sweep.scaling):
-        said.append("A fit over two values of an axis has no interval: its shape could not be tested.")
-    return said
+        about.append("A fit over two values of an axis has no interval: its shape could not be tested.")
+    return about
 
 
 def failures(sweep: Sweep) -> Table:
-    """Every cell without a whole result, and why."""
+    """Return every cell without a whole result, and why."""
     columns = [Column(title, numeric=False) for title in ("Cell", "Status", "Reason", "Folder")]
     rows = []
     for cell in in_order(sweep):
@@ -126,7 +126,7 @@ def failures(sweep: Sweep) -> Table:
 
 
 def machines(sweep: Sweep) -> Table:
-    """The machines that ran cells."""
+    """Return the machines that ran cells."""
     columns = [Column("Machine", numeric=False), Column("What it is", numeric=False)]
     columns += [Column("Ceiling", numeric=False), Column("Nodes", numeric=False), Column("Runs")]
     rows = []
@@ -140,8 +140,8 @@ def machines(sweep: Sweep) -> Table:
 def _banner(sweep: Sweep) -> str | None:
     if sweep.status == "complete":
         return None
-    left = sum(cell.status == "not run" for cell in sweep.cells)
-    return f"Interrupted: this sweep was stopped before it was done, {units.count(left, 'cell')} not run."
+    remaining = sum(cell.status == "not run" for cell in sweep.cells)
+    return f"Interrupted: this sweep was stopped before it was done, {units.count(remaining, 'cell')} not run."
 
 
 def _about(sweep: Sweep) -> list[str]:

@@ -19,7 +19,7 @@ Figures = Mapping[str, float]
 
 
 def in_order(sweep: Sweep) -> list[Cell]:
-    """The cells in the order of the grid, whatever order they ran in."""
+    """Return the cells in the order of the grid, whatever order they ran in."""
     places = [{value: place for place, value in enumerate(axis.values)} for axis in sweep.axes]
 
     def place(cell: Cell) -> list[int]:
@@ -30,17 +30,17 @@ def in_order(sweep: Sweep) -> list[Cell]:
 
 
 def label(sweep: Sweep, cell: Cell) -> str:
-    """A cell in words, such as ``batch_size 8, image_size 240x320``."""
+    """Return a cell in words, such as ``batch_size 8, image_size 240x320``."""
     return ", ".join(f"{a.name} {cell.settings.get(a.name, units.NONE)}" for a in sweep.axes) or "the cell"
 
 
 def ran_on(cell: Cell) -> str:
-    """The machines that ran a cell, numbered from 1."""
+    """Return the machines that ran a cell, numbered from 1."""
     return ", ".join(str(n + 1) for n in sorted({run.machine for run in cell.runs if run.machine is not None}))
 
 
 def shares(sweep: Sweep) -> list[dict[str, float]]:
-    """The top parts' shares, for each row of each cell in the order of the grid.
+    """Return the top parts' shares, for each row of each cell in the order of the grid.
 
     A part that holds nearly everything says nothing, so its own parts stand in for it: in all cells, if it does in one,
     since a column must mean the same in each.
@@ -53,27 +53,27 @@ def shares(sweep: Sweep) -> list[dict[str, float]]:
 
 def _shares(row: data.Row, opened: set[str]) -> dict[str, float]:
     inside = {part.path[0] for part in row.parts if len(part.path) == 2} & opened
-    found: dict[str, float] = {}
+    shares_of_parts: dict[str, float] = {}
     for part in row.parts:
         if (len(part.path) == 1 and part.path[0] not in inside) or (len(part.path) == 2 and part.path[0] in inside):
             # What is in no named part, of the whole or of an opened part, is one remainder.
             name = "other" if part.other else part.path[-1]
-            found[name] = found.get(name, 0.0) + part.share
-    return found
+            shares_of_parts[name] = shares_of_parts.get(name, 0.0) + part.share
+    return shares_of_parts
 
 
 def top_parts(of_rows: Sequence[Figures]) -> list[str]:
-    """The parts that have a column, in tree order: those that reach a tenth in some cell, the largest six of them."""
+    """Return the parts with a column, in tree order: the largest six that reach a tenth in some cell."""
     largest: dict[str, float] = {}
-    for found in of_rows:
-        for name, share in found.items():
+    for figures in of_rows:
+        for name, share in figures.items():
             largest[name] = max(share, largest.get(name, 0.0))
     shown = sorted((n for n in largest if largest[n] >= LEAST_SHARE), key=lambda n: -largest[n])[:COLUMNS]
     return sorted(shown, key=lambda name: (name == "other", list(largest).index(name)))
 
 
 def cells(sweep: Sweep) -> Table:
-    """One row per cell and measurement, with everything that has a figure; a failed cell says why instead."""
+    """Return one row per cell and measurement, with all its figures; a failed cell says why instead."""
     of_rows = shares(sweep)
     figures = _figures([row for cell in sweep.cells for row in cell.rows], top_parts(of_rows))
     # The first column is a label in every renderer.
@@ -93,8 +93,8 @@ def cells(sweep: Sweep) -> Table:
             rows.append(Row([*settings, became, *(None for _ in figures), foretold, machine, why]))
             kinds.append("other")
         for row in cell.rows:
-            found = next(held)
-            shown = [figure(row, found) for _, figure in figures]
+            of_row = next(held)
+            shown = [figure(row, of_row) for _, figure in figures]
             partly = f"{cell.status}: {why}" if why and cell.reason else why
             rows.append(Row([*settings, row.measurement, *shown, foretold, machine, partly]))
             kinds.append("whole" if is_best(sweep, cell, row) else "part")
@@ -106,7 +106,7 @@ def cells(sweep: Sweep) -> Table:
 def _figures(
     rows: Sequence[data.Row], parts: Sequence[str]
 ) -> list[tuple[Column, Callable[[data.Row, Figures], str | None]]]:
-    """The columns of figures, each with what it shows of a row and its parts' shares."""
+    """Return the columns of figures, each with what it shows of a row and its parts' shares."""
     ms, rate = _decimals([row.ms.median for row in rows]), _decimals([row.throughput for row in rows])
     level = next((row.ms.interval.level for row in rows if row.ms.interval is not None), 0.95)
     batched = any(row.batch > 1 for row in rows)
@@ -140,7 +140,7 @@ def is_best(sweep: Sweep, cell: Cell, row: data.Row) -> bool:
 
 
 def _decimals(figures: Sequence[float]) -> int:
-    """Decimals for a column: as its largest deserves, and up to two for the sake of its smallest."""
+    """Return the decimals for a column: as its largest deserves, and up to two for the sake of its smallest."""
     largest, smallest = max(figures, default=0.0), min((f for f in figures if f > 0), default=0.0)
     return max(units.digits(largest), min(units.digits(smallest), 2))
 

@@ -57,7 +57,7 @@ def _figures(rows: Sequence[Row]) -> list[_Figure]:
 
 
 def _lines(sweep: Sweep) -> list[Plot]:
-    """A plot per figure and phase: a line for each combination of what is not on its axis."""
+    """Return a plot per figure and phase: a line for each combination of what is not on its axis."""
     rows = [row for cell in sweep.cells for row in cell.rows]
     along = _longest(sweep.axes)
     if along is None or len(along.values) < 2:
@@ -81,22 +81,22 @@ def _lines(sweep: Sweep) -> list[Plot]:
 
 
 def _longest(axes: Sequence[Axis]) -> Axis | None:
-    """The numeric axis with most values, or the first of any kind."""
+    """Return the numeric axis with most values, or the first of any kind."""
     numeric = [axis for axis in axes if axis.numbers is not None and len(axis.numbers) == len(axis.values)]
     return max(numeric, key=lambda axis: len(axis.values)) if numeric else next(iter(axes), None)
 
 
 def _line(sweep: Sweep, cell: Cell, along: Axis, measurement: str | None) -> str:
     others = [axis for axis in sweep.axes if axis.name != along.name]
-    said = [] if measurement is None else [measurement]
-    said += [f"{axis.name} {cell.settings.get(axis.name, units.NONE)}" for axis in others]
+    words = [] if measurement is None else [measurement]
+    words += [f"{axis.name} {cell.settings.get(axis.name, units.NONE)}" for axis in others]
     # A line from one machine to an unlike one would show the machines, not the axis.
-    said += [f"machine {ran_on(cell)}"] if len(sweep.machines) > 1 else []
-    return ", ".join(said)
+    words += [f"machine {ran_on(cell)}"] if len(sweep.machines) > 1 else []
+    return ", ".join(words)
 
 
 def _places(axis: Axis) -> list[float]:
-    """Where the axis' values are drawn: at their numbers, or one beside the other."""
+    """Return where the axis' values are drawn: at their numbers, or one beside the other."""
     if axis.numbers is not None and len(axis.numbers) == len(axis.values):
         return list(axis.numbers)
     return [float(place) for place in range(len(axis.values))]
@@ -152,13 +152,13 @@ def _over(along: Axis, figure: _Figure, of_phase: str, traces: list[Trace], swee
 
 
 def _shares(sweep: Sweep) -> list[Plot]:
-    """The top parts' shares as stacked bars, a plot for each measurement and a bar for each cell."""
+    """Return the top parts' shares as stacked bars, a plot for each measurement and a bar for each cell."""
     of_rows = shares(sweep)
     parts = top_parts(of_rows)
     if not parts:
         return []
-    found = iter(of_rows)
-    held = [(cell, {row.measurement: next(found) for row in cell.rows}) for cell in in_order(sweep)]
+    remaining_rows = iter(of_rows)
+    held = [(cell, {row.measurement: next(remaining_rows) for row in cell.rows}) for cell in in_order(sweep)]
     measured = list(dict.fromkeys(name for _, rows in held for name in rows))
     colours = Colours(parts)
     drawn = []
@@ -212,7 +212,7 @@ def _bar(sweep: Sweep, cell: Cell) -> str:
 
 
 def _heat_maps(sweep: Sweep) -> list[Plot]:
-    """Throughput and time over the first two axes that vary; of what else varies, what comes first."""
+    """Draw throughput and time over the first two axes that vary; of other axes, for their first values."""
     varied = [axis for axis in sweep.axes if len(axis.values) > 1]
     rows = [row for cell in sweep.cells for row in cell.rows]
     if len(varied) < 2 or not rows:
@@ -230,9 +230,9 @@ def _heat_maps(sweep: Sweep) -> list[Plot]:
         unlike = len({ran_on(cell) for cell in inside} - {""}) > 1  # a cell that failed has no machine
         left_out = f"The table has what the other {len(wanted) - MAPS:,} maps would show." if len(wanted) > MAPS else ""
         axes = f"{down.name} by {across.name}."
-        said = [axes, "From unlike machines: see the table." if unlike else ""]
-        said += [left_out] if len(drawn) == MAPS - 1 else []
-        caption = " ".join(filter(None, said))
+        sentences = [axes, "From unlike machines: see the table." if unlike else ""]
+        sentences += [left_out] if len(drawn) == MAPS - 1 else []
+        caption = " ".join(filter(None, sentences))
         title = f"{figure.title} ({figure.unit}){': ' if of else ''}{', '.join(of)}"
         drawn.append(_heat_map(title, caption, down, across, inside, measurement, figure))
     return drawn

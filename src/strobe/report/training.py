@@ -12,11 +12,11 @@ from strobe.results.training import LoaderPart, LoaderWorker, Rank, Stall, Train
 
 
 def outline(result: TrainResult, depth: int | None = None) -> Document:
-    """The document of a training; ``depth`` limits the levels of its trees."""
+    """Return the document of a training; ``depth`` limits the levels of its trees."""
     training = result.training
-    found = sections(training) + measured.sections(result, depth) + memory.sections(result.measurements, depth)
-    found += profiles.sections(None, result.python)
-    return measured.document(result, answers(training), found, notes=notes(training), failure=training.error)
+    shown = sections(training) + measured.sections(result, depth) + memory.sections(result.measurements, depth)
+    shown += profiles.sections(None, result.python)
+    return measured.document(result, answers(training), shown, notes=notes(training), failure=training.error)
 
 
 def plots(result: TrainResult, depth: int | None = None) -> Plots:
@@ -25,7 +25,7 @@ def plots(result: TrainResult, depth: int | None = None) -> Plots:
 
 
 def answers(training: Training) -> list[str]:
-    """The verdict, then the rate and what it makes of the planned training."""
+    """Return the verdict, then the rate and what it makes of the planned training."""
     rate = f"{units.number(training.samples_per_s, 4)} samples/s"
     if (ends := training.samples_interval) is not None:
         rate += f" [{units.number(ends.low, 4)}, {units.number(ends.high, 4)}]"
@@ -35,36 +35,36 @@ def answers(training: Training) -> list[str]:
 
 
 def hours(value: float) -> str:
-    """Hours as people read them: 0.25 is ``15 min``."""
+    """Return hours as people read them: 0.25 is ``15 min``."""
     if value < 1 / 60:
         return f"{3600 * value:.1f} s"
     return f"{60 * value:.1f} min" if value < 1 else f"{value:,.1f} h"
 
 
 def sections(training: Training) -> list[Section]:
-    """The price of the planned steps, the stalls, the loader's workers, the ranks."""
-    found = [_planned(training)]
+    """Return the price of the planned steps, the stalls, the loader's workers, the ranks."""
+    shown = [_planned(training)]
     if training.stalls:
-        found.append(
+        shown.append(
             Section("stalls", "Stalls", _stalls(training.stalls), [stall.sentence for stall in training.stalls])
         )
     if training.loader_parts:
-        found.append(Section("loader", "Inside the loader", _parts(training.loader_parts), _about(training)))
+        shown.append(Section("loader", "Inside the loader", _parts(training.loader_parts), _about(training)))
     if training.loader:
-        found.append(Section("workers", "Workers", _workers(training.loader)))
+        shown.append(Section("workers", "Workers", _workers(training.loader)))
     if len(training.ranks) > 1:
-        found.append(Section("ranks", "Ranks", _ranks(training.ranks)))
+        shown.append(Section("ranks", "Ranks", _ranks(training.ranks)))
     if training.idle:
-        found.append(Section("idle", "Idle time of the device", _idle(training.idle)))
-    return found
+        shown.append(Section("idle", "Idle time of the device", _idle(training.idle)))
+    return shown
 
 
 def notes(training: Training) -> list[str]:
-    """The price of watching it."""
-    said = f"recording took {_fraction(training.overhead)} of a step"
+    """Return the price of watching it."""
+    text = f"recording took {_fraction(training.overhead)} of a step"
     if training.loader_overhead is not None and training.workers:
-        said += f" and {_fraction(training.loader_overhead)} of loading in the workers"
-    return [f"{said}, computed from the price of a section on this machine"]
+        text += f" and {_fraction(training.loader_overhead)} of loading in the workers"
+    return [f"{text}, computed from the price of a section on this machine"]
 
 
 def _fraction(share: float) -> str:
@@ -95,12 +95,12 @@ def _stalls(stalls: Sequence[Stall]) -> Table:
 
 
 def _about(training: Training) -> list[str]:
-    said = ["Each part's own time, without the parts inside it."]
+    about = ["Each part's own time, without the parts inside it."]
     if any(part.waiting is not None for part in training.loader_parts):
-        said.append("Waiting: the worker's process used no CPU; it waited for storage, or for a core to be free.")
+        about.append("Waiting: the worker's process used no CPU; it waited for storage, or for a core to be free.")
     if training.machine_cpu is not None:
-        said.append(f"All cores of this machine were busy for {100 * training.machine_cpu:.0f} % of the time.")
-    return said
+        about.append(f"All cores of this machine were busy for {100 * training.machine_cpu:.0f} % of the time.")
+    return about
 
 
 def _parts(parts: Sequence[LoaderPart]) -> Table:
@@ -123,9 +123,9 @@ def _workers(workers: Sequence[LoaderWorker]) -> Table:
     columns += [Column("CPU")]
     decimals = units.digits(max(worker.batch_ms for worker in workers))
     rows = []
-    for one in workers:
-        cells = [one.name, f"{one.batches:,}", units.ms(one.batch_ms, decimals), units.percent(one.busy)]
-        rows.append(Row([*cells, units.percent(one.cpu)]))
+    for worker in workers:
+        cells = [worker.name, f"{worker.batches:,}", units.ms(worker.batch_ms, decimals), units.percent(worker.busy)]
+        rows.append(Row([*cells, units.percent(worker.cpu)]))
     return Table(columns, rows)
 
 

@@ -14,29 +14,29 @@ LEVEL = 0.95
 
 
 def outline(result: VerifyResult, _depth: int | None = None) -> Document:
-    """The document of a verification, which times nothing."""
-    found = [Section("checks", "Checks", _checks(result))] if result.checks else []
-    found += sameness.sections(sameness.of_checks(result.checks), result.yardsticks)
+    """Return the document of a verification, which times nothing."""
+    shown = [Section("checks", "Checks", _checks(result))] if result.checks else []
+    shown += sameness.sections(sameness.of_checks(result.checks), result.yardsticks)
     page = measured.document(result, answers(result), [])
-    return replace(page, sections=found, banner=_banner(result))
+    return replace(page, sections=shown, banner=_banner(result))
 
 
 def plots(result: VerifyResult, _depth: int | None = None) -> Plots:
-    """Errors along the chunk, of the checks that deserve a closer look."""
+    """Return errors along the chunk, of the checks that deserve a closer look."""
     return sameness_plots.plots(sameness.of_checks(result.checks), result.yardsticks)
 
 
 def answers(result: VerifyResult) -> list[str]:
-    """Whether it passed and by which guard, what each check found, and how often it can still be wrong."""
+    """Return whether it passed and by which guard, what each check found, and how often it can still be wrong."""
     guard = result.guard
     moved = sameness.answers(sameness.of_checks(result.checks), result.yardsticks)
-    said = [_headline(result), *(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in moved)]
+    sentences = [_headline(result), *(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in moved)]
     limited = [f"{result.limited}."] if result.limited else []
-    return [*said, *_still_wrong(result), *limited, *([f"Guard: {guard}."] if guard else [])]
+    return [*sentences, *_still_wrong(result), *limited, *([f"Guard: {guard}."] if guard else [])]
 
 
 def at_most_wrong(observations: int, level: float = LEVEL) -> float:
-    """The share of faulty observations of which so many would show none with a chance of 1 − ``level``: about 3 / n."""
+    """Return the share of faulty observations that so many would miss with a chance of 1 − ``level``: about 3 / n."""
     return 1 - (1 - level) ** (1 / observations)
 
 
@@ -63,7 +63,9 @@ def _still_wrong(result: VerifyResult) -> list[str]:
     them shows a fault of order, and no other.
     """
     most = max((len(check.treatments) for check in result.checks), default=0)
-    whole = [one.agreement for one in result.checks if len(one.treatments) == most and one.agreement is not None]
+    whole = [
+        check.agreement for check in result.checks if len(check.treatments) == most and check.agreement is not None
+    ]
     most_seen = max(whole, key=lambda same: same.distinct or 0, default=None)
     if not result.passed or most_seen is None or not most_seen.distinct:
         return []
@@ -93,5 +95,5 @@ def _check(check: Check) -> Row:
     words = check.broken or check.unjudged
     outcome = f"{'failed' if check.broken else 'not judged'}: {words}" if words else "held"
     cells: list[str | None] = [check.name, outcome, check.effect, check.guard or None]
-    treatments = ", ".join(one for one in check.treatments)
+    treatments = ", ".join(treatment for treatment in check.treatments)
     return Row([*cells, treatments or None], "part" if check.outcome == "held" else "whole")
