@@ -141,24 +141,13 @@ def _tasks(result: EvaluateResult) -> Table:
     return Table(columns, rows).without_empty_columns()
 
 
-_SUCCESS = [
-    Column("Episodes"),
-    Column("Success (95 % interval)"),
-    Column("Reward (mean)"),
-    Column("Difference, points (interval)"),
-    Column("Verdict", numeric=False),
-    Column("At pairs"),
-]
+_SUCCESS = [*rates.COLUMNS, Column("At pairs")]
 
 
 def _success(result: EvaluateResult, on: VariantOnTask) -> list[str | None]:
     """Return the cells of the columns ``_SUCCESS``."""
-    cells = [str(on.success.episodes), rates.rate(on.success), units.number(on.reward)]
-    if on.paired is None:
-        return [*cells, None, None, None]
-    decision = on.paired.decision
-    cells += [rates.difference(on.paired.difference, decision.interval), verdict_in_words(decision.kind, result.margin)]
-    return [*cells, None if decision.pairs is None else str(decision.pairs)]
+    pairs = on.paired.decision.pairs if on.paired is not None else None
+    return [*rates.cells(on, result.margin), None if pairs is None else str(pairs)]
 
 
 def _span(interval: Interval) -> str:

@@ -6,7 +6,6 @@ from strobe.report import charts, frame, rates, units
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
-from strobe.results.evaluation import verdict_in_words
 from strobe.results.judged import Judged, JudgedOnTask, JudgedRun
 
 
@@ -45,43 +44,22 @@ def plots(judged: Judged, _depth: int | None = None) -> Plots:
 def _answer(judged: Judged, run: JudgedRun) -> str:
     on, name = run.together, run.name
     rate = f"{on.success.successes} of {units.count(on.success.episodes, 'episode')} ({units.percent(on.success.rate)})"
-    if on.paired is None and on.unpaired is None:
+    judgement = rates.judge_in_words(on, judged.margin)
+    if judgement is None:
         return f"{name} succeeds in {rate}."
-    judgement = _judge_in_words(judged, on)
-    assert judgement is not None
     difference, verdict = judgement
     by_task = ", task by task" if on.unpaired is not None and on.unpaired.by_task else ""
     return f"{name} succeeds in {rate}: {verdict}, difference {difference} points (95 %{by_task})."
 
 
-def _judge_in_words(judged: Judged, on: JudgedOnTask) -> tuple[str, str] | None:
-    """Return the difference in points with its interval, and the verdict; None for the first run."""
-    if on.paired is not None:
-        difference, interval, kind = on.paired.difference, on.paired.decision.interval, on.paired.decision.kind
-    elif on.unpaired is not None:
-        difference, interval, kind = on.unpaired.difference, on.unpaired.interval, on.unpaired.kind
-    else:
-        return None
-    return rates.difference(difference, interval), verdict_in_words(kind, judged.margin)
-
-
-_COLUMNS = [
-    Column("Episodes"),
-    Column("Success (95 % interval)"),
-    Column("Reward (mean)"),
-    Column("Difference, points (interval)"),
-    Column("Verdict", numeric=False),
-    Column("Lost / won"),
-    Column("p (McNemar)"),
-]
+_COLUMNS = [*rates.COLUMNS, Column("Lost / won"), Column("p (McNemar)")]
 
 
 def _cells(judged: Judged, on: JudgedOnTask) -> list[str | None]:
     """Return the cells of ``_COLUMNS``."""
-    cells = [str(on.success.episodes), rates.rate(on.success), units.number(on.reward)]
-    cells += _judge_in_words(judged, on) or (None, None)
     pairs = on.paired
-    return [*cells, *([None, None] if pairs is None else [f"{pairs.lost} / {pairs.won}", units.number(pairs.p, 2)])]
+    compared = [None, None] if pairs is None else [f"{pairs.lost} / {pairs.won}", units.number(pairs.p, 2)]
+    return [*rates.cells(on, judged.margin), *compared]
 
 
 def _runs(judged: Judged) -> Table:

@@ -7,12 +7,18 @@ from typing import Any
 
 from strobe.report import charts, units
 from strobe.report.charts import Place, Trace
+from strobe.report.document import Column
 from strobe.results.data import Interval
-from strobe.results.evaluation import SuccessRate, VariantOnTask
+from strobe.results.evaluation import SuccessRate, VariantOnTask, verdict_in_words
+from strobe.results.judged import JudgedOnTask
 from strobe.results.numerals import points
 
 AXIS = charts.axis("success (%)", range=[-4, 104])
 BARS = "Bars are the exact 95 % intervals of the success rates."
+COLUMNS = [
+    *(Column(title) for title in ("Episodes", "Success (95 % interval)", "Reward (mean)")),
+    *(Column("Difference, points (interval)"), Column("Verdict", numeric=False)),
+]
 OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
 
 
@@ -36,6 +42,24 @@ def difference(value: float, interval: Interval) -> str:
     """Return a difference of rates in points, with its interval: '+0.0 [−9.8, +9.8]'."""
     shown, low, high = (units.signed(100 * share, 1) for share in (value, interval.low, interval.high))
     return f"{shown} [{low}, {high}]"
+
+
+def judge_in_words(on: VariantOnTask | JudgedOnTask, margin: float) -> tuple[str, str] | None:
+    """Return the difference in points with its interval, and the verdict; None if there is nothing to compare with."""
+    unpaired = on.unpaired if isinstance(on, JudgedOnTask) else None
+    if on.paired is not None:
+        value, interval, kind = on.paired.difference, on.paired.decision.interval, on.paired.decision.kind
+    elif unpaired is not None:
+        value, interval, kind = unpaired.difference, unpaired.interval, unpaired.kind
+    else:
+        return None
+    return difference(value, interval), verdict_in_words(kind, margin)
+
+
+def cells(on: VariantOnTask | JudgedOnTask, margin: float) -> list[str | None]:
+    """Return the cells of `COLUMNS`."""
+    judgement = judge_in_words(on, margin) or (None, None)
+    return [str(on.success.episodes), rate(on.success), units.number(on.reward), *judgement]
 
 
 def possible_loss(on: VariantOnTask) -> str:
