@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strobe.measure.accounting import Accounting, allocator_of
 from strobe.measure.weights import Weights
-from strobe.subjects.loading import load_subject
+from strobe.policies.loading import load_subject
 from strobe.timeline import section
 from strobe.timeline.probe import Hook
 

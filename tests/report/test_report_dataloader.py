@@ -12,8 +12,8 @@ from support.any_loader import loaders, starved
 from strobe import kinds
 from strobe.report import markdown
 from strobe.report.dataloader import answers, plots
-from strobe.results import store
 from strobe.results.dataloader import Dataloader, Encoding, StartUp
+from strobe.runs import store
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

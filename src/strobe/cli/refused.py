@@ -11,7 +11,7 @@ from typing import Any
 from draccus.argparsing import ArgumentParser
 
 from strobe.errors import UserError, in_a_line
-from strobe.subjects.quiet import errors_alone
+from strobe.lerobot.quiet import errors_alone
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from strobe.report import frame, units
 from strobe.report.document import Document
 from strobe.report.html import as_json, part, script_hash, template
 from strobe.results.answer import Answer, Result
-from strobe.results.store import REPORT
+from strobe.runs.store import REPORT
 
 DEEPEST = 2  # levels of parts that are laid side by side
 

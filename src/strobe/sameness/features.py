@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from strobe.errors import UserError, in_a_line
 from strobe.measure.features import agree_features
+from strobe.policies.subject import Subject
 from strobe.results.agreement import Yardstick
 from strobe.sameness.reordered import reordered
-from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import Variant
 
 SEED = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
-from strobe.results.episode_log import EpisodeLine, Key
 from strobe.results.evaluation import verdict_in_words
+from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.studies.evaluate.plan import Episodes, Plan, Start
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
