@@ -268,12 +268,12 @@ def _success_at(title: str, result: EvaluateResult, at: Sequence[float | None], 
 
 
 def _over_steps(result: EvaluateResult, line: Line) -> Plot:
-    measured = [(v.steps, v.chunk.ms) for v in result.variants if _steps(v) is not None and v.chunk is not None]
+    points = [(v.steps, v.chunk.ms) for v in result.variants if _steps(v) is not None and v.chunk is not None]
     steps = [0, *sorted(line.predicted)]
     straight = [line.fixed_ms + line.per_step_ms * count for count in steps]
-    hover, medians = "%{y:.4~g} ms<extra>%{x} steps</extra>", [ms.median for _, ms in measured]
-    bars = charts.error_bars(medians, [ms.interval for _, ms in measured], charts.colour(0))
-    at = [count for count, _ in measured]
+    hover, medians = "%{y:.4~g} ms<extra>%{x} steps</extra>", [ms.median for _, ms in points]
+    bars = charts.error_bars(medians, [ms.interval for _, ms in points], charts.colour(0))
+    at = [count for count, _ in points]
     traces = [
         charts.line("a + b × steps", steps, straight, charts.colour(1), hover, style={"dash": "dot"}),
         charts.points("measured", at, medians, charts.colour(0), hover, error_y=bars),

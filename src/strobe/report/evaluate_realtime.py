@@ -48,11 +48,11 @@ def _longest(result: EvaluateResult) -> list[str]:
         if len(rows) < 2:
             continue
         held = None
-        for variant, _ in rows:
-            paired = variant.together.paired
+        for evaluated, _ in rows:
+            paired = evaluated.together.paired
             if paired is not None and paired.decision.kind == "worse":
                 break
-            held = variant
+            held = evaluated
         name = f"{variant}, {engine}"
         if held is None:
             sentences.append(f"{name}: every latency that was tried is worse.")
