@@ -10,10 +10,9 @@ from strobe.measure.intervals import centre
 from strobe.measure.planning import fewest_pairs_apart
 from strobe.measure.success_rates import LEVEL, decide, in_whole_rounds
 from strobe.measure.verdicts import FEWEST_PAIRS
-from strobe.report.rates import verdict
 from strobe.results.data import Interval
 from strobe.results.episodes import EpisodePair, EpisodesKind, PairedEpisodes
-from strobe.results.evaluation import Decision
+from strobe.results.evaluation import Decision, verdict_in_words
 from strobe.results.numerals import significant
 
 MARGIN = 0.1  # loss of success rate that counts as not worse where nothing is said, as for `strobe evaluate`
@@ -142,7 +141,7 @@ def _sentence(judged: PairedEpisodes, count: int) -> str:
     if judged.kind == "no difference shown":
         return f"{names}: no difference shown {where}: {shown}"
     if judged.kind == "not worse by more than the margin":
-        return f"{names}: {verdict(judged.kind, judged.margin or MARGIN)} {where}: {shown}"
+        return f"{names}: {verdict_in_words(judged.kind, judged.margin or MARGIN)} {where}: {shown}"
     return f"{judged.candidate} does {judged.kind} than {judged.baseline} {where}: {shown}"
 
 

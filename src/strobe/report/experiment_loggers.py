@@ -25,24 +25,24 @@ def require(tool: str) -> None:
 
 def figures(answer: Answer) -> dict[str, float]:
     """Return what is logged, by name: milliseconds, chunks or steps per second, shares from 0 to 1."""
-    found: dict[str, float] = {"duration_s": answer.duration_s}
+    logged: dict[str, float] = {"duration_s": answer.duration_s}
     if not isinstance(answer, Result):
-        return found
-    for one in answer.measurements:
-        if not one.samples.values:
+        return logged
+    for measurement in answer.measurements:
+        if not measurement.samples.values:
             continue
-        summary = one.samples.summary
-        found |= {f"{one.name}/median_ms": summary.median, f"{one.name}/p95_ms": summary.p95}
+        summary = measurement.samples.summary
+        logged |= {f"{measurement.name}/median_ms": summary.median, f"{measurement.name}/p95_ms": summary.p95}
         if summary.median > 0:
-            found[f"{one.name}/per_s"] = 1e3 / summary.median
-        for part in one.components:
+            logged[f"{measurement.name}/per_s"] = 1e3 / summary.median
+        for part in measurement.components:
             if part.depth <= DEEPEST:
-                found[f"{one.name}/{'/'.join(part.path)}/median_ms"] = part.summary.median
+                logged[f"{measurement.name}/{'/'.join(part.path)}/median_ms"] = part.summary.median
     for judged in answer.judged():
-        found[f"{judged.candidate} vs {judged.baseline}/ratio"] = judged.verdict.ratio
+        logged[f"{judged.candidate} vs {judged.baseline}/ratio"] = judged.verdict.ratio
     if isinstance(answer, EvaluateResult):
-        found |= {f"{one.name}/success": one.together.success.rate for one in answer.variants}
-    return found
+        logged |= {f"{variant.name}/success": variant.together.success.rate for variant in answer.variants}
+    return logged
 
 
 def log(answer: Answer, tool: str, project: str, name: str) -> None:
