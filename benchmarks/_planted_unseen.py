@@ -21,6 +21,7 @@ from strobe.sameness.features import features_reordered
 from strobe.sameness.visits import plan
 from strobe.subjects.loading import load_model
 from strobe.subjects.model_subject import ModelSubject
+from strobe.subjects.options import ModelOptions
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Facts, Subject
 from strobe.treatments.patch import Patches
@@ -53,7 +54,7 @@ def of_rulers() -> Iterator[Case]:
 
 def of_backbones() -> Iterator[Case]:
     """Features that are wrong, held against the usual guard and against what users write."""
-    subject = load_model(kind="vjepa2", size="tiny")
+    subject = load_model(ModelOptions(type="vjepa2", size="tiny"))
     untouched = Variant("untouched")
     reordered = features_reordered(subject, untouched, 1)
     features = _features(subject)

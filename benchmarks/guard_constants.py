@@ -51,6 +51,7 @@ from strobe.studies.episodes import CandidateFailed, Episodes
 from strobe.subjects import inputs, policies
 from strobe.subjects.loading import load_subject
 from strobe.subjects.opengl import choose_opengl
+from strobe.subjects.options import PolicyOptions
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Facts, Subject
 from strobe.treatments import catalogue
@@ -88,7 +89,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.quick:
-            subject = load_subject(policy_type="diffusion", size="tiny", overrides=["--device=cpu"])
+            subject = load_subject(PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu"]))
         else:
             policy, dataset = made(arguments.policy, arguments.dataset, arguments.keep or Path(folder))
             subject = loaded(policy, dataset)

@@ -21,6 +21,7 @@ from strobe.studies.breakdown import breakdown
 from strobe.studies.measuring import Options
 from strobe.studies.profilers import operators
 from strobe.subjects.loading import load_model
+from strobe.subjects.options import ModelOptions
 from strobe.timeline.trace import exported
 
 FAULTS = {
@@ -46,7 +47,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def subject(clock):
-    made = load_model(kind="vjepa2", size="tiny")
+    made = load_model(ModelOptions(type="vjepa2", size="tiny"))
     pace(made, clock)
     return made
 

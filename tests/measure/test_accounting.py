@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from strobe.measure.accounting import Accounting, allocator_of
 from strobe.measure.weights import Weights
 from strobe.subjects.loading import load_subject
+from strobe.subjects.options import PolicyOptions
 from strobe.timeline import section
 from strobe.timeline.probe import Hook
 
@@ -22,7 +23,7 @@ from strobe.timeline.probe import Hook
 @pytest.mark.parametrize("policy_type", ["act", "diffusion", "smolvla", "pi05"])
 @pytest.mark.parametrize("phase", ["inference", "training step"])
 def test_the_whole_is_what_torchs_counter_counts(policy_type, phase):
-    subject = load_subject(policy_type=policy_type, size="tiny")
+    subject = load_subject(PolicyOptions(type=policy_type, size="tiny"))
     call = subject.call(phase, 2)
     call(0)
     accounting = Accounting()

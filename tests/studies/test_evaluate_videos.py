@@ -20,6 +20,7 @@ from strobe.studies.evaluate.videos import Filming
 from strobe.subjects import clip
 from strobe.subjects.film import Film
 from strobe.subjects.loading import load_subject
+from strobe.subjects.options import InputOptions, PolicyOptions
 
 
 def vector(draw=lambda: np.full((120, 641, 3), 7, np.uint8)):
@@ -36,7 +37,9 @@ def decoded(content: bytes) -> tuple[int, tuple[int, int]]:
 
 def test_a_real_episode_is_filmed_and_its_times_and_its_end_stay_as_they_are(tmp_path):
     env = make_env_config("pusht", episode_length=9)
-    subject = load_subject(policy_type="diffusion", size="tiny", env=env, overrides=["--device=cpu"])
+    subject = load_subject(
+        PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env)
+    )
     asked = plan(2)
     stage = Stage(env, subject)
     filming = Filming(stage, asked, 1, tmp_path, env.fps)

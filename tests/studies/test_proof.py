@@ -20,6 +20,7 @@ from strobe.studies.optimize.aim import SilentClimb
 from strobe.studies.optimize.ladder import AS_IT_IS
 from strobe.studies.optimize.proof import prove, started
 from strobe.subjects.loading import load_subject
+from strobe.subjects.options import InputOptions, PolicyOptions
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Variant
 
@@ -41,7 +42,7 @@ def env():
 
 @pytest.fixture(scope="module")
 def subject(env):
-    return load_subject(policy_type="smolvla", size="tiny", env=env, overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type="smolvla", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from strobe.studies.compare import compare
 from strobe.studies.measuring import Options, measure
 from strobe.studies.variants import Wanted, check, compose, parse_variant
 from strobe.subjects.loading import load_subject
+from strobe.subjects.options import InputOptions, PolicyOptions
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Phase
 from strobe.treatments import catalogue
@@ -27,7 +28,9 @@ from strobe.treatments.treatment import Treatment, Variant
 
 @cache
 def subject(kind: str = "act") -> PolicySubject:
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+    return load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
+    )
 
 
 def names(kind: str, **wanted: Any) -> list[str]:

@@ -17,6 +17,7 @@ from strobe.results.recipe import Recipe, dump
 from strobe.sameness.check import YARDSTICKS
 from strobe.studies.verify import ALL, EXACT_ALONE, verify
 from strobe.subjects.loading import load_subject
+from strobe.subjects.options import PolicyOptions
 from strobe.treatments import catalogue
 from strobe.treatments.recipe import guards_of
 from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of
@@ -57,7 +58,7 @@ def reused(monkeypatch):
 
 @pytest.fixture(scope="module")
 def subject():
-    return load_subject(policy_type="pi05", size="tiny", overrides=["--num_inference_steps=2", "--device=cpu"])
+    return load_subject(PolicyOptions(type="pi05", size="tiny", overrides=["--num_inference_steps=2", "--device=cpu"]))
 
 
 def test_a_recipe_that_acts_the_same_passes_and_its_exact_treatments_are_held_to_more(subject):

@@ -11,6 +11,7 @@ import torch
 from strobe.errors import UserError
 from strobe.subjects.families.registry import predict
 from strobe.subjects.loading import load_subject
+from strobe.subjects.options import PolicyOptions
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.refusals import in_a_line
 
@@ -89,7 +90,7 @@ def test_a_mistake_inside_of_a_method_stays_the_policys_own(monkeypatch: pytest.
 
 @pytest.fixture(scope="module")
 def act() -> PolicySubject:
-    return load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
 
 
 @pytest.mark.parametrize(

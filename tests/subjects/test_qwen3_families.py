@@ -13,6 +13,7 @@ from support.family_checks import parts_of, require_parts, require_the_same_acti
 from strobe.subjects.families import qwen3, vla_jepa
 from strobe.subjects.families.registry import building
 from strobe.subjects.loading import load_subject
+from strobe.subjects.options import PolicyOptions
 from strobe.subjects.policies import config_from_type
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import catalogue
@@ -29,7 +30,7 @@ PARTS = {
 def tiny(kind: str) -> PolicySubject:
     # VLA-JEPA's default of bfloat16 cannot be trained on a CPU: LeRobot asks there for an autocast to float32.
     wide = ["--torch_dtype=float32"] if kind == "vla_jepa" else []
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *wide])
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *wide]))
 
 
 @pytest.mark.parametrize("kind", PARTS)

@@ -14,7 +14,7 @@ import pytest
 from lerobot.configs import PreTrainedConfig
 from lerobot.envs.configs import EnvConfig
 
-from strobe.cli.refused import option_names
+from strobe.cli.lazy_flags import option_names
 from strobe.subjects import policies
 from strobe.subjects.schema import backbones, classes, registries, shapes, source
 from strobe.subjects.schema.source import Unreadable

@@ -18,6 +18,7 @@ from strobe.results.measurement import Memory
 from strobe.results.recipe import Recipe, dump
 from strobe.studies.measuring import Options, measure
 from strobe.subjects.loading import load_subject
+from strobe.subjects.options import InputOptions, PolicyOptions
 from strobe.treatments import catalogue
 from strobe.treatments.process import glibc, memory, threads
 from strobe.treatments.treatment import Variant
@@ -74,7 +75,9 @@ def test_memory_stays_kept_for_as_long_as_one_of_two_wants_it():
 
 @ON_GLIBC
 def test_the_same_bits_with_kept_memory_and_what_stays_is_in_the_result():
-    act = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+    act = load_subject(
+        PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
+    )
     kept = Variant("kept", (memory.KeptMemory(),))
     options = Options(SamplingBudget(iterations=3), counted=False)
     untreated, treated = measure(act, "inference", [Variant("as it is"), kept], options).measurements

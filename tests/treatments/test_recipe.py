@@ -16,6 +16,7 @@ from strobe.measure.machine import versions
 from strobe.results.agreement import Agreement
 from strobe.results.recipe import Recipe, dump
 from strobe.subjects.loading import load_subject
+from strobe.subjects.options import PolicyOptions
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments.flow.rtc import RealTimeChunking, switch
 from strobe.treatments.recipe import (
@@ -33,7 +34,7 @@ from strobe.treatments.treatment import Treatment, Variant
 
 @cache
 def subject(kind: str) -> PolicySubject:
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
 
 
 def recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:

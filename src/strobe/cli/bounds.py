@@ -1,6 +1,8 @@
-"""Bounds of flags: declared with a config's field, checked for every config, shown by --help.
+"""What a flag takes: declared with a config's field, checked for every config, shown by --help.
 
     depth: int = field(default=1, metadata=at_least(1))
+    render: str = field(default="needed", metadata=one_of("needed", "always"))
+    run: Path | None = field(default=None, metadata=positional("RUN"))
 
 The default is not checked, so None may stand for a value that is found later.
 """
@@ -12,9 +14,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from strobe.errors import UserError
+from strobe.errors import UserError, nearest
 
-_KEY = "strobe.bound"
+_BOUND, _POSITIONAL, _BARE = "strobe.bound", "strobe.positional", "strobe.bare"
 
 
 @dataclass(frozen=True)
@@ -45,34 +47,73 @@ class Bound:
         return "" if held else f"must be {self}"
 
 
+@dataclass(frozen=True)
+class Choices:
+    """The words that a flag takes."""
+
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(self.words)}"
+
+    def refuses(self, value: str) -> str:
+        """Why ``value`` is refused, such as "did you mean 'always'?"; empty where it is not."""
+        return "" if value in self.words else nearest(value, self.words)
+
+
 def at_least(least: float) -> dict[str, Bound]:
     """Metadata of a field that takes ``least`` and what is above it."""
-    return {_KEY: Bound(least=least)}
+    return {_BOUND: Bound(least=least)}
 
 
 def above(limit: float, *, finite: bool = False) -> dict[str, Bound]:
     """Metadata of a field that takes what is above ``limit``; infinity too, unless ``finite``."""
-    return {_KEY: Bound(above=limit, finite=finite)}
+    return {_BOUND: Bound(above=limit, finite=finite)}
 
 
 def between(low: float, high: float) -> dict[str, Bound]:
     """Metadata of a field that takes what lies between ``low`` and ``high``, without the two."""
-    return {_KEY: Bound(above=low, below=high)}
+    return {_BOUND: Bound(above=low, below=high)}
 
 
-def bound_of(item: dataclasses.Field[Any]) -> Bound | None:
-    """The bound that a dataclass's field declares; None without one."""
-    return item.metadata.get(_KEY)
+def one_of(*words: str) -> dict[str, Choices]:
+    """Metadata of a field that takes one of ``words``."""
+    return {_BOUND: Choices(words)}
+
+
+def positional(name: str) -> dict[str, str]:
+    """Metadata of a field that is given without a flag; ``name`` stands for it in the help."""
+    return {_POSITIONAL: name}
+
+
+def bare(value: str) -> dict[str, str]:
+    """Metadata of a field whose flag may stand without a value, and then means ``value``; others need ``--flag=``."""
+    return {_BARE: value}
+
+
+def bound_of(item: dataclasses.Field[Any]) -> Bound | Choices | None:
+    """Return the bound that a dataclass's field declares; None without one."""
+    return item.metadata.get(_BOUND)
+
+
+def positional_of(item: dataclasses.Field[Any]) -> str | None:
+    """Return the name of a field that is given without a flag; None for a flag."""
+    return item.metadata.get(_POSITIONAL)
+
+
+def bare_of(item: dataclasses.Field[Any]) -> str | None:
+    """Return what a field's flag means without a value; None where it needs one."""
+    return item.metadata.get(_BARE, "true" if "bool" in str(item.type) else None)
 
 
 def check_bounds(config: Any, prefix: str = "") -> None:
-    """Check the numbers of a config (a dataclass instance) and of the configs in it.
+    """Check the values of a config (a dataclass instance) and of the configs in it.
 
     Args:
         prefix: what stands before the flags' names, such as 'model.'.
 
     Raises:
-        UserError: a number outside its bound, as '--depth=0: must be at least 1'.
+        UserError: a value outside its bound, as '--depth=0: must be at least 1'.
     """
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)

@@ -21,34 +21,42 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.cli.arguments import Arguments, keep_flag, page_flag, rate, share
-from strobe.cli.report import hand_over, page_shape
-from strobe.kinds import advise
+from strobe.cli.bounds import above, between, positional
+from strobe.cli.flags import PageFlags
+from strobe.cli.keep import page_writer, plain
+from strobe.cli.live import Live
+from strobe.cli.parse import parse
+from strobe.cli.runner import Command, Studied
 from strobe.studies.budget import budget
 
 
-def run(argv: Sequence[str]) -> int:
-    """``strobe budget``; returns the exit code."""
-    parser = Arguments("budget", __doc__)
-    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run folder, a sweep's, or a table (.csv)")
-    parser.add_argument(
-        "--target-hz", "--target_hz", type=rate, default=20.0, metavar="HZ", help="chunks per second (20)"
-    )
-    parser.add_argument(
-        "--control-hz", "--control_hz", type=rate, default=30.0, metavar="HZ", help="the robot's control rate (30)"
-    )
-    parser.add_argument(
-        "--in-time", "--in_time", type=share, default=0.95, metavar="SHARE",
-        help="share of chunks that must be ready within a period of the target (0.95)",
-    )  # fmt: skip
-    page_flag(parser)
-    keep_flag(parser)
-    asked = parser.parse_args(argv)
-    shape = page_shape(asked.output)
-    found = budget(asked.runs, asked.target_hz, asked.control_hz, asked.in_time)
-    found.command = ["strobe", "budget", *argv]
-    found.findings = advise(found)
-    hand_over(found, shape, asked.output, asked.output_dir)
-    return 0
+@dataclass
+class BudgetConfig(PageFlags):
+    # Folders of runs or sweeps, or tables (.csv).
+    runs: list[Path] = field(default_factory=list, metadata=positional("RUN…"))
+    # Chunks per second.
+    target_hz: float = field(default=20.0, metadata=above(0, finite=True))
+    # The robot's control rate in Hz.
+    control_hz: float = field(default=30.0, metadata=above(0, finite=True))
+    # Share of chunks that must be ready within a period of the target.
+    in_time: float = field(default=0.95, metadata=between(0, 1))
+
+
+def read(argv: Sequence[str]) -> tuple[BudgetConfig]:
+    """Return the command's flags, checked. Raises UserError."""
+    config = parse(BudgetConfig, argv)
+    if config.output is not None:
+        page_writer(config.output)
+    return (config,)
+
+
+def study(config: BudgetConfig, live: Live) -> Studied:
+    """Compute the budget of the runs. Raises UserError."""
+    answer = budget(config.runs, config.target_hz, config.control_hz, config.in_time)
+    return Studied(answer, plain(config), config.output_dir, page=config.output)
+
+
+run = Command("budget", __doc__, BudgetConfig, read, study, bar=False)

@@ -15,30 +15,49 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.cli.arguments import Arguments, keep_flag, page_flag
-from strobe.cli.gates import bare, close, gate_flags
-from strobe.cli.report import hand_over, page_shape
-from strobe.kinds import advise
+from strobe.cli.bounds import positional
+from strobe.cli.flags import PageFlags
+from strobe.cli.gates import GateFlags, gate_code, gate_lines
+from strobe.cli.keep import page_writer, plain
+from strobe.cli.live import Live
+from strobe.cli.parse import parse
+from strobe.cli.runner import Command, Studied
 from strobe.results import store
 from strobe.studies.diff import diff, gate
 
 
-def run(argv: Sequence[str]) -> int:
-    """``strobe diff``; returns the exit code."""
-    parser = Arguments("diff", __doc__)
-    parser.add_argument("before", metavar="BEFORE", type=Path, help="a run folder, or its result.json")
-    parser.add_argument("after", metavar="AFTER", type=Path, help="another run of the same study")
-    gate_flags(parser, "exit with 1 where a measurement is shown to be slower (by more than PERCENT)")
-    page_flag(parser)
-    keep_flag(parser)
-    asked = parser.parse_args(bare(argv))
-    shape = page_shape(asked.output)
-    difference = diff(store.load(asked.before), store.load(asked.after))
-    difference.command = ["strobe", "diff", *argv]
-    difference.findings = advise(difference)
-    hand_over(difference, shape, asked.output, asked.output_dir)
-    if asked.fail_on_regression is None:
-        return 0
-    return close(gate(difference, asked.fail_on_regression / 100), asked.allow_not_judged)
+@dataclass
+class DiffConfig(PageFlags, GateFlags):
+    # A run folder, or its result.json.
+    before: Path | None = field(default=None, metadata=positional("BEFORE"))
+    # Another run of the same study.
+    after: Path | None = field(default=None, metadata=positional("AFTER"))
+
+
+def read(argv: Sequence[str]) -> tuple[DiffConfig]:
+    """Return the command's flags, checked. Raises UserError."""
+    config = parse(DiffConfig, argv)
+    config.allowed()
+    if config.output is not None:
+        page_writer(config.output)
+    return (config,)
+
+
+def study(config: DiffConfig, live: Live) -> Studied:
+    """Compare the two runs. Raises UserError."""
+    assert config.before is not None
+    assert config.after is not None
+    answer = diff(store.load(config.before), store.load(config.after))
+    studied = Studied(answer, plain(config), config.output_dir, page=config.output)
+    allowed = config.allowed()
+    if allowed is not None:
+        gated = gate(answer, allowed)
+        studied.code = gate_code(gated, config.allow_not_judged)
+        studied.after = lambda _: gate_lines(gated)
+    return studied
+
+
+run = Command("diff", __doc__, DiffConfig, read, study, bar=False)

@@ -1,42 +1,55 @@
-"""The gates of speed of `strobe diff` and `strobe history`: their flags, their closing lines, their exit codes."""
+"""The gate of `strobe diff` and `strobe history`: its flags, its closing lines, its exit code."""
 
 from __future__ import annotations
 
-import argparse
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from strobe.cli.arguments import percent
+from strobe.cli.bounds import bare
+from strobe.cli.runner import EXIT_CODES
+from strobe.errors import UserError
 from strobe.report import units
 from strobe.results.agreement import Outcome
 from strobe.studies.gates import Gated
 
-EXIT_CODES: dict[Outcome, int] = {"held": 0, "broken": 1, "not judged": 3}
 WORDS: dict[Outcome, str] = {"broken": "regression", "not judged": "not judged", "held": "held"}
 
 
-def gate_flags(parser: argparse.ArgumentParser, about: str) -> None:
-    """Add ``--fail-on-regression[=PERCENT]``, None where it is not given and 0 where it is bare, and its exception."""
-    parser.add_argument("--fail-on-regression", type=percent, metavar="PERCENT", nargs="?", const=0.0, help=about)
-    parser.add_argument(
-        "--allow-not-judged",
-        action="store_true",
-        help="with --fail-on-regression: exit with 0 where the samples cannot tell, too",
-    )
+@dataclass
+class GateFlags:
+    # Exit with 1 where a slow-down is shown; --fail-on-regression=PERCENT allows one of up to PERCENT.
+    fail_on_regression: str | None = field(default=None, metadata=bare("0"))
+    # With --fail-on-regression: exit with 0 where the samples cannot tell, too.
+    allow_not_judged: bool = False
+
+    def allowed(self) -> float | None:
+        """Return the share by which a measurement may be slower; None without a gate. Raises UserError."""
+        text = self.fail_on_regression
+        if text is None:
+            return None
+        try:
+            percent = float(text.removesuffix("%"))
+        except ValueError:
+            percent = math.nan
+        if not 0 <= percent < math.inf:
+            raise UserError(f"--fail-on-regression: '{text}' is not a percentage, such as 5")
+        return percent / 100
 
 
-def bare(argv: Sequence[str]) -> list[str]:
-    """``argv`` for a parser with `gate_flags`: bare, the flag must not take what follows it for its percentage."""
-    return ["--fail-on-regression=0" if argument == "--fail-on-regression" else argument for argument in argv]
-
-
-def close(gated: Sequence[Gated], allow_not_judged: bool) -> int:
-    """Print how each measurement fared, the broken first. Return the exit code: 0, 1 (a regression), 3 (not judged)."""
-    print()
+def gate_lines(gated: Sequence[Gated]) -> list[str]:
+    """Return a line on each measurement, the broken first."""
+    lines = [""]
     for outcome, word in WORDS.items():
-        for one in gated:
-            if one.outcome == outcome:
-                print(units.plain(f"{word}: {one.what}{f': {one.why}' if one.why else ''}"))
-    outcomes = {one.outcome for one in gated}
+        for gate in gated:
+            if gate.outcome == outcome:
+                lines.append(units.plain(f"{word}: {gate.what}{f': {gate.why}' if gate.why else ''}"))
+    return lines
+
+
+def gate_code(gated: Sequence[Gated], allow_not_judged: bool) -> int:
+    """Return the exit code: 0, 1 (a regression), 3 (not judged)."""
+    outcomes = {gate.outcome for gate in gated}
     if "broken" in outcomes:
         return EXIT_CODES["broken"]
     return EXIT_CODES["not judged"] if "not judged" in outcomes and not allow_not_judged else 0

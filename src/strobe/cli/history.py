@@ -20,33 +20,55 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.cli.arguments import Arguments, keep_flag, page_flag
-from strobe.cli.gates import bare, close, gate_flags
-from strobe.cli.report import hand_over, page_shape
+from strobe.cli.bounds import positional
+from strobe.cli.flags import PageFlags
+from strobe.cli.gates import GateFlags, gate_code, gate_lines
+from strobe.cli.keep import page_writer, plain
+from strobe.cli.live import Live
+from strobe.cli.parse import parse
+from strobe.cli.runner import Command, Studied
 from strobe.studies.history import gate, history
 from strobe.studies.kept_runs import in_folder, in_git
 
 
-def run(argv: Sequence[str]) -> int:
-    """``strobe history``; returns the exit code."""
-    parser = Arguments("history", __doc__)
-    parser.add_argument("runs", metavar="FOLDER", type=Path, help="a folder of runs; with --git, a run under git")
-    parser.add_argument("--git", action="store_true", help="the run's result.json as it was at each commit")
-    parser.add_argument("--only", metavar="TEXT", default="", help="runs whose subject's name or type has this in it")
-    parser.add_argument("--accept", metavar="RUN", default="", help="from this run on its times are the reference")
-    gate_flags(parser, "exit with 1 where a slow-down (of more than PERCENT) is shown and not mended")
-    page_flag(parser)
-    keep_flag(parser)
-    asked = parser.parse_args(bare(argv))
-    shape = page_shape(asked.output)
-    runs, unread = in_git(asked.runs) if asked.git else in_folder(asked.runs)
-    wanted = asked.only.lower()
-    runs = [one for one in runs if wanted in f"{one.result.subject.name} {one.result.subject.kind}".lower()]
-    found = history(runs, str(asked.runs), unread, asked.accept)
-    found.command = ["strobe", "history", *argv]
-    hand_over(found, shape, asked.output, asked.output_dir)
-    if asked.fail_on_regression is None:
-        return 0
-    return close(gate(found, asked.fail_on_regression / 100), asked.allow_not_judged)
+@dataclass
+class HistoryConfig(PageFlags, GateFlags):
+    # A folder of runs; with --git, a run under git.
+    folder: Path | None = field(default=None, metadata=positional("FOLDER"))
+    # The run's result.json as it was at each commit.
+    git: bool = False
+    # Runs whose subject's name or type has this in it.
+    only: str = ""
+    # From this run on its times are the reference.
+    accept: str = ""
+
+
+def read(argv: Sequence[str]) -> tuple[HistoryConfig]:
+    """Return the command's flags, checked. Raises UserError."""
+    config = parse(HistoryConfig, argv)
+    config.allowed()
+    if config.output is not None:
+        page_writer(config.output)
+    return (config,)
+
+
+def study(config: HistoryConfig, live: Live) -> Studied:
+    """Find the trends of the runs. Raises UserError."""
+    assert config.folder is not None
+    runs, unread = in_git(config.folder) if config.git else in_folder(config.folder)
+    wanted = config.only.lower()
+    runs = [run for run in runs if wanted in f"{run.result.subject.name} {run.result.subject.kind}".lower()]
+    answer = history(runs, str(config.folder), unread, config.accept)
+    studied = Studied(answer, plain(config), config.output_dir, None, page=config.output)
+    allowed = config.allowed()
+    if allowed is not None:
+        gated = gate(answer, allowed)
+        studied.code = gate_code(gated, config.allow_not_judged)
+        studied.after = lambda _: gate_lines(gated)
+    return studied
+
+
+run = Command("history", __doc__, HistoryConfig, read, study, bar=False)

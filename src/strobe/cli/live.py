@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from strobe.cli.showing import quiet
+from strobe.cli.display import quiet
 from strobe.subjects.quiet import shorten_warnings
 
 if TYPE_CHECKING:
@@ -26,20 +26,20 @@ FIRST_S, EVERY_S = 1.0, 30.0
 
 
 @contextlib.contextmanager
-def importing(*, told: bool = False) -> Iterator[None]:
-    """Import inside what takes seconds: the command says that it lives, and objects are not collected meanwhile.
+def importing(*, announced: bool = False) -> Iterator[None]:
+    """Announce imports that take seconds, and collect no garbage during them.
 
-    Python looks at what was imported again and again for garbage, which is a sixth of the time, and nothing of it is.
-    One look at the end counts it as old, so that none falls into what is measured afterwards.
+    Python would look through what was imported again and again, a sixth of the time, and find none. One look at the end
+    counts it as old, so that no collection falls into what is measured afterwards.
 
     Args:
-        told: whether the command has said already what it does.
+        announced: whether the command has said already what it does.
     """
     shorten_warnings()
     if "lerobot.policies" in sys.modules or not gc.isenabled():
         yield
         return
-    if not told:
+    if not announced:
         Console(stderr=True, quiet=quiet()).print("… importing torch and LeRobot", markup=False, highlight=False)
     gc.disable()
     try:
@@ -83,21 +83,21 @@ class Live:
         self._task = self._bar.add_task(what, total=None)
 
     def doing(self, what: str) -> None:
-        """Like a stage, but nothing where stderr is no terminal: what came of it will be said."""
+        """Begin a stage that is shown on a terminal only: its outcome is printed anyway."""
         if self._bar is not None:
             self.stage(what)
 
     def said(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def progress(self, progress: Sampled) -> None:
-        left = f", about {progress.seconds_left:.0f} s left" if progress.seconds_left is not None else ""
+        time_left = f", about {progress.seconds_left:.0f} s left" if progress.seconds_left is not None else ""
         if self._bar is None:
             if time.monotonic() >= self._due:
                 self._due = time.monotonic() + EVERY_S
                 many = f"{progress.done} of {progress.expected}" if progress.expected else progress.done
-                self.said(f"… {self._what}: {many} {progress.unit}{left}")
+                self.said(f"… {self._what}: {many} {progress.unit}{time_left}")
             return
         if self._task is None:
             return
@@ -105,7 +105,7 @@ class Live:
             self._task,
             completed=progress.done,
             total=progress.expected,
-            description=f"{self._what}: {progress.done} {progress.unit}{left}",
+            description=f"{self._what}: {progress.done} {progress.unit}{time_left}",
         )
 
 
@@ -176,15 +176,15 @@ class CellsLive:
         failed = f", {self._failed} failed" if self._failed else ""
         time_left = ""
         if self._took and self._cells is not None:
-            left = self._cells - self._done
-            seconds = left * sum(self._took) / len(self._took) / max(1, len(self._running))
+            remaining = self._cells - self._done
+            seconds = remaining * sum(self._took) / len(self._took) / max(1, len(self._running))
             time_left = f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
         running = "; ".join(self._running.values())
-        said = f" ({line.removeprefix('… ')[:60]})" if line else ""
+        detail = f" ({line.removeprefix('… ')[:60]})" if line else ""
         self._bar.update(
             self._task,
             completed=self._done,
-            description=f"{self._place()} cells{failed}{time_left}; {running}{said}",
+            description=f"{self._place()} cells{failed}{time_left}; {running}{detail}",
         )
 
     def _print(self, text: str) -> None:

@@ -17,6 +17,7 @@ from strobe.sameness.check import CallFailed, Sameness, guidance_of
 from strobe.studies.gradients import gradients
 from strobe.studies.sameness import visits_of
 from strobe.subjects.loading import load_subject
+from strobe.subjects.options import InputOptions, PolicyOptions
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.graphs.graph import CudaGraph
@@ -170,7 +171,9 @@ def _trained(subject: PolicySubject, attempt: Attempt) -> Tried:
 
 
 def _subject(kind: str, device: str) -> PolicySubject:
-    made = load_subject(policy_type=kind, size="tiny", overrides=[f"--device={device}"], image_size=IMAGE)
+    made = load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=[f"--device={device}"]), InputOptions(image_size=IMAGE)
+    )
     if steps := made.family.steps:
         setattr(made.policy.config, steps, STEPS)
     return made

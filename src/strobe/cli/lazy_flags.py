@@ -1,6 +1,8 @@
 """Flags whose values are LeRobot's configs, such as --dataset.* and --rtc.*: checked without LeRobot, made with it.
 
-A config declares such a field with LeRobot's type. While flags are read the type is a stand-in of the same name:
+Also draccus's own flags of a config, and one line for whatever it refuses.
+
+A config declares such a field with LeRobot's type. While flags are read the type is a placeholder of the same name:
 
     if TYPE_CHECKING:
         from lerobot.configs.default import DatasetConfig
@@ -13,50 +15,54 @@ measure, LeRobot's own. So help and a wrong flag are answered without the second
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import importlib
+import io
 import sys
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from draccus.argparsing import ArgumentParser
 from draccus.parsers.decoding import decode
 
-from strobe.cli.refused import option_names, refusals
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError, in_a_line, nearest
+from strobe.subjects.quiet import errors_alone
 from strobe.subjects.schema import registries, shapes
 from strobe.subjects.schema.classes import Class
 from strobe.subjects.schema.source import Unreadable
 
 
-class Late:
-    """The stand-in of one of LeRobot's configs; calling it gives its defaults."""
+class LazyConfig:
+    """The placeholder of one of LeRobot's configs; calling it gives its defaults."""
 
     where: str
 
     def __new__(cls) -> Any:
-        return asked_for(cls.where, {})
+        return lazy_config(cls.where, {})
 
 
 def of_lerobot(where: str) -> Any:
-    """The stand-in of the config at ``where``, ``'module:Class'``."""
-    return type(where.partition(":")[2], (Late,), {"where": where})
+    """Return the placeholder of the config at ``where``, ``'module:Class'``."""
+    return type(where.partition(":")[2], (LazyConfig,), {"where": where})
 
 
 def groups(config_class: Any) -> dict[str, str]:
-    """Prefix of flags → the config that they are fields of, such as 'inference.rtc' → '…:RTCConfig'."""
-    found = {}
-    for name, hint in typing.get_type_hints(config_class).items():
-        for one in (hint, *typing.get_args(hint)):
-            if isinstance(one, type) and issubclass(one, Late):
-                found[name] = one.where
-            elif one is hint and dataclasses.is_dataclass(one):
-                found |= {f"{name}.{inner}": where for inner, where in groups(one).items()}
-    return found
+    """Return each prefix of flags and the config whose fields they are, such as 'inference.rtc' → '…:RTCConfig'."""
+    prefixes = {}
+    for name, declared in typing.get_type_hints(config_class).items():
+        for hint in (declared, *typing.get_args(declared)):
+            if isinstance(hint, type) and issubclass(hint, LazyConfig):
+                prefixes[name] = hint.where
+            elif hint is declared and dataclasses.is_dataclass(hint):
+                prefixes |= {f"{name}.{inner}": where for inner, where in groups(hint).items()}
+    return prefixes
 
 
 def options(where: str, kind: str | None = None) -> list[str]:
-    """The names of a config's flags, without its prefix.
+    """Return the names of a config's flags, without its prefix.
 
     Args:
         kind: the type that is chosen, of a registry; all types' flags where it is None.
@@ -68,52 +74,52 @@ def options(where: str, kind: str | None = None) -> list[str]:
         try:
             return shapes.options(shapes.chosen(where, None))
         except Unreadable:
-            return _of_class(_imported(where))
+            return _options_of_class(_imported(where))
     kinds = _kinds(where)
     if kind is not None:
         if kind not in kinds:
             what = "environment" if where == registries.ENVIRONMENT else "policy type"
             raise UserError(f"unknown {what} '{kind}': {nearest(kind, kinds, many=30)}")
         kinds = {kind: kinds[kind]}
-    return ["type", *dict.fromkeys(name for one in kinds.values() for name in _of(one))]
+    return ["type", *dict.fromkeys(name for config in kinds.values() for name in _options_of(config))]
 
 
 def kinds(where: str) -> list[str]:
-    """The types of a registry, `registries.POLICY` or `registries.ENVIRONMENT`."""
+    """Return the types of a registry, `registries.POLICY` or `registries.ENVIRONMENT`."""
     return sorted(_kinds(where))
 
 
 def _kinds(where: str) -> dict[str, Any]:
-    """Type → its config, as source where that says it, else LeRobot's class itself."""
+    """Return type → its config: as source where that is readable, else LeRobot's class itself."""
     try:
-        found: dict[str, Any] = dict(registries.choices(where))
+        configs: dict[str, Any] = dict(registries.choices(where))
     except Unreadable:
         return dict(_registered(where))
     module, _, name = where.partition(":")
     if module in sys.modules:  # what a program has registered by itself
-        found = {**getattr(sys.modules[module], name).get_known_choices(), **found}
-    return found
+        configs = {**getattr(sys.modules[module], name).get_known_choices(), **configs}
+    return configs
 
 
-def _of(config: Any) -> list[str]:
+def _options_of(config: Any) -> list[str]:
     if isinstance(config, Class):
         try:
             return shapes.options(config)
         except Unreadable:
             config = _imported(f"{config.module.name}:{config.name}")
-    return _of_class(config)
+    return _options_of_class(config)
 
 
-def _of_class(config: Any) -> list[str]:
+def _options_of_class(config: Any) -> list[str]:
     return [name.removeprefix("--") for name in option_names(config)]
 
 
-def asked_for(where: str, given: Mapping[str, Any], path: Sequence[str] = (), before: Any = None) -> Any:
+def lazy_config(where: str, given: Mapping[str, Any], path: Sequence[str] = (), before: Any = None) -> Any:
     """Return the config at ``where`` with ``given`` (field → value, as YAML has them).
 
     Args:
         path: the parts of the flags' prefix.
-        before: what was asked for before, by a file, to which ``given`` is added.
+        before: the config that a file gave, to which ``given`` is added.
 
     Raises:
         UserError: no type where one has to be chosen.
@@ -130,19 +136,19 @@ def asked_for(where: str, given: Mapping[str, Any], path: Sequence[str] = (), be
         return _real(shapes.Asked(where, dict(given), tuple(path)))
 
 
-def _decode(cls: type[Late], raw: Any, path: Sequence[str] = ()) -> Any:
+def _decode(cls: type[LazyConfig], raw: Any, path: Sequence[str] = ()) -> Any:
     if not isinstance(raw, Mapping):
         prefix = ".".join(path)
         raise UserError(f"--{prefix}={raw}: its fields are flags of their own, --{prefix}.FIELD=VALUE")
-    return asked_for(cls.where, raw, path)
+    return lazy_config(cls.where, raw, path)
 
 
 _decoders: Any = decode  # draccus's decorator makes a registry of the function
-_decoders.register(Late, _decode, include_subclasses=True)  # for --config_path, whose file holds all of a config
+_decoders.register(LazyConfig, _decode, include_subclasses=True)  # for --config_path, whose file holds all of a config
 
 
 def realise(config: Any) -> None:
-    """Put LeRobot's own configs in the place of those that were asked for, in a config and the configs in it.
+    """Replace each placeholder by LeRobot's own config, in a config and the configs in it.
 
     Raises:
         UserError: a value that LeRobot refuses.
@@ -177,3 +183,36 @@ def _registered(where: str) -> dict[str, type]:
 def _imported(where: str) -> Any:
     module, _, name = where.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+@functools.cache
+def option_names(config_class: Any) -> frozenset[str]:
+    """Return every flag that draccus makes of a config class."""
+    with errors_alone():
+        parser = ArgumentParser(config_class)
+    return frozenset(option for action in parser.parser._actions for option in action.option_strings)
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Turn whatever draccus and a config's own checks refuse inside into a UserError of one line."""
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors), errors_alone():
+            yield
+    except SystemExit:
+        lines = [line for line in errors.getvalue().splitlines() if "error:" in line]
+        raise UserError(lines[-1].split("error:", 1)[1].strip() if lines else "wrong arguments") from None
+    except UserError:
+        raise
+    except Exception as error:  # draccus and the configs' own checks raise many kinds, all of them the user's input
+        # What a config itself refused says more than draccus around it.
+        cause = error.__cause__ if isinstance(error.__cause__, ValueError) else error
+        refused = cause if str(error).startswith("Couldn't instantiate class") else error
+        raise UserError(one_line(refused)) from None
+
+
+def one_line(error: BaseException) -> str:
+    """Return an exception's message without its line breaks, cut after 300 characters."""
+    text = in_a_line(error)
+    return text if len(text) <= 300 else f"{text[:300]}…"
