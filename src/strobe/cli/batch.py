@@ -97,8 +97,6 @@ def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
 
 def study(config: BatchConfig, flags: list[str], live: Live) -> Studied:
     """Try sizes, in the search's folder. Raises UserError; KeyboardInterrupt if no size has ended by then."""
-    from strobe.cli.keep import plain
-
     root = config.sweep_dir or Path("runs") / name_of("batch", [_cell(flags, 1)])
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(root))
@@ -110,7 +108,7 @@ def study(config: BatchConfig, flags: list[str], live: Live) -> Studied:
             if not ended:
                 yield f"stopped before the answer; go on with the same command:\n  {shlex.join(sweep.command)}"
 
-        options = {"batch": plain(config), "flags": flags}
+        options = {"batch": config, "flags": flags}
         held = stack.pop_all()
         return Studied(sweep, options, None, None, folder=root, after=say_how_to_go_on, held=held)
 

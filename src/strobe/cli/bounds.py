@@ -4,13 +4,14 @@
     render: str = field(default="needed", metadata=one_of("needed", "always"))
     run: Path | None = field(default=None, metadata=positional("RUN"))
 
-The default is not checked, so None may stand for a value that is found later.
+None is not checked, so it may stand for a value that is found later.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,64 +22,49 @@ _BOUND, _POSITIONAL, _BARE = "strobe.bound", "strobe.positional", "strobe.bare"
 
 @dataclass(frozen=True)
 class Bound:
-    """The numbers that a flag takes; ``str`` of it reads after 'must be'."""
+    """The values that a flag takes.
 
-    least: float | None = None
-    above: float | None = None
-    below: float | None = None
-    finite: bool = False
+    Args:
+        words: for the help; '' where the flag's comment says it.
+        refuses: returns why a value is refused, such as 'must be above 0'; '' for one that is not.
+    """
 
-    def __str__(self) -> str:
-        if self.least is not None:
-            return "0 or more" if self.least == 0 else f"at least {self.least:g}"
-        if self.below is not None:
-            return f"between {self.above:g} and {self.below:g}"
-        return f"above {self.above:g}"
-
-    def refuses(self, value: float) -> str:
-        """Why ``value`` is refused, such as 'must be above 0'; empty where it is not."""
-        if self.finite and math.isinf(value):
-            return "must be a finite number"
-        held = (
-            (self.least is None or value >= self.least)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
-        )
-        return "" if held else f"must be {self}"
-
-
-@dataclass(frozen=True)
-class Choices:
-    """The words that a flag takes."""
-
-    words: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"one of {', '.join(self.words)}"
-
-    def refuses(self, value: str) -> str:
-        """Why ``value`` is refused, such as "did you mean 'always'?"; empty where it is not."""
-        return "" if value in self.words else nearest(value, self.words)
+    words: str
+    refuses: Callable[[Any], str]
 
 
 def at_least(least: float) -> dict[str, Bound]:
     """Metadata of a field that takes ``least`` and what is above it."""
-    return {_BOUND: Bound(least=least)}
+    words = "0 or more" if least == 0 else f"at least {least:g}"
+    return {_BOUND: Bound(words, lambda value: "" if value >= least else f"must be {words}")}
 
 
 def above(limit: float, *, finite: bool = False) -> dict[str, Bound]:
     """Metadata of a field that takes what is above ``limit``; infinity too, unless ``finite``."""
-    return {_BOUND: Bound(above=limit, finite=finite)}
+
+    def refuses(value: float) -> str:
+        if finite and math.isinf(value):
+            return "must be a finite number"
+        return "" if value > limit else f"must be above {limit:g}"
+
+    return {_BOUND: Bound(f"above {limit:g}", refuses)}
 
 
 def between(low: float, high: float) -> dict[str, Bound]:
     """Metadata of a field that takes what lies between ``low`` and ``high``, without the two."""
-    return {_BOUND: Bound(above=low, below=high)}
+    words = f"between {low:g} and {high:g}"
+    return {_BOUND: Bound(words, lambda value: "" if low < value < high else f"must be {words}")}
 
 
-def one_of(*words: str) -> dict[str, Choices]:
-    """Metadata of a field that takes one of ``words``."""
-    return {_BOUND: Choices(words)}
+def one_of(*choices: str) -> dict[str, Bound]:
+    """Metadata of a field that takes one of the choices."""
+    words = f"one of {', '.join(choices)}"
+    return {_BOUND: Bound(words, lambda value: "" if value in choices else nearest(value, choices))}
+
+
+def checked(refuses: Callable[[Any], str]) -> dict[str, Bound]:
+    """Metadata of a field whose values ``refuses`` judges, as `Bound.refuses`."""
+    return {_BOUND: Bound("", refuses)}
 
 
 def positional(name: str) -> dict[str, str]:
@@ -91,7 +77,7 @@ def bare(value: str) -> dict[str, str]:
     return {_BARE: value}
 
 
-def bound_of(item: dataclasses.Field[Any]) -> Bound | Choices | None:
+def bound_of(item: dataclasses.Field[Any]) -> Bound | None:
     """Return the bound that a dataclass's field declares; None without one."""
     return item.metadata.get(_BOUND)
 

@@ -60,7 +60,6 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     """Load the subject and measure it. Raises UserError; KeyboardInterrupt before the first measurement."""
     subject = load_subject(flags, config, live)
     from strobe.studies.breakdown import breakdown
-    from strobe.subjects.subject import ITERATION
     from strobe.treatments.flow.rtc import RealTimeChunking, require
     from strobe.treatments.recipe import rungs_of
     from strobe.treatments.treatment import Treatment, Variant
@@ -77,9 +76,7 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     if not result.measurements:
         raise KeyboardInterrupt
     result.notes += recipe_notes(config.recipe)
-    from strobe.cli.keep import latest  # imports all reports, which measuring need not wait for
-
-    sections = [section for measurement in measured for section in latest(measurement.sections, ITERATION)]
+    sections = [measurement.sections for measurement in measured]
     first = Variant(config.phases[0], treatments if config.phases[0] == "inference" else ())
     return profilers.look(studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
 

@@ -20,15 +20,12 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.cli.bounds import above, between, positional
 from strobe.cli.flags import PageFlags
-from strobe.cli.keep import page_writer, plain
 from strobe.cli.live import Live
-from strobe.cli.parse import parse
 from strobe.cli.runner import Command, Studied
 from strobe.studies.budget import budget
 
@@ -45,18 +42,10 @@ class BudgetConfig(PageFlags):
     in_time: float = field(default=0.95, metadata=between(0, 1))
 
 
-def read(argv: Sequence[str]) -> tuple[BudgetConfig]:
-    """Return the command's flags, checked. Raises UserError."""
-    config = parse(BudgetConfig, argv)
-    if config.output is not None:
-        page_writer(config.output)
-    return (config,)
-
-
 def study(config: BudgetConfig, live: Live) -> Studied:
     """Compute the budget of the runs. Raises UserError."""
     answer = budget(config.runs, config.target_hz, config.control_hz, config.in_time)
-    return Studied(answer, plain(config), config.output_dir, page=config.output)
+    return Studied(answer, vars(config), config.output_dir, page=config.output)
 
 
-run = Command("budget", __doc__, BudgetConfig, read, study, bar=False)
+run = Command("budget", __doc__, BudgetConfig, None, study, bar=False)

@@ -121,10 +121,8 @@ def check_variants(config: CompareConfig) -> None:
 def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt before the first measurement."""
     subject = load_subject(flags, config, live)
-    from strobe.cli.keep import latest
     from strobe.studies.compare import compare
     from strobe.studies.variants import compose
-    from strobe.subjects.subject import ITERATION
 
     wanted = wanted_of(config)
     composed = compose(subject, wanted)
@@ -133,7 +131,7 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     result, measured = compare(subject, composed.variants, wanted.phase, options, live)
     result.notes += [f"left out: {reason}" for reason in composed.left_out]
     result.notes += [note for path in composed.recipes for note in recipe_notes(path)]
-    answer = studied(result, flags, config, latest(measured.sections, ITERATION))
+    answer = studied(result, flags, config, [measured.sections])
     return profilers.look(answer, wanted.phase, composed.variants[0], live)
 
 

@@ -72,9 +72,7 @@ def read(argv: Sequence[str]) -> tuple[DataloaderConfig, SearchOptions, list[str
 
 def study(config: DataloaderConfig, options: SearchOptions, theirs: list[str], live: Live) -> Studied:
     """Search for the settings. Raises UserError; KeyboardInterrupt if nothing was measured by then."""
-    from strobe.cli.keep import plain
-
-    flags = {"dataloader": plain(config), "lerobot-train": theirs}
+    flags = {"dataloader": config, "lerobot-train": theirs}
     return Studied(search(config, options, theirs, live), flags, config.output_dir, config.thresholds)
 
 

@@ -14,19 +14,17 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.cli.bounds import positional
 from strobe.cli.flags import PageFlags
-from strobe.cli.gates import GateFlags, gate_code, gate_lines
-from strobe.cli.keep import page_writer, plain
+from strobe.cli.gates import GateFlags, gate
 from strobe.cli.live import Live
-from strobe.cli.parse import parse
 from strobe.cli.runner import Command, Studied
 from strobe.results import store
-from strobe.studies.diff import diff, gate
+from strobe.studies.diff import diff
+from strobe.studies.diff import gate as judge
 
 
 @dataclass
@@ -37,27 +35,13 @@ class DiffConfig(PageFlags, GateFlags):
     after: Path | None = field(default=None, metadata=positional("AFTER"))
 
 
-def read(argv: Sequence[str]) -> tuple[DiffConfig]:
-    """Return the command's flags, checked. Raises UserError."""
-    config = parse(DiffConfig, argv)
-    config.allowed()
-    if config.output is not None:
-        page_writer(config.output)
-    return (config,)
-
-
 def study(config: DiffConfig, live: Live) -> Studied:
     """Compare the two runs. Raises UserError."""
     assert config.before is not None
     assert config.after is not None
-    answer = diff(store.load(config.before), store.load(config.after))
-    studied = Studied(answer, plain(config), config.output_dir, page=config.output)
-    allowed = config.allowed()
-    if allowed is not None:
-        gated = gate(answer, allowed)
-        studied.code = gate_code(gated, config.allow_not_judged)
-        studied.after = lambda _: gate_lines(gated)
-    return studied
+    difference = diff(store.load(config.before), store.load(config.after))
+    answer = Studied(difference, vars(config), config.output_dir, page=config.output)
+    return gate(answer, config, lambda allowed: judge(difference, allowed))
 
 
-run = Command("diff", __doc__, DiffConfig, read, study, bar=False)
+run = Command("diff", __doc__, DiffConfig, None, study, bar=False)

@@ -62,7 +62,6 @@ def study(config: DoctorConfig, only: list[str], live: Live) -> Studied:
     live.stage("starting")
     import torch
 
-    from strobe.cli.keep import plain
     from strobe.devices.which import check_device
     from strobe.studies.doctor import devices
     from strobe.studies.doctor.doctor import AREAS, doctor
@@ -70,7 +69,7 @@ def study(config: DoctorConfig, only: list[str], live: Live) -> Studied:
     check_device(config.device)
     device = torch.device(config.device) if config.device else devices.best()
     result = doctor(device, config.output_dir, live, only=[area for area in AREAS if area in only])
-    return Studied(result, plain(config), config.output_dir, code=int(not result.trusted))
+    return Studied(result, vars(config), config.output_dir, code=int(not result.trusted))
 
 
 run = Command("doctor", __doc__, DoctorConfig, read, study)

@@ -59,7 +59,6 @@ Exit code: 0, 2 for wrong input, 130 when it was interrupted.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,25 +150,22 @@ def play(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> Studied:
         KeyboardInterrupt: no episode has ended by then.
     """
     live.stage(f"importing what {flags.path or flags.type} needs")
-    from strobe.cli.keep import plain
-
     result, folder = evaluate(flags, config, live)
 
     def say_how_to_go_on(_: Path | None) -> list[str]:
         return [f"go on    the same command with --resume={folder}"] * (result.status == "interrupted")
 
-    options = {"policy": dataclasses.asdict(flags), **plain(config)}
+    options = {"policy": flags, **vars(config)}
     return Studied(result, options, None, config.thresholds, folder=folder, after=say_how_to_go_on)
 
 
 def judge_results(config: JudgeConfig) -> Studied:
     """Judge runs of lerobot-eval; nothing is played, and no policy is loaded. Raises UserError."""
-    from strobe.cli.keep import plain
     from strobe.studies.evaluate import eval_info
     from strobe.studies.evaluate.judge import judge
 
     result = judge(eval_info.find(config.results), config.margin, config.same_seeds)
-    return Studied(result, plain(config), config.output_dir, config.thresholds)
+    return Studied(result, vars(config), config.output_dir, config.thresholds)
 
 
 def judge_help() -> str:

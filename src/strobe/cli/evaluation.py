@@ -14,6 +14,7 @@ from strobe.cli.flags import OutputFlags, RayFlags
 from strobe.cli.lazy_flags import of_lerobot, realise
 from strobe.cli.live import Live, importing
 from strobe.cli.realtime import RealtimeFlags
+from strobe.cli.runner import as_json
 from strobe.errors import NotKeptError, UserError, in_words
 from strobe.subjects.options import InputOptions, PolicyOptions
 
@@ -217,16 +218,15 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
 
 def _settings(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Asked:
     """Return the settings that must match for --resume."""
-    from strobe.cli.keep import plain
     from strobe.results.episode_log import Asked
     from strobe.subjects.fingerprint import fingerprint
 
-    settings = {name: value for name, value in plain(subject.policy.config).items() if name != "pretrained_path"}
+    settings = {name: value for name, value in as_json(subject.policy.config).items() if name != "pretrained_path"}
     return Asked(
         policy=f"{subject.info.name} ({subject.info.source}, {subject.info.size})",
         weights=fingerprint(subject.policy),
         settings=settings,
-        environment={"type": getattr(config.env, "type", ""), **plain(config.env)},
+        environment={"type": getattr(config.env, "type", ""), **as_json(config.env)},
         tasks=list(plan.tasks),
         variants={candidate.name: candidate.written for candidate in plan.candidates},
         margin=config.margin,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strobe.advice.thresholds import Thresholds
-from strobe.cli.bounds import above, at_least
+from strobe.cli.bounds import above, at_least, checked
 from strobe.cli.lazy_flags import of_lerobot
 from strobe.cli.live import importing
 from strobe.cli.parse import parse
@@ -45,12 +45,16 @@ class OutputFlags:
     thresholds: Thresholds = field(default_factory=Thresholds)
 
 
+def _not_a_page(file: Path) -> str:
+    return "" if file.suffix.lower() in (".html", ".htm", ".md") else "name a file that ends in .html or .md"
+
+
 @dataclass
 class PageFlags:
     """Where an answer about saved runs goes; it is shown alone unless one of them is given."""
 
     # Also write a page there: .html, or .md for Markdown.
-    output: Path | None = None
+    output: Path | None = field(default=None, metadata=checked(_not_a_page))
     # Also keep it there, in a run folder of its own.
     output_dir: Path | None = None
 

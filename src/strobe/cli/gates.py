@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from strobe.cli.bounds import bare
-from strobe.cli.runner import EXIT_CODES
-from strobe.errors import UserError
+from strobe.cli.bounds import bare, checked
+from strobe.cli.runner import EXIT_CODES, Studied
 from strobe.report import units
 from strobe.results.agreement import Outcome
 from strobe.studies.gates import Gated
@@ -16,28 +15,41 @@ from strobe.studies.gates import Gated
 WORDS: dict[Outcome, str] = {"broken": "regression", "not judged": "not judged", "held": "held"}
 
 
+def _not_a_percentage(text: str) -> str:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    return "" if 0 <= percent < math.inf else f"'{text}' is not a percentage, such as 5"
+
+
 @dataclass
 class GateFlags:
     # Exit with 1 where a slow-down is shown; --fail-on-regression=PERCENT allows one of up to PERCENT.
-    fail_on_regression: str | None = field(default=None, metadata=bare("0"))
+    fail_on_regression: str | None = field(default=None, metadata={**bare("0"), **checked(_not_a_percentage)})
     # With --fail-on-regression: exit with 0 where the samples cannot tell, too.
     allow_not_judged: bool = False
 
-    def allowed(self) -> float | None:
-        """Return the share by which a measurement may be slower; None without a gate. Raises UserError."""
-        text = self.fail_on_regression
-        if text is None:
-            return None
-        try:
-            percent = float(text.removesuffix("%"))
-        except ValueError:
-            percent = math.nan
-        if not 0 <= percent < math.inf:
-            raise UserError(f"--fail-on-regression: '{text}' is not a percentage, such as 5")
-        return percent / 100
+
+def gate(answer: Studied, flags: GateFlags, judge: Callable[[float], Sequence[Gated]]) -> Studied:
+    """Add the gate's lines and exit code (0, 1: a regression, 3: not judged) to the answer, if the flags ask for it.
+
+    Args:
+        judge: judges each measurement, given the share by which it may be slower.
+    """
+    if flags.fail_on_regression is None:
+        return answer
+    gated = judge(float(flags.fail_on_regression.removesuffix("%")) / 100)
+    outcomes = {measurement.outcome for measurement in gated}
+    if "broken" in outcomes:
+        answer.code = EXIT_CODES["broken"]
+    elif "not judged" in outcomes and not flags.allow_not_judged:
+        answer.code = EXIT_CODES["not judged"]
+    answer.after = lambda _: _lines(gated)
+    return answer
 
 
-def gate_lines(gated: Sequence[Gated]) -> list[str]:
+def _lines(gated: Sequence[Gated]) -> list[str]:
     """Return a line on each measurement, the broken first."""
     lines = [""]
     for outcome, word in WORDS.items():
@@ -45,11 +57,3 @@ def gate_lines(gated: Sequence[Gated]) -> list[str]:
             if gate.outcome == outcome:
                 lines.append(units.plain(f"{word}: {gate.what}{f': {gate.why}' if gate.why else ''}"))
     return lines
-
-
-def gate_code(gated: Sequence[Gated], allow_not_judged: bool) -> int:
-    """Return the exit code: 0, 1 (a regression), 3 (not judged)."""
-    outcomes = {gate.outcome for gate in gated}
-    if "broken" in outcomes:
-        return EXIT_CODES["broken"]
-    return EXIT_CODES["not judged"] if "not judged" in outcomes and not allow_not_judged else 0

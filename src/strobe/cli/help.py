@@ -71,8 +71,8 @@ def _about(config_class: Any, item: dataclasses.Field[Any], prefix: str = "--") 
     notes = []
     if isinstance(default, str | int | float | bool | Path | list) and default not in ("", []):
         notes.append(f"default: {', '.join(map(str, default)) if isinstance(default, list) else default}")
-    if bound := bound_of(item):
-        notes.append(str(bound))
+    if (bound := bound_of(item)) and bound.words:
+        notes.append(bound.words)
     name = positional_of(item) or f"{prefix}{item.name}"
     lines = [f"  {name}{f' ({"; ".join(notes)})' if notes else ''}"]
     lines += [f"      {line}" for line in comment.splitlines() if line.strip()]

@@ -19,18 +19,16 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.cli.bounds import positional
 from strobe.cli.flags import PageFlags
-from strobe.cli.gates import GateFlags, gate_code, gate_lines
-from strobe.cli.keep import page_writer, plain
+from strobe.cli.gates import GateFlags, gate
 from strobe.cli.live import Live
-from strobe.cli.parse import parse
 from strobe.cli.runner import Command, Studied
-from strobe.studies.history import gate, history
+from strobe.studies.history import gate as judge
+from strobe.studies.history import history
 from strobe.studies.kept_runs import in_folder, in_git
 
 
@@ -46,29 +44,15 @@ class HistoryConfig(PageFlags, GateFlags):
     accept: str = ""
 
 
-def read(argv: Sequence[str]) -> tuple[HistoryConfig]:
-    """Return the command's flags, checked. Raises UserError."""
-    config = parse(HistoryConfig, argv)
-    config.allowed()
-    if config.output is not None:
-        page_writer(config.output)
-    return (config,)
-
-
 def study(config: HistoryConfig, live: Live) -> Studied:
     """Find the trends of the runs. Raises UserError."""
     assert config.folder is not None
     runs, unread = in_git(config.folder) if config.git else in_folder(config.folder)
     wanted = config.only.lower()
     runs = [run for run in runs if wanted in f"{run.result.subject.name} {run.result.subject.kind}".lower()]
-    answer = history(runs, str(config.folder), unread, config.accept)
-    studied = Studied(answer, plain(config), config.output_dir, None, page=config.output)
-    allowed = config.allowed()
-    if allowed is not None:
-        gated = gate(answer, allowed)
-        studied.code = gate_code(gated, config.allow_not_judged)
-        studied.after = lambda _: gate_lines(gated)
-    return studied
+    trends = history(runs, str(config.folder), unread, config.accept)
+    answer = Studied(trends, vars(config), config.output_dir, None, page=config.output)
+    return gate(answer, config, lambda allowed: judge(trends, allowed))
 
 
-run = Command("history", __doc__, HistoryConfig, read, study, bar=False)
+run = Command("history", __doc__, HistoryConfig, None, study, bar=False)

@@ -6,14 +6,12 @@ folder and not the answer.
 
 from __future__ import annotations
 
-import dataclasses
 import errno
-import json
 import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,9 +71,11 @@ def trace_of(
     return chrome_trace(sections, profiled=profiled, metadata={"command": shlex.join(answer.command)})
 
 
-def latest(sections: Sequence[Section], root: str) -> list[Section]:
-    """Return the sections of the last ``TRACED`` top-level ``root`` sections; a longer trace is too large to open."""
-    starts = [section.start_ns for section in sections if section.path == (root,)]
+def latest(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections of the last ``TRACED`` iterations; a longer trace is too large to open."""
+    from strobe.subjects.subject import ITERATION  # brings torch, which a report need not wait for
+
+    starts = [section.start_ns for section in sections if section.path == (ITERATION,)]
     if len(starts) <= TRACED:
         return list(sections)
     begin = sorted(starts)[-TRACED]
@@ -108,7 +108,7 @@ def keep(
         if root is not None:
             folder = write_run(answer, root, trace, files)
     if page_file is not None:
-        write(page_file, page_writer(page_file)(answer))
+        write(page_file, as_markdown(answer) if page_file.suffix.lower() == ".md" else page(answer))
         print(f"\nreport: {page_file}")
     if folder is not None:
         print(f"\nreport   {folder / store.REPORT}")
@@ -165,14 +165,6 @@ def keep_in(answer: Answer, folder: Path) -> None:
         print(f"cells    {folder / 'cells'}")
 
 
-def page_writer(file: Path) -> Callable[[Answer], str]:
-    """Return what renders the page of a file of this name. Raises UserError for neither HTML nor Markdown."""
-    writers: dict[str, Callable[[Answer], str]] = {".html": page, ".htm": page, ".md": as_markdown}
-    if file.suffix.lower() not in writers:
-        raise UserError(f"--output {file}: name a file that ends in .html or .md")
-    return writers[file.suffix.lower()]
-
-
 def as_markdown(answer: Answer, depth: int | None = None) -> str:
     """Return the answer as Markdown."""
     return markdown.render(document(answer, depth))
@@ -191,11 +183,6 @@ def write(path: Path, text: str) -> None:
         store.replace(path, text.encode())
     except OSError as error:
         raise UserError(f"cannot write {path}: {in_words(error)}") from None
-
-
-def plain(config: Any) -> dict[str, Any]:
-    """Return a config as JSON data."""
-    return json.loads(json.dumps(dataclasses.asdict(config), default=str))
 
 
 def _write_page(answer: Answer, folder: Path) -> None:

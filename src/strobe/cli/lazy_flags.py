@@ -155,21 +155,21 @@ def realise(config: Any) -> None:
     """
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)
-        if (asked := shapes.asked(value)) is not None:
+        if (lazy := shapes.asked(value)) is not None:
             with refusals():
-                setattr(config, item.name, _real(asked))
+                setattr(config, item.name, _real(lazy))
         elif dataclasses.is_dataclass(value) and groups(type(value)):
             realise(value)
 
 
-def _real(asked: shapes.Asked) -> Any:
-    if asked.where == registries.ENVIRONMENT:
+def _real(lazy: shapes.Asked) -> Any:
+    if lazy.where == registries.ENVIRONMENT:
         from strobe.subjects.environments import know
 
-        know(asked.kind or "")
-    elif asked.kind is not None:
-        _registered(asked.where)
-    return shapes.real(asked)
+        know(lazy.kind or "")
+    elif lazy.kind is not None:
+        _registered(lazy.where)
+    return shapes.real(lazy)
 
 
 def _registered(where: str) -> dict[str, type]:

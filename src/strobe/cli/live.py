@@ -7,7 +7,6 @@ import gc
 import sys
 import time
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -49,29 +48,37 @@ def importing(*, announced: bool = False) -> Iterator[None]:
         gc.collect()
 
 
-class Live:
-    """A progress line on stderr, gone when the work is done; a plain line now and then where stderr is no terminal."""
+class _Bar:
+    """A progress bar on stderr, gone when the work is done; None where stderr is no terminal."""
+
+    def __init__(self, repaints_per_s: float) -> None:
+        self.console = Console(stderr=True, quiet=quiet())
+        self._repaints_per_s = repaints_per_s
+        self._bar: Progress | None = None
+
+    def _start(self) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=self.console, transient=True, refresh_per_second=self._repaints_per_s)
+        self._bar.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+class Live(_Bar):
+    """A progress line on stderr; a plain line now and then where stderr is no terminal."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, quiet=quiet())
-        self._bar: Progress | None = None
+        super().__init__(2)  # slow repaints: a progress bar must not take the time that it reports on
         self._task: TaskID | None = None
         self._what = ""
         self._due = 0.0  # of `time.monotonic`: when a line says how far the stage is
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-            # Slow repaints: a progress bar must not take the time that it reports on.
-            self._bar = Progress(*columns, console=self.console, transient=True, refresh_per_second=2)
-            self._bar.start()
+            self._start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def stage(self, what: str) -> None:
         self._what, self._due = what, time.monotonic() + FIRST_S
@@ -109,20 +116,19 @@ class Live:
         )
 
 
-class CellsLive:
+class CellsLive(_Bar):
     """The progress of a sweep: cells done, running and left, and the time that they will take.
 
-    ``cells`` is None where what comes next depends on what has ended.
+    ``cells`` is None if what comes next depends on what has ended.
     """
 
     def __init__(self, cells: int | None, known: int) -> None:
-        self.console = Console(stderr=True, quiet=quiet())
+        super().__init__(1)
         self._cells, self._known = cells, known
         self._done, self._failed = 0, 0
         self._took: list[float] = []
         self._afresh: set[str] = set()
         self._running: dict[tuple[str, int], str] = {}
-        self._bar: Progress | None = None
         self._task = TaskID(0)
 
     def __enter__(self) -> Self:
@@ -130,17 +136,10 @@ class CellsLive:
         if self._cells is not None:
             self._print(f"{self._cells} runs to go{known}")
         if self.console.is_terminal and self._cells != 0:
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-            self._bar = Progress(*columns, console=self.console, transient=True, refresh_per_second=1)
-            self._bar.start()
+            self._start()
+            assert self._bar is not None
             self._task = self._bar.add_task("", total=self._cells)
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def began(self, job: Job, node: str = "") -> None:
         self._running[job.key, job.repeat] = f"{job.label}{f' on {node}' if node else ''}"

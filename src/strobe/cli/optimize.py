@@ -205,10 +205,8 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt before the first measurement."""
     subject = load_subject(flags, config, live)
-    from strobe.cli.keep import latest
     from strobe.studies.optimize.earlier import Earlier
     from strobe.studies.optimize.optimize import optimize
-    from strobe.subjects.subject import ITERATION
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
     aim = aim_of(config)
@@ -227,9 +225,7 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
         live,
         lambda of, under: Earlier(of.subject, of.machine, under, ignored=config.fresh),
     )
-    return studied(
-        result, flags, config, latest(sections, ITERATION), made_of=partial(recipe_files, copy=config.recipe_out)
-    )
+    return studied(result, flags, config, [sections], made_of=partial(recipe_files, copy=config.recipe_out))
 
 
 def aim_of(config: OptimizeConfig) -> Any:

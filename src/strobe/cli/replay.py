@@ -97,8 +97,6 @@ def read(argv: Sequence[str]) -> tuple[ReplayConfig, Changes]:
 
 def study(config: ReplayConfig, changes: Changes, live: Live) -> Studied:
     """Replay the rollout. Raises UserError, and KeyboardInterrupt if nothing was replayed by then."""
-    from strobe.cli.keep import plain
-
     with importing():
         from strobe.measure.sampling import Progress
         from strobe.studies.replay.replay import Options, replay
@@ -114,7 +112,7 @@ def study(config: ReplayConfig, changes: Changes, live: Live) -> Studied:
         thresholds=config.thresholds, stage=live.stage, tell=tell,
     )  # fmt: skip
     result = replay(config.rollout, changes, options)
-    return Studied(result, {"replay": plain(config) | changes.lerobot}, config.output_dir, config.thresholds)
+    return Studied(result, {"replay": vars(config) | changes.lerobot}, config.output_dir, config.thresholds)
 
 
 def _recipe(file: Path | None) -> Callable[[], contextlib.AbstractContextManager[Any]] | None:

@@ -58,7 +58,6 @@ def studied_rollout(
         name: the command's.
         remove: whether the file of events is deleted once they are in the folder.
     """
-    from strobe.cli.keep import plain
 
     def save_events(folder: Path | None) -> Iterator[str]:
         assert folder is not None
@@ -73,5 +72,5 @@ def studied_rollout(
 
     sys.stderr.flush()
     print()
-    options = {name: plain(config), "lerobot-rollout": list(theirs)}
-    return Studied(watched.result, options, config.output_dir, config.thresholds, watched.sections, after=save_events)
+    options = {name: config, "lerobot-rollout": list(theirs)}
+    return Studied(watched.result, options, config.output_dir, config.thresholds, [watched.sections], after=save_events)

@@ -10,8 +10,10 @@ Commands without an answer to keep (`strobe record`) do their work in ``study`` 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +22,7 @@ from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.cli.display import asks_for_help
 from strobe.cli.help import help_text, model_help, policy_help
 from strobe.cli.live import Live
+from strobe.cli.parse import parse
 
 if TYPE_CHECKING:
     from strobe.results.agreement import Outcome
@@ -34,10 +37,10 @@ class Studied:
 
     Args:
         result: the answer, a `strobe.results.answer.Answer`, without findings.
-        options: the flags as JSON data, for ``result.config``.
+        options: the flags by name, for ``result.config``; configs in it become JSON data.
         root: the folder in which the run's folder is made; None for an answer that is shown alone.
         thresholds: the limits of the findings; None for a study that draws its findings itself.
-        sections: recorded sections, for a trace; None for a study without one.
+        sections: recorded sections of each measurement, for a trace; None for a study without one.
         profiled: events of torch.profiler, for the trace.
         files: name → content of further files of the run.
         made_of: makes further files of the completed answer.
@@ -50,10 +53,10 @@ class Studied:
     """
 
     result: Any
-    options: dict[str, Any]
+    options: Mapping[str, Any]
     root: Path | None
     thresholds: Thresholds | None = DEFAULTS
-    sections: Sequence[Section] | None = None
+    sections: Sequence[Sequence[Section]] | None = None
     profiled: list[dict[str, Any]] | None = None
     files: dict[str, bytes] = field(default_factory=dict)
     made_of: Callable[[Any], dict[str, bytes]] | None = None
@@ -82,6 +85,7 @@ class Command:
         doc: the text of its help, or what makes it: what it answers in a line, then more, then examples.
         config: the dataclass of its flags.
         read: turns arguments into the options that ``study`` takes. Raises UserError, before anything heavy is loaded.
+            None where the config is all that there is to read.
         study: does the work, from the options and a `Live`. Returns the answer, or an exit code.
         subject: whose flags the help describes as well.
         bar: False where the work prints its own progress, or LeRobot's log does.
@@ -92,7 +96,7 @@ class Command:
     name: str
     doc: str | Callable[[], str] | None
     config: type
-    read: Callable[[Sequence[str]], tuple[Any, ...]]
+    read: Callable[[Sequence[str]], tuple[Any, ...]] | None
     study: Callable[..., Studied | int]
     subject: Literal["", "policy", "policy or model"] = ""
     bar: bool = True
@@ -104,7 +108,7 @@ class Command:
         if asks_for_help(argv) or (self.bare and not argv):
             print(self.help())
             return 0
-        options = self.read(argv)
+        options = self.read(argv) if self.read is not None else (parse(self.config, argv),)
         started = time.monotonic()
         live = Live()
         with live if self.bar else contextlib.nullcontext():
@@ -136,12 +140,24 @@ def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, An
         argv: the command and its flags, without 'strobe'.
         started: `time.monotonic` at the command's start, in seconds.
     """
-    from strobe.cli.keep import complete, trace_of
+    from strobe.cli.keep import complete, latest, trace_of
 
-    complete(answer.result, argv, started, answer.options, answer.thresholds)
+    complete(answer.result, argv, started, as_json(dict(answer.options)), answer.thresholds)
     if answer.made_of is not None:
         answer.files |= answer.made_of(answer.result)
-    return trace_of(answer.result, answer.sections, answer.profiled) if answer.sections is not None else None
+    if answer.sections is None:
+        return None
+    sections = [section for recorded in answer.sections for section in latest(recorded)]
+    return trace_of(answer.result, sections, answer.profiled)
+
+
+def as_json(value: Any) -> Any:
+    """Return configs and what holds them as JSON data; what JSON does not know as text."""
+
+    def plain(part: Any) -> Any:
+        return dataclasses.asdict(part) if dataclasses.is_dataclass(part) and not isinstance(part, type) else str(part)
+
+    return json.loads(json.dumps(value, default=plain))
 
 
 def _keep(answer: Studied, trace: dict[str, Any] | None) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import gc
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,17 +82,19 @@ def options_of(config: SamplingFlags) -> Options:
 
 
 def studied(
-    result: Result, flags: SubjectFlags, config: OutputFlags, sections: list[Section] | None = None, **more: Any
+    result: Result,
+    flags: SubjectFlags,
+    config: OutputFlags,
+    sections: Sequence[Sequence[Section]] | None = None,
+    **more: Any,
 ) -> Studied:
     """Return the answer of a study of one subject, with its flags as result.json keeps them.
 
     Args:
         more: further fields of `Studied`.
     """
-    from strobe.cli.keep import plain
-
     family = "model" if isinstance(flags, ModelFlags) else "policy"
-    options = {family: dataclasses.asdict(flags), **plain(config)}
+    options = {family: flags, **vars(config)}
     return Studied(result, options, config.output_dir, config.thresholds, sections, **more)
 
 
@@ -150,7 +152,7 @@ class Profilers:
             watched = operators_of(self.subject, phase, variant, result.measurements[0].name, self.options)
         if operators:
             result.operators = watched.profile
-            answer.sections, answer.profiled = watched.sections, watched.events
+            answer.sections, answer.profiled = [watched.sections], watched.events
             answer.files[f"{_file_name(result.subject.kind)}_profile.json"] = watched.document
         if config.python_profile:
             live.stage(f"profiling Python with {config.python_profile}")

@@ -111,7 +111,6 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
     if config.dry_run:
         dry_run(study, config, cells, invalid, root)
         return 0
-    from strobe.cli.keep import plain
     from strobe.sweeps.answer import answer
 
     with contextlib.ExitStack() as stack:
@@ -119,7 +118,7 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
         ended, unsaved = launch(study, config, cells, invalid, root)
         sweep = answer(study, cells, config.repeats, invalid, root, wishes, unsaved)
         sweep.status = "complete" if ended else "interrupted"
-        options = {"sweep": plain(config), "flags": list(cells[0].argv[: -len(cells[0].settings)])}
+        options = {"sweep": config, "flags": list(cells[0].argv[: -len(cells[0].settings)])}
         after = partial(_say_what_remains, sweep, unsaved)
         return Studied(sweep, options, None, None, folder=root, after=after, held=stack.pop_all())
 

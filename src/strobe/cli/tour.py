@@ -17,7 +17,7 @@ import logging
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +26,6 @@ from rich.console import Console
 
 from strobe.cli import breakdown, compare, rehearse, train
 from strobe.cli.live import Live
-from strobe.cli.parse import parse
 from strobe.cli.record import RecordConfig, record
 from strobe.cli.runner import Command
 
@@ -39,11 +38,6 @@ class TourConfig:
     fresh: bool = False
     # Build tiny policies instead of full-size ones: a test of the commands, not of the numbers.
     tiny: bool = False
-
-
-def read(argv: Sequence[str]) -> tuple[TourConfig]:
-    """Return the command's flags, checked. Raises UserError."""
-    return (parse(TourConfig, argv),)
 
 
 def tour(config: TourConfig, live: Live) -> int:
@@ -146,4 +140,4 @@ def _train(config: TourConfig, data: Path, console: Console) -> int:
     return code
 
 
-run = Command("tour", __doc__, TourConfig, read, tour, bar=False)
+run = Command("tour", __doc__, TourConfig, None, tour, bar=False)

@@ -64,10 +64,8 @@ def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
 
 def study(config: TrainConfig, theirs: Sequence[str], live: Live) -> Studied:
     """Run the training and watch it. What was recorded by a failure or an interrupt is in the answer."""
-    from strobe.cli.keep import latest, plain
     from strobe.studies.training import ranks
     from strobe.studies.training.train import STEP, WatchOptions, train
-    from strobe.subjects.subject import ITERATION
 
     profiler = _Profiler(config.python_profile) if config.python_profile else None
     options = WatchOptions(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
@@ -76,10 +74,10 @@ def study(config: TrainConfig, theirs: Sequence[str], live: Live) -> Studied:
     result = trained.result
     answer = Studied(
         result,
-        {"train": plain(config), "lerobot-train": list(theirs)},
+        {"train": config, "lerobot-train": list(theirs)},
         config.output_dir,
         config.thresholds,
-        latest(trained.sections, ITERATION),
+        [trained.sections],
         code=2 if trained.mistake else None,
     )
     if meeting is not None:
