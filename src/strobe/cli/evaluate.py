@@ -62,7 +62,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from strobe.cli import realtime
 from strobe.cli.bounds import between
@@ -76,6 +75,7 @@ from strobe.cli.subject_flags import (
     MODEL_NAMES,
     POLICY_NAMES,
     ModelFlags,
+    SubjectFlags,
     check_overrides,
     require_subject,
     split_subject,
@@ -94,20 +94,13 @@ class JudgeConfig(OutputFlags):
     margin: float = field(default=0.1, metadata=between(0, 1))
 
 
-def read(argv: Sequence[str]) -> tuple[PolicyOptions, EvaluateConfig] | tuple[JudgeConfig]:
-    """Return the command's flags, checked: a policy and its episodes, or --results alone. Raises UserError."""
-    judged = any(argument.partition("=")[0] == "--results" for argument in argv)
-    return _read_judge(argv) if judged else _read_evaluate(argv)
-
-
-def _read_judge(argv: Sequence[str]) -> tuple[JudgeConfig]:
-    flags, rest = split_subject(argv)
-    if flags.path or flags.type:
-        raise UserError("--results judges what was played already: leave out --policy.*")
-    return (parse(JudgeConfig, rest),)
-
-
-def _read_evaluate(argv: Sequence[str]) -> tuple[PolicyOptions, EvaluateConfig]:
+def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfig]:
+    """Return the policy and the command's flags, checked; with --results no policy. Raises UserError."""
+    if any(argument.partition("=")[0] == "--results" for argument in argv):
+        flags, rest = split_subject(argv)
+        if flags.path or flags.type:
+            raise UserError("--results judges what was played already: leave out --policy.*")
+        return flags, parse(JudgeConfig, rest)
     from strobe.studies.evaluate.sharing import parse_parallel
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
 
@@ -134,21 +127,15 @@ def _read_evaluate(argv: Sequence[str]) -> tuple[PolicyOptions, EvaluateConfig]:
     return flags, config
 
 
-def study(*options_and_live: Any) -> Studied:
-    """Play the episodes and judge them, or judge what was played already."""
-    *options, live = options_and_live
-    if isinstance(options[0], JudgeConfig):
-        return judge_results(options[0])
-    return play(options[0], options[1], live)
-
-
-def play(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> Studied:
-    """Play episodes of the policy and its variants, and judge them.
+def study(flags: PolicyOptions, config: EvaluateConfig | JudgeConfig, live: Live) -> Studied:
+    """Play episodes of the policy and its variants and judge them, or judge what was played already.
 
     Raises:
         UserError: wrong input, before an episode is played; or an episode fails.
         KeyboardInterrupt: no episode has ended by then.
     """
+    if isinstance(config, JudgeConfig):
+        return judge_results(config)
     live.stage(f"importing what {flags.path or flags.type} needs")
     result, folder = evaluate(flags, config, live)
 
