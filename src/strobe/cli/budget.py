@@ -4,8 +4,8 @@ Shows latencies by part for each number of denoising steps, the line a + b × st
 would have to fall to for the target, what could be tried on it, and what asynchronous execution (Real-Time Chunking)
 makes of it: delay in control ticks, execution horizon, age of the actions.
 
-A target is reached where enough chunks are shown to be in time (--in-time, 95 % unless given): a robot waits for the
-late ones, whatever the median is. Runs and sweeps keep each chunk's time; of a table only its figures are known.
+A target is reached if enough chunks are shown to be in time (--in-time, 95 % by default): a robot waits for the late
+ones, whatever the median is. Runs and sweeps hold each chunk's time; a table holds its figures alone.
 
 A RUN is the folder of a breakdown or a comparison of a policy with denoising steps, of a sweep over them, or a table
 (.csv) of latencies measured elsewhere, in milliseconds: steps,total,<part>,<part> …
@@ -14,7 +14,7 @@ Examples:
   strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10
   strobe budget runs/sweep_breakdown_pi05 --target-hz 20
   strobe budget runs/2026-11-21_0412_compare_pi05 --target-hz 20 --control-hz 50 --output budget.html
-  strobe budget runs/2026-11-21_0412_compare_pi05 --output-dir runs          keep it: `strobe report` shows it again
+  strobe budget runs/2026-11-21_0412_compare_pi05 --output-dir runs          saved: `strobe report` shows it again
   strobe budget latencies.csv --target-hz 20
 """
 

@@ -1,13 +1,13 @@
-"""Say what changed between two runs of the same study, with intervals.
+"""strobe diff: what changed between two runs of the same study, with intervals?
 
-Exit code 0. With --fail-on-regression 1 where a measurement is shown to be slower, and 3 where one is not judged: its
-samples are too few or too noisy to exclude a slow-down of 10 % (of PERCENT, where that is more), the runs measured
-different work, or one of them lacks it. --allow-not-judged makes that 0.
+Exit code: 0. With --fail-on-regression 1 if a measurement is shown to be slower, 3 if one is not judged: its samples
+are too few or too noisy to exclude a slow-down of 10 % (or of PERCENT, if that is more), the runs measured different
+work, or one of them lacks it. --allow-not-judged makes that 0.
 
 Examples:
   strobe diff runs/2026-11-20_1803_breakdown_act runs/2026-11-21_0412_breakdown_act
   strobe diff BEFORE AFTER --output changes.html
-  strobe diff BEFORE AFTER --output-dir runs          (keep it: `strobe report` shows it again)
+  strobe diff BEFORE AFTER --output-dir runs          (saved: `strobe report` shows it again)
   strobe diff BEFORE AFTER --fail-on-regression       (any slow-down that is shown)
   strobe diff BEFORE AFTER --fail-on-regression=5     (one of more than 5 %)
 """

@@ -1,13 +1,13 @@
-"""How did the same measurement change from run to run? Trends over a folder of runs, or over commits, with a gate.
+"""strobe history: trends of a measurement over a folder of runs, or over commits, with change points and a gate.
 
 Runs that are alike make a trend: the same study, measurement, policy, checkpoint, dtype, settings, inputs, device,
 cores and threads. Each run is judged against the first runs of its trend, or the first since the last gain that was
-shown, or since --accept. How far runs differ among themselves is seen from the runs. The chance of any false change in
-40 runs is 5 % at most. A run of other versions names them. Parts have a line of their own.
+shown, or since --accept. How far runs differ among themselves is estimated from the runs. The chance of a false change
+in 40 runs is 5 % at most. A run of other versions names them. Parts have a line of their own.
 
-Exit code 0. With --fail-on-regression 1 where a slow-down was shown, in the last run or before, and is not mended; 3
-where a last run is not judged: it cannot exclude a slow-down of 10 % (of PERCENT, where that is more), no run before it
-is like it, or it is broken or lacks a measurement. --allow-not-judged makes that 0.
+Exit code: 0. With --fail-on-regression 1 if a slow-down was shown, in the last run or before, and is not mended; 3 if a
+last run is not judged: it cannot exclude a slow-down of 10 % (or of PERCENT, if that is more), no run before it is like
+it, or it is broken or lacks a measurement. --allow-not-judged makes that 0.
 
 Examples:
   strobe history runs

@@ -1,7 +1,7 @@
-"""Show a run or a sweep again: on the terminal, as Markdown, or as one HTML page that needs no network.
+"""strobe report: a run or a sweep again, on the terminal, as Markdown, or as one HTML page that needs no network.
 
-Without --format, its report.html is written anew and the result is printed. Of a folder that holds runs, an index.html
-is written: search them, open them, lay some beside each other.
+Without --format, its report.html is written anew and the result is printed. For a folder of runs, an index.html is
+written: search them, open them, compare some of them.
 
 Examples:
   strobe report runs                                                 an index of all runs in it
