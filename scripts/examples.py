@@ -15,8 +15,8 @@ from strobe.cli import main as cli
 from strobe.findings.thresholds import Thresholds
 from strobe.kinds import advise
 from strobe.measure.verdicts import difference_interval, paired_verdict
-from strobe.results import store
 from strobe.results.answer import Result
+from strobe.runs import store
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 

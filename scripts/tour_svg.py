@@ -22,7 +22,7 @@ from rich.text import Text
 
 from strobe.kinds import document
 from strobe.report import brief
-from strobe.results import store
+from strobe.runs import store
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "tour.svg"

@@ -21,8 +21,8 @@ from strobe.cli.main import main
 from strobe.cli.study import Studied
 from strobe.errors import NotKeptError
 from strobe.findings import Thresholds
-from strobe.results import store
 from strobe.results.answer import Result
+from strobe.runs import store
 
 TRACE = {"traceEvents": []}
 

@@ -12,7 +12,7 @@ import pytest
 
 from strobe.cli.main import main
 from strobe.report.tracking import figures
-from strobe.results import store
+from strobe.runs import store
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

@@ -14,13 +14,13 @@ from strobe.cli.main import main
 from strobe.findings import Thresholds, backbone
 from strobe.kinds import advise
 from strobe.measure.sampling import SamplingBudget
-from strobe.results import store
+from strobe.policies.loading import load_model
 from strobe.results.measurement import Blocks, Memory
 from strobe.results.profiles import GapCause, Gaps, OperatorProfile
+from strobe.runs import store
 from strobe.studies.breakdown import breakdown
 from strobe.studies.measuring import Options
 from strobe.studies.profilers import operators
-from strobe.subjects.loading import load_model
 from strobe.timeline.trace import exported
 
 FAULTS = {

@@ -13,8 +13,8 @@ from strobe import kinds
 from strobe.report import markdown
 from strobe.report.dataloader import answers
 from strobe.report.dataloader_plots import plots
-from strobe.results import store
 from strobe.results.dataloader import Dataloader, Encoding, StartUp
+from strobe.runs import store
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

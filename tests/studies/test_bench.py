@@ -15,7 +15,7 @@ from support.sleeper import Clock
 
 from strobe.kinds import advise, document, figures, page
 from strobe.measure.call_times import beside, call_times
-from strobe.results import store
+from strobe.runs import store
 from strobe.studies.rollout import bench as benches
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import course_of

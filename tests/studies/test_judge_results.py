@@ -14,7 +14,7 @@ from strobe.cli.main import main
 from strobe.kinds import document
 from strobe.measure.planning import fewest_pairs
 from strobe.measure.success_rates import exact_p, score_interval, unpaired_rates
-from strobe.results import store
+from strobe.runs import store
 from strobe.studies.evaluate import eval_info
 from strobe.studies.evaluate.judge import judge
 

@@ -21,9 +21,9 @@ from strobe.cli.showing import show
 from strobe.errors import NotKeptError, in_words
 from strobe.findings.thresholds import Thresholds
 from strobe.kinds import advise, page
-from strobe.results import store
 from strobe.results.answer import Answer, Result
 from strobe.results.sweep import Sweep
+from strobe.runs import store
 
 if TYPE_CHECKING:  # the timeline brings torch, and what is kept may have none
     from strobe.timeline.timeline import Section

@@ -24,10 +24,10 @@ from strobe.cli.refused import one_line, option_names, refusals
 from strobe.devices.untried import KEY, untried
 from strobe.errors import UserError, nearest
 from strobe.findings.thresholds import refusal_of_former
-from strobe.subjects.refusals import first_line
-from strobe.subjects.schema.registries import POLICY
-from strobe.subjects.schema.shapes import made, nested
-from strobe.subjects.schema.source import Unreadable
+from strobe.lerobot.refusals import first_line
+from strobe.lerobot.schema.registries import POLICY
+from strobe.lerobot.schema.shapes import made, nested
+from strobe.lerobot.schema.source import Unreadable
 
 __all__ = ["one_line"]  # and what is defined below
 

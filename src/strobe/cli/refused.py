@@ -13,7 +13,7 @@ from draccus.argparsing import ArgumentParser
 
 from strobe.errors import UserError, in_a_line
 from strobe.findings.thresholds import refusal_of_former
-from strobe.subjects.quiet import errors_alone
+from strobe.lerobot.quiet import errors_alone
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from strobe.report import facts, units
 from strobe.report.document import Document
 from strobe.report.pages import as_json, hashed, part, template
 from strobe.results.answer import Answer, Result
-from strobe.results.store import REPORT
+from strobe.runs.store import REPORT
 
 DEEPEST = 2  # levels of parts that are laid side by side
 

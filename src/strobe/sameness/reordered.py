@@ -20,7 +20,7 @@ from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import agree_features
 from strobe.measure.flop import SUMS, Operators, name_of, products
 from strobe.results.agreement import Yardstick
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.treatment import Variant
 
 

@@ -11,11 +11,11 @@ from strobe.errors import UserError, in_a_line
 from strobe.measure.episodes import MARGIN, differences_of, judge
 from strobe.measure.sampling import Progress
 from strobe.measure.success_rates import decide, each_of
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.episodes import EpisodePair, PairedEpisodes
 from strobe.results.numerals import significant
-from strobe.subjects import environments
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.simulator import Played, Simulator
+from strobe.simulators import environments
+from strobe.simulators.simulator import Played, Simulator
 from strobe.treatments.treatment import Variant
 
 

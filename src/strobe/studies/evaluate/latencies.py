@@ -12,8 +12,8 @@ import numpy as np
 
 from strobe.errors import UserError
 from strobe.measure.rollout import drawn
-from strobe.results import episode_log
 from strobe.results.recorded import EVENTS
+from strobe.runs import episode_log
 
 LIVE = "live"
 MOST_MS = 60_000  # more than an episode lasts

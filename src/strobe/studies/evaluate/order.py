@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
 from strobe.report.rates import verdict
-from strobe.results.episode_log import EpisodeLine, Key
+from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.studies.evaluate.plan import Episodes, Plan, Start
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from strobe.measure.success_rates import LEVEL, decide
-from strobe.results.episode_log import EpisodeLine, Key
 from strobe.results.evaluation import Decision
+from strobe.runs.episode_log import EpisodeLine, Key
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
     from strobe.studies.evaluate.variants import Candidate

@@ -15,6 +15,8 @@ from strobe.measure.in_time import InTimeLooks
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.sequential import Glance, Looks
 from strobe.measure.verdicts import paired_verdict
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.results.agreement import Agreement, Effect, Yardstick, yardstick
 from strobe.results.comparison import Verdict
 from strobe.results.machine import Ceiling
@@ -25,8 +27,6 @@ from strobe.studies.cadence import ticks_between_calls
 from strobe.studies.measuring import Counted, Measured, Options, Outputs, Reporter, measure
 from strobe.studies.optimize import limits
 from strobe.studies.sameness import few, shown, visits_of, yardsticks
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
 from strobe.treatments.room import noted
 from strobe.treatments.treatment import Spec, Treatment, Variant

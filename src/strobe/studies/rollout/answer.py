@@ -9,6 +9,9 @@ from typing import Any
 import torch
 
 import strobe
+from strobe.lerobot.thread_priority import REAL_TIME
+from strobe.loops.event_log import opener
+from strobe.loops.instrument import SLEEP
 from strobe.measure import machine
 from strobe.measure import rollout as measure
 from strobe.measure.call_times import beside
@@ -28,9 +31,6 @@ from strobe.studies.rollout.remote import (
     sections_of_trips,
     trips_of,
 )
-from strobe.subjects.priority import REAL_TIME
-from strobe.subjects.rollout_log import opener
-from strobe.subjects.watching import SLEEP
 from strobe.timeline.sections import recording
 
 MOST = 3000  # ticks and calls whose parts are kept; the figures are of all
