@@ -19,8 +19,8 @@ from torch.nn.functional import pad
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import agree_features
 from strobe.measure.flop import SUMS, Operators, name_of, products
-from strobe.results.agreement import Yardstick
 from strobe.policies.subject import Subject
+from strobe.results.agreement import Yardstick
 from strobe.treatments.treatment import Variant
 
 

@@ -154,6 +154,11 @@ def _choose() -> None:
     _open = _put_on[-1][0] if _put_on else None
 
 
+def in_force() -> Opener | None:
+    """The opener in force, None when sections are off."""
+    return _open
+
+
 # Strands: code that stops in the middle and goes on later, a coroutine or a generator, has sections of its own.
 #
 # While it is suspended other code runs on its thread, whose sections lie within its open ones in time and do not
