@@ -16,9 +16,9 @@ from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
 from strobe.results.measurement import Measurement
 from strobe.sameness.check import EXECUTION
-from strobe.studies.breakdown import begin
 from strobe.studies.gradients import gradients
-from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
+from strobe.studies.machine_state import begin_result
+from strobe.studies.measuring import Measured, Options, Reporter, Session, Silent
 from strobe.studies.sameness import SHARE, Looked, look, look_at_features
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Phase, Subject
@@ -56,7 +56,7 @@ def compare(
     reporter = reporter or Silent()
     title = f"{subject.info.name}: {' against '.join(names)}"
     dtypes = [dtype for variant in variants for dtype in variant.weight_dtypes]
-    result = begin(CompareResult, subject, title, options, reporter, dtypes)
+    result = begin_result(CompareResult, subject, title, options, reporter, dtypes)
     if dtypes and options.counted:
         result.notes.append(SEVERAL_COPIES)
     looked = Looked()
@@ -70,7 +70,8 @@ def compare(
             call_s = min(one.summary.median for one in collected.samples.values()) / 1e3
             looked = look_at_features(subject, variants, call_s, reporter)
 
-    measured = measure(subject, phase, variants, options, result.machine.ceiling, reporter, look_at_actions)
+    ceiling = result.machine.ceiling
+    measured = Session(subject, phase, variants, options, ceiling, reporter, afterwards=look_at_actions).measure()
     result.measurements = measured.measurements
     result.status = "interrupted" if measured.interrupted or looked.interrupted else "complete"
     result.yardsticks = looked.yardsticks

@@ -13,7 +13,7 @@ from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
 from strobe.sameness.check import FEWEST, YARDSTICKS, CallFailed, Progress, Sameness
 from strobe.sameness.visits import Visit
-from strobe.studies.breakdown import begin
+from strobe.studies.machine_state import begin_result
 from strobe.studies.measuring import Options, Reporter, Silent
 from strobe.studies.sameness import shown, visits_of, yardsticks
 from strobe.subjects.checks import COUNT
@@ -53,7 +53,7 @@ def verify(
     reporter = reporter or Silent()
     options = Options(SamplingBudget(iterations=1), counted=False)
     title = f"{subject.info.name}: does it act the same with {name}?"
-    result = begin(VerifyResult, subject, title, options, reporter, recipe=name, guard=str(guards))
+    result = begin_result(VerifyResult, subject, title, options, reporter, recipe=name, guard=str(guards))
     treatments = treatments_of(recipe, name)
     groups = _groups(treatments)
     same = Sameness(subject, count=count)

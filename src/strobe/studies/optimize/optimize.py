@@ -18,9 +18,9 @@ from strobe.measure.planning import foresight
 from strobe.results.answer import OptimizeResult
 from strobe.results.measurement import Measurement
 from strobe.sameness.check import CallFailed
-from strobe.studies.breakdown import begin
 from strobe.studies.compare import SEVERAL_COPIES
 from strobe.studies.episodes import Episodes
+from strobe.studies.machine_state import begin_result
 from strobe.studies.measuring import Measured, Options
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.aim import Aim, Climbing, SilentClimb
@@ -96,7 +96,7 @@ def _climb_and_close(
     aim, runs, reporter = climb.aim, climb.runs, climb.reporter
     title = f"{runs.subject.info.name}: a ladder to {aim.target_hz:g} Hz"
     halves = ("float16",) if runs.subject.device.type != "cpu" else ()  # which few CPUs have arithmetic for
-    result = begin(OptimizeResult, runs.subject, title, runs.options, reporter, halves)
+    result = begin_result(OptimizeResult, runs.subject, title, runs.options, reporter, halves)
     runs.ceiling = result.machine.ceiling
     climb.earlier = earlier(result, circumstances(runs)) if earlier is not None else None
     strategy, interrupted = _start(climb)

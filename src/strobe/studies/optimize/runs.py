@@ -23,8 +23,10 @@ from strobe.sameness.check import Sameness, affordable
 from strobe.sameness.features import features_reordered
 from strobe.sameness.visits import plan
 from strobe.studies.cadence import ticks_between_calls
-from strobe.studies.measuring import Counted, Measured, Options, Outputs, Reporter, measure
+from strobe.studies.counting import Counted
+from strobe.studies.measuring import Measured, Options, Reporter, Session
 from strobe.studies.optimize import limits
+from strobe.studies.rounds import Outputs
 from strobe.studies.sameness import few, shown, visits_of, yardsticks
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
@@ -246,7 +248,9 @@ class Runs:
     def _measure(self, variants: Sequence[Variant], options: Options) -> Measured:
         ceiling = self.ceiling if options.counted else None
         reporter = _ProgressOnly(self._reporter)
-        measured = measure(self.subject, "inference", variants, options, ceiling, reporter, known=self._counts)
+        measured = Session(
+            self.subject, "inference", variants, options, ceiling, reporter, known=self._counts
+        ).measure()
         untouched = [variant.name for variant in variants if variant.treatments == self.base]
         self._counts |= {name: measured.counts[name] for name in untouched if name in measured.counts}
         return measured
