@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from strobe.measure.sampling import collect
 from strobe.results.subject import SubjectInfo
-from strobe.studies.optimize.aim import SilentClimb
+from strobe.studies.optimize.settings import SilentClimb
 from strobe.subjects.families.family import Family
 from strobe.subjects.subject import ITERATION, Facts, Phase
 from strobe.timeline import section

@@ -210,7 +210,6 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt where nothing was measured."""
     begin(flags, config, live)
     from strobe.cli.keep import latest
-    from strobe.studies.optimize.earlier import Earlier
     from strobe.studies.optimize.optimize import optimize
     from strobe.subjects.subject import ITERATION
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
@@ -224,22 +223,15 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
         base.append(WithoutRealTimeChunking() if off else RealTimeChunking(config.rtc, config.inference_delay))
     options = options_of(config)
     options.batch_size = config.batch_size or 1
-    result, sections = optimize(
-        subject,
-        aim,
-        options,
-        base,
-        live,
-        lambda of, under: Earlier(of.subject, of.machine, under, ignored=config.fresh),
-    )
+    result, sections = optimize(subject, aim, options, base, live, "ignored" if config.fresh else "used")
     written = Recipes(config.recipe_out)
     return Studied(result, flags, config, latest(sections, ITERATION), made_of=written)
 
 
 def aim_of(config: OptimizeConfig) -> Any:
     """The target, the guard and the candidates of a climb, from the flags. Raises UserError."""
-    from strobe.studies.optimize.aim import Aim
     from strobe.studies.optimize.candidates import Choice
+    from strobe.studies.optimize.settings import Aim
     from strobe.treatments import catalogue
 
     own = []
@@ -275,7 +267,7 @@ class Recipes:
     def __call__(self, result: Result) -> dict[str, bytes]:
         from strobe.results import recipe
         from strobe.results.answer import OptimizeResult
-        from strobe.studies.optimize.ladder import recipe_of
+        from strobe.studies.optimize.answer import recipe_of
 
         assert isinstance(result, OptimizeResult)
         made = recipe_of(result)
