@@ -7,7 +7,7 @@ closely, played in the simulator, and timed by itself; where it fails, the next 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from strobe.errors import UserError
 from strobe.measure.best_rung import best_rung
@@ -18,14 +18,15 @@ from strobe.results.agreement import YardstickName
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import PairedEpisodes
 from strobe.sameness.check import CallFailed
-from strobe.studies.episodes import CandidateFailed, Episodes, Watching
+from strobe.studies.episodes import CandidateFailed, Episodes
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.answer import Choosing, with_as_it_is
 from strobe.studies.optimize.climb import AS_IT_IS, Climb
 from strobe.studies.optimize.runs import verdict_of
+from strobe.studies.optimize.settings import Climbing
 from strobe.studies.optimize.trial import moved, outcome_of, run_rungs
-from strobe.studies.sameness import few, yardsticks
+from strobe.studies.sameness import CheckProgress, visits_of, yardstick_observations, yardsticks
 from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import Treatment, Variant, policy_of
 
@@ -88,14 +89,16 @@ def confirm(choosing: Choosing, climb: Climb) -> None:
     variants = {step.name: step.variant for step in climb.steps}
     try:
         if choosing.chosen != AS_IT_IS:
-            for moved_by in yardsticks(guard.same, few(climb.steps[0].ms / 1e3), reporter, MORE_YARDSTICKS):
+            count = yardstick_observations(climb.steps[0].ms / 1e3)
+            for moved_by in yardsticks(guard.same, count, reporter, MORE_YARDSTICKS):
                 result.yardsticks.append(moved_by)
         while (name := choosing.chosen) != AS_IT_IS:
             reporter.stage(f"the same actions? {name}")
             comparison = with_as_it_is(result, name)
             assert comparison is not None
             try:
-                comparison.agreement = guard.look_closely(guard.same, variants[name])
+                visits = visits_of(guard.same, variants[name])
+                comparison.agreement = guard.same.check(variants[name], visits, CheckProgress(reporter))
             except CallFailed as error:
                 comparison.broken = str(error)
             else:
@@ -109,12 +112,6 @@ def confirm(choosing: Choosing, climb: Climb) -> None:
     except KeyboardInterrupt:
         result.status = "interrupted"
         result.notes.append("interrupted before the actions of the chosen rung were looked at closely")
-
-
-class Proving(Watching, Protocol):
-    """Shows the progress of paired episodes, and their outcome."""
-
-    def stage(self, what: str) -> None: ...
 
 
 def start_episodes(subject: Subject, env: Any, count: int, guards: Guards, base: Sequence[Treatment] = ()) -> Episodes:
@@ -137,7 +134,7 @@ def start_episodes(subject: Subject, env: Any, count: int, guards: Guards, base:
 
 
 def prove(
-    choosing: Choosing, variants: Sequence[Variant], episodes: Episodes, guards: Guards, watching: Proving
+    choosing: Choosing, variants: Sequence[Variant], episodes: Episodes, guards: Guards, watching: Climbing
 ) -> None:
     """Play the chosen rung against the policy as it is; where it is refused, the next one below, until one is not.
 

@@ -31,7 +31,7 @@ from strobe.studies.measuring import Measured, Options, Reporter, Session
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.settings import Aim, Climbing
 from strobe.studies.rounds import Outputs
-from strobe.studies.sameness import few, shown, visits_of, yardsticks
+from strobe.studies.sameness import CheckProgress, yardstick_observations, yardsticks
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
@@ -218,10 +218,11 @@ def prepare_checks(runs: Runs, chunk_s: float) -> tuple[Sameness | None, list[Ya
         return None, []
     if not isinstance(subject, PolicySubject):
         reporter.stage("how far the untouched features move by reordered sums")
-        moved = features_reordered(subject, Variant("untouched", runs.base), few(chunk_s), shown(reporter))
+        untouched = Variant("untouched", runs.base)
+        moved = features_reordered(subject, untouched, yardstick_observations(chunk_s), CheckProgress(reporter))
         return None, [moved] if moved is not None else []
     same = Sameness(subject, runs.base, affordable(settings.CLOSE_LOOK_S, chunk_s))
-    return same, list(yardsticks(same, few(chunk_s), reporter, ("reordered sums",)))
+    return same, list(yardsticks(same, yardstick_observations(chunk_s), reporter, ("reordered sums",)))
 
 
 @dataclass(frozen=True)
@@ -292,14 +293,6 @@ class ActionGuard:
             agreement = self.same.check(variant, plan(settings.SCREENED_OBSERVATIONS, rtc=False))
             judgement = self.judge(variant, agreement)
         return Screened(agreement, judgement, seconds[0], seconds[min(1, len(seconds) - 1)])
-
-    def look_closely(self, same: Sameness, variant: Variant) -> Agreement:
-        """Run ``variant`` on all observations that find faults.
-
-        Raises:
-            CallFailed: a call fails on an observation that the untouched policy takes.
-        """
-        return same.check(variant, visits_of(same, variant), shown(self.runs.reporter))
 
     def _agreement(self, variant: Variant, outputs: Sequence[Tensor]) -> Agreement:
         subject = self.runs.subject
