@@ -18,12 +18,10 @@ def crew(config: Any, live: Live) -> contextlib.AbstractContextManager[Any]:
     Raises:
         UserError: Ray is not installed, or there is no such cluster.
     """
+    from strobe.studies.evaluate.crews import Players, Workers
     from strobe.studies.evaluate.sharing import parse_each, parse_parallel
-    from strobe.studies.evaluate.workers import Workers
 
     if config.launcher == "ray":
-        from strobe.sweeps.players import Players
-
         live.stage("joining the Ray cluster")
         return Players(config.ray.address, parse_each(config.parallel), live.said)
     count = parse_parallel(config.parallel)
@@ -51,8 +49,8 @@ def begin(
     """
     from strobe.policies.fingerprint import fingerprint
     from strobe.studies.evaluate.alike import Alike, Elsewhere, require_memory, taken_along
+    from strobe.studies.evaluate.crews import Workers
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
-    from strobe.studies.evaluate.workers import Workers
 
     each = f"{threads} thread{'s' * (threads > 1)} of torch"
     alike = Alike(

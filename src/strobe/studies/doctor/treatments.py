@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from strobe.errors import UserError
+from strobe.processes import isolate
 from strobe.results.doctor import SelfCheck
-from strobe.studies.doctor import apart, one_treatment
+from strobe.studies.doctor import one_treatment
 from strobe.studies.doctor.one_treatment import Attempt, Tried
 
 Done = Callable[[int, int], None]  # attempts done and planned
 
 
-def examine(device: str, run: apart.Runner = apart.run, done: Done | None = None) -> Iterator[SelfCheck]:
+def examine(device: str, run: isolate.Runner = isolate.run, done: Done | None = None) -> Iterator[SelfCheck]:
     """Try everything that there is to try on ``device``, a process after the other."""
     try:
         attempts = run(one_treatment.planned, device)
-    except (apart.Died, UserError) as error:
+    except (isolate.Failed, UserError) as error:
         yield SelfCheck(
             area="treatments",
             name="tiny policies",
@@ -32,14 +33,14 @@ def examine(device: str, run: apart.Runner = apart.run, done: Done | None = None
             done(index + 1, len(attempts))
 
 
-def judged(attempt: Attempt, device: str, run: apart.Runner = apart.run) -> SelfCheck:
+def judged(attempt: Attempt, device: str, run: isolate.Runner = isolate.run) -> SelfCheck:
     """Try one, and say what came of it."""
     name = f"{attempt.name}{' (played on the CPU)' if attempt.played else ''}"
     try:
         found: Tried = run(one_treatment.tried, attempt, device)
     except UserError as error:
         return SelfCheck(area="treatments", name=name, outcome="not here", seen=str(error))
-    except apart.Died as error:
+    except isolate.Failed as error:
         return SelfCheck(
             area="treatments",
             name=name,
