@@ -26,11 +26,11 @@ from strobe.results.machine import Machine
 from strobe.studies.dataloader import encodings, needs, process, search
 from strobe.studies.dataloader.bench import Bench
 from strobe.studies.dataloader.candidates import SearchOptions, candidates, started_by_fork
+from strobe.studies.dataloader.chosen import changes, what_ifs
 from strobe.studies.dataloader.dataset import facts_of
 from strobe.studies.dataloader.encodings import ImageFormat
 from strobe.studies.dataloader.needs import StepNeeds
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
-from strobe.studies.dataloader.what_ifs import changes, what_ifs
 from strobe.studies.measuring import Silent
 
 pytestmark = pytest.mark.skipif("fork" not in torch.multiprocessing.get_all_start_methods(), reason="needs fork")

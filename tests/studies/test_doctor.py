@@ -20,9 +20,9 @@ from strobe.processes import isolate
 from strobe.report import html
 from strobe.results.doctor import SelfCheck
 from strobe.runs import store
-from strobe.studies.doctor import clock, loaders, noise, one_treatment, steadiness, tools, treatments, versions
+from strobe.studies.doctor import clock, loaders, noise, steadiness, tools, treatments, versions
 from strobe.studies.doctor.doctor import Areas, doctor
-from strobe.studies.doctor.one_treatment import Attempt
+from strobe.studies.doctor.treatments import Attempt
 from strobe.treatments.graphs.host_work import Kept
 
 
@@ -311,7 +311,7 @@ CACHED_IN_A_GRAPH = Attempt("pi05", ({"prefix_cache": "static"}, {"graph": "loop
 @pytest.mark.filterwarnings("ignore:graph=loop steps aside in calls with RTC")
 def test_a_treatment_that_is_wrong_in_graphs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that was there: what a warm-up left is found in the capture, so its work is missing in the graph."""
-    assert not one_treatment.tried(CACHED_IN_A_GRAPH, "cpu").broken
+    assert not treatments.tried(CACHED_IN_A_GRAPH, "cpu").broken
     monkeypatch.setattr(Kept, "now", lambda self: self)
     found = treatments.judged(CACHED_IN_A_GRAPH, "cpu", lambda call, *given: call(*given))
     assert found.outcome == "fails"
@@ -326,7 +326,7 @@ def test_treatments_that_do_not_apply_or_crash_are_told_apart() -> None:
 
 @pytest.mark.parametrize("lever", ["amp", "accumulate"])
 def test_a_lever_of_training_is_tried_on_gradients(lever: str) -> None:
-    found = one_treatment.tried(Attempt("act", lever=lever), "cpu")
+    found = treatments.tried(Attempt("act", lever=lever), "cpu")
     assert not found.broken
     assert "gradient's cosine" in found.seen
 

@@ -23,13 +23,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from strobe.processes.command import PARENT, Command
 from strobe.processes.forkable import Ranges, file_pages, map_pages, unfit
-from strobe.processes.lifetime import end_with
+from strobe.processes.lifetime import Closing, end_with
 
 STARTS_AT_MOST = 3  # a server that died so often is not started again
 _LOOK_EVERY_S = 0.25
@@ -38,27 +37,6 @@ _LOOK_EVERY_S = 0.25
 _READ_LATE = re.compile(r"STROBE_\w+")
 # Imports that ask for devices then ask the driver's library of figures, which does not rule out a fork (torch.cuda).
 _OF_SERVER = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-
-
-@dataclass(frozen=True)
-class _Unfit:
-    """The server cannot fork this command; another process has to run it."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class _Started:
-    """The command runs, in a session of its own."""
-
-    pid: int
-
-
-@dataclass(frozen=True)
-class _Ended:
-    """The command has ended, with this exit code; negative, the signal that killed it."""
-
-    code: int
 
 
 class Forked:
@@ -76,14 +54,14 @@ class Forked:
             try:
                 if not self._connection.poll(timeout):
                     raise subprocess.TimeoutExpired("command", timeout or 0)
-                ended: _Ended = self._connection.recv()
-                self._code = ended.code
+                code: int = self._connection.recv()
+                self._code = code
             except (EOFError, ConnectionResetError):
                 self.lost, self._code = True, -signal.SIGKILL
         return self._code
 
 
-class Server:
+class Server(Closing):
     """The server, for one thread at a time: its commands end with the thread that had it started.
 
     Attributes:
@@ -99,12 +77,6 @@ class Server:
         self._environment: Mapping[str, str] = {}
         self._starts = 0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def fork(self, command: Command, look: Callable[[], None], limit_s: float) -> Forked | None:
         """Return ``command``, running; None where it needs a process of its own.
 
@@ -119,16 +91,16 @@ class Server:
             if not _answered(connection, look, limit_s):
                 self.close()
                 return None
-            answer: _Started | _Unfit = connection.recv()
+            answer: int | str = connection.recv()
         except (EOFError, OSError):  # it died; the next command starts another
             self.close()
             return None
         except BaseException:
             self.close()
             raise
-        if isinstance(answer, _Started):
-            return Forked(answer.pid, connection)
-        self.unfit = answer.reason
+        if isinstance(answer, int):
+            return Forked(answer, connection)
+        self.unfit = answer
         self.close()
         return None
 
@@ -182,7 +154,10 @@ def _answered(connection: Connection[Any, Any], look: Callable[[], None], limit_
 
 
 def main() -> None:
-    """Serve the process at the other end of the connection until it closes it."""
+    """Serve the process at the other end of the connection until it closes it.
+
+    The answer to a command is its process id, and later its exit code; or text, why it cannot be forked.
+    """
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     end_with(int(sys.argv[2]))
     known, pages = 0, file_pages()
@@ -194,12 +169,11 @@ def main() -> None:
                 reason = unfit()
                 known, pages = len(sys.modules), file_pages()
             if reason:
-                connection.send(_Unfit(reason))
+                connection.send(reason)
                 continue
             pid = _fork(command, connection, pages)
-            connection.send(_Started(pid))
-            _, status = os.waitpid(pid, 0)
-            connection.send(_Ended(os.waitstatus_to_exitcode(status)))
+            connection.send(pid)
+            connection.send(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 def _prepare(command: Command) -> str:
@@ -261,6 +235,4 @@ def _run(command: Command, server: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    from strobe.processes import fork_server  # the classes that are sent are those of the importable module
-
-    fork_server.main()
+    main()

@@ -7,6 +7,7 @@ or started from nothing.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -14,15 +15,15 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+from unittest import mock
 
 import psutil
 
 from strobe.errors import UserError
-from strobe.processes.lifetime import Ending, ctrl_c_ignored, end_with, kill, with_children
+from strobe.processes.lifetime import Closing, Ending, ctrl_c_ignored, end_with, kill, with_children
 
 LIMIT_S = 150.0
 FORKED, FRESH = "forkserver", "spawn"  # multiprocessing's start methods
@@ -41,51 +42,44 @@ class Raised(Failed):
     """The call raised an exception that is not the user's: ``kind``, its type's name, and ``text``."""
 
     def __init__(self, kind: str, text: str) -> None:
+        super().__init__(kind, text)  # by which it is pickled
         self.kind, self.text = kind, text
-        lines = text.strip().splitlines()
-        super().__init__(f"{kind}: {lines[0][:300].rstrip(': ') if lines else 'no reason given'}")
+
+    def __str__(self) -> str:
+        lines = self.text.strip().splitlines()
+        return f"{self.kind}: {lines[0][:300].rstrip(': ') if lines else 'no reason given'}"
 
 
 class Ended(Failed):
     """The process ended before it answered, as ``ending`` says."""
 
     def __init__(self, ending: Ending) -> None:
-        self.ending = ending
         super().__init__(f"its process died ({ending})")
+        self.ending = ending
 
 
 class TooLate(Failed):
-    """It did not answer within ``limit_s`` seconds."""
-
-    def __init__(self, limit_s: float) -> None:
-        super().__init__(f"no answer within {limit_s:g} s")
+    """It did not answer in time."""
 
 
 class _Unfit(Failed):
     """The server that the process was forked from was not fit for it."""
 
 
-@dataclass(frozen=True)
-class _Order:
+class _Order(NamedTuple):
     call: Callable[..., Any] | str  # a string names a method of the object that was made there
     arguments: tuple[Any, ...]
     makes: bool  # whether the value stays there, as that object
 
 
-@dataclass(frozen=True)
-class _Answer:
+class _Answer(NamedTuple):
     value: Any
-
-
-@dataclass(frozen=True)
-class _Failure:
-    text: str
-    kind: str = ""  # the exception's type; '' where the server is unfit
-    users: bool = False  # whether it is a UserError
+    error: Exception | None = None
 
     @classmethod
-    def of(cls, error: BaseException) -> Self:
-        return cls(str(error), type(error).__name__, isinstance(error, UserError))
+    def failed(cls, error: BaseException) -> Self:
+        users = isinstance(error, UserError)
+        return cls(None, UserError(str(error)) if users else Raised(type(error).__name__, str(error)))
 
 
 def start_server(preloaded: Sequence[str]) -> None:
@@ -97,16 +91,9 @@ def start_server(preloaded: Sequence[str]) -> None:
     if FORKED not in multiprocessing.get_all_start_methods():
         return
     multiprocessing.set_forkserver_preload([*preloaded, CHECK])
-    before = os.environ.get("PYTHONWARNINGS")
-    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker:UserWarning"]))
-    try:
-        with ctrl_c_ignored():
-            forkserver.ensure_running()
-    finally:
-        if before is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = before
+    warnings = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"]))
+    with ctrl_c_ignored(), mock.patch.dict(os.environ, PYTHONWARNINGS=warnings):
+        forkserver.ensure_running()
 
 
 def unfit() -> str:
@@ -138,42 +125,29 @@ def run[T](call: Callable[..., T], *arguments: Any, limit_s: float = LIMIT_S) ->
     return run(call, *arguments, limit_s=limit_s)
 
 
-class Worker:
+class Worker(Closing):
     """A process that does one order after the other. It prints nothing, and ends with this one, however that ends.
 
-    Ctrl-C is this process's to answer. Close the worker, or use it in a ``with``.
+    Ctrl-C is this process's to answer.
 
     Args:
         method: 'forkserver', in place of which a system that does not fork takes 'spawn'; or 'spawn'.
         checked: whether it refuses to work where the server that it was forked from is unfit.
+
+    Attributes:
+        unanswered: for each order that it has not answered yet, whether it is to make something.
     """
 
     def __init__(self, method: str, *, checked: bool = False) -> None:
-        context: Any = multiprocessing.get_context(
-            method if method in multiprocessing.get_all_start_methods() else FRESH
-        )
+        methods = multiprocessing.get_all_start_methods()
+        context: Any = multiprocessing.get_context(method if method in methods else FRESH)
         self.connection, theirs = context.Pipe()
+        self.unanswered: deque[bool] = deque()
         self._process = context.Process(target=_serve, args=(theirs, checked))
-        self._unanswered: deque[_Order] = deque()
         with ctrl_c_ignored():  # a process that is still starting ends with a traceback otherwise
             self._process.start()
+        self.pid: int = self._process.pid
         theirs.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def pid(self) -> int | None:
-        """The process's id."""
-        return self._process.pid
-
-    @property
-    def unanswered(self) -> int:
-        """The number of orders that it has not answered yet."""
-        return len(self._unanswered)
 
     def make(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Let it make the object whose methods are called, by ``call(*arguments)``; its ``close()`` is called last."""
@@ -191,15 +165,13 @@ class Worker:
             Failed: it raised something else, or the process ended.
         """
         try:
-            answer: _Answer | _Failure = self.connection.recv()
+            value, error = self.connection.recv()
         except (EOFError, OSError):
             raise self._ended() from None
-        makes = self._unanswered.popleft().makes
-        if isinstance(answer, _Answer):
-            return makes, answer.value
-        if answer.users:
-            raise UserError(answer.text)
-        raise Raised(answer.kind, answer.text) if answer.kind else _Unfit(answer.text)
+        makes = self.unanswered.popleft()
+        if error is not None:
+            raise error
+        return makes, value
 
     def ask(self, call: Callable[..., Any] | str, *arguments: Any, limit_s: float) -> Any:
         """Return the value of an order, within ``limit_s`` seconds. Raises as `receive` does, and TooLate."""
@@ -207,16 +179,12 @@ class Worker:
         makes, value = True, None
         while makes:
             if not self._answered(limit_s):
-                raise TooLate(limit_s)
+                raise TooLate(f"no answer within {limit_s:g} s")
             makes, value = self.receive()
         return value
 
     def close(self, grace_s: float = 0.0) -> None:
-        """End it with all that it started. May be called twice.
-
-        Args:
-            grace_s: seconds that it has to end by itself.
-        """
+        """End it with all that it started. It has ``grace_s`` seconds to end by itself."""
         family = with_children(self.pid) if self._process.is_alive() else []
         self.connection.close()  # which lets it end
         self._process.join(grace_s)
@@ -229,7 +197,7 @@ class Worker:
             self.connection.send(order)
         except OSError:
             raise self._ended() from None
-        self._unanswered.append(order)
+        self.unanswered.append(order.makes)
 
     def _answered(self, limit_s: float) -> bool:
         return self.connection.poll(limit_s)
@@ -247,33 +215,32 @@ def _serve(connection: Connection, checked: bool) -> None:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
     check = sys.modules.get(CHECK)  # imported by the server, if at all
-    failure = _Failure(check.REASON) if checked and check is not None and check.REASON else None
+    failure = _Answer(None, _Unfit(check.REASON)) if checked and check is not None and check.REASON else None
     made: Any = None
-    while True:
-        try:
-            content = connection.recv_bytes()
-        except RuntimeError as error:  # torch raises it, wherever Python is, when a worker of a loader dies
-            failure = _Failure.of(error)
-            continue
-        except (EOFError, OSError):
-            break
-        answer: _Answer | _Failure
-        try:
-            order: _Order = pickle.loads(content)
-            if failure is None:
-                call = getattr(made, order.call) if isinstance(order.call, str) else order.call
-                value = call(*order.arguments)
-                made, value = (value, None) if order.makes else (made, value)
-                answer = _Answer(value)
-            else:
-                answer = failure
-        except BaseException as error:
-            answer = _Failure.of(error)
-        try:
-            connection.send(answer)
-        except OSError:
-            break
-        except Exception as error:  # it cannot be pickled
-            connection.send(_Failure.of(error))
+    with contextlib.suppress(EOFError, OSError):  # the connection has closed
+        while True:
+            try:
+                content = connection.recv_bytes()
+            except RuntimeError as error:  # torch raises it, wherever Python is, when a worker of a loader dies
+                failure = _Answer.failed(error)
+                continue
+            made, answer = (made, failure) if failure is not None else _obey(content, made)
+            try:
+                connection.send(answer)
+            except OSError:
+                raise
+            except Exception as error:  # the value cannot be pickled
+                connection.send(_Answer.failed(error))
     if hasattr(made, "close"):
         made.close()
+
+
+def _obey(content: bytes, made: Any) -> tuple[Any, _Answer]:
+    """Do a pickled order. Return the object that later ones call, and the answer."""
+    try:
+        order: _Order = pickle.loads(content)
+        call = getattr(made, order.call) if isinstance(order.call, str) else order.call
+        value = call(*order.arguments)
+    except BaseException as error:
+        return made, _Answer.failed(error)
+    return (value, _Answer(None)) if order.makes else (made, _Answer(value))

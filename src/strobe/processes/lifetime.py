@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -40,6 +41,19 @@ class Ending:
 
     def __str__(self) -> str:
         return f"signal {self.signal}" if self.signal else f"exit code {self.code}"
+
+
+class Closing:
+    """A thing that is closed at the end of its ``with``."""
+
+    def close(self) -> None:
+        """End what it holds. May be called twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def end_with(parent: int) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from multiprocessing.connection import wait
-from typing import Any, Self
+from typing import Any
 
 from strobe.processes.isolate import FRESH, Worker
+from strobe.processes.lifetime import Closing
 
 
-class Pool:
-    """``count`` workers, started from nothing at once. Close them, or use them in a ``with``."""
+class Pool(Closing):
+    """``count`` workers, started from nothing at once."""
 
     def __init__(self, count: int) -> None:
         self.workers: list[Worker] = []
@@ -21,12 +22,6 @@ class Pool:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def make(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Let each make the object that is called by orders; what goes wrong there, `answer` raises."""
@@ -40,7 +35,7 @@ class Pool:
 
     def order(self, *arguments: Any) -> None:
         """Let a free worker call what it made; the order waits there while the worker still makes it. Raises Ended."""
-        worker = min((one for one in self.workers if one not in self._busy), key=lambda one: one.unanswered)
+        worker = min((one for one in self.workers if one not in self._busy), key=lambda one: len(one.unanswered))
         self._busy.add(worker)
         worker.order("__call__", *arguments)
 
@@ -61,7 +56,7 @@ class Pool:
                         return value
 
     def close(self) -> None:
-        """End all at once: what they do is lost. May be called twice."""
+        """End all at once: what they do is lost."""
         for worker in self.workers:
             worker.close()
         self.workers = []

@@ -29,7 +29,7 @@ from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
 from strobe.processes.isolate import FORKED, FRESH, Ended, Raised, TooLate, Worker, start_server
-from strobe.processes.lifetime import end_with
+from strobe.processes.lifetime import Closing, end_with
 from strobe.processes.shared_memory import SHARED
 from strobe.results.dataloader import LoaderSettings
 
@@ -58,8 +58,8 @@ def warm_up() -> None:
     start_server(PRELOADED)
 
 
-class LoaderProcess:
-    """A DataLoader of lerobot-train's making, in a process of its own. Close it, or use it in a ``with``.
+class LoaderProcess(Closing):
+    """A DataLoader of lerobot-train's making, in a process of its own.
 
     Every method raises LoaderFailed where the loader fails, or has not answered for ``patience_s`` seconds.
     """
@@ -76,18 +76,8 @@ class LoaderProcess:
         self.worker_pids: list[int] = []
         # What LeRobot's own process costs its workers is only seen in an interpreter of its own.
         self._process = Worker(FRESH if like_lerobot_train else FORKED)
+        self.pid = self._process.pid
         self._process.make(_Loader, config, settings, like_lerobot_train)
-
-    def __enter__(self) -> LoaderProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def pid(self) -> int | None:
-        """The process's id."""
-        return self._process.pid
 
     def facts(self) -> dict[str, Any]:
         """Return the values of `DatasetFacts` less the name, with a sample decoded, and the dataset's folder as 'root'.
@@ -123,7 +113,7 @@ class LoaderProcess:
         return self._ask("start_epochs", start_method)
 
     def close(self) -> None:
-        """End the process and its workers. May be called twice."""
+        """End the process and its workers."""
         self._process.close(GRACE_S)
 
     def _ask(self, method: str, *arguments: Any, extra_s: float = 0.0) -> Any:

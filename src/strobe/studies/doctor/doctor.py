@@ -33,7 +33,7 @@ STAGES: dict[Area, str] = {
 }
 
 # Imported once, by the server that processes of their own are forked from.
-PRELOADED = ("strobe.studies.doctor.one_treatment", "strobe.studies.doctor.supplies", "lerobot.policies.factory")
+PRELOADED = (treatments.__name__, "strobe.studies.doctor.supplies", "lerobot.policies.factory")
 
 Examination = Callable[[], Iterator[SelfCheck]]
 

@@ -12,13 +12,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 import strobe
 from strobe.errors import UserError, in_a_line
 from strobe.processes.isolate import Ended, Raised
+from strobe.processes.lifetime import Closing
 from strobe.processes.pool import Pool
 from strobe.processes.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.runs.episode_log import EpisodeLine, Key
@@ -34,7 +35,7 @@ Play = Callable[[str, str, int], EpisodeLine]  # variant's name, task, seed
 PlayThere = Callable[[str, str, int], tuple[EpisodeLine, Files]]
 
 
-class Workers:
+class Workers(Closing):
     """A crew of ``count`` processes, which import ``preloaded`` at once; they end with this one, however that ends.
 
     They are started, not forked: torch has threads.
@@ -43,12 +44,6 @@ class Workers:
     def __init__(self, count: int, preloaded: Sequence[str] = PRELOADED) -> None:
         self.pool = Pool(count)
         self.pool.make(_import, tuple(preloaded))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def begin(self, make: Callable[[], Play]) -> None:
         """Let each process make what it plays with. ``make`` must be picklable; what it raises, `ended` raises."""
@@ -95,7 +90,7 @@ def _import(names: tuple[str, ...]) -> None:
         importlib.import_module(name)
 
 
-class Players:
+class Players(Closing):
     """A crew of actors, ``each`` of them on every device of every node of a Ray cluster; nodes may come and go.
 
     They send back what they made, the episode and its videos: nodes need not share files with this machine. An episode
@@ -122,12 +117,6 @@ class Players:
             return [part for device in devices_of(node, {self._on_cpu}) for part in _shared(device, each)]
 
         self._fleet = Fleet(address, _Player, devices, lambda _: (_versions(), self._content), "play episodes")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def begin(self, make: Callable[[], PlayThere], on_cpu: bool, keep: Callable[[Files], None]) -> None:
         """Let the nodes make what they play with.
