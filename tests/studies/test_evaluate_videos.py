@@ -13,9 +13,9 @@ from support.made_up_simulator import MadeUp, example, plan
 
 from strobe.kinds import page
 from strobe.policies.loading import load_subject
-from strobe.report import clips
+from strobe.report import html
 from strobe.results.video import Video
-from strobe.simulators import video_file
+from strobe.simulators import film
 from strobe.simulators.film import Film
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.variants import FIRST
@@ -111,8 +111,8 @@ def test_a_simulator_that_cannot_draw_costs_a_note_and_no_episode(draws, tmp_pat
 def test_without_h264_a_video_is_an_animated_image(monkeypatch):
     from PIL import Image
 
-    monkeypatch.setattr(video_file, "_mp4", lambda *_: (_ for _ in ()).throw(ValueError("no libx264")))
-    content, ending = video_file.encode([np.full((20, 30, 3), shade, np.uint8) for shade in (0, 120, 255)], 5.0)
+    monkeypatch.setattr(film, "_mp4", lambda *_: (_ for _ in ()).throw(ValueError("no libx264")))
+    content, ending = film.encode([np.full((20, 30, 3), shade, np.uint8) for shade in (0, 120, 255)], 5.0)
     assert ending == ".webp"
     assert Image.open(io.BytesIO(content)).n_frames == 3
 
@@ -135,7 +135,7 @@ def test_the_page_shows_the_variants_of_a_start_side_by_side(tmp_path, monkeypat
     assert '<video src="data:video/mp4;base64,' in text
     assert '<img src="data:image/webp;base64,' in text
     assert text.index("pusht, seed 3") < text.index("success, 2.0 s") < text.index("failure, 2.0 s")
-    monkeypatch.setattr(clips, "MOST_BYTES", 10)
+    monkeypatch.setattr(html, "MOST_BYTES", 10)
     text = page(result, folder=tmp_path)
     assert '<a href="./videos/a.mp4">' in text, "too large to send: links"
     assert "data:video" not in text

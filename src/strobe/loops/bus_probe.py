@@ -15,8 +15,7 @@ from typing import Any
 import psutil
 
 from strobe.loops.event_log import Event
-from strobe.timeline.clock import host_ns
-from strobe.timeline.thread_clock import waited_ns
+from strobe.timeline.clock import host_ns, waited_ns
 
 # COMM_RX_TIMEOUT and COMM_RX_CORRUPT of Feetech's SDK (1.0.0) and of Dynamixel's (3.8.4).
 TIMEOUT, CORRUPT = (-6, -3001), (-7, -3002)

@@ -10,7 +10,7 @@ from strobe.errors import UserError
 from strobe.processes import isolate
 from strobe.results.doctor import SelfCheck
 from strobe.simulators import environments
-from strobe.simulators.opengl import NO_OPENGL
+from strobe.simulators.environments import NO_OPENGL
 from strobe.studies.doctor import supplies, versions
 
 SIMULATORS = ("pusht", "metaworld", "libero")

@@ -25,10 +25,9 @@ from strobe.errors import UserError
 from strobe.lerobot.versions import guided
 from strobe.results.timing import EpisodeTiming
 from strobe.simulators import environments, libero
-from strobe.simulators.outcomes import outcomes_told
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
 from strobe.simulators.seldom_rendered import SeldomRendered
-from strobe.simulators.simulator import Actor, Played
+from strobe.simulators.simulator import Actor, Played, outcomes_told
 from strobe.simulators.timed_simulator import EpisodeTimes, TimedSimulator
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import AskedTiming, TimedCandidate

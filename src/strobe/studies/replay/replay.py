@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 import strobe
-from strobe.advice.rollout import FEW_SEAMS
-from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.errors import UserError
+from strobe.findings.rollout import FEW_SEAMS
+from strobe.findings.thresholds import DEFAULTS, Thresholds
 from strobe.loops.observations import Observations
 from strobe.measure.rollout import ticks_of
 from strobe.results.replay import Asked, Jump, Replayed, ReplayResult, Tried

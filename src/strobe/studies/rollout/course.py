@@ -12,11 +12,10 @@ from strobe.loops import instrument, remote_client, teleoperation
 from strobe.loops import rollout as loop
 from strobe.loops.camera_probe import FROZEN, UNKNOWN
 from strobe.loops.event_log import Event
-from strobe.measure.motor_bus import BusRead
+from strobe.measure.robot import BusRead, Move
 from strobe.measure.rollout import Action, Call, Tick
-from strobe.measure.tracking import Move
 from strobe.results.motor_bus import Turns
-from strobe.timeline.thread_clock import ThreadUse
+from strobe.timeline.clock import ThreadUse
 from strobe.timeline.timeline import Section, nest
 
 TICK, CALL = "control tick", "inference call"
