@@ -1,8 +1,8 @@
 """Which settings of lerobot-train's data loader feed the policy's training step?
 
-The step's need is measured, then successive halving (`measure.throughput.halve`) looks among the `candidates` for those that
-meet it, each loader in a process of its own (`bench`, `process`). The chosen one is then measured in alternation with
-the user's own, started in each way, and changed in what has no flag (`chosen`).
+The step's need is measured, then successive halving (`measure.throughput.halve`) looks among the `candidates` for
+those that meet it, each loader in a process of its own (`bench`, `process`). The chosen one is then measured in
+alternation with the user's own, started in each way, and changed in what has no flag (`chosen`).
 """
 
 from __future__ import annotations
