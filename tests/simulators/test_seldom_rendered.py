@@ -81,15 +81,15 @@ class Queued:
 
 
 def test_a_policy_that_nobody_read_sees_every_image():
-    assert Looks(Queued(), []).due()
+    assert Looks(Queued(), []).looks_next()
 
 
 def test_a_processor_of_somebody_else_sees_every_image():
     subject = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
     policy: Any = subject.policy
     policy._action_queue.extend(range(4))
-    assert not Looks(subject.policy, subject.loaded.preprocessor.steps).due()
-    assert Looks(subject.policy, [*subject.loaded.preprocessor.steps, Queued()]).due()
+    assert not Looks(subject.policy, subject.loaded.preprocessor.steps).looks_next()
+    assert Looks(subject.policy, [*subject.loaded.preprocessor.steps, Queued()]).looks_next()
 
 
 def test_a_video_and_a_simulator_that_nobody_knows_are_drawn():
@@ -108,7 +108,7 @@ def test_a_video_and_a_simulator_that_nobody_knows_are_drawn():
         vector = SimpleNamespace(envs=[env], step=env.step)
         looks: Any = SimpleNamespace(due=lambda: False)
         seldom = SeldomRendered(looks)
-        with Attached(seldom.hooks(vector), seldom.around):
+        with Attached(seldom.hooks(vector), seldom.wrap):
             env.render()
             in_ticks = [vector.step() for _ in range(3)]
             video = env.render()

@@ -294,10 +294,10 @@ def _asked(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Any
     """Everything that a run must have asked for alike, to be gone on with."""
     from strobe.cli.keep import plain
     from strobe.policies.fingerprint import fingerprint
-    from strobe.runs.episode_log import Asked
+    from strobe.runs.episode_log import Request
 
     settings = {name: value for name, value in plain(subject.policy.config).items() if name != "pretrained_path"}
-    return Asked(
+    return Request(
         policy=f"{subject.info.name} ({subject.info.source}, {subject.info.size})",
         weights=fingerprint(subject.policy),
         settings=settings,

@@ -119,15 +119,15 @@ def asked_for(where: str, given: Mapping[str, Any], path: Sequence[str] = (), be
         UserError: no type where one has to be chosen.
         Exception: what draccus raises for a value of the wrong kind.
     """
-    if (earlier := shapes.asked(before)) is not None:
+    if (earlier := shapes.request_of(before)) is not None:
         given = {**earlier.given, **given}
     if where in registries.FOLDERS and given.get("type") is None:
         prefix = ".".join(path)
         raise UserError(f"--{prefix}.* needs --{prefix}.type: {', '.join(kinds(where))}")
     try:
-        return shapes.made(where, given, path)
+        return shapes.build(where, given, path)
     except (Unreadable, KeyError):  # the source does not show it
-        return _real(shapes.Asked(where, dict(given), tuple(path)))
+        return _real(shapes.Request(where, dict(given), tuple(path)))
 
 
 def _decode(cls: type[Late], raw: Any, path: Sequence[str] = ()) -> Any:
@@ -149,21 +149,21 @@ def realise(config: Any) -> None:
     """
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)
-        if (asked := shapes.asked(value)) is not None:
+        if (asked := shapes.request_of(value)) is not None:
             with refusals():
                 setattr(config, item.name, _real(asked))
         elif dataclasses.is_dataclass(value) and groups(type(value)):
             realise(value)
 
 
-def _real(asked: shapes.Asked) -> Any:
+def _real(asked: shapes.Request) -> Any:
     if asked.where == registries.ENVIRONMENT:
-        from strobe.simulators.environments import know
+        from strobe.simulators.environments import register_plugins
 
-        know(asked.kind or "")
+        register_plugins(asked.kind or "")
     elif asked.kind is not None:
         _registered(asked.where)
-    return shapes.real(asked)
+    return shapes.build_real(asked)
 
 
 def _registered(where: str) -> dict[str, type]:
