@@ -60,7 +60,7 @@ def test_an_episode_ends_alike_with_the_images_that_are_looked_at(name):
 def test_metaworld_ends_alike_too(monkeypatch):
     pytest.importorskip("metaworld")
     monkeypatch.setattr(inputs, "COUNT", 1)  # of observations that a policy is loaded with
-    monkeypatch.setattr(inputs, "APART", 1)
+    monkeypatch.setattr(inputs, "STRIDE", 1)
     env = make_env_config("metaworld", task="button-press-topdown-v3")
     always, needed, _ = both(env, "diffusion", DIFFUSION, 6)
     assert always.start == needed.start
@@ -106,7 +106,7 @@ def test_a_video_and_a_simulator_that_nobody_knows_are_drawn():
     def played(module: str) -> tuple[int, int]:
         env = type("Env", (Counting,), {"__module__": module})()
         vector = SimpleNamespace(envs=[env], step=env.step)
-        looks: Any = SimpleNamespace(due=lambda: False)
+        looks: Any = SimpleNamespace(looks_next=lambda: False)
         seldom = SeldomRendered(looks)
         with Attached(seldom.hooks(vector), seldom.wrap):
             env.render()

@@ -1,4 +1,4 @@
-"""One call from what the user named to a subject: config, inputs, weights, processors."""
+"""Load a subject from the user's flags in one call: config, inputs, weights, processors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load_subject(
     seed: int = 0,
     rename: dict[str, str] | None = None,
 ) -> PolicySubject:
-    """A checkpoint (``path``, a folder or a Hub id) or a type with random weights, fed from where the user said.
+    """Load a checkpoint (``path``, a folder or a Hub id), or a type with random weights, with its inputs.
 
     Args:
         overrides: settings of the policy's config, ``--name=value`` as on LeRobot's command line.
@@ -35,7 +35,7 @@ def load_subject(
         rename: names in the inputs → names that the policy knows.
 
     Raises:
-        UserError: whatever of it cannot be had or does not fit together.
+        UserError: a part cannot be loaded, or parts do not fit together.
     """
     if path is not None:
         config = lerobot_policies.config_from_path(path, overrides)
@@ -76,7 +76,7 @@ def load_model(
     image_size: tuple[int, int] | None = None,
     seed: int = 0,
 ) -> ModelSubject:
-    """A transformers backbone (``path``, or a ``kind`` with random weights), fed from where the user said.
+    """Load a transformers backbone (``path``, or a ``kind`` with random weights) with its inputs.
 
     Args:
         img_size, num_frames: side of the image and frames of a clip that the model gets; None for its own.
@@ -85,7 +85,7 @@ def load_model(
         image_size: height and width of synthetic frames before preprocessing.
 
     Raises:
-        UserError: whatever of it cannot be had or does not fit together.
+        UserError: a part cannot be loaded, or parts do not fit together.
     """
     config = backbones.config_of(
         path=path, kind=kind, size=size, img_size=img_size, num_frames=num_frames, overrides=overrides
