@@ -30,7 +30,7 @@ from strobe.lerobot.refusals import first_line, in_a_line, of_the_hub, refused
 from strobe.lerobot.versions import untried
 from strobe.policies import checkpoints
 from strobe.policies.build import CannotBuildFast, build_fast
-from strobe.policies.families.registry import building, outside, registered
+from strobe.policies.families.registry import building, registered, unregistered_modules
 from strobe.policies.inputs import Inputs
 from strobe.policies.standins import stand_ins
 from strobe.policies.tiny import shrink
@@ -151,7 +151,7 @@ def load(
         preprocessor, postprocessor = _processors(config, inputs)
         if family is not None and family.settle is not None:
             family.settle(policy, preprocessor)
-    unregistered = outside(policy)
+    unregistered = unregistered_modules(policy)
     for step in preprocessor.steps:
         if rename and hasattr(step, "rename_map"):
             step.rename_map = dict(rename)
@@ -186,7 +186,7 @@ def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
         inputs="none",
         stand_ins=[],
         **facts_of_type(config),
-        **count(policy, *outside(policy)),
+        **count(policy, *unregistered_modules(policy)),
     )
     return Loaded(policy, preprocessor, postprocessor, info, list(warned))
 
@@ -213,7 +213,9 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
                 return choice.from_pretrained(folder, config=config)
 
     try:
-        built: Any = build_fast(make, config.device or "cpu", seed, outside=outside, known=family is not None)
+        built: Any = build_fast(
+            make, config.device or "cpu", seed, outside=unregistered_modules, known=family is not None
+        )
         return built
     except CannotBuildFast as error:
         notes.append(f"built the usual, slower way: {error}")

@@ -100,7 +100,7 @@ def build(where: str, given: Mapping[str, Any], path: Sequence[str] = ()) -> Any
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What an object of a shape was built from: the config's place, its fields as given, their prefix."""
+    """The request that an object of a shape was built from: the config's place, its fields as given, their prefix."""
 
     where: str
     given: dict[str, Any]
