@@ -23,11 +23,11 @@ from strobe.errors import UserError, nearest
 from strobe.lerobot.argument_names import joined
 from strobe.lerobot.quiet import errors_alone
 
-__all__ = ["joined", "lent", "parsed"]
+__all__ = ["joined", "parsed", "patched_arguments"]
 
 
 @contextlib.contextmanager
-def lent(argv: Sequence[str], command: str = "lerobot-train") -> Iterator[None]:
+def patched_arguments(argv: Sequence[str], command: str = "lerobot-train") -> Iterator[None]:
     """While open, LeRobot's parser sees ``argv`` as the process's arguments, and no results of earlier parses."""
     with (
         mock.patch.object(sys, "argv", [command, *argv]),
@@ -40,7 +40,7 @@ def lent(argv: Sequence[str], command: str = "lerobot-train") -> Iterator[None]:
 def parsed[C](
     arguments: Sequence[str], config_class: type[C], check: Callable[[C], object], command: str = "lerobot-train"
 ) -> C:
-    """Return the config that ``command`` makes of ``arguments``, after ``check``. Call it inside `lent`.
+    """Return the config that ``command`` makes of ``arguments``, after ``check``. Call it inside `patched_arguments`.
 
     Raises:
         UserError: an unknown flag (with the nearest known one), a value of the wrong kind, or one that LeRobot refuses.
