@@ -45,7 +45,7 @@ class Point(Data):
     @model_validator(mode="before")
     @classmethod
     def _of_older(cls, data: Any) -> Any:
-        """Read what was kept before a point had a ``change``: its verdict was one wherever it was shown."""
+        """Read a point from before ``change`` existed: a verdict of faster or slower was the change."""
         kind = (data.get("verdict") or {}) if isinstance(data, dict) and "change" not in data else {}
         shown = kind.get("kind") if isinstance(kind, dict) else None
         return {**data, "change": shown} if shown in ("faster", "slower") else data
