@@ -12,9 +12,9 @@ from support.made_up_rollout import MS, header, rtc
 from strobe.kinds import advise, document
 from strobe.loops import camera_probe
 from strobe.loops.camera_probe import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
+from strobe.loops.reader import read_course
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.course import course_of
 
 Seen = Callable[[int], tuple[int, float]]  # by the tick's number: fresh, and age in ms
 
@@ -27,7 +27,7 @@ def answered(seen: Seen, *more: Any) -> RolloutResult:
             fresh, age = seen(number)
             event, number = (*event[:3], fresh, round(age * MS)), number + 1
         events.append(event)
-    return answer_of(header(), course_of(header(), [*more[:1], *events, *more[1:]]))
+    return answer_of(header(), read_course(header(), [*more[:1], *events, *more[1:]]))
 
 
 def rules(result: RolloutResult) -> list[str]:

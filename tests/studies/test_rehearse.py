@@ -109,11 +109,11 @@ def test_a_rehearsal_with_random_weights_is_replayed_with_the_same_ones(
     header, events = read(run / EVENTS)
     observations = Observations(run / OBSERVATIONS)
     origin = next(event[1] for event in events if event[0] == "tick")
-    brain = fed_policy(header, [], observations, origin).brain
-    frame = build_dataset_frame(brain.dataset_features, brain.world.observe(0)(), prefix="observation")
-    batch = prepare_observation_for_inference(frame, torch.device("cpu"), brain.task, "so101_follower")
+    inputs = fed_policy(header, [], observations, origin).inputs
+    frame = build_dataset_frame(inputs.dataset_features, inputs.world.observe(0)(), prefix="observation")
+    batch = prepare_observation_for_inference(frame, torch.device("cpu"), inputs.task, "so101_follower")
     with torch.inference_mode():
-        action = brain.postprocessor(brain.policy.select_action(brain.preprocessor(batch)))
+        action = inputs.postprocessor(inputs.policy.select_action(inputs.preprocessor(batch)))
     first = next(event[2] for event in events if event[0] == "values")
     # Observations are kept as JPEG, which moves the actions by about 1; other weights, by tens.
     torch.testing.assert_close(action[0], torch.tensor(first), rtol=0, atol=5)

@@ -9,11 +9,10 @@ from strobe.advice.cameras import FPS_FLAGS
 from strobe.advice.motor_bus import explains, waits_for_cpu, waits_for_interpreter
 from strobe.advice.thresholds import Thresholds
 from strobe.results.finding import Finding
-from strobe.results.rollout import Inference, Pace, Rollout, RolloutResult
+from strobe.results.rollout import FEW_SEAMS, Inference, Pace, Rollout, RolloutResult
 
 # Parts of the loop's tick that belong to asking the policy.
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}
-FEW_SEAMS = 3  # below, a median of jumps says nothing
 FEW_CALLS = 3  # so many late ones, after the first, tell slow calls from one that something held up
 
 

@@ -119,7 +119,7 @@ def _replay(rollout: Path, config: ReplayConfig, asked: Any, argv: Sequence[str]
 
         options = Options(
             draws=config.draws, seed=config.seed, calls=config.calls, recipe=_recipe(config.recipe),
-            thresholds=config.thresholds, stage=live.stage, tell=tell,
+            seam_jump=config.thresholds.seam_jump, stage=live.stage, tell=tell,
         )  # fmt: skip
         result = replay(rollout, asked, options)
     complete(result, ["replay", *argv], started, {"replay": plain(config) | asked.lerobot}, config.thresholds)

@@ -14,13 +14,12 @@ from typing import Any
 
 import psutil
 
-from strobe.loops.event_log import Event
+from strobe.loops.events import UNKNOWN, Row
 from strobe.timeline.clock import host_ns
 from strobe.timeline.thread_clock import waited_ns
 
 # COMM_RX_TIMEOUT and COMM_RX_CORRUPT of Feetech's SDK (1.0.0) and of Dynamixel's (3.8.4).
 TIMEOUT, CORRUPT = (-6, -3001), (-7, -3002)
-UNKNOWN = -1
 
 _Call = Callable[..., Any]
 
@@ -80,7 +79,7 @@ class BusProbe:
             return UNKNOWN
 
 
-def _asked(section: str, start: int, end: int, thread: int, *told: Any) -> list[Event]:
+def _asked(section: str, start: int, end: int, thread: int, *told: Any) -> list[Row]:
     return [("s", section, start, end, thread), ("bus", start, end, *told)]
 
 

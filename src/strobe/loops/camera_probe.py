@@ -6,11 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from strobe.loops.event_log import Event
+from strobe.loops.events import UNKNOWN, Row
 from strobe.timeline.clock import host_ns
 
 SAME, FRESH, FROZEN = 0, 1, 2  # the frame that was read before; another one; another one with the same picture
-UNKNOWN = -1
 _ACROSS = 32  # samples of a picture's height, which are compared
 _LONGEST_S = 3600.0  # a frame that seems older has its time from another clock
 
@@ -63,7 +62,7 @@ class CameraProbe:
         return age if 0 <= age < _LONGEST_S * 1e9 else UNKNOWN
 
 
-def _read(name: str, section: str, start: int, end: int, thread: int, fresh: int, age: int) -> list[Event]:
+def _read(name: str, section: str, start: int, end: int, thread: int, fresh: int, age: int) -> list[Row]:
     return [("s", section, start, end, thread), ("camera", end, name, fresh, age)]
 
 

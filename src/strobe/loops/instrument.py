@@ -23,7 +23,8 @@ from strobe.lerobot import versions
 from strobe.lerobot.thread_priority import scheduling
 from strobe.loops.bus_probe import BusProbe, spent
 from strobe.loops.camera_probe import CameraProbe
-from strobe.loops.event_log import Event, Log
+from strobe.loops.event_log import Log
+from strobe.loops.events import Row
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
 
@@ -37,7 +38,7 @@ LEADER_READ, LEADER_WRITTEN = "read leader motors", "write leader motors"
 Call = Callable[..., Any]
 
 
-class Watching:
+class LoopWatch:
     """Probes on one run of a command, inside ``with``, and what became of the run.
 
     Args:
@@ -314,18 +315,18 @@ class Watching:
         return call
 
 
-def _observed(start: int, end: int, thread: int, at: list[float]) -> list[Event]:
+def _observed(start: int, end: int, thread: int, at: list[float]) -> list[Row]:
     section = ("s", OBSERVATION, start, end, thread)
     return [section, ("at", at)] if at else [section]
 
 
-def _sent(start: int, end: int, thread: int, told: list[float], picks: bool) -> list[Event]:
-    found: list[Event] = [("pick", start, 1)] if picks else []
+def _sent(start: int, end: int, thread: int, told: list[float], picks: bool) -> list[Row]:
+    found: list[Row] = [("pick", start, 1)] if picks else []
     found.append(("s", ACTION, start, end, thread))
     return [*found, ("sent", told)] if told else found
 
 
-def _recorded(start: int, end: int, thread: int) -> list[Event]:
+def _recorded(start: int, end: int, thread: int) -> list[Row]:
     return [("s", RECORD, start, end, thread), ("frame", end)]
 
 

@@ -1,13 +1,7 @@
 """The anatomy of LeRobot's robot client, run as it is, with probes: observations go to a server, actions come back.
 
 The control thread takes an action from the queue, and below a threshold sends an observation, which holds it until the
-server has received it. A second thread waits for chunks and puts them into the queue. Beside the events of
-`rollout_loop`, times in nanoseconds of `host_ns`, ``stamps`` of a watched server's clock (see `remote_server`):
-
-    upload key pickled start end bytes must_go stamps    an observation was sent; pickled: when pickling began
-    trip key start end bytes stamps unpickled merged     a chunk came, for the observation ``key``; start: of the wait
-    shared yes                              server and client are on one machine, and share its clock
-    encoding images raw raw_ns jpeg jpeg_ns           its last images, in bytes: pickled, and as JPEG of quality 95
+server has received it. A second thread waits for chunks and puts them into the queue.
 """
 
 from __future__ import annotations
@@ -26,11 +20,10 @@ from strobe.errors import UserError
 from strobe.lerobot.flags import lent, parsed
 from strobe.loops import remote_stamps
 from strobe.loops.event_log import Log
-from strobe.loops.instrument import ACTION, OBSERVATION, SLEEP, Call, Watching, standing_in
+from strobe.loops.header import Header, subject_of
+from strobe.loops.instrument import ACTION, OBSERVATION, SLEEP, Call, LoopWatch, standing_in
 from strobe.loops.remote_stamps import key_of
 from strobe.loops.robot_header import buses_of, cameras_of, type_of
-from strobe.policies.families.registry import registered
-from strobe.results.subject import SubjectInfo
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Hook
 
@@ -65,7 +58,7 @@ def main() -> None:
     async_client()  # pyright: ignore[reportCallIssue]  # reads the command line for itself
 
 
-class ClientWatch(Watching):
+class ClientWatch(LoopWatch):
     """Watches one run of LeRobot's robot client in this process."""
 
     def __init__(self, log: Log, record_s: float = 1800.0) -> None:
@@ -292,37 +285,25 @@ def encoded(images: Sequence[np.ndarray]) -> tuple[int, int, int, int]:
     return found[0], found[1], found[2], found[3]
 
 
-def header_of(client: Any) -> dict[str, Any]:
-    """Facts about a run that events do not tell, as JSON data."""
+def header_of(client: Any) -> Header:
+    """Return the header of a client's run."""
     config, robot = client.config, client.robot
-    family = registered(config.policy_type)
-    images = [one for one in robot.observation_features.values() if isinstance(one, tuple)]
-    info = SubjectInfo(
-        name=config.policy_type,
-        kind=config.policy_type,
-        source=Path(str(config.pretrained_name_or_path)).name,
-        parameters=0,
-        weight_bytes=0,
-        inputs=f"the robot {type_of(robot)}, {len(images)} cameras; the policy runs at {client.server_address}",
-        anatomy=family.name if family is not None and family.probes is not None else "modules",
+    cameras = sum(isinstance(shape, tuple) for shape in robot.observation_features.values())
+    return Header(
+        command=COMMAND,
+        subject=subject_of(
+            config.policy_type,
+            Path(str(config.pretrained_name_or_path)).name,
+            f"the robot {type_of(robot)}, {cameras} cameras; the policy runs at {client.server_address}",
+        ),
+        robot=type_of(robot),
+        strategy=config.aggregate_fn_name,
+        engine="remote",
+        fps=float(config.fps),
+        threshold=int(config.chunk_size_threshold * config.actions_per_chunk),
+        share=float(config.chunk_size_threshold),
+        chunk=int(config.actions_per_chunk),
+        guided=True,
+        joints=list(robot.action_features),
+        main=threading.get_ident(),
     )
-    return {
-        "command": COMMAND,
-        "subject": info.model_dump(mode="json"),
-        "robot": type_of(robot),
-        "device": "cpu",
-        "strategy": config.aggregate_fn_name,
-        "engine": "remote",
-        "fps": float(config.fps),
-        "multiplier": 1,
-        "dataset_fps": None,
-        "threshold": int(config.chunk_size_threshold * config.actions_per_chunk),
-        "share": float(config.chunk_size_threshold),
-        "chunk": int(config.actions_per_chunk),
-        "horizon": None,
-        "guided": True,
-        "can_rtc": False,
-        "joints": list(robot.action_features),
-        "main": threading.get_ident(),
-        "compiled": False,
-    }

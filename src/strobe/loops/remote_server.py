@@ -1,12 +1,8 @@
 """The anatomy of LeRobot's policy server, run as it is, with probes.
 
 Threads of gRPC's pool answer the client: one receives an observation, unpickles it and decides whether it is worth a
-call; another waits for one, asks the policy, pickles the chunk and sleeps up to ``--inference_latency``. Which thread
-does what changes from call to call. Beside the events of `rollout_loop`, times in nanoseconds of `host_ns`:
-
-    role thread name                       from here on, the thread does what is called so
-    observed start end bytes decision must_go     an observation came; decision: see `remote_stamps`
-    served taken end bytes key             a chunk was made and sent
+call; another waits for one, calls the policy, pickles the chunk and sleeps up to ``--inference_latency``. Which thread
+does what changes from call to call.
 
 What it sends along with its answers, as stamps: of an observation when its call began, when it was received and when
 unpickled, when the call ended, and the decision; of a chunk when the call began, when its observation was taken, when
@@ -29,12 +25,12 @@ from lerobot.processor.pipeline import DataProcessorPipeline
 from strobe.lerobot.flags import lent, parsed
 from strobe.loops import remote_stamps
 from strobe.loops.event_log import Log, opener
-from strobe.loops.instrument import SLEEP, Call, Watching, standing_in
+from strobe.loops.header import Header, subject_of
+from strobe.loops.instrument import SLEEP, Call, LoopWatch, standing_in
 from strobe.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, key_of
 from strobe.loops.rollout import CHUNK, POSTPROCESSING, PREPARE, PREPROCESSING
 from strobe.policies import lerobot_policies
-from strobe.policies.families.registry import family_of, registered
-from strobe.results.subject import SubjectInfo
+from strobe.policies.families.registry import family_of
 from strobe.timeline import sections
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
@@ -62,7 +58,7 @@ def main() -> None:
     serve()  # pyright: ignore[reportCallIssue]  # reads the command line for itself
 
 
-class ServerWatch(Watching):
+class ServerWatch(LoopWatch):
     """Watches one run of LeRobot's policy server in this process; what is recorded begins with its first policy."""
 
     def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0) -> None:
@@ -251,35 +247,23 @@ def _method(around: Call, inner: Call) -> Call:
     return call
 
 
-def header_of(server: Any, path: str) -> dict[str, Any]:
-    """Facts about a run that events do not tell, as JSON data; of the first policy that it serves."""
-    kind = server.policy_type
-    family = registered(kind)
-    info = SubjectInfo(
-        name=kind,
-        kind=kind,
-        source=Path(path).name,
-        inputs="observations that a robot client sends",
-        anatomy=family.name if family is not None and family.probes is not None else "modules",
-        **lerobot_policies.count(server.policy),
+def header_of(server: Any, path: str) -> Header:
+    """Return the header of a server's run, of the first policy that it serves."""
+    on_main = threading.current_thread() is threading.main_thread()
+    return Header(
+        command=COMMAND,
+        subject=subject_of(
+            server.policy_type,
+            Path(path).name,
+            "observations that a robot client sends",
+            **lerobot_policies.count(server.policy),
+        ),
+        robot="a robot client",
+        device=str(server.device),
+        strategy="serve",
+        engine="server",
+        fps=float(server.config.fps),
+        latency=float(server.config.inference_latency),
+        chunk=int(server.actions_per_chunk),
+        main=threading.get_ident() if on_main else 0,
     )
-    return {
-        "command": COMMAND,
-        "subject": info.model_dump(mode="json"),
-        "robot": "a robot client",
-        "device": str(server.device),
-        "strategy": "serve",
-        "engine": "server",
-        "fps": float(server.config.fps),
-        "multiplier": 1,
-        "dataset_fps": None,
-        "threshold": None,
-        "latency": float(server.config.inference_latency),
-        "chunk": int(server.actions_per_chunk),
-        "horizon": None,
-        "guided": False,
-        "can_rtc": False,
-        "joints": [],
-        "main": threading.get_ident() if threading.current_thread() is threading.main_thread() else 0,
-        "compiled": False,
-    }

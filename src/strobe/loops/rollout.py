@@ -1,28 +1,8 @@
 """The anatomy of ``lerobot-rollout``: LeRobot's own loop and inference engines, run as they are, with probes.
 
-What the loop calls becomes sections, what passes between its threads becomes events, both as tuples in a `Log`. A
-probe takes no lock and computes nothing that the robot is given. Where one cannot be attached the robot runs without.
-
-Events, by their first field; times are nanoseconds of `host_ns`:
-
-    s name start end thread                 a section
-    tick start                              the loop asks the robot for an observation
-    seen t identity                         an engine with a thread is told of an observation
-    taken t identity                        the inference thread begins with that observation
-    get start end got depth chunk position  the loop asked for an action; depth: actions left, -1 unknown
-    values t numbers                        the action it got
-    at numbers                              the joints' positions in the observation
-    sent numbers                            the command that the robot took, after its own limits
-    pick t got                              the tick has an action to send, or none
-    call start end assumed left length      one chunk was predicted; assumed: inference_delay
-    used start end cpu waited               that call on its thread; waited: for a CPU, -1 unknown
-    merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
-    camera t name fresh age                 a camera was read: see `CameraProbe`
-    bus start end lost damaged waiting cpu  the motors were read: see `BusProbe`
-    turns t waited own all                  nanoseconds so far: see `spent`
-    frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
-    scheduled t policy priority             scheduling policy of the control thread
-    cadence text                            what LeRobot's own timer said of the run
+What the loop calls becomes sections, what passes between its threads becomes other events (`strobe.loops.events`), all
+as tuples in a `Log`. A probe takes no lock and computes nothing that the robot is given. Where one cannot be attached
+the robot runs without.
 """
 
 from __future__ import annotations
@@ -43,7 +23,8 @@ from lerobot.utils.action_interpolator import ActionInterpolator
 from strobe.lerobot import versions
 from strobe.lerobot.action_queue import actions_left
 from strobe.loops.bench_calls import CallWatch
-from strobe.loops.event_log import Event, LastError, Log, opener
+from strobe.loops.event_log import LastError, Log, opener
+from strobe.loops.events import Row
 from strobe.loops.instrument import (
     ACTION,
     MOTORS_READ,
@@ -55,7 +36,7 @@ from strobe.loops.instrument import (
     SAVE,
     SLEEP,
     Call,
-    Watching,
+    LoopWatch,
     given,
     sleeps,
 )
@@ -80,8 +61,8 @@ NAMES = frozenset(
 )
 
 
-class Watch(Watching):
-    """Watches one run of ``lerobot-rollout`` in this process, inside ``with Watch(log) as watch:``.
+class RolloutWatch(LoopWatch):
+    """Watches one run of ``lerobot-rollout`` in this process, inside ``with RolloutWatch(log) as watch:``.
 
     Args:
         log: where events go; started once the robot is connected.
@@ -349,14 +330,14 @@ class Steps:
     def __init__(self) -> None:
         self._processed: dict[str, tuple[int, int]] = {}  # the last start and end of each processor
 
-    def processed(self, name: str, start: int, end: int, thread: int) -> list[Event]:
+    def processed(self, name: str, start: int, end: int, thread: int) -> list[Row]:
         """Return the events of a processor's call."""
         self._processed[name] = start, end
         return [("s", name, start, end, thread)]
 
-    def got(self, start: int, end: int, thread: int, *action: Any) -> list[Event]:
+    def got(self, start: int, end: int, thread: int, *action: Any) -> list[Row]:
         """Return the events of a call for an action, which returned ``action``; see `_got`."""
-        found: list[Event] = []
+        found: list[Row] = []
         (begun, ready), (over, _) = (self._processed.get(name, (0, 0)) for name in (PREPROCESSING, POSTPROCESSING))
         if start <= begun <= ready <= over:
             found = [("s", PREPARE, start, begun, thread), ("s", SELECT, ready, over, thread)]
@@ -365,9 +346,9 @@ class Steps:
 
 def _got(
     start: int, end: int, thread: int, action: Any, depth: int, chunk: int, position: int, picks: bool
-) -> list[Event]:
+) -> list[Row]:
     got = int(action is not None)
-    found: list[Event] = [("s", GET_ACTION, start, end, thread), ("get", start, end, got, depth, chunk, position)]
+    found: list[Row] = [("s", GET_ACTION, start, end, thread), ("get", start, end, got, depth, chunk, position)]
     if got:
         found.append(("values", end, action if isinstance(action, list) else action.tolist()))
     return [*found, ("pick", end, got)] if picks else found

@@ -20,6 +20,7 @@ from strobe.errors import UserError
 from strobe.lerobot.flags import joined, lent, parsed
 from strobe.loops.bus_probe import spent
 from strobe.loops.event_log import Log
+from strobe.loops.header import Header, subject_of
 from strobe.loops.instrument import (
     ACTION,
     LEADER_READ,
@@ -30,11 +31,10 @@ from strobe.loops.instrument import (
     RECORD,
     SAVE,
     Call,
-    Watching,
+    LoopWatch,
     sleeps,
 )
-from strobe.loops.robot_header import asked, buses_of, cameras_of, type_of
-from strobe.results.subject import SubjectInfo
+from strobe.loops.robot_header import argument, buses_of, cameras_of, type_of
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Hook
 
@@ -88,7 +88,7 @@ def _checked(config: Any, fps: float, flag: str) -> Any:
     return config
 
 
-class TeleopWatch(Watching):
+class TeleopWatch(LoopWatch):
     """Watches one run of ``lerobot-record`` or ``lerobot-teleoperate`` in this process.
 
     Args:
@@ -139,37 +139,22 @@ class TeleopWatch(Watching):
         append(("reset", host_ns()))  # what follows is no tick: saving, speaking, or putting the robot to rest
         return found
 
-    def _header(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _header(self, given: dict[str, Any]) -> Header:
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")
-        kind, led = asked("--robot.type") or type_of(robot), asked("--teleop.type") or _named(leader)
-        told = robot.observation_features
-        self.joints = [name for name in robot.action_features if told.get(name) is float]
-        info = SubjectInfo(
-            name=kind,
-            kind=kind,
-            source="no policy",
-            parameters=0,
-            weight_bytes=0,
-            inputs=f"the leader {led}, {len(cameras_of(robot))} cameras",
+        kind, led = argument("--robot.type") or type_of(robot), argument("--teleop.type") or _named(leader)
+        features = robot.observation_features
+        self.joints = [name for name in robot.action_features if features.get(name) is float]
+        return Header(
+            command=self.command,
+            subject=subject_of(kind, "no policy", f"the leader {led}, {len(cameras_of(robot))} cameras"),
+            robot=kind,
+            strategy=led,
+            engine="none",
+            fps=float(given["fps"]),
+            dataset_fps=dataset.fps if dataset is not None else None,
+            joints=self.joints,
+            main=threading.get_ident(),
         )
-        return {
-            "command": self.command,
-            "subject": info.model_dump(mode="json"),
-            "robot": kind,
-            "device": "cpu",
-            "strategy": led,
-            "engine": "none",
-            "fps": float(given["fps"]),
-            "multiplier": 1,
-            "dataset_fps": dataset.fps if dataset is not None else None,
-            "threshold": None,
-            "horizon": None,
-            "guided": False,
-            "can_rtc": False,
-            "joints": self.joints,
-            "main": threading.get_ident(),
-            "compiled": False,
-        }
 
     def _attach(self, given: dict[str, Any]) -> None:
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")

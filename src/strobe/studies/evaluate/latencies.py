@@ -106,7 +106,7 @@ def _one(text: str, part: str) -> Latency:
 
 def _kept(text: str, run: Path) -> Latency:
     """The calls of a rollout or of an evaluation. Raises UserError."""
-    from strobe.studies.replay.recorded import load
+    from strobe.loops.recorded_run import load
 
     flag = f"--latency={text}"
     if not run.exists():

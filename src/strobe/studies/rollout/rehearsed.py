@@ -16,7 +16,7 @@ from strobe.loops.registry import ROLLOUT
 from strobe.results.motor_bus import Rehearsal, ServoLeft
 from strobe.results.rollout import RolloutResult
 from strobe.runs import store
-from strobe.studies.rollout.watched import Watched, watch
+from strobe.studies.rollout.watched import WatchedRollout, watch
 
 LATENCY_MS = 1.0  # of a USB adapter whose latency timer is set to its least
 
@@ -33,7 +33,7 @@ def rehearse(
     record_s: float = 1800.0,
     observations: Path | None = None,
     command: str = ROLLOUT,
-) -> Watched:
+) -> WatchedRollout:
     """Run ``command`` with ``arguments`` on emulated arms, and watch it as `watch` does.
 
     Args:
