@@ -137,7 +137,7 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
     forward, backward = (median(part.values) for part in both)
     assert forward < 1.5 * backward, "nothing for slow-forward to name"
     assert "_worker_loop" in repr(torch.utils.data._utils.worker._worker_loop)
-    assert not hasattr(training.loop.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
+    assert not hasattr(lerobot_train.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
 
 
 def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch, steps_of):

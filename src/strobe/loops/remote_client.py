@@ -76,8 +76,8 @@ class ClientWatch(LoopWatch):
 
         self._module = module
         client = module.RobotClient
-        self._swap(client, "start", _method(self._started, client.start))
-        self._swap(client, "control_loop", _method(self._looped, client.control_loop))
+        self._wrap(client, "start", self._started)
+        self._wrap(client, "control_loop", self._looped)
         self._interruptible()
         return self
 
@@ -115,12 +115,12 @@ class ClientWatch(LoopWatch):
 
     def _attach(self, client: Any) -> None:
         module, robot = self._module, client.robot
-        self._replaced(module, "time", standing_in(time, sleep=self._timed(time.sleep, SLEEP)))
+        self._replace(module, "time", standing_in(time, sleep=self._timed(time.sleep, SLEEP)), self._probes)
         shim = standing_in(
             pickle, dumps=self._timed(self._pickling(pickle.dumps), PICKLE), loads=self._timed(pickle.loads, UNPICKLE)
         )
-        self._replaced(module, "pickle", shim)
-        self._attached([Hook(robot, "get_observation", OBSERVATION)])
+        self._replace(module, "pickle", shim, self._probes)
+        self._time([Hook(robot, "get_observation", OBSERVATION)])
         self._buses(buses_of(robot))
         for name, camera in cameras_of(robot).items():
             self._camera(name, camera)
@@ -241,14 +241,6 @@ class ClientWatch(LoopWatch):
             return found
 
         return call
-
-
-def _method(around: Call, inner: Call) -> Call:
-    @functools.wraps(inner)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return around(inner, self, *args, **kwargs)
-
-    return call
 
 
 def _is_image(value: Any) -> bool:

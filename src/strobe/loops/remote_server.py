@@ -82,7 +82,7 @@ class ServerWatch(LoopWatch):
             ("_enqueue_observation", self._deciding),
             ("_predict_action_chunk", self._predicting),
         ):
-            self._swap(server, name, _method(around, getattr(server, name)))
+            self._wrap(server, name, around)
         self._interruptible()
         return self
 
@@ -116,14 +116,14 @@ class ServerWatch(LoopWatch):
             dumps=self._marking(self._sizing(pickle.dumps), PICKLE),
             loads=self._marking(pickle.loads, UNPICKLE),
         )
-        self._replaced(module, "pickle", shim)
-        self._replaced(module, "time", standing_in(time, sleep=self._timed(time.sleep, SLEEP)))
+        self._replace(module, "pickle", shim, self._probes)
+        self._replace(module, "time", standing_in(time, sleep=self._timed(time.sleep, SLEEP)), self._probes)
         for name, section in (
             ("receive_bytes_in_chunks", RECEIVE),
             ("raw_observation_to_observation", PREPARE),
         ):
-            self._replaced(module, name, self._marking(self._sizing(getattr(module, name)), section))
-        self._replaced(module, "observations_similar", self._comparing(module.observations_similar))
+            self._replace(module, name, self._marking(self._sizing(getattr(module, name)), section), self._probes)
+        self._replace(module, "observations_similar", self._comparing(module.observations_similar), self._probes)
         self._probes.callback(sections.put_on(opener(self.log.append)))
 
     def _attach_policy(self, server: Any) -> None:
@@ -237,14 +237,6 @@ class ServerWatch(LoopWatch):
         found = inner(server, observation)
         here.done, here.length = host_ns(), len(found)
         return found
-
-
-def _method(around: Call, inner: Call) -> Call:
-    @functools.wraps(inner)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return around(inner, self, *args, **kwargs)
-
-    return call
 
 
 def header_of(server: Any, path: str) -> Header:

@@ -7,7 +7,6 @@ the robot runs without.
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -90,7 +89,7 @@ class RolloutWatch(LoopWatch):
             ("create_strategy", self._strategy),
             ("ProcessSignalHandler", self._handler),
         ):
-            self._swap(loop, name, functools.partial(around, getattr(loop, name)))
+            self._wrap(loop, name, around)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -163,10 +162,10 @@ class RolloutWatch(LoopWatch):
             id(context.policy.preprocessor): PREPROCESSING,
             id(context.policy.postprocessor): POSTPROCESSING,
         }
-        self._attached(hooks)
+        self._time(hooks)
         threaded = hasattr(self._engine, "_action_queue")
         steps = None if threaded else Steps()
-        self._processors(names, "s" if steps is None else steps.processed)
+        self._time_processors(names, "s" if steps is None else steps.processed)
         for name, camera in cameras_of(robot).items():
             self._camera(name, camera)
         self._buses(buses_of(robot))
@@ -176,7 +175,7 @@ class RolloutWatch(LoopWatch):
             self._around(Hook(self._engine, "notify_observation", ""), self._noting)
         self._around(Hook(self._engine, "reset", ""), self._resetting)
         if hasattr(self._engine, versions.QUERY):
-            self._attached([Hook(self._engine, versions.QUERY, QUERY)])
+            self._time([Hook(self._engine, versions.QUERY, QUERY)])
         if multiplier > 1:
             self._around(Hook(ActionInterpolator, "get", ""), self._picking)
         self._around(Hook(rtc, "build_dataset_frame", PREPARE), self._taking)

@@ -102,8 +102,7 @@ class TeleopWatch(LoopWatch):
         self._begun = False
 
     def __enter__(self) -> Self:
-        loop = getattr(self._module, self._name)
-        self._swap(self._module, self._name, functools.wraps(loop)(functools.partial(self._looped, loop)))
+        self._wrap(self._module, self._name, self._looped)
         self._interruptible()
         return self
 
@@ -127,7 +126,7 @@ class TeleopWatch(LoopWatch):
                 self._unwatched(error)
         append = self.log.append
         append(("reset", host_ns()))
-        self._scheduled()  # between two episodes the one before was encoded
+        self._log_scheduling()  # between two episodes the one before was encoded
         try:
             found = loop(*args, **kwargs)
         except BaseException as error:
@@ -170,9 +169,9 @@ class TeleopWatch(LoopWatch):
             self._around(Hook(dataset, "add_frame", RECORD), self._recording)
         if given.get("display_data"):
             hooks.append(Hook(self._module, "log_visualization_data", DISPLAY))
-        self._attached(hooks)
+        self._time(hooks)
         self._buses(buses_of(robot))
-        self._processors(
+        self._time_processors(
             {
                 id(given["robot_observation_processor"]): PROCESS_OBSERVATION,
                 id(given["teleop_action_processor"]): PROCESS_LEADER,

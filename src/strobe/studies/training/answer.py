@@ -28,7 +28,7 @@ STEP, LOADING = "training step", "loading a batch"
 
 
 def answer_of(
-    watch: loop.Watch,
+    watch: loop.TrainingWatch,
     sections: Sequence[Section],
     planned_steps: int,
     peak_process: int,
@@ -129,7 +129,7 @@ def _trained_share(policy: torch.nn.Module | None) -> float:
     return sum(p.numel() for p in every if p.requires_grad) / max(1, sum(p.numel() for p in every))
 
 
-def _info(watch: loop.Watch) -> SubjectInfo:
+def _info(watch: loop.TrainingWatch) -> SubjectInfo:
     policy, config = watch.policy, watch.config.trainable_config
     assert policy is not None
     path = config.pretrained_path

@@ -13,17 +13,17 @@ from strobe.timeline.timeline import Section
 BATCHES_KEPT = 5000  # of the loader, with their sections
 
 
-def worker_facts(watch: loop.Watch) -> list[dict[str, Any]]:
+def worker_facts(watch: loop.TrainingWatch) -> list[dict[str, Any]]:
     """Facts that the loader's workers handed over about themselves; see `timeline.workers.tell`."""
     return watch.timeline.worker_facts if watch.timeline is not None else []
 
 
-def worker_names(watch: loop.Watch) -> dict[str, str]:
+def worker_names(watch: loop.TrainingWatch) -> dict[str, str]:
     """The timeline's thread of each worker → 'worker' and its number in the loader."""
     return {f"worker {one['worker']}": f"worker {one['index']}" for one in worker_facts(watch) if "index" in one}
 
 
-def batches_of(watch: loop.Watch, sections: Sequence[Section]) -> list[Iteration]:
+def batches_of(watch: loop.TrainingWatch, sections: Sequence[Section]) -> list[Iteration]:
     """Batches of the training's own loader, without the evaluation's."""
     others = {
         f"worker {one['worker']}" for one in worker_facts(watch) if one.get("loader") not in (None, "", "training")

@@ -29,7 +29,7 @@ MEMORY_BOUND = 0.25  # share of the steps in the kernel, handing out memory
 
 
 def summary_of(
-    watch: loop.Watch,
+    watch: loop.TrainingWatch,
     planned_steps: int,
     steps: Sequence[Iteration],
     kept: Sequence[Iteration],
@@ -94,7 +94,7 @@ def summary_of(
     return found
 
 
-def kernel_use_of(watch: loop.Watch, skip: int) -> tuple[float | None, int | None]:
+def kernel_use_of(watch: loop.TrainingWatch, skip: int) -> tuple[float | None, int | None]:
     """Mean milliseconds in the kernel and page faults per step, without the first ``skip``; None where not known."""
     used = watch.uses[skip:]
     if not any(use.faults for use in used):
@@ -170,7 +170,7 @@ def _idle(kept: Sequence[Iteration]) -> dict[str, float]:
     return causes
 
 
-def _rank(watch: loop.Watch, kept: Sequence[Iteration], steps: Sequence[Iteration]) -> Rank:
+def _rank(watch: loop.TrainingWatch, kept: Sequence[Iteration], steps: Sequence[Iteration]) -> Rank:
     """This process, among those that train together."""
     skip = len(steps) - len(kept)
     backward = watch.communication_ms[skip : len(steps)] or [0.0] * len(kept)

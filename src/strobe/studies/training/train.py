@@ -73,7 +73,7 @@ def train(
         UserError: the run ended before its first step was done, with what ended it; a broken dataset is named.
         KeyboardInterrupt: it was interrupted before that.
     """
-    watch = loop.Watch(options.depth, options.most_steps, options.serialised, progress)
+    watch = loop.TrainingWatch(options.depth, options.most_steps, options.serialised, progress)
     watch.used = kernel_use
     wrong: list[str] = []
 
@@ -114,7 +114,7 @@ def _plainly(run: Callable[[], None]) -> None:
     run()
 
 
-def _require_memory(watch: loop.Watch) -> None:
+def _require_memory(watch: loop.TrainingWatch) -> None:
     config = watch.config
     if not config.dataset.streaming:
         require_shared_memory(watch.dataset, config.batch_size, config.num_workers, config.prefetch_factor)
@@ -127,7 +127,7 @@ def _of_others(error: BaseException) -> str:
     return str(refused(error, "")) if isinstance(error, ImportError) else of_others(error)
 
 
-def _glance(watch: loop.Watch) -> list[str]:
+def _glance(watch: loop.TrainingWatch) -> list[str]:
     config = watch.config
     if config.dataset.streaming:
         return []
@@ -136,7 +136,7 @@ def _glance(watch: loop.Watch) -> list[str]:
     return [told for _, told in found]
 
 
-def _broken_dataset(error: BaseException, watch: loop.Watch) -> str:
+def _broken_dataset(error: BaseException, watch: loop.TrainingWatch) -> str:
     """Return in a line what is wrong with the dataset, where ``error`` comes of reading it; else ''."""
     config = watch.config
     if config is None or isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
