@@ -44,7 +44,7 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.simulators.opengl import choose_opengl
+from strobe.simulators.environments import choose_opengl
 
 TASK, SEED, BAR, SAME = "button-press-topdown-v3", 1000, 2.0, 1e-3
 RENAME = '{"observation.image": "observation.images.corner2"}'

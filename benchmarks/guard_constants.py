@@ -51,7 +51,7 @@ from strobe.policies.loading import load_subject
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Facts, Subject
 from strobe.results.episodes import PairedEpisodes
-from strobe.simulators.opengl import choose_opengl
+from strobe.simulators.environments import choose_opengl
 from strobe.studies.episodes import CandidateFailed, Episodes
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Treatment, Undo, Variant, policy_of

@@ -41,10 +41,9 @@ from strobe.emulator.dynamixel.packets import Dynamixel
 from strobe.emulator.dynamixel.x_series import X_SERIES
 from strobe.emulator.feetech.packets import Feetech
 from strobe.emulator.feetech.sts3215 import STS3215
-from strobe.emulator.model import Model
 from strobe.emulator.register import Register
-from strobe.emulator.serving import serve
-from strobe.emulator.servo import Servo
+from strobe.emulator.served import serve
+from strobe.emulator.servo import Model, Servo
 from strobe.emulator.terminal import Terminal
 from strobe.emulator.wire import BROADCAST, Instruction, Packet, Wire
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from strobe.emulator.feetech import registers as r
 from strobe.emulator.feetech.sts3215 import STS3215
-from strobe.emulator.motion import Motion
 from strobe.emulator.register import Register
-from strobe.emulator.servo import Servo
+from strobe.emulator.servo import Motion, Servo
 
 
 def held(**told: int) -> Servo:

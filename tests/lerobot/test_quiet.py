@@ -8,7 +8,7 @@ import av
 import numpy as np
 
 from strobe.lerobot.quiet import shorten_warnings
-from strobe.simulators.video_file import encode
+from strobe.simulators.film import encode
 
 LEROBOT = logging.getLogger("lerobot.utils.import_utils")
 

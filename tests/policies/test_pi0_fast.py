@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
 
-from strobe.policies.families.fast_tokens import fast_tokens
+from strobe.policies.families.pi0_fast import fast_tokens
 from strobe.policies.loading import load_subject
 from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments.catalogue import make

@@ -15,7 +15,7 @@ from strobe.kinds import page
 from strobe.policies.loading import load_subject
 from strobe.report import clips
 from strobe.results.video import Video
-from strobe.simulators import video_file
+from strobe.simulators import film
 from strobe.simulators.film import Film
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.variants import FIRST
@@ -111,8 +111,8 @@ def test_a_simulator_that_cannot_draw_costs_a_note_and_no_episode(draws, tmp_pat
 def test_without_h264_a_video_is_an_animated_image(monkeypatch):
     from PIL import Image
 
-    monkeypatch.setattr(video_file, "_mp4", lambda *_: (_ for _ in ()).throw(ValueError("no libx264")))
-    content, ending = video_file.encode([np.full((20, 30, 3), shade, np.uint8) for shade in (0, 120, 255)], 5.0)
+    monkeypatch.setattr(film, "_mp4", lambda *_: (_ for _ in ()).throw(ValueError("no libx264")))
+    content, ending = film.encode([np.full((20, 30, 3), shade, np.uint8) for shade in (0, 120, 255)], 5.0)
     assert ending == ".webp"
     assert Image.open(io.BytesIO(content)).n_frames == 3
 

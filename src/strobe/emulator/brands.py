@@ -9,7 +9,7 @@ from strobe.emulator.dynamixel.packets import Dynamixel
 from strobe.emulator.dynamixel.x_series import X_SERIES
 from strobe.emulator.feetech.packets import Feetech
 from strobe.emulator.feetech.sts3215 import STS3215
-from strobe.emulator.model import Model
+from strobe.emulator.servo import Model
 from strobe.emulator.wire import Wire
 
 

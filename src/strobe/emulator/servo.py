@@ -7,11 +7,131 @@ a shaft without torque stays where it is; there is no gravity. Only modes that h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from strobe.emulator.model import Model
-from strobe.emulator.motion import Motion
 from strobe.emulator.register import TURN, Register
+
+
+@dataclass(frozen=True)
+class Motion:
+    """First-order motion: the speed is the distance to the goal over ``lag_s``, held to ``max_speed``."""
+
+    max_speed: float = 3000.0  # counts/s
+    lag_s: float = 0.04
+
+    def after(self, distance: float, seconds: float, max_speed: float) -> float:
+        """Distance to the goal that is left after ``seconds`` (counts), in closed form."""
+        size = abs(distance)
+        near = max_speed * self.lag_s  # from here on the speed falls with the distance
+        if size > near:
+            straight = min(seconds, (size - near) / max_speed)
+            size -= straight * max_speed
+            seconds -= straight
+        return math.copysign(size * math.exp(-seconds / self.lag_s), distance)
+
+
+_SWING = 0.2  # of a joint's range, from end to end
+_SWING_S = 4.0
+
+
+def swinging(low: int, high: int, begun: float) -> Callable[[float], float]:
+    """Return the motion of a hand that swings a joint slowly about the middle of its range.
+
+    Args:
+        low, high: the joint's range, in counts.
+        begun: seconds, when the joint is in the middle.
+    """
+
+    def at(now: float) -> float:
+        return (low + high) / 2 + _SWING / 2 * (high - low) * math.sin(math.tau * (now - begun) / _SWING_S)
+
+    return at
+
+
+class Model(ABC):
+    """Registers by what they are for, and the rules of those that differ from brand to brand.
+
+    Attributes:
+        memory: bytes of all registers.
+        eeprom_end: registers below survive a restart.
+        read_only: addresses that the host cannot write.
+        factory: values of a new servo.
+        baud_rates: bits per second by the value of ``baud_rate``.
+        motion: of the shaft, without load.
+    """
+
+    memory: int
+    eeprom_end: int
+    read_only: frozenset[int]
+    factory: Mapping[Register, int]
+    baud_rates: tuple[int, ...]
+    motion: Motion
+
+    id: Register
+    baud_rate: Register
+    return_delay: Register  # 2 µs
+    low: Register
+    high: Register
+    offset: Register
+    torque: Register
+    goal: Register
+    present: Register
+    temperature: Register
+
+    @abstractmethod
+    def calibrated(self, drive_mode: int) -> Mapping[Register, int]:
+        """Further registers that a calibration file's joint tells."""
+
+    @abstractmethod
+    def position(self, servo: Servo, shaft: float) -> float:
+        """Position that the host reads (counts) when the encoder counts ``shaft``."""
+
+    @abstractmethod
+    def shaft(self, servo: Servo, position: float) -> float:
+        """The inverse of `position`."""
+
+    @abstractmethod
+    def holds_position(self, servo: Servo) -> bool:
+        """Whether the servo's mode is one that drives to the goal."""
+
+    @abstractmethod
+    def limited(self, servo: Servo) -> bool:
+        """Whether its mode holds the goal to the limits."""
+
+    @abstractmethod
+    def wraps(self, servo: Servo) -> bool:
+        """Whether positions begin again after a turn."""
+
+    @abstractmethod
+    def max_speed(self, servo: Servo) -> float:
+        """The speed (counts/s) that registers allow; infinite where they set no limit."""
+
+    @abstractmethod
+    def answers_writes(self, servo: Servo) -> bool:
+        """Whether it confirms what is written to it."""
+
+    @abstractmethod
+    def protected(self, servo: Servo) -> bool:
+        """Whether its EEPROM is protected now."""
+
+    @abstractmethod
+    def refusal(self, servo: Servo, address: int, size: int) -> int:
+        """The error with which it refuses a write, which then changes nothing; 0 where it takes it."""
+
+    @abstractmethod
+    def identity(self, servo: Servo) -> bytes:
+        """Its answer to a ping, about itself."""
+
+    @abstractmethod
+    def restarted(self, servo: Servo) -> Mapping[Register, int]:
+        """Registers outside the EEPROM that do not begin as 0 after a loss of power."""
+
+    @abstractmethod
+    def measured(self, servo: Servo, speed: float, load: float) -> Mapping[Register, int]:
+        """Other registers of measurements, at ``speed`` (counts/s) and ``load`` (-1 to 1)."""
+
 
 AMBIENT = 30.0  # °C
 _HEATING = 35.0  # °C above ambient at full load, after a long time

@@ -14,7 +14,7 @@ from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 
 from strobe.errors import UserError, install, nearest
 from strobe.lerobot.quiet import quiet
-from strobe.simulators.opengl import NO_OPENGL, choose_opengl
+from strobe.simulators.environments import NO_OPENGL, choose_opengl
 from strobe.simulators.recorder import Frame, Scripted, write
 
 TASK = "reach-v3"

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from strobe.emulator.dynamixel import registers as r
-from strobe.emulator.model import Model
-from strobe.emulator.motion import Motion
 from strobe.emulator.register import TURN, Register
+from strobe.emulator.servo import Model, Motion
 
 if TYPE_CHECKING:
     from strobe.emulator.servo import Servo

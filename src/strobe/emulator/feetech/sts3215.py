@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from strobe.emulator.feetech import registers as r
-from strobe.emulator.model import Model
-from strobe.emulator.motion import Motion
 from strobe.emulator.register import Register
+from strobe.emulator.servo import Model, Motion
 
 if TYPE_CHECKING:
     from strobe.emulator.servo import Servo

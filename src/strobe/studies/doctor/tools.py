@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from strobe.errors import UserError
 from strobe.results.doctor import SelfCheck
 from strobe.simulators import environments
-from strobe.simulators.opengl import NO_OPENGL
+from strobe.simulators.environments import NO_OPENGL
 from strobe.studies.doctor import apart, supplies, versions
 
 SIMULATORS = ("pusht", "metaworld", "libero")

@@ -26,10 +26,9 @@ from strobe.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Sett
 from strobe.loops.virtual_time import PlayOptions, play
 from strobe.results.timing import EpisodeTiming
 from strobe.simulators import environments, libero
-from strobe.simulators.outcomes import outcomes_told
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
 from strobe.simulators.seldom_rendered import SeldomRendered
-from strobe.simulators.simulator import Actor, Played
+from strobe.simulators.simulator import Actor, Played, outcomes_told
 from strobe.simulators.timed_simulator import EpisodeTimes, TimedSimulator
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import AskedTiming, TimedCandidate

@@ -12,8 +12,7 @@ from strobe.errors import in_words
 from strobe.results.video import Video
 from strobe.runs import store
 from strobe.runs.episode_log import EpisodeLine
-from strobe.simulators.film import Film
-from strobe.simulators.video_file import encode, still
+from strobe.simulators.film import Film, encode, still
 from strobe.studies.evaluate.plan import Episodes, Plan
 from strobe.studies.evaluate.variants import Candidate
 
