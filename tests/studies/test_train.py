@@ -106,6 +106,8 @@ def bare(dataset, output, **run):
 
 
 def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_path):
+    from lerobot.scripts import lerobot_train
+
     found = trained(dataset, tmp_path / "watched", "--save_checkpoint=true")
     result, training = found.result, found.result.training
     assert result.status == "complete"
