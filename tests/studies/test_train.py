@@ -344,7 +344,7 @@ def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(
     late(damaged, 4, 12, "observation.image")  # its last twelve frames are not there
     said = []
     given = arguments(damaged, tmp_path / "out", "--batch_size=4", "--seed=10", steps=40, workers=workers)
-    run = train(given, WatchOptions(), said=said.append)
+    run = train(given, WatchOptions(), report=said.append)
     assert run.mistake
     assert run.result.status == "failed"
     assert run.result.training.steps >= 1

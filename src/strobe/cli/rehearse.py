@@ -114,6 +114,7 @@ def run(argv: Sequence[str]) -> int:
         raise UserError(f"--bench calls the policy of {ROLLOUT}: {command} asks none")
     started = time.monotonic()
     with importing():
+        from strobe.emulator.rehearsal.stage import RehearsalOptions
         from strobe.studies.rollout.rehearsed import rehearse
 
     events = rollout.events_file(config.output_dir)
@@ -121,10 +122,12 @@ def run(argv: Sequence[str]) -> int:
     found = rehearse(
         arguments,
         events,
-        frames=shown | ({"": config.frames} if config.frames else {}),
-        episode=config.episode,
-        faults=faults,
-        latency_ms=config.latency_ms,
+        RehearsalOptions(
+            frames=shown | ({"": config.frames} if config.frames else {}),
+            episode=config.episode,
+            faults=faults,
+            latency_ms=config.latency_ms,
+        ),
         depth=config.depth,
         record_s=config.record_s,
         observations=beside(events) if config.observations else None,

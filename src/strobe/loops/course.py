@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strobe.loops import events, rollout
-from strobe.loops.camera_probe import FROZEN
+from strobe.loops.device_probes import FROZEN
 from strobe.measure.motor_bus import BusRead
 from strobe.measure.rollout import Action, Call, Tick
 from strobe.measure.tracking import Move

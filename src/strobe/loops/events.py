@@ -69,7 +69,7 @@ class CameraRead(NamedTuple):
 
 
 class CpuUse(NamedTuple):
-    """Nanoseconds so far; see `bus_probe.spent`. ``waited`` is -1 where it is unknown."""
+    """Nanoseconds so far; see `device_probes.cpu_use`. ``waited`` is -1 where it is unknown."""
 
     at: int
     waited: int

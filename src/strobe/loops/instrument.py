@@ -21,8 +21,8 @@ from lerobot.processor.pipeline import DataProcessorPipeline
 
 from strobe.lerobot import versions
 from strobe.lerobot.thread_priority import scheduling
-from strobe.loops.bus_probe import BusProbe, spent
-from strobe.loops.camera_probe import CameraProbe
+from strobe.loops.bench_calls import CallWatch
+from strobe.loops.device_probes import BusProbe, CameraProbe, cpu_use
 from strobe.loops.event_log import Log
 from strobe.loops.events import Row
 from strobe.timeline.clock import host_ns
@@ -86,8 +86,8 @@ class LoopWatch(Instrument):
         failed: the last error of a thread of LeRobot's own that gave up; '' else.
         stopped: the time to record was over before the run was.
         joints: names in the observation whose values are noted in each tick; none: no positions are.
-        keep: takes each tick's start and observation, at once; None: they are not kept.
-        calls: what calls the policy again once the run is over (see `rollout_bench`); None where nothing can.
+        keep: called with each tick's start and observation; must return at once. None: they are not recorded.
+        calls: calls the policy again once the run is over (see `bench_calls`); None where nothing can.
         endless: the command runs until it is interrupted, which then is its ordinary end.
     """
 
@@ -100,7 +100,7 @@ class LoopWatch(Instrument):
         self.endless = False
         self.joints: list[str] = []
         self.keep: Call | None = None
-        self.calls: Any = None
+        self.calls: CallWatch | None = None
         self._interrupted = 0
         self._resting = False  # the robot is being put to rest, which nothing may disturb
         self._until = 0
@@ -119,7 +119,7 @@ class LoopWatch(Instrument):
         """Log that the loop begins, on the thread that runs it."""
         self._log_scheduling()
         self.log.append(("run", host_ns()))
-        self.log.append(("turns", host_ns(), *spent()))
+        self.log.append(("turns", host_ns(), *cpu_use()))
         if self._until:
             return  # another segment of an interactive session
         self._until = host_ns() + round(self.record_s * 1e9)
@@ -129,7 +129,7 @@ class LoopWatch(Instrument):
     def end(self) -> None:
         """Log that the loop is over, on the thread that ran it, and take every probe off."""
         self._log_scheduling()
-        self.log.append(("turns", host_ns(), *spent()))
+        self.log.append(("turns", host_ns(), *cpu_use()))
         self.log.append(("end", host_ns()))
         self.let_go()
 
@@ -268,15 +268,15 @@ class LoopWatch(Instrument):
                 return bare(*args, **kwargs)
             append(("tick", now))
             try:
-                found = bare(*args, **kwargs)
+                observation = bare(*args, **kwargs)
             except BaseException:
                 append(("s", OBSERVATION, now, host_ns(), ident()))
                 raise
             end = host_ns()
-            append((_observed, now, end, ident(), list(map(float, values(found)))))
+            append((_observed, now, end, ident(), list(map(float, values(observation)))))
             if keep is not None:
-                keep((now, found))
-            return found
+                keep((now, observation))
+            return observation
 
         return call
 
@@ -326,12 +326,12 @@ class LoopWatch(Instrument):
         def call(*args: Any, **kwargs: Any) -> Any:
             start = host_ns()
             try:
-                found = bare(*args, **kwargs)
+                result = bare(*args, **kwargs)
             except BaseException:
                 append(("s", RECORD, start, host_ns(), ident()))
                 raise
             append((_recorded, start, host_ns(), ident()))
-            return found
+            return result
 
         return call
 

@@ -98,12 +98,12 @@ class ClientWatch(LoopWatch):
             self.log.start(header)
         except Exception as error:
             self._unwatched(error)
-        found = inner(client, *args, **kwargs)
-        if not found:
+        result = inner(client, *args, **kwargs)
+        if not result:
             self.notes.append(
                 f"no policy server at {client.server_address}, or it refused the policy; LeRobot's message is above"
             )
-        return found
+        return result
 
     def _looped(self, inner: Call, client: Any, *args: Any, **kwargs: Any) -> Any:
         self.begin()
@@ -169,9 +169,9 @@ class ClientWatch(LoopWatch):
                 self._sent.pop(next(iter(self._sent)))
             self._current = (key, 0, bool(observation.must_go))
             append(("seen", now, key))
-            found = inner(observation, *args, **kwargs)
-            self._images = [one for one in observation.get_observation().values() if _is_image(one)]
-            return found
+            result = inner(observation, *args, **kwargs)
+            self._images = [value for value in observation.get_observation().values() if _is_image(value)]
+            return result
 
         return call
 
@@ -228,7 +228,7 @@ class ClientWatch(LoopWatch):
 
         def call(incoming: Any, *args: Any, **kwargs: Any) -> Any:
             begin, before = host_ns(), client.action_queue.qsize()
-            found = inner(incoming, *args, **kwargs)
+            result = inner(incoming, *args, **kwargs)
             end, queue = host_ns(), client.action_queue
             self._latest = (queue, self._latest[1] + 1)
             if incoming:
@@ -238,7 +238,7 @@ class ClientWatch(LoopWatch):
                 append(("taken", self._sent.get(key, start), key))
                 append(("merge", end, executed, before, executed, len(incoming), queue.qsize()))
                 append(("trip", key, start, came, size, stamps, begin, end))
-            return found
+            return result
 
         return call
 
@@ -248,7 +248,7 @@ def _is_image(value: Any) -> bool:
 
 
 def encoded(images: Sequence[np.ndarray]) -> tuple[int, int, int, int]:
-    """Bytes and nanoseconds (packed and unpacked, median) of ``images``: pickled, then as JPEG of quality 95.
+    """Measure bytes and nanoseconds (packed and unpacked, median) of ``images``: pickled, then as JPEG of quality 95.
 
     Args:
         images: uint8, of shape (height, width, 3).
@@ -257,24 +257,24 @@ def encoded(images: Sequence[np.ndarray]) -> tuple[int, int, int, int]:
 
     def jpeg() -> int:
         packed = [cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 95])[1] for image in images]
-        for one in packed:
-            cv2.imdecode(one, cv2.IMREAD_COLOR)
-        return sum(one.nbytes for one in packed)
+        for image in packed:
+            cv2.imdecode(image, cv2.IMREAD_COLOR)
+        return sum(image.nbytes for image in packed)
 
     def raw() -> int:
         packed = pickle.dumps(list(images))
         pickle.loads(packed)
         return len(packed)
 
-    found: list[int] = []
+    figures: list[int] = []
     for way in (raw, jpeg):
         took, size = [], 0
         for _ in range(TRIED):
             start = host_ns()
             size = way()
             took.append(host_ns() - start)
-        found += [size, sorted(took)[TRIED // 2]]
-    return found[0], found[1], found[2], found[3]
+        figures += [size, sorted(took)[TRIED // 2]]
+    return figures[0], figures[1], figures[2], figures[3]
 
 
 def header_of(client: Any) -> Header:

@@ -67,7 +67,7 @@ class ServerWatch(LoopWatch):
         self.endless = True
         self._policy = ExitStack()  # probes on the policy that is served now
         self._on = False
-        self._here = threading.local()  # of the call that a thread answers: its marks, and what it found
+        self._here = threading.local()  # of the call that a thread answers: its marks, sizes and decision
 
     def __enter__(self) -> Self:
         from lerobot.async_inference import policy_server as module
@@ -93,9 +93,9 @@ class ServerWatch(LoopWatch):
 
     def _instructed(self, inner: Call, server: Any, *args: Any, **kwargs: Any) -> Any:
         self._policy.close()
-        found = inner(server, *args, **kwargs)
+        result = inner(server, *args, **kwargs)
         if server.policy is None or self.stopped:
-            return found
+            return result
         try:
             first = not self._until
             if first:
@@ -107,7 +107,7 @@ class ServerWatch(LoopWatch):
             self._attach_policy(server)
         except Exception as error:
             self._unwatched(error)
-        return found
+        return result
 
     def _attach(self) -> None:
         module = self._module
@@ -136,7 +136,7 @@ class ServerWatch(LoopWatch):
             parts = family_of(server.policy, server.policy_type).hooks(server.policy, training=False, depth=self.depth)
             self._policy.enter_context(Attached(parts))
         except Exception as error:
-            self.notes.append(f"the policy's parts are not told: {error}"[:300])
+            self.notes.append(f"the policy's parts are not timed: {error}"[:300])
 
     def _processing(self, names: dict[int, str], inner: Call) -> Call:
         marked = {number: self._marking(inner, name) for number, name in names.items()}
@@ -153,10 +153,10 @@ class ServerWatch(LoopWatch):
 
         @functools.wraps(inner)
         def call(*args: Any, **kwargs: Any) -> Any:
-            found = timed(*args, **kwargs)
+            result = timed(*args, **kwargs)
             if (marks := getattr(here, "marks", None)) is not None:
                 marks[name] = host_ns()
-            return found
+            return result
 
         return call
 
@@ -166,10 +166,10 @@ class ServerWatch(LoopWatch):
 
         @functools.wraps(inner)
         def call(*args: Any, **kwargs: Any) -> Any:
-            found = inner(*args, **kwargs)
-            if isinstance(found, bytes):
-                here.size = len(found)
-            return found
+            result = inner(*args, **kwargs)
+            if isinstance(result, bytes):
+                here.size = len(result)
+            return result
 
         return call
 
@@ -205,10 +205,10 @@ class ServerWatch(LoopWatch):
         if getattr(here, "marks", None) is None:
             return inner(server, observation)
         here.similar, full = False, server.observation_queue.full()
-        kept = self._timed(inner, DECIDE)(server, observation)
+        accepted = self._timed(inner, DECIDE)(server, observation)
         here.must_go = observation.must_go
-        here.decision = (REPLACED if full else KEPT) if kept else (SIMILAR if here.similar else PREDICTED)
-        return kept
+        here.decision = (REPLACED if full else KEPT) if accepted else (SIMILAR if here.similar else PREDICTED)
+        return accepted
 
     def _serving(self, inner: Call, server: Any, request: Any, context: Any) -> Any:
         if not self._on or self._over(host_ns()):
@@ -234,9 +234,9 @@ class ServerWatch(LoopWatch):
         if getattr(here, "marks", None) is None:
             return inner(server, observation)
         here.taken, here.key = host_ns(), key_of(observation.get_timestamp())
-        found = inner(server, observation)
-        here.done, here.length = host_ns(), len(found)
-        return found
+        result = inner(server, observation)
+        here.done, here.length = host_ns(), len(result)
+        return result
 
 
 def header_of(server: Any, path: str) -> Header:

@@ -67,8 +67,10 @@ class RolloutWatch(LoopWatch):
         log: where events go; started once the robot is connected.
         depth: levels of the policy's parts.
         record_s: after so many seconds the probes come off and the run goes on by itself.
-        keep: takes each tick's start and observation, at once; None: they are not kept.
+        keep: called with each tick's start and observation; must return at once. None: they are not recorded.
     """
+
+    _call_watch: CallWatch  # of the context that the probes are attached to
 
     def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None) -> None:
         super().__init__(log, record_s)
@@ -139,13 +141,14 @@ class RolloutWatch(LoopWatch):
 
     def attach(self, context: Any) -> None:
         """Attach every probe to what LeRobot's ``build_rollout_context`` made."""
-        self._engine, self.calls = context.policy.inference, CallWatch(context, self.log.append)
+        self._engine = context.policy.inference
+        self.calls = self._call_watch = CallWatch(context, self.log.append)
         robot, policy = context.hardware.robot_wrapper.inner, context.policy.policy
         multiplier = context.runtime.cfg.interpolation_multiplier
         unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
         base = unwrap()
-        names, told = context.data.ordered_action_keys, robot.observation_features
-        self.joints = list(names) if all(told.get(name) is float for name in names) else []
+        joints, features = context.data.ordered_action_keys, robot.observation_features
+        self.joints = list(joints) if all(features.get(name) is float for name in joints) else []
         self._around(Hook(ThreadSafeRobot, "send_action", ACTION), self._commanding)
         hooks: list[Hook] = []
         if context.runtime.cfg.display_data:
@@ -185,7 +188,7 @@ class RolloutWatch(LoopWatch):
             parts = family_of(base, context.runtime.cfg.policy.type).hooks(base, training=False, depth=self.depth)
             self._probes.enter_context(Attached(parts))
         except Exception as error:
-            self.notes.append(f"the policy's parts are not told: {error}"[:300])
+            self.notes.append(f"the policy's parts are not timed: {error}"[:300])
         logger = logging.getLogger(rtc.__name__)
         logger.addHandler(self._errors)
         self._body.callback(logger.removeHandler, self._errors)
@@ -197,9 +200,9 @@ class RolloutWatch(LoopWatch):
         LeRobot makes each action anew and changes none, so the writing thread may read it; one on a device it may not,
         since it would wait for that in the middle of other work. Functions of Strobe's own are left out of a tick.
         """
-        append, engine, used = self.log.append, self._engine, self.calls
+        append, engine, used = self.log.append, self._engine, self._call_watch
         chunks, ident, own = [0], threading.get_ident, vars(policy).get
-        told = _got if steps is None else steps.got
+        rows_of = _got if steps is None else steps.got
 
         def around(inner: Call) -> Call:
             def from_queue(*args: Any, **kwargs: Any) -> Any:
@@ -219,8 +222,8 @@ class RolloutWatch(LoopWatch):
                     if at == 0 and action is not None:
                         number -= 1  # merged since: the action was the last one of the chunk before
                 end = host_ns()
-                kept = action if action is None or action.is_cpu else action.tolist()
-                append((_got, start, end, ident(), kept, left, number, at - 1, picks))
+                values = action if action is None or action.is_cpu else action.tolist()
+                append((_got, start, end, ident(), values, left, number, at - 1, picks))
                 return action
 
             def from_policy(*args: Any, **kwargs: Any) -> Any:
@@ -238,8 +241,8 @@ class RolloutWatch(LoopWatch):
                 if before <= 0:
                     used.end()
                     chunks[0] += 1
-                kept = action if action is None or action.is_cpu else action.tolist()
-                append((told, start, end, ident(), kept, after, chunks[0], int(before > 0), picks))
+                values = action if action is None or action.is_cpu else action.tolist()
+                append((rows_of, start, end, ident(), values, after, chunks[0], int(before > 0), picks))
                 return action
 
             return from_queue if steps is None else from_policy
@@ -250,7 +253,7 @@ class RolloutWatch(LoopWatch):
         append, inner = self.log.append, self._timed(bare, CHUNK)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self.calls.options = kwargs
+            self._call_watch.options = kwargs
             assumed, left = kwargs.get("inference_delay"), kwargs.get("prev_chunk_left_over")
             start = host_ns()
             actions = inner(*args, **kwargs)
@@ -266,17 +269,17 @@ class RolloutWatch(LoopWatch):
 
         def call(queue: Any, *args: Any, **kwargs: Any) -> Any:
             before, at = queue.qsize(), queue.last_index
-            self.calls.end()
-            found = inner(queue, *args, **kwargs)
+            self._call_watch.end()
+            result = inner(queue, *args, **kwargs)
             held = queue.queue
             self._latest = (held, self._latest[1] + 1)
             processed = given(args, kwargs, 1, "processed_actions")
             delay = given(args, kwargs, 2, "real_delay")
             index = given(args, kwargs, 3, "action_index_before_inference")
-            length, after = (0 if one is None else len(one) for one in (processed, held))
+            length, after = (0 if actions is None else len(actions) for actions in (processed, held))
             executed = 0 if index is None else at - index
             append(("merge", host_ns(), delay or 0, before, executed, length, after - queue.last_index))
-            return found
+            return result
 
         return call
 
@@ -294,7 +297,7 @@ class RolloutWatch(LoopWatch):
 
         def call(*args: Any, **kwargs: Any) -> Any:
             append(("taken", host_ns(), id(given(args, kwargs, 1, "values"))))
-            self.calls.begin(args, kwargs)
+            self._call_watch.begin(args, kwargs)
             return inner(*args, **kwargs)
 
         return call
@@ -336,18 +339,18 @@ class Steps:
 
     def got(self, start: int, end: int, thread: int, *action: Any) -> list[Row]:
         """Return the events of a call for an action, which returned ``action``; see `_got`."""
-        found: list[Row] = []
+        rows: list[Row] = []
         (begun, ready), (over, _) = (self._processed.get(name, (0, 0)) for name in (PREPROCESSING, POSTPROCESSING))
         if start <= begun <= ready <= over:
-            found = [("s", PREPARE, start, begun, thread), ("s", SELECT, ready, over, thread)]
-        return [*found, *_got(start, end, thread, *action)]
+            rows = [("s", PREPARE, start, begun, thread), ("s", SELECT, ready, over, thread)]
+        return [*rows, *_got(start, end, thread, *action)]
 
 
 def _got(
     start: int, end: int, thread: int, action: Any, depth: int, chunk: int, position: int, picks: bool
 ) -> list[Row]:
     got = int(action is not None)
-    found: list[Row] = [("s", GET_ACTION, start, end, thread), ("get", start, end, got, depth, chunk, position)]
+    rows: list[Row] = [("s", GET_ACTION, start, end, thread), ("get", start, end, got, depth, chunk, position)]
     if got:
-        found.append(("values", end, action if isinstance(action, list) else action.tolist()))
-    return [*found, ("pick", end, got)] if picks else found
+        rows.append(("values", end, action if isinstance(action, list) else action.tolist()))
+    return [*rows, ("pick", end, got)] if picks else rows

@@ -1,7 +1,7 @@
 """The anatomy of ``lerobot-record`` and ``lerobot-teleoperate``: LeRobot's own loops, run as they are, with probes.
 
 Both ask the robot for an observation and the leader for an action, and send it on; no policy takes part. Their events
-are those of `rollout_loop`; a tick that sends an action has had one (``pick``).
+are those of `strobe.loops.events`; a tick that sends an action has had one (``pick``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.errors import UserError
 from strobe.lerobot.flags import joined, lent, parsed
-from strobe.loops.bus_probe import spent
+from strobe.loops.device_probes import cpu_use
 from strobe.loops.event_log import Log
 from strobe.loops.header import Header, subject_of
 from strobe.loops.instrument import (
@@ -128,15 +128,15 @@ class TeleopWatch(LoopWatch):
         append(("reset", host_ns()))
         self._log_scheduling()  # between two episodes the one before was encoded
         try:
-            found = loop(*args, **kwargs)
+            result = loop(*args, **kwargs)
         except BaseException as error:
             self._resting = True
             self._interrupted += isinstance(error, KeyboardInterrupt)
             self.end()  # what follows puts the robot to rest
             raise
-        append(("turns", host_ns(), *spent()))
+        append(("turns", host_ns(), *cpu_use()))
         append(("reset", host_ns()))  # what follows is no tick: saving, speaking, or putting the robot to rest
-        return found
+        return result
 
     def _header(self, given: dict[str, Any]) -> Header:
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")
@@ -159,9 +159,9 @@ class TeleopWatch(LoopWatch):
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")
         leaders = leader if isinstance(leader, list) else [leader]
         hooks = sleeps([self._module])
-        for one in leaders:
-            hooks.append(Hook(one, "get_action", LEADER))
-            for bus in buses_of(one, "get_action").values():
+        for arm in leaders:
+            hooks.append(Hook(arm, "get_action", LEADER))
+            for bus in buses_of(arm, "get_action").values():
                 pairs = (("sync_read", LEADER_READ), ("sync_write", LEADER_WRITTEN))
                 hooks += [Hook(bus, name, of) for name, of in pairs if hasattr(bus, name)]
         if dataset is not None:
