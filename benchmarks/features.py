@@ -14,7 +14,7 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.measure.features import agree_features
+from strobe.measure.agreement import agree_features
 from strobe.measure.guard import OF_FEATURES, Guard
 from strobe.policies.loading import load_model
 from strobe.results.agreement import Agreement

@@ -19,7 +19,7 @@ from _shared import finish, keep_memory
 from rich.console import Console
 from rich.table import Table
 
-from strobe.measure.blocks import blocks
+from strobe.measure.components import blocks
 from strobe.policies.loading import load_model
 
 SUM, BIG = 0.02, 0.01

@@ -30,7 +30,7 @@ ROBOT = """
 import sys
 from strobe.deploy import load_policy
 load_policy(sys.argv[1], sys.argv[2], device="cpu")
-lab = ("strobe.cli", "strobe.sweeps", "strobe.studies", "strobe.report", "strobe.advice", "plotly", "statsmodels")
+lab = ("strobe.cli", "strobe.sweeps", "strobe.studies", "strobe.report", "strobe.findings", "plotly", "statsmodels")
 print(*(name for name in lab if name in sys.modules), sep=",")
 """
 

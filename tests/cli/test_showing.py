@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strobe.cli.main import main
-from strobe.report.brief import shallow
+from strobe.report.console import shallow
 from strobe.report.document import Column, Row, Table
 from strobe.runs import store
 

@@ -165,9 +165,9 @@ def test_an_environment_draws_the_images_that_are_read_and_they_are_the_right_on
     monkeypatch.setattr("strobe.simulators.seldom_rendered._ONLY_OBSERVATIONS", ())
     drawn.clear()
     always = inputs.from_env(config, make_env_config("pusht"))
-    assert len(drawn) == inputs.EPISODES * (4 * inputs.APART + config.n_obs_steps)
+    assert len(drawn) == inputs.EPISODES * (4 * inputs.STRIDE + config.n_obs_steps)
     every, same = always.checks(), always.batch(40)
-    assert len(drawn) == inputs.EPISODES * (4 * inputs.APART + config.n_obs_steps), "nothing is played again"
+    assert len(drawn) == inputs.EPISODES * (4 * inputs.STRIDE + config.n_obs_steps), "nothing is played again"
 
     key = "observation.image"
     for one, other in (

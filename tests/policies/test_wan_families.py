@@ -13,8 +13,8 @@ from torch import nn
 
 from strobe.cli.main import main
 from strobe.errors import UserError
+from strobe.measure.accounting import weight_bytes
 from strobe.measure.sampling import SamplingBudget
-from strobe.measure.weights import weight_bytes
 from strobe.policies import build, inputs
 from strobe.policies.build import build_fast
 from strobe.policies.lerobot_policies import config_from_type

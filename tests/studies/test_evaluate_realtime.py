@@ -16,7 +16,7 @@ from strobe.cli.report import as_text
 from strobe.errors import UserError
 from strobe.kinds import document
 from strobe.policies import loading
-from strobe.report.evaluate_plots import plots
+from strobe.report.evaluate import plots
 from strobe.results.timing import EpisodeTiming
 from strobe.runs.episode_log import NAME, EpisodeLog
 from strobe.simulators.held_action import hold_for

@@ -13,7 +13,7 @@ from support.made_up_simulator import MadeUp, example, plan
 
 from strobe.kinds import page
 from strobe.policies.loading import load_subject
-from strobe.report import clips
+from strobe.report import html
 from strobe.results.video import Video
 from strobe.simulators import film
 from strobe.simulators.film import Film
@@ -135,7 +135,7 @@ def test_the_page_shows_the_variants_of_a_start_side_by_side(tmp_path, monkeypat
     assert '<video src="data:video/mp4;base64,' in text
     assert '<img src="data:image/webp;base64,' in text
     assert text.index("pusht, seed 3") < text.index("success, 2.0 s") < text.index("failure, 2.0 s")
-    monkeypatch.setattr(clips, "MOST_BYTES", 10)
+    monkeypatch.setattr(html, "MOST_BYTES", 10)
     text = page(result, folder=tmp_path)
     assert '<a href="./videos/a.mp4">' in text, "too large to send: links"
     assert "data:video" not in text

@@ -14,9 +14,9 @@ import pytest
 from lerobot.scripts import lerobot_record, lerobot_teleoperate
 from support.watched_robot import Eye, watched_robot
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.main import main
 from strobe.errors import UserError
+from strobe.findings.thresholds import Thresholds
 from strobe.kinds import advise, document
 from strobe.loops.registry import chosen, loop_of
 from strobe.runs import store

@@ -19,7 +19,7 @@ from strobe.cli.main import main
 from strobe.emulator.rehearsal.stage import RehearsalOptions
 from strobe.errors import UserError
 from strobe.kinds import advise
-from strobe.report.motor_bus import about_rehearsal
+from strobe.report.rollout import about_rehearsal
 from strobe.runs import store
 from strobe.studies.rollout.rehearsed import rehearse
 

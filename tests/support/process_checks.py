@@ -12,7 +12,7 @@ import torch
 
 import strobe
 from strobe.errors import UserError
-from strobe.measure.kernel import kernel_use
+from strobe.measure.memory import kernel_use
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
 from strobe.results.measurement import Memory

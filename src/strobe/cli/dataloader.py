@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import above, at_least
 from strobe.cli.parse import help_text, parse, refuse_recipe, split_lerobot
 from strobe.errors import UserError
+from strobe.findings.thresholds import Thresholds
 from strobe.lerobot.argument_names import check
 
 if TYPE_CHECKING:

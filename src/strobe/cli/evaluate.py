@@ -67,7 +67,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli import crews, launcher, realtime
 from strobe.cli.bounds import at_least, between
 from strobe.cli.flags import check_overrides, check_recipe_file
@@ -88,6 +87,7 @@ from strobe.cli.parse import (
 from strobe.cli.realtime import InferenceFlags
 from strobe.cli.subject import recipe_notes
 from strobe.errors import NotKeptError, UserError, in_words
+from strobe.findings.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import above, at_least
-from strobe.cli.late import kinds, of_lerobot
+from strobe.cli.late import kinds
 from strobe.cli.live import importing
 from strobe.cli.parse import (
     MODEL_NAMES,
@@ -25,6 +24,7 @@ from strobe.cli.parse import (
 )
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
+from strobe.findings.thresholds import Thresholds
 from strobe.lerobot.schema import backbones
 from strobe.lerobot.schema.registries import POLICY
 from strobe.lerobot.schema.source import Unreadable
@@ -34,10 +34,7 @@ if TYPE_CHECKING:
     from lerobot.configs.default import DatasetConfig
     from lerobot.envs.configs import EnvConfig
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
-else:
-    DatasetConfig = of_lerobot("lerobot.configs.default:DatasetConfig")
-    EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
-    RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
+
 
 SubjectFlags = PolicyFlags | ModelFlags
 DTYPES = ("float32", "bfloat16", "float16")  # a model's

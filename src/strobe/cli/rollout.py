@@ -48,11 +48,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import at_least
 from strobe.cli.live import importing
 from strobe.cli.parse import help_text, pairs, parse, split_lerobot
 from strobe.errors import UserError
+from strobe.findings.thresholds import Thresholds
 from strobe.lerobot.argument_names import check
 from strobe.results.recorded import beside, leave
 

@@ -29,11 +29,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import at_least
 from strobe.cli.live import importing
 from strobe.cli.parse import help_text, parse, refuse_recipe, split_lerobot
 from strobe.errors import UserError, nearest
+from strobe.findings.thresholds import Thresholds
 from strobe.lerobot.argument_names import check
 
 TOOLS = ("cprofile", "pyinstrument")

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.deploy.state import kept
-from strobe.deploy.twin import Call, Twin
+from strobe.deploy.twin import Call, Twin, kept
 from strobe.errors import UserError
 from strobe.measure.agreement import agree, in_common, in_words
 from strobe.measure.guard import Guard, Judgement

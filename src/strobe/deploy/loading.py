@@ -14,7 +14,7 @@ from unittest import mock
 from lerobot.policies.factory import get_policy_class
 
 from strobe.deploy.checking import Applied, put_on
-from strobe.deploy.watching import Watch, require_share
+from strobe.deploy.live_check import Watch, require_share
 from strobe.errors import UserError, nearest
 from strobe.policies import inputs, lerobot_policies
 from strobe.policies.policy_subject import PolicySubject

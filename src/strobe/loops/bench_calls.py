@@ -18,8 +18,7 @@ from lerobot.policies.utils import prepare_observation_for_inference
 from lerobot.rollout.inference import rtc
 
 from strobe.policies.families.registry import predict
-from strobe.timeline.clock import host_ns
-from strobe.timeline.thread_clock import ThreadUse, cpu_ns, waited_ns
+from strobe.timeline.clock import ThreadUse, cpu_ns, host_ns, waited_ns
 
 
 class CallWatch:

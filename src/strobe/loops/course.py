@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 from strobe.loops import events, rollout
 from strobe.loops.device_probes import FROZEN
-from strobe.measure.motor_bus import BusRead
+from strobe.measure.robot import BusRead, Move
 from strobe.measure.rollout import Action, Call, Tick
-from strobe.measure.tracking import Move
 from strobe.results.motor_bus import Turns
-from strobe.timeline.thread_clock import ThreadUse
+from strobe.timeline.clock import ThreadUse
 from strobe.timeline.timeline import Section, nest
 
 TICK, CALL = "control tick", "inference call"

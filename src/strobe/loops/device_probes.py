@@ -17,8 +17,7 @@ from typing import Any
 import psutil
 
 from strobe.loops.events import UNKNOWN, Row
-from strobe.timeline.clock import host_ns
-from strobe.timeline.thread_clock import waited_ns
+from strobe.timeline.clock import host_ns, waited_ns
 
 SAME, FRESH, FROZEN = 0, 1, 2  # the frame that was read before; another one; another one with the same picture
 _ACROSS = 32  # samples of a picture's height, which are compared

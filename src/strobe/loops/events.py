@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from strobe.measure.motor_bus import BusRead
+from strobe.measure.robot import BusRead
 
 Row = tuple[Any, ...]  # an event as it is written: its kind, then its fields
 UNKNOWN = -1  # in a field that could not be measured

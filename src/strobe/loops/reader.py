@@ -14,11 +14,10 @@ from strobe.loops import events, instrument, remote_client, rollout, teleoperati
 from strobe.loops.course import CONTROL, INFERENCE, OTHERS, CameraReads, Course, LoopTurn
 from strobe.loops.events import Row, decode
 from strobe.loops.header import Header
-from strobe.measure.motor_bus import BusRead
+from strobe.measure.robot import BusRead, Move
 from strobe.measure.rollout import Action, Call, Tick
-from strobe.measure.tracking import Move
 from strobe.results.motor_bus import Turns
-from strobe.timeline.thread_clock import ThreadUse
+from strobe.timeline.clock import ThreadUse
 
 NAMES = rollout.NAMES | teleoperation.NAMES | remote_client.NAMES  # parts of a tick
 EACH = (instrument.CAMERA, instrument.MOTORS_READ, instrument.MOTORS_WRITTEN)  # begin names: of a camera, of an arm

@@ -10,7 +10,7 @@ from lerobot.configs.train import TrainPipelineConfig
 from strobe.errors import UserError
 from strobe.lerobot.flags import joined, lent, parsed
 from strobe.policies import lerobot_policies
-from strobe.policies.inputs import locate_dataset
+from strobe.policies.dataset_frames import locate_dataset
 
 __all__ = ["lent", "train_config"]
 

@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 from strobe.datasets import finder
 from strobe.errors import UserError
 from strobe.lerobot.quiet import quiet
-from strobe.policies.inputs import locate_dataset
+from strobe.policies.dataset_frames import locate_dataset
 
 FRAME = (480, 640)  # height and width of synthetic clips, as of a camera
 TINY_FRAME = (96, 128)

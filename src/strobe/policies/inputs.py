@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,17 @@ from lerobot.configs import FeatureType, PolicyFeature, PreTrainedConfig
 from lerobot.utils.constants import ACTION, OBS_ENV_STATE, OBS_STATE, OBS_STR
 from torch import Tensor
 
-from strobe.datasets import finder
 from strobe.errors import UserError
-from strobe.lerobot.quiet import quiet
 from strobe.policies import synthesis
 from strobe.policies.check_inputs import COUNT, SHARE, Checks, blended
+from strobe.policies.dataset_frames import DatasetFrames
 from strobe.policies.families.family import Arm
 from strobe.policies.families.registry import registered
-from strobe.policies.folders import check_dataset
-from strobe.policies.standins import hub_reachable
 from strobe.policies.subject import Fed, Kind, digest
 from strobe.simulators.random_episodes import RandomEpisodes
 
 EPISODES = 4  # of an environment, that observations are taken from
-APART = 5  # ticks between two observations of an episode
+STRIDE = 5  # ticks between two observations of an episode
 
 
 @dataclass
@@ -89,118 +85,26 @@ def from_dataset(
     count: int = 4,
     seed: int = 0,
 ) -> Inputs:
-    """``count`` frames spread over a LeRobotDataset; camera statistics are ImageNet's, as in training.
+    """Return ``count`` frames spread over a LeRobotDataset; the arguments are those of `DatasetFrames`.
 
-    Args:
-        episodes: those to read; all by default. ``video_backend``: LeRobot's decoder, its own choice by default.
-
-    Raises UserError if there is no dataset at ``root``, or none called ``repo_id`` in the cache or on the
-    Hub, and for what is wrong with it. What is wrong with frames that were not read is in the notes.
+    Raises UserError if there is no dataset, or it cannot be read. What is wrong with frames that were not read is in
+    the notes.
     """
-    from lerobot.datasets.factory import IMAGENET_STATS, resolve_delta_timestamps
-    from lerobot.datasets.lerobot_dataset import LeRobotDataset, LeRobotDatasetMetadata
-    from lerobot.utils.collate import lerobot_collate_fn
     from lerobot.utils.feature_utils import dataset_to_policy_features
 
-    where = locate_dataset(root, repo_id)
-    name = repo_id or f"local/{where.name}"
-    reading = partial(finder.reading, where, repo_id, episodes)
-    options: dict[str, Any] = {"root": where, "episodes": episodes, "video_backend": video_backend}
-    with reading(), quiet():
-        meta: Any = LeRobotDatasetMetadata(name, root=where)
-        deltas = resolve_delta_timestamps(config, meta)
-        training: Any = LeRobotDataset(name, delta_timestamps=deltas, return_uint8=True, **options)
-        ticks = {k: v for k, v in (deltas or {}).items() if k.startswith(OBS_STR)}
-        frames: Any = LeRobotDataset(name, delta_timestamps=ticks if _stacked(config) else None, **options)
-    if len(frames) == 0:
-        raise UserError(f"the dataset at {where} has no frames; record some first")
-    wrong = finder.checked(where, repo_id, episodes)
-    for key in meta.camera_keys:
-        meta.stats[key] |= {k: torch.tensor(v, dtype=torch.float32) for k, v in IMAGENET_STATS.items()}
-    keys = [k for k in meta.features if k.startswith(OBS_STR)]
-
-    def observation(index: int) -> dict[str, Any]:
-        with reading():
-            item = frames[index]
-        if any(isinstance(item[k], Tensor) and not item[k].isfinite().all() for k in keys):
-            place = f"episode {int(item['episode_index'])} of the dataset at {where} holds what is no number"
-            raise UserError("; ".join([place, *wrong[:1]]))
-        seen: dict[str, Any] = {k: item[k].unsqueeze(0) for k in keys if isinstance(item[k], Tensor)}
-        return seen | {"task": item["task"], "robot_type": meta.robot_type or ""}
-
-    def make_checks(count: int) -> Checks:
-        chosen = _spread(len(frames), count)
-        return Checks(
-            description=f"{len(chosen)} frames of the dataset {repo_id or where}",
-            observations=[observation(index) for index in chosen],
-            neighbours=[observation(_next(frames, index)) for index in chosen],
-            neighbour="the next frame of the episode",
-        )
-
-    observations = [observation(index) for index in _spread(len(frames), count)]
-    generator = torch.Generator().manual_seed(seed)
-
-    def make_batch(size: int) -> dict[str, Any]:
-        picks = torch.randint(len(training), (size,), generator=generator).tolist()
-        with reading():
-            batch = lerobot_collate_fn([training[i] for i in picks]) or {}
-        for key in meta.camera_keys:
-            if batch[key].dtype == torch.uint8:
-                batch[key] = batch[key].to(torch.float32) / 255.0
-        return batch
-
+    frames = DatasetFrames(config, root, repo_id, episodes, video_backend, stacked=_stacked(config), seed=seed)
+    observations = frames.observations(count)
     return Inputs(
-        description=f"{len(observations)} frames of the dataset {repo_id or where}",
+        description=frames.describe(len(observations)),
         observations=observations,
-        features=dataset_to_policy_features(meta.features),
-        stats=meta.stats,
-        meta=meta,
+        features=dataset_to_policy_features(frames.meta.features),
+        stats=frames.meta.stats,
+        meta=frames.meta,
         kind="data",
-        make_batch=make_batch,
-        make_checks=make_checks,
-        notes=wrong,
+        make_batch=frames.batch,
+        make_checks=frames.checks,
+        notes=frames.faults,
     )
-
-
-def _spread(frames: int, count: int) -> list[int]:
-    """``count`` places spread over ``frames`` frames, each in the middle of its share, so that no two are alike."""
-    count = min(count, frames)
-    return [min(int((number + 0.5) * frames / count), frames - 1) for number in range(count)]
-
-
-def _next(frames: Any, index: int) -> int:
-    """The next frame of the same episode; the one before where ``index`` is the last."""
-    episodes = frames.hf_dataset["episode_index"]
-    for other in (index + 1, index - 1):
-        if 0 <= other < len(frames) and int(episodes[other]) == int(episodes[index]):
-            return other
-    return index
-
-
-def locate_dataset(root: str | Path | None, repo_id: str | None) -> Path:
-    """The folder of a LeRobotDataset, fetched from the Hub if need be. Raises UserError if there is none."""
-    from lerobot.utils.constants import HF_LEROBOT_HOME
-
-    if root is None and repo_id is None:
-        raise UserError("name a dataset: --dataset.root=FOLDER or --dataset.repo_id=OWNER/NAME")
-    where = Path(root) if root is not None else HF_LEROBOT_HOME / str(repo_id)
-    # Checked first, because LeRobot makes the folder that it does not find.
-    if (where / "meta" / "info.json").is_file():
-        return where
-    if root is not None:
-        check_dataset(where)
-    from lerobot.datasets.lerobot_dataset import LeRobotDataset
-
-    if not hub_reachable():
-        raise UserError(
-            f"the dataset {repo_id} is not at {where} and the Hub cannot be reached; "
-            "give a local one with --dataset.root=FOLDER"
-        )
-    try:
-        with quiet():
-            return Path(LeRobotDataset(str(repo_id)).root)
-    except Exception as error:
-        raise UserError(f"the dataset {repo_id} cannot be had from the Hub: {str(error).splitlines()[0]}") from error
 
 
 def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 0) -> Inputs:
@@ -212,8 +116,8 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     started.
     """
     each = max(-(-COUNT // EPISODES), 1)  # observations of an episode
-    episodes = RandomEpisodes(env, config, EPISODES, each * APART + config.n_obs_steps, seed)
-    places = [(episode, APART * number) for number in range(each) for episode in range(EPISODES)]
+    episodes = RandomEpisodes(env, config, EPISODES, each * STRIDE + config.n_obs_steps, seed)
+    places = [(episode, STRIDE * number) for number in range(each) for episode in range(EPISODES)]
 
     def runs(count: int, beyond: int = 0) -> list[list[dict[str, Any]]]:
         """The episodes, with the first ``count`` observations drawn, and ``beyond`` ticks after each."""
@@ -248,9 +152,8 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
         return [tick for run in episodes.runs() for tick in run]
 
     description = f"{len(observations)} {named}"
-    made = _made(config, description, drawn, observations, features, ranges, env.fps, seed, make_checks, "dimension ")
-    made.kind = "data"
-    return made
+    source = _Ticks(features, ranges, drawn, env.fps, "dimension ")
+    return source.inputs(config, description, observations, make_checks, kind="data", seed=seed)
 
 
 def _observed(key: str, value: Tensor) -> PolicyFeature:
@@ -314,32 +217,43 @@ def synthetic(
 
     ticks, observations = windows(count, generator)
     named = f"{count} synthetic observations"
-    return _made(config, named, lambda: ticks, observations, features, ranges, 30, seed, make_checks)
+    source = _Ticks(features, ranges, lambda: ticks, 30, "joint_")
+    return source.inputs(config, named, observations, make_checks, kind="made up", seed=seed)
 
 
-def _made(
-    config: PreTrainedConfig,
-    description: str,
-    ticks: Callable[[], list[dict[str, Any]]],
-    observations: list[dict[str, Any]],
-    features: dict[str, PolicyFeature],
-    ranges: dict[str, tuple[Tensor, Tensor]],
-    fps: int,
-    seed: int,
-    make_checks: Callable[[int], Checks],
-    word: str = "joint_",
-) -> Inputs:
-    stats = synthesis.stats(features, ranges)
-    generator = torch.Generator().manual_seed(seed + 1)
-    return Inputs(
-        description=description,
-        observations=observations,
-        features=features,
-        stats=stats,
-        meta=synthesis.Meta(features, stats, fps, word),
-        make_batch=lambda size: synthesis.batch(config, features, ranges, ticks(), size, generator),
-        make_checks=make_checks,
-    )
+@dataclass(frozen=True)
+class _Ticks:
+    """Ticks without a dataset: their features, the range of each vector, and how to draw all of them."""
+
+    features: dict[str, PolicyFeature]
+    ranges: dict[str, tuple[Tensor, Tensor]]
+    drawn: Callable[[], list[dict[str, Any]]]
+    fps: int
+    dimension: str  # the name of a vector's dimension, before its number
+
+    def inputs(
+        self,
+        config: PreTrainedConfig,
+        description: str,
+        observations: list[dict[str, Any]],
+        make_checks: Callable[[int], Checks],
+        *,
+        kind: Kind,
+        seed: int,
+    ) -> Inputs:
+        """Return inputs whose statistics and batches come from these ticks."""
+        stats = synthesis.stats(self.features, self.ranges)
+        generator = torch.Generator().manual_seed(seed + 1)
+        return Inputs(
+            description=description,
+            observations=observations,
+            features=self.features,
+            stats=stats,
+            meta=synthesis.Meta(self.features, stats, self.fps, self.dimension),
+            make_batch=lambda size: synthesis.batch(config, self.features, self.ranges, self.drawn(), size, generator),
+            make_checks=make_checks,
+            kind=kind,
+        )
 
 
 def _stacked(config: Any) -> bool:

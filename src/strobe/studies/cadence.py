@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from strobe.measure.pacing import Pacer
+from strobe.measure.sampling import Pacer
 from strobe.policies.subject import Subject
 from strobe.results.cadence import Cadence
 

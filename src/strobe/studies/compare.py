@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strobe.errors import UserError
-from strobe.measure.agreement import add_note, agree, in_common
-from strobe.measure.decision import each_of
-from strobe.measure.features import agree_features
+from strobe.measure.agreement import add_note, agree, agree_features, in_common
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.sampling import Collected
+from strobe.measure.success_rates import each_of
 from strobe.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Phase, Subject

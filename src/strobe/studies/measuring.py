@@ -11,15 +11,14 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from strobe.measure.blocks import blocks
+from strobe.measure.accounting import weight_bytes
 from strobe.measure.ceiling import raise_to_now
-from strobe.measure.components import Iteration, components, iterations, spans
-from strobe.measure.kernel import kernel_use, median_use
+from strobe.measure.components import Iteration, blocks, components, iterations, spans
+from strobe.measure.memory import kernel_use, median_use
 from strobe.measure.roofline import limits
 from strobe.measure.sampling import Collected, Progress, SamplingBudget, collect
 from strobe.measure.statistics import summarise
 from strobe.measure.verdicts import WITHIN
-from strobe.measure.weights import weight_bytes
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import ITERATION, Facts, Phase, Subject
 from strobe.results.agreement import ActionScale

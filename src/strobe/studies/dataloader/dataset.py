@@ -9,7 +9,7 @@ from lerobot.configs.train import TrainPipelineConfig
 from strobe.datasets.finder import checked, stopping
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
-from strobe.policies.inputs import locate_dataset
+from strobe.policies.dataset_frames import locate_dataset
 from strobe.results.dataloader import DatasetFacts, LoaderSettings
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
 

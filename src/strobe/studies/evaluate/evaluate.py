@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from strobe.errors import UserError, in_a_line
-from strobe.measure.budget import top_level
+from strobe.measure.budget import steps_line, top_level
 from strobe.measure.planning import foresight
 from strobe.measure.sampling import Progress, SamplingBudget
-from strobe.measure.steps_line import steps_line
 from strobe.measure.verdicts import paired_verdict
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.chunk_times import ChunkTimes

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from strobe.errors import UserError
-from strobe.measure.draws import drawn
+from strobe.measure.rollout import drawn
 from strobe.results.recorded import EVENTS
 from strobe.runs import episode_log
 
@@ -45,7 +45,7 @@ class Latency:
         """Yield nanoseconds of each call of an episode, without end.
 
         Drawn ones are blocks of neighbouring calls of the run without its first, which is slow for reasons of its own
-        (`strobe.measure.draws.drawn`); the same seed draws the same ones.
+        (`strobe.measure.rollout.drawn`); the same seed draws the same ones.
 
         Args:
             measured: nanoseconds of the call that has just ended, for 'live'.

@@ -6,13 +6,13 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from strobe.measure.decision import LEVEL, decide
-from strobe.report.rates import verdict
-from strobe.results.evaluation import Decision
+from strobe.measure.success_rates import LEVEL, decide
+from strobe.results.evaluation import Decision, verdict_in_words
 from strobe.runs.episode_log import EpisodeLine, Key
 
-if TYPE_CHECKING:  # torch is not needed here, and takes seconds
+if TYPE_CHECKING:
     from strobe.studies.evaluate.variants import Candidate
+
 
 Start = tuple[str, int]  # task, seed
 Episodes = Mapping[Key, EpisodeLine]
@@ -120,7 +120,7 @@ class Order:
             decision = self._plan.decision(self.counted, name)
             if decision.kind != "undecided":
                 del self._undecided[name]
-                words = verdict(decision.kind, self._plan.margin)
+                words = verdict_in_words(decision.kind, self._plan.margin)
                 verdicts.append(f"{name}: {words}, decided at {decision.pairs} pairs")
         return verdicts
 

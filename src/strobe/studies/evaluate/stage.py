@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from strobe.errors import UserError, in_a_line
-from strobe.measure.smoothness import motion
+from strobe.measure.robot import motion
 from strobe.policies.policy_subject import PolicySubject
 from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators import environments

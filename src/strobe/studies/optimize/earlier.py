@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 
 import strobe
 from strobe.errors import in_words
-from strobe.measure.looks import MATTERS
+from strobe.measure.sequential import MATTERS
 from strobe.policies.fingerprint import fingerprint
 from strobe.results.answer import OptimizeResult
 from strobe.results.data import Data, Finite

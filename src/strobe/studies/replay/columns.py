@@ -12,7 +12,7 @@ from strobe.loops.recorded_run import RecordedRun
 from strobe.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Setting, no_policy
 from strobe.loops.virtual_time import PlayOptions, play
 from strobe.measure import rollout as measure
-from strobe.measure.draws import drawn, in_order, jumps, middle
+from strobe.measure.rollout import drawn, in_order, jumps, middle
 from strobe.results.replay import Check, ColumnName, Range, Replayed
 
 POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread

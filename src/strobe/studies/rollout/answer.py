@@ -18,11 +18,9 @@ from strobe.loops.instrument import SLEEP
 from strobe.measure import machine
 from strobe.measure import rollout as measure
 from strobe.measure.call_times import beside
-from strobe.measure.components import Iteration, components, iterations, spans
-from strobe.measure.motor_bus import buses, worst
-from strobe.measure.price import empty_section_ms
+from strobe.measure.components import Iteration, components, empty_section_ms, iterations, spans
+from strobe.measure.robot import buses, tracking, worst
 from strobe.measure.statistics import describe, summarise
-from strobe.measure.tracking import tracking
 from strobe.results.data import Samples
 from strobe.results.measurement import Measurement
 from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult, Scheduling

@@ -21,7 +21,7 @@ from strobe.results.bench import Place
 from strobe.studies.cadence import SETTLE_S, Spacing
 from strobe.studies.measuring import Reporter, Silent
 from strobe.studies.rollout.watched import WatchedRollout
-from strobe.timeline.thread_clock import ThreadUse
+from strobe.timeline.clock import ThreadUse
 
 LIMIT_S = 10.0
 ROUNDS = 7  # of which the first is warm-up, and six are the fewest to judge

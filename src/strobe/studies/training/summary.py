@@ -14,10 +14,9 @@ from strobe.loops import loader_probes
 from strobe.loops import training as loop
 from strobe.loops.training import TrainingWatch
 from strobe.measure import training as measure
-from strobe.measure.components import Iteration, iterations
-from strobe.measure.loader import loader_parts, loader_workers, mean_ms
-from strobe.measure.price import empty_section_ms
+from strobe.measure.components import Iteration, empty_section_ms, iterations
 from strobe.measure.statistics import find_warmup, summarise
+from strobe.measure.training import loader_parts, loader_workers, mean_ms
 from strobe.policies.subject import ITERATION
 from strobe.results.training import Bound, Rank, Training
 from strobe.timeline import Timeline

@@ -14,8 +14,7 @@ from strobe.errors import UserError
 from strobe.lerobot.refusals import of_others, ran_out, refused
 from strobe.loops import training as loop
 from strobe.loops.train_config import lent
-from strobe.measure.kernel import kernel_use
-from strobe.measure.memory import peak_process
+from strobe.measure.memory import kernel_use, peak_process
 from strobe.results.answer import TrainResult
 from strobe.studies.training.answer import STEP, answer_of
 from strobe.studies.training.summary import record_of, worker_facts
