@@ -12,10 +12,10 @@ from support import example_runs as runs
 from support.made_up_rollout import header, rtc
 
 from strobe import kinds
+from strobe.loops.reader import read_course
 from strobe.results.answer import Result
 from strobe.studies.diff import diff
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.course import course_of
 
 PAYLOAD = (
     "<script>document.documentElement.dataset.pwned=1</script></script>"
@@ -73,7 +73,7 @@ def test_a_difference_draws_both_runs(browse: Browse):
 
 def test_a_rollout_draws_its_course(browse: Browse):
     facts = header()
-    result = answer_of(facts, course_of(facts, rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
+    result = answer_of(facts, read_course(facts, rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
     dom = browse(kinds.page(result))
     assert "data-errors" not in root(dom)
     assert drawn(dom) == sum(len(plots) for plots in kinds.figures(result).values())

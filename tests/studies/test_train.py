@@ -106,6 +106,8 @@ def bare(dataset, output, **run):
 
 
 def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_path):
+    from lerobot.scripts import lerobot_train
+
     found = trained(dataset, tmp_path / "watched", "--save_checkpoint=true")
     result, training = found.result, found.result.training
     assert result.status == "complete"
@@ -137,7 +139,7 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
     forward, backward = (median(part.values) for part in both)
     assert forward < 1.5 * backward, "nothing for slow-forward to name"
     assert "_worker_loop" in repr(torch.utils.data._utils.worker._worker_loop)
-    assert not hasattr(training.loop.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
+    assert not hasattr(lerobot_train.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
 
 
 def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch, steps_of):
@@ -342,7 +344,7 @@ def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(
     late(damaged, 4, 12, "observation.image")  # its last twelve frames are not there
     said = []
     given = arguments(damaged, tmp_path / "out", "--batch_size=4", "--seed=10", steps=40, workers=workers)
-    run = train(given, WatchOptions(), said=said.append)
+    run = train(given, WatchOptions(), report=said.append)
     assert run.mistake
     assert run.result.status == "failed"
     assert run.result.training.steps >= 1
