@@ -22,7 +22,7 @@ from strobe.loops.recorded_run import RecordedRun, load
 from strobe.loops.virtual_rollout import Setting
 from strobe.measure.rollout import ticks_of
 from strobe.report.replay import verdict
-from strobe.results.replay import Jumping, Replayed, ReplayResult, Tried
+from strobe.results.replay import Jumping, PolicyCalls, Replayed, ReplayResult, Tried
 from strobe.results.rollout import FEW_SEAMS, SEAM_JUMP
 from strobe.studies.replay.asked import Changes
 from strobe.studies.replay.changes import changes_beside_setting, requested_latencies, requested_setting

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.errors import UserError
+from strobe.lerobot.flags import patched_arguments
 from strobe.loops.bench_calls import CallWatch
 from strobe.loops.course import Course
 from strobe.loops.event_log import Log, read
