@@ -58,6 +58,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Write how long each file and each test took, with its fixtures, the slowest first, into pytest's cache."""
+    took: dict[str, float] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                took[report.nodeid] = took.get(report.nodeid, 0.0) + report.duration
+    files: dict[str, float] = {}
+    for test, seconds in took.items():
+        file = test.partition("::")[0]
+        files[file] = files.get(file, 0.0) + seconds
+    lines = [
+        f"{seconds:8.2f} s  {name}"
+        for names in (files, took)
+        for name, seconds in sorted(names.items(), key=lambda item: -item[1])
+    ]
+    config.cache.mkdir("durations").joinpath("last.txt").write_text("\n".join(lines) + "\n")  # type: ignore[union-attr]
+
+
 def _ordinary_priority() -> None:
     """Take back the real-time priority that the encoder SVT-AV1 gives to a process of root's that records video.
 
@@ -100,6 +119,17 @@ def _no_cache_of_the_users(request: pytest.FixtureRequest, monkeypatch: pytest.M
     if "STROBE_CACHE" not in os.environ:
         base = request.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         monkeypatch.setenv("STROBE_CACHE", str(base / "cache" / f"{abs(hash(request.node.nodeid))}"))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Headless Chromium for the pages of a file of tests. Skips where there is none."""
+    from support.browser import NAMES, Browser, installed
+
+    if installed() is None:
+        pytest.skip(f"no Chromium on the PATH (looked for {', '.join(NAMES)}): apt-get install chromium")
+    with Browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ PAYLOAD = (
     "<script>document.documentElement.dataset.pwned=1</script></script>"
     '"\'><img src=x onerror="document.documentElement.dataset.pwned=1"><b>bold</b>{{7*7}}%{x}&lt;i&gt;<br>'
 )
-DARK = "--blink-settings=preferredColorScheme=0"
 
 
 def root(dom: str) -> str:
@@ -83,7 +82,7 @@ def test_a_rollout_draws_its_course(browse: Browse):
 def test_plots_follow_the_colour_scheme(browse: Browse):
     page = kinds.page(runs.act())
     assert "fill: rgb(27, 31, 36)" in browse(page)
-    dark = browse(page, DARK)
+    dark = browse(page, dark=True)
     assert "fill: rgb(230, 233, 236)" in dark
     assert "fill: rgb(27, 31, 36)" not in dark
 

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from report.conftest import Browse
 from report.test_html import drawn, root
 from report.test_tables import printed
-from support.any_loader import loaders, starved
+from support.any_result import loaders
+from support.example_loader import starved
 
 from strobe import kinds
 from strobe.report import markdown

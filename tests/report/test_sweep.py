@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 from report.conftest import Browse
-from report.test_html import DARK, drawn, poisoned, root, without_policy
+from report.test_html import drawn, poisoned, root, without_policy
 from report.test_tables import printed
 from support import example_sweeps as examples
 from support.any_result import sweeps
@@ -30,7 +30,7 @@ def column(table: Table, title: str) -> list[str | None]:
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(answer=sweeps())
+@given(answer=sweeps)
 def test_any_sweep_can_be_shown(answer: Sweep):
     assert printed(answer)
     assert markdown.render(kinds.document(answer))
@@ -232,7 +232,7 @@ def test_the_page_draws_all_its_plots(make, plots: int, browse: Browse):
 
 
 def test_the_lines_follow_the_colour_scheme(browse: Browse):
-    dom = browse(kinds.page(examples.unlike()), DARK)
+    dom = browse(kinds.page(examples.unlike()), dark=True)
     assert "data-errors" not in root(dom)
     assert drawn(dom) == 8
     assert "fill: rgb(27, 31, 36)" not in dom
