@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from report.test_ladder import climbed
 from support.advice_results import compared, measured, result, rules
 from support.any_result import with_checks
+from support.example_ladder import climbed
 from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension, exact, joints, verified, yardstick
 
 from strobe.advice import Thresholds, sameness

@@ -7,11 +7,10 @@ import re
 
 import pytest
 from report.conftest import Browse
-from report.test_html import PAYLOAD, without_policy
-from report.test_ladder import climbed
-from report.test_tables import printed
 from support import example_runs as runs
+from support.example_ladder import climbed
 from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension, exact, joints, verified, yardstick
+from support.shown import PAYLOAD, printed, without_policy
 
 from strobe import kinds
 from strobe.report import sameness, sameness_plots, units, verify
@@ -294,6 +293,7 @@ def test_names_from_outside_run_nothing(browse: Browse):
     assert dom.count('<div class="plot js-plotly-plot"') == 2
 
 
+@pytest.mark.matrix
 def test_the_page_draws_it(browse: Browse):
     dom = browse(kinds.page(verified()))
     assert "data-errors" not in dom[dom.index("<html") : dom.index(">", dom.index("<html"))]

@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 from report.conftest import Browse
-from report.test_html import drawn, poisoned, root, without_policy
-from report.test_tables import printed
 from support import example_sweeps as examples
 from support.any_result import sweeps
+from support.matrix import matrix
+from support.shown import drawn, poisoned, printed, root, without_policy
 
 from strobe import kinds
 from strobe.cli.report import as_markdown
@@ -224,13 +224,16 @@ def test_no_more_than_four_heat_maps():
 
 
 # time, throughput, memory, bars, heat maps
-@pytest.mark.parametrize(("make", "plots"), [(examples.square, 6), (examples.line, 2), (examples.comparison, 5)])
+@pytest.mark.parametrize(
+    ("make", "plots"), matrix([(examples.square, 6), (examples.line, 2), (examples.comparison, 5)])
+)
 def test_the_page_draws_all_its_plots(make, plots: int, browse: Browse):
     dom = browse(kinds.page(make()))
     assert "data-errors" not in root(dom)
     assert drawn(dom) == plots
 
 
+@pytest.mark.matrix
 def test_the_lines_follow_the_colour_scheme(browse: Browse):
     dom = browse(kinds.page(examples.unlike()), dark=True)
     assert "data-errors" not in root(dom)
@@ -255,7 +258,7 @@ def hostile() -> Sweep:
     return Sweep.model_validate(raw)
 
 
-@pytest.mark.parametrize("guarded", [True, False], ids=["with policy", "escaping alone"])
+@pytest.mark.parametrize("guarded", matrix([False, True]), ids=["escaping alone", "with policy"])
 def test_nothing_from_outside_runs_or_becomes_markup(guarded: bool, browse: Browse):
     page = kinds.page(hostile())
     dom = browse(page if guarded else without_policy(page))

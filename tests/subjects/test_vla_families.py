@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
+from support.matrix import matrix
 
 from strobe.subjects import policies
 from strobe.subjects.loading import load_subject
@@ -36,7 +37,7 @@ PARTS = {
 STEPS = {"eo1": 10, "evo1": 32, "molmoact2": 10, "wall_x": 10}
 
 
-@pytest.fixture(scope="module", params=PARTS)
+@pytest.fixture(scope="module", params=matrix(PARTS))
 def subject(request: pytest.FixtureRequest) -> PolicySubject:
     return load_subject(policy_type=request.param, size="tiny")
 

@@ -10,6 +10,8 @@ from strobe.subjects import inputs, policies
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 
+Saved = dict[str, tuple[Path, PolicySubject]]  # what the fixture `saved` gives: by kind, a folder and what is in it
+
 # Few denoising steps: as many as make a chunk.
 FEW_STEPS = {
     "act": [],
