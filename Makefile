@@ -40,7 +40,7 @@ test-all: env ## run all tests, as CI does (12 min)
 	@$(PYTEST) $(ARGS)
 
 approve: env ## write what Strobe prints into tests/approved anew; read the diff before you commit it
-	@STROBE_APPROVE=1 $(BIN)/python -m pytest tests/report/test_approved.py tests/studies/test_golden_events.py $(ARGS)
+	@STROBE_APPROVE=1 $(BIN)/python -m pytest tests/report tests/studies/test_golden_events.py -k approved $(ARGS)
 	@git status --short tests/approved docs/examples
 
 # The tests in which LeRobot's own code runs.

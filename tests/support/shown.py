@@ -25,6 +25,19 @@ def printed(answer: Any, width: int = 130, depth: int | None = None, **more: Any
     return out.getvalue()
 
 
+def spoken(answer: Any) -> str:
+    """What an answer says in sentences: its own, what is written in its sections, its notes, and what rules find."""
+    document = kinds.document(answer)
+    lines = [document.banner or "", *document.answers]
+    for section in document.sections:
+        lines += [] if section.detail else [f"{section.title}: {text}" for text in section.text]
+    lines += [f"· {note}" for note in document.notes]
+    for one in kinds.advise(answer):
+        lines.append(f"[{one.level}] {one.rule}: {one.title}")
+        lines += [f"    {text}" for text in (one.seen, one.why, one.do, one.gain) if text]
+    return "\n".join(line for line in lines if line)
+
+
 def root(dom: str) -> str:
     """The opening tag of the document, where the page keeps its errors."""
     return dom[dom.index("<html") : dom.index(">", dom.index("<html"))]
