@@ -102,6 +102,7 @@ def test_compare_other_settings_and_the_same_twice(tmp_path):
     assert calls == {"as it is": 10, "as before": 10, "5 steps": 5}
 
 
+@pytest.mark.matrix  # half a minute of compiling; test_models.py compares a compiled backbone
 def test_compare_compiled_says_what_it_cannot_see(tmp_path):
     code = run("compare", "--policy.type=act", *TINY, "--compile", f"--output_dir={tmp_path}")
     assert code == 0
