@@ -24,9 +24,9 @@ approve check test test-all test-next: export PYTHONDONTWRITEBYTECODE :=
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=1
 
 # Folders and files of tests that load no policy and start no process but a browser, which is left out too.
-CHECKED := tests/advice tests/devices tests/measure tests/report tests/results tests/test_errors.py tests/test_kinds.py \
+CHECKED := tests/findings tests/devices tests/measure tests/report tests/results tests/test_errors.py tests/test_kinds.py \
 	tests/cli/test_flags.py tests/cli/test_showing.py tests/sweeps/test_grid.py tests/sweeps/test_scaling_best.py \
-	--ignore=tests/advice/test_advice_backbone.py --ignore=tests/measure/test_accounting.py
+	--ignore=tests/findings/test_findings_backbone.py --ignore=tests/measure/test_accounting.py
 
 check: env ## what to run before each commit, in a minute: style, types, floors, and the tests that need no policy
 	@linted=$$(mktemp); $(MAKE) --no-print-directory lint >$$linted 2>&1 & lint=$$!; \
@@ -44,7 +44,7 @@ approve: env ## write what Strobe prints into tests/approved anew; read the diff
 	@git status --short tests/approved docs/examples
 
 # The tests in which LeRobot's own code runs.
-NEXT := tests/subjects tests/studies tests/plugin tests/deploy tests/treatments tests/sameness tests/act_relative_rtc \
+NEXT := tests/policies tests/loops tests/simulators tests/datasets tests/lerobot tests/emulator tests/studies tests/plugin tests/deploy tests/treatments tests/sameness tests/act_relative_rtc \
 	tests/test_load_policy.py
 LEROBOT ?= $(firstword $(wildcard ../shared/lerobot-main/*.whl))
 test-next: ## run the tests that touch LeRobot on another one: LEROBOT=WHEEL, a folder or a git+ address

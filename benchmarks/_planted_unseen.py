@@ -14,15 +14,16 @@ from _planted import Planted, of_output
 from _planted_scale import cases
 from torch import Tensor
 
-from strobe.measure.features import agree_features
+from strobe.measure.agreement import agree_features
 from strobe.measure.guard import Guard, Guards, Judgement
+from strobe.policies.loading import load_model
+from strobe.policies.model_subject import ModelSubject
+from strobe.policies.options import ModelOptions
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Facts, Subject
 from strobe.sameness.check import Sameness
-from strobe.sameness.features import features_reordered
+from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import plan
-from strobe.subjects.loading import load_model
-from strobe.subjects.model_subject import ModelSubject
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Facts, Subject
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
 
@@ -53,7 +54,7 @@ def of_rulers() -> Iterator[Case]:
 
 def of_backbones() -> Iterator[Case]:
     """Features that are wrong, held against the usual guard and against what users write."""
-    subject = load_model(kind="vjepa2", size="tiny")
+    subject = load_model(ModelOptions(type="vjepa2", size="tiny"))
     untouched = Variant("untouched")
     reordered = features_reordered(subject, untouched, 1)
     features = _features(subject)

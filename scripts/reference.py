@@ -8,14 +8,11 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
 import functools
 import importlib
 import inspect
-import io
 import json
-import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -53,11 +50,15 @@ def navigation() -> list[Any]:
 
 def commands_page() -> str:
     """Return the list of all commands, as `strobe --help` has it, and the flags that all of them take."""
-    from strobe.cli import logged, showing
+    from strobe.cli import display
+    from strobe.cli.main import GROUPS
 
-    lines = ["# Every command", "", "As `strobe COMMAND --help` has them.", "", "| command | answers |", "|---|---|"]
-    lines += [f"| [`strobe {name}`](commands/{name}.md) | {escaped(about)} |" for name, about in _commands().items()]
-    lines += ["", *_flags(f"{showing.HELP}\n{logged.HELP}")]
+    lines = ["# Every command", "", "As `strobe COMMAND --help` has them.", ""]
+    for group, commands in GROUPS.items():
+        lines += [f"## {group}", "", "| command | answers |", "|---|---|"]
+        lines += [f"| [`strobe {name}`](commands/{name}.md) | {escaped(about)} |" for name, about in commands.items()]
+        lines.append("")
+    lines += _flags(display.HELP)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -66,8 +67,7 @@ def command_page(name: str) -> str:
     text = help_of(name)
     about, _, flags = text.partition("\nFlags:\n")
     about, listed, _ = about.partition("\nTreatments (")
-    about = about.removeprefix(f"strobe {name}: ")
-    lines = [f"# strobe {name}", "", *_prose(about if about.startswith("usage:") else _capital(about))]
+    lines = [f"# strobe {name}", "", *_prose(_capital(about.removeprefix(f"strobe {name}: ")))]
     if listed:
         lines += ["The treatments that a variant can have: [every treatment](../treatments.md).", ""]
     if flags:
@@ -84,18 +84,7 @@ def command_page(name: str) -> str:
 @functools.cache
 def help_of(command: str) -> str:
     """Return what ``strobe COMMAND --help`` prints."""
-    printed = io.StringIO()
-    columns = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "110"  # argparse folds its lines there
-    try:
-        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-            importlib.import_module(f"strobe.cli.{command}").run(["--help"])
-    finally:
-        if columns is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = columns
-    return printed.getvalue()
+    return importlib.import_module(f"strobe.cli.{command}").run.help()
 
 
 def _commands() -> dict[str, str]:
@@ -105,14 +94,14 @@ def _commands() -> dict[str, str]:
 
 
 def _prose(text: str) -> Iterator[str]:
-    """Paragraphs of a docstring as Markdown; what is indented, or made by argparse, as it stands."""
+    """Paragraphs of a docstring as Markdown; what is indented as it stands."""
     for block in re.split(r"\n\s*\n", text.strip("\n")):
         lines = block.splitlines()
         heading = lines[0].endswith(":") and len(lines) > 1 and all(line.startswith("  ") for line in lines[1:])
         if heading:
             yield from ("", f"**{escaped(lines[0].removesuffix(':'))}**", "")
             lines = lines[1:]
-        if heading or lines[0].startswith(("usage:", "  ")):
+        if heading or lines[0].startswith("  "):
             yield from ("```text", *textwrap.dedent("\n".join(lines)).splitlines(), "```", "")
         else:
             yield from (*map(escaped, lines), "")
@@ -121,7 +110,7 @@ def _prose(text: str) -> Iterator[str]:
 def _flags(text: str) -> Iterator[str]:
     """The flags of a help text, each under a heading of its own, where the site's search finds it.
 
-    ``text`` has them as `strobe.cli.parse.help_text` writes them, or each in a line with its words. A line that is not
+    ``text`` has them as `strobe.cli.help.help_text` writes them, or each in a line with its words. A line that is not
     indented stands above more flags.
     """
     for line in text.splitlines():
@@ -156,7 +145,8 @@ def findings_page() -> str:
         "# Every finding",
         "",
         "A rule looks at a finished answer and may make a finding: what was seen, why it matters, what to do, and what",
-        "that should buy. Its limits are flags, `--thresholds.NAME=VALUE`: [every limit](limits.md).",
+        "that should buy. Limits in small letters are flags, `--thresholds.NAME=VALUE`: [every limit](limits.md).",
+        "Those in capitals are constants in the rule's file.",
         "",
     ]
     for module, rules in modules.items():
@@ -166,6 +156,7 @@ def findings_page() -> str:
         lines += ["| finding | looks for | in | limits |", "|---|---|---|---|"]
         for rule in rules:
             names, limits = made_by(rule)
+            limits += [f"{name} = {value:g}" for name, value in constants_of(rule).items()]
             lines.append(
                 f"| {'<br>'.join(f'`{name}`' for name in names)} | {escaped(_first_line(rule.__doc__))} "
                 f"| {', '.join(dict.fromkeys(studies[rule]))} | {', '.join(f'`{limit}`' for limit in limits)} |"
@@ -178,7 +169,7 @@ def limits_page() -> str:
     """Return every threshold with its default."""
     from draccus.wrappers.docstring import get_attribute_docstring
 
-    from strobe.advice.thresholds import DEFAULTS, Thresholds
+    from strobe.findings.thresholds import DEFAULTS, Thresholds
 
     about, _, units = inspect.getdoc(Thresholds).partition("\n\n")  # type: ignore[union-attr]
     lines = ["# Every limit", "", "Change one with `--thresholds.NAME=VALUE`.", "", escaped(about), "", escaped(units)]
@@ -205,6 +196,21 @@ def made_by(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "thresholds":
                 limits[node.attr] = None
     return list(names), list(limits)
+
+
+def constants_of(rule: Callable[..., Any]) -> dict[str, float]:
+    """Return the constants that ``rule`` compares what it sees with; private ones are no limits."""
+    module = inspect.getmodule(rule)
+    compared = (
+        node
+        for function in _called(rule.__name__, _functions(module))  # type: ignore[arg-type]
+        for comparison in ast.walk(function)
+        if isinstance(comparison, ast.Compare)
+        for node in ast.walk(comparison)
+    )
+    names = [node.id for node in compared if isinstance(node, ast.Name) and re.fullmatch(r"[A-Z][A-Z_0-9]*", node.id)]
+    values = {name: getattr(module, name, None) for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, int | float) and value < 1e9}
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import pytest
 from support.refused import assert_refused
 
 from strobe.cli.main import main
-from strobe.results import store
+from strobe.runs import store
 
 TINY = ["compare", "--policy.type=act", "--policy.size=tiny", "--iterations=6", "--seconds=20"]
 

@@ -12,9 +12,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
-from strobe.measure.accounting import Accounting, allocator_of
-from strobe.measure.weights import Weights
-from strobe.subjects.loading import load_subject
+from strobe.measure.accounting import Accounting, Weights, allocator_of
+from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.timeline import section
 from strobe.timeline.probe import Hook
 
@@ -22,7 +22,7 @@ from strobe.timeline.probe import Hook
 @pytest.mark.parametrize("policy_type", ["act", "diffusion", "smolvla", "pi05"])
 @pytest.mark.parametrize("phase", ["inference", "training step"])
 def test_the_whole_is_what_torchs_counter_counts(policy_type, phase):
-    subject = load_subject(policy_type=policy_type, size="tiny")
+    subject = load_subject(PolicyOptions(type=policy_type, size="tiny"))
     call = subject.call(phase, 2)
     call(0)
     accounting = Accounting()

@@ -15,7 +15,7 @@ from support.golden import ALL, EXAMPLES, name_of
 
 from strobe.cli.main import COMMANDS, main
 from strobe.kinds import advise
-from strobe.results import store
+from strobe.runs import store
 
 HELP = APPROVED / "help"
 

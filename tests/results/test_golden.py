@@ -11,7 +11,7 @@ import pytest
 from support.golden import ALL, name_of
 
 from strobe.kinds import KINDS
-from strobe.results import store
+from strobe.runs import store
 
 # Fields that loading converts into others, by their names. Whoever adds one tests its conversion by itself.
 CONVERTED: frozenset[str] = frozenset()

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from strobe.measure.guard import Guards
+from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Facts, Subject
 from strobe.sameness.check import CallFailed, Sameness, affordable
 from strobe.sameness.visits import plan
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Facts, Subject
 from strobe.treatments.flow.padding import TrimmedPadding
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Effect, Treatment, Undo, Variant, policy_of
@@ -52,7 +53,7 @@ class Fault(Treatment):
 @cache
 def tiny(kind: str) -> PolicySubject:
     steps = {"pi05": ["--num_inference_steps=2"], "smolvla": ["--num_steps=2"]}.get(kind, [])
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *steps])
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]))
 
 
 @cache

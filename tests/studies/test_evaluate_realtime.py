@@ -15,16 +15,17 @@ from support.made_up_simulator import MadeUp, asked, evaluated, plan
 from strobe.cli.report import as_text
 from strobe.errors import UserError
 from strobe.kinds import document
-from strobe.report.evaluate_plots import plots
-from strobe.results.episode_log import NAME, EpisodeLog
+from strobe.policies import loading
+from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.report.evaluate import plots
 from strobe.results.timing import EpisodeTiming
+from strobe.runs.episode_log import NAME, EpisodeLog
+from strobe.simulators.held_action import hold_for
+from strobe.simulators.simulator import Simulator
 from strobe.studies.evaluate.latencies import fixed, parse_latency, parse_ticks
 from strobe.studies.evaluate.realtime import RealtimeSimulator, RealtimeStage, require_engine
 from strobe.studies.evaluate.timings import AskedTiming, timed
 from strobe.studies.evaluate.variants import FIRST
-from strobe.subjects import loading
-from strobe.subjects.holding import hold_for
-from strobe.subjects.simulator import Simulator
 
 ENV = PushtEnv(episode_length=20, observation_height=96, observation_width=96)
 TICK_MS = 100.0  # of PushT
@@ -37,7 +38,9 @@ def timing(latency, engine="sync", **more):
 @pytest.fixture(scope="module")
 def diffusion():
     overrides = ["--device=cpu", "--num_inference_steps=2", "--n_action_steps=5"]
-    return loading.load_subject(path=None, policy_type="diffusion", size="tiny", overrides=overrides, env=ENV, seed=0)
+    return loading.load_subject(
+        PolicyOptions(path=None, type="diffusion", size="tiny", overrides=overrides), InputOptions(env=ENV), seed=0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +132,9 @@ def test_the_same_seed_draws_the_same_latencies_of_a_run_and_another_one_others(
 def test_real_time_chunking_acts_from_its_queue_and_leaves_the_policy_as_it_was():
     overrides = ["--device=cpu", "--n_action_steps=10"]
     subject = loading.load_subject(
-        path=None, policy_type="smolvla", size="tiny", overrides=overrides, env=replace(ENV, episode_length=45), seed=0
+        PolicyOptions(path=None, type="smolvla", size="tiny", overrides=overrides),
+        InputOptions(env=replace(ENV, episode_length=45)),
+        seed=0,
     )
     require_engine(subject.policy, "rtc")
     simulator = RealtimeSimulator(replace(ENV, episode_length=45), subject)

@@ -11,7 +11,7 @@ from support.approved import APPROVED, approve
 from support.golden import TESTS
 
 from strobe.cli.main import main
-from strobe.results import store
+from strobe.runs import store
 
 EVENTS = TESTS / "golden" / "events"
 

@@ -13,13 +13,15 @@ from support.sleeper import Clock, Sleeper
 from strobe.cli import compare as command
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
-from strobe.results.recipe import Recipe, dump
+from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Phase
+from strobe.results.recipe import Recipe
+from strobe.runs.recipe_file import dump
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options, measure
 from strobe.studies.variants import Wanted, check, compose, parse_variant
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Phase
 from strobe.treatments import catalogue
 from strobe.treatments.training.optimizer_form import OptimizerForm
 from strobe.treatments.treatment import Treatment, Variant
@@ -27,7 +29,9 @@ from strobe.treatments.treatment import Treatment, Variant
 
 @cache
 def subject(kind: str = "act") -> PolicySubject:
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+    return load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
+    )
 
 
 def names(kind: str, **wanted: Any) -> list[str]:

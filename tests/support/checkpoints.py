@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from strobe.policies import inputs, lerobot_policies
+from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.recipe import Recipe
-from strobe.subjects import inputs, policies
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
 
 Saved = dict[str, tuple[Path, PolicySubject]]  # what the fixture `saved` gives: by kind, a folder and what is in it
 
@@ -33,7 +34,7 @@ EXACT = [
 def tiny_checkpoint(kind: str, folder: Path, *overrides: str) -> PolicySubject:
     """Save a tiny policy of the type ``kind`` with its processors in ``folder``; returns what was saved."""
     subject = load_subject(
-        policy_type=kind, size="tiny", overrides=["--device=cpu", *FEW_STEPS.get(kind, []), *overrides]
+        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *FEW_STEPS.get(kind, []), *overrides])
     )
     for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
         part.save_pretrained(folder)
@@ -49,9 +50,11 @@ def pusht_checkpoint(folder: Path, *overrides: str, size: Literal["tiny", "full"
     """Save an ACT of random weights for LeRobot's environment 'pusht' in ``folder``."""
     from lerobot.envs.configs import PushtEnv
 
-    config = policies.config_from_type("act", ["--device=cpu", "--n_action_steps=10", "--chunk_size=20", *overrides])
+    config = lerobot_policies.config_from_type(
+        "act", ["--device=cpu", "--n_action_steps=10", "--chunk_size=20", *overrides]
+    )
     fed = inputs.from_env(config, PushtEnv(), count=1)
-    subject = PolicySubject(policies.load(config, fed, size=size), fed)
+    subject = PolicySubject(lerobot_policies.load(config, fed, size=size), fed)
     for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
         part.save_pretrained(folder)
     return subject

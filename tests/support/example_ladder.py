@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strobe.measure.budget import needs
-from strobe.measure.common_parts import common_parts
+from strobe.measure.components import common_parts
 from strobe.results.agreement import Agreement
 from strobe.results.answer import OptimizeResult
 from strobe.results.budget import Latency

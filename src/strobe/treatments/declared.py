@@ -15,7 +15,7 @@ from typing import Any
 
 from strobe.devices.untried import Feature
 from strobe.errors import UserError
-from strobe.subjects.schema.source import Module, Unreadable, module, resolve
+from strobe.lerobot.schema.source import Module, Unreadable, module, resolve
 from strobe.treatments.written import Spec, belongs, entry_of
 
 _CATALOGUE = "strobe.treatments.catalogue"

@@ -8,8 +8,8 @@ from typing import Any
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.errors import UserError, in_a_line, nearest
-from strobe.subjects.families.registry import known_families, registered, steps_field, steps_of
-from strobe.subjects.subject import Phase, Subject
+from strobe.policies.families.registry import known_families, registered, steps_field, steps_of
+from strobe.policies.subject import Phase, Subject
 from strobe.treatments.treatment import (
     ANY_PHASE,
     FOR_INFERENCE,

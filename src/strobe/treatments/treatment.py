@@ -13,10 +13,10 @@ import torch
 from strobe.devices.memory import Pool
 from strobe.devices.untried import Feature
 from strobe.errors import UserError
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Facts, Phase, Subject
 from strobe.results.agreement import Effect
 from strobe.results.measurement import Measurement
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Facts, Phase, Subject
 
 
 def policy_of(subject: Subject) -> PolicySubject:

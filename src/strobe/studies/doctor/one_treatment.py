@@ -11,13 +11,14 @@ from strobe.errors import UserError
 from strobe.measure.accounting import allocator_of
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.memory import peak_process
+from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.policies.policy_subject import PolicySubject
 from strobe.report import units
 from strobe.results.agreement import Agreement, Effect
 from strobe.sameness.check import CallFailed, Sameness, guidance_of
 from strobe.studies.gradients import gradients
 from strobe.studies.sameness import visits_of
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.replayed import Replayed
@@ -170,7 +171,9 @@ def _trained(subject: PolicySubject, attempt: Attempt) -> Tried:
 
 
 def _subject(kind: str, device: str) -> PolicySubject:
-    made = load_subject(policy_type=kind, size="tiny", overrides=[f"--device={device}"], image_size=IMAGE)
+    made = load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=[f"--device={device}"]), InputOptions(image_size=IMAGE)
+    )
     if steps := made.family.steps:
         setattr(made.policy.config, steps, STEPS)
     return made

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import deriving, flow_of, only
 from strobe.treatments.parts import VISION, is_flow
 from strobe.treatments.patch import Patches

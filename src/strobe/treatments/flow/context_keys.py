@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from strobe.errors import UserError
-from strobe.subjects.families.family import Family, nothing
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.families.family import Family, nothing
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import deriving, only, require_record
 from strobe.treatments.graphs.host_work import Kept, in_region
 from strobe.treatments.parts import STEP

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects.families.family import Rerun
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.families.family import Rerun
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.timeline import section
 from strobe.treatments.flow.places import deriving, only, require_record
 from strobe.treatments.flow.prefix_cache import PrefixCache

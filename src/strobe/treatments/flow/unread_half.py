@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from strobe.errors import UserError
-from strobe.subjects.families.family import Family, nothing
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.families.family import Family, nothing
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import only, require_record
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches

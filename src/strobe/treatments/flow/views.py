@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.subjects.families.family import Views
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.families.family import Views
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import deriving, only, require_record
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches

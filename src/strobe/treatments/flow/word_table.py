@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from strobe.subjects.families.family import Family
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.families.family import Family
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import deriving, only, require_record
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from strobe.subjects.families.family import Family, Words
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.families.family import Family, Words
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import deriving, only, require_record, weights_seen
 from strobe.treatments.graphs.host_work import in_region
 from strobe.treatments.patch import Patches

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from strobe.errors import UserError
-from strobe.subjects.families.family import Conditioning
-from strobe.subjects.families.registry import types_with
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.families.family import Conditioning
+from strobe.policies.families.registry import types_with
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.timeline.layers import peeled, within
 from strobe.treatments.flow.places import deriving, only
 from strobe.treatments.parts import STEP

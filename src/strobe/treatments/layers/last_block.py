@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from strobe.errors import UserError
-from strobe.subjects.families.registry import types_with
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.families.registry import types_with
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import deriving, only
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches

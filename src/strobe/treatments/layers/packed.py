@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.timeline.layers import peeled, within
 from strobe.treatments.layers.projections import Group, group_of
 from strobe.treatments.parts import dominant, part_of, parts_of

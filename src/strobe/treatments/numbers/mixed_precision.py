@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from strobe.errors import UserError, nearest
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.treatments.treatment import FOR_TRAINING, TRAINING, Effect, Entry, Spec, Treatment, Undo, policy_of
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from strobe.errors import UserError
+from strobe.policies.subject import Facts, Subject
 from strobe.results.measurement import Measurement
-from strobe.subjects.subject import Facts, Subject
 from strobe.treatments.process import glibc
 from strobe.treatments.treatment import PROCESS, Effect, Entry, Spec, Treatment, Undo
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Facts, Subject
+from strobe.policies.subject import Facts, Subject
 from strobe.treatments.process.wanted import Wanted
 from strobe.treatments.treatment import PROCESS, Effect, Entry, Spec, Treatment, Undo
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.treatment import FOR_TRAINING, TRAINING, Effect, Entry, Spec, Treatment, Undo, policy_of
 
 

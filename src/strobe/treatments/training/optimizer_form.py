@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError, in_a_line, nearest
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.treatment import TRAINING, Effect, Entry, Treatment, Undo, policy_of, switch
 from strobe.treatments.words import FORMS
 
