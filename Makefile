@@ -44,7 +44,8 @@ approve: env ## write what Strobe prints into tests/approved anew; read the diff
 	@git status --short tests/approved docs/examples
 
 # The tests in which LeRobot's own code runs.
-NEXT := tests/policies tests/loops tests/simulators tests/datasets tests/lerobot tests/emulator tests/studies tests/plugin tests/deploy tests/treatments tests/sameness tests/act_relative_rtc \
+NEXT := tests/policies tests/loops tests/simulators tests/datasets tests/lerobot tests/emulator tests/studies tests/plugin \
+	tests/deploy tests/treatments tests/sameness tests/act_relative_rtc \
 	tests/test_load_policy.py
 LEROBOT ?= $(firstword $(wildcard ../shared/lerobot-main/*.whl))
 test-next: ## run the tests that touch LeRobot on another one: LEROBOT=WHEEL, a folder or a git+ address
