@@ -9,13 +9,13 @@ from importlib.metadata import EntryPoint
 from typing import get_args
 
 import pytest
-from report.test_ladder import climbed
 from support import example_runs as runs
 from support import example_sweeps as sweeps
-from support.any_loader import starved
 from support.eval_info import judged
 from support.example_budget import missed
 from support.example_doctor import ailing
+from support.example_ladder import climbed
+from support.example_loader import starved
 from support.example_sameness import verified
 from support.findings_results import measured, result
 from support.made_up_rollout import header, rtc

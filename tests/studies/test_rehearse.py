@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from lerobot.policies.utils import prepare_observation_for_inference
 from lerobot.utils.feature_utils import build_dataset_frame
 from support.arm_policy import save_act
+from support.matrix import matrix
 from support.patience import BUSY, patient_drivers
 
 from strobe.cli.main import main
@@ -163,7 +164,7 @@ def test_a_servo_in_error_at_the_end_leaves_torque_on_behind_it(act: Path, tmp_p
 
 
 @pytest.mark.skipif(importlib.util.find_spec("dynamixel_sdk") is None, reason="Dynamixel's SDK is not installed")
-@pytest.mark.parametrize("robot", ["koch_follower", "omx_follower"])
+@pytest.mark.parametrize("robot", matrix(["koch_follower", "omx_follower"]))
 def test_a_dynamixel_arm_moves_and_one_damaged_answer_ends_its_run(robot: str, act: Path, tmp_path: Path) -> None:
     """LeRobot's drivers of these arms ask once, those of SO arms three times."""
     flags = [one.replace("so101_follower", robot) for one in arguments(act, "--duration=60")]
