@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from strobe.loops.registry import ROLLOUT
 from strobe.policies.families.registry import registered
 from strobe.results.rollout import EngineName
 from strobe.results.subject import SubjectInfo
@@ -47,7 +46,7 @@ class Header:
     engine: EngineName
     fps: float
     main: int
-    command: str = ROLLOUT
+    command: str = "lerobot-rollout"
     device: str = "cpu"
     multiplier: int = 1
     dataset_fps: float | None = None
