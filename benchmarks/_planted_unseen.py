@@ -22,7 +22,7 @@ from strobe.sameness.visits import plan
 from strobe.subjects.loading import load_model
 from strobe.subjects.model_subject import ModelSubject
 from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Facts, Subject
+from strobe.subjects.subject import Subject
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
 
@@ -114,9 +114,6 @@ class _Jumps(Treatment):
     effect: Effect = "exact"
     more: float = 0.0
     kept: dict[str, Any] = field(default_factory=dict)
-
-    def facts(self) -> Facts:
-        return {}
 
     def apply(self, subject: Subject) -> Undo:
         patches = Patches()

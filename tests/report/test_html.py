@@ -103,7 +103,18 @@ KINDS = {"faster", "slower", "no difference shown", "too noisy"}
 def poisoned(data: Any, key: str = "") -> Any:
     """The same data with the payload before every string and key that is free."""
     if isinstance(data, dict):
-        free = key in ("dtypes", "power", "versions", "gflops", "facts", "unseen", "config", "rtc", "evidence")
+        free = key in (
+            "dtypes",
+            "power",
+            "versions",
+            "gflops",
+            "notes",
+            "unseen",
+            "settings",
+            "config",
+            "rtc",
+            "evidence",
+        )
         return {(PAYLOAD + k if free else k): poisoned(v, k) for k, v in data.items()}
     if isinstance(data, list):
         return [poisoned(v, key) for v in data]

@@ -15,7 +15,7 @@ from strobe.sameness.check import CallFailed, Sameness, affordable
 from strobe.sameness.visits import plan
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Facts, Subject
+from strobe.subjects.subject import Subject
 from strobe.treatments.flow.padding import TrimmedPadding
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Effect, Treatment, Undo, Variant, policy_of
@@ -31,9 +31,6 @@ class Fault(Treatment):
     change: Callable[[torch.Tensor, dict[str, Any]], torch.Tensor]
     effect: Effect = "rounding"
     kept: dict[str, Any] = field(default_factory=dict)
-
-    def facts(self) -> Facts:
-        return {}
 
     def apply(self, subject: Subject) -> Undo:
         loaded, patches = policy_of(subject).loaded, Patches()

@@ -32,6 +32,16 @@ from strobe.results.measurement import Component, Measurement, Memory, Span
 from strobe.results.profiles import GapCause, Gaps, OperatorProfile, OperatorTime, PythonFunction, PythonProfile
 from strobe.results.subject import SubjectInfo
 from strobe.results.training import LoaderPart, LoaderWorker, Rank, Stall, Training
+from strobe.results.traits import (
+    BackboneTraits,
+    DelayTraining,
+    LoaderTraits,
+    LoopTraits,
+    PolicyTraits,
+    RealTimeChunking,
+    Traits,
+    TreatmentTraits,
+)
 
 TEXT = st.text(max_size=20)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
@@ -96,6 +106,43 @@ limits = st.builds(
     lower=st.lists(st.builds(Lower, dtype=TEXT, least_ms=TIME), max_size=2),
 )
 spans = st.builds(Span, name=TEXT, start_ms=TIME, duration_ms=TIME, depth=st.integers(0, 9), thread=TEXT)
+treatments = st.builds(
+    TreatmentTraits,
+    key=TEXT | st.sampled_from(["rtc", "compile", "graph", "policy", "precision", "fused"]),
+    value=SCALAR,
+    part=TEXT,
+    builds=st.sampled_from(["", "compiled", "built", "captured"]),
+    settings=st.dictionaries(TEXT, SCALAR, max_size=2),
+    rtc=maybe(st.builds(RealTimeChunking, execution_horizon=maybe(COUNT), max_guidance_weight=maybe(NUMBER))),
+    precision=TEXT,
+    build_s=maybe(TIME),
+    from_cache=maybe(st.booleans()),
+    layers=maybe(COUNT),
+    left_out=TEXTS,
+    lerobot_flag=TEXT,
+    notes=st.dictionaries(TEXT, SCALAR, max_size=2),
+)
+traits = st.builds(
+    Traits,
+    recipe=TEXT,
+    treatments=st.lists(treatments, max_size=3),
+    device=TEXT,
+    batch_size=maybe(COUNT),
+    policy=maybe(
+        st.builds(
+            PolicyTraits,
+            chunk_size=maybe(COUNT),
+            delay_training=maybe(st.builds(DelayTraining, way=maybe(TEXT), delays=maybe(COUNT))),
+            denoising_steps=maybe(COUNT),
+        )
+    ),
+    backbone=maybe(st.builds(BackboneTraits, frames_per_clip=COUNT, image_size=maybe(COUNT), tokens=maybe(COUNT))),
+    loader=maybe(st.builds(LoaderTraits, workers=COUNT, video_backend=maybe(TEXT))),
+    loop=maybe(st.builds(LoopTraits, strategy=maybe(TEXT), fps=maybe(TIME), compiled=maybe(st.booleans()))),
+    trained_share=maybe(st.floats(0, 1)),
+    build_s=maybe(TIME),
+    notes=st.dictionaries(TEXT, SCALAR, max_size=2),
+)
 memories = st.builds(Memory, weights=maybe(COUNT), peak_process=maybe(COUNT), peak_device=maybe(COUNT))
 measurements = st.builds(
     Measurement,
@@ -106,7 +153,7 @@ measurements = st.builds(
     components=st.lists(components, max_size=4),
     memory=memories,
     spans=st.lists(spans, max_size=4),
-    facts=st.dictionaries(TEXT, SCALAR, max_size=3),
+    traits=traits,
     unseen=st.dictionaries(TEXT, TEXT, max_size=2),
     limit=maybe(limits),
     cadence=maybe(st.builds(Cadence, hz=TIME, ticks=COUNT, period_ms=TIME, calls=COUNT, late=COUNT)),

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from strobe.measure.sampling import collect
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import PolicyTraits, Traits
 from strobe.studies.optimize.aim import SilentClimb
 from strobe.subjects.families.family import Family
-from strobe.subjects.subject import ITERATION, Facts, Phase
+from strobe.subjects.subject import ITERATION, Phase
 from strobe.timeline import section
 from strobe.timeline.probe import Hook
 from strobe.treatments.treatment import STRUCTURE, Entry, Treatment
@@ -87,8 +88,8 @@ class Sleeper:
     def hooks(self, phase: Phase, depth: int) -> list[Hook]:
         return []
 
-    def facts(self, phase: Phase, batch_size: int) -> Facts:
-        return {"denoising steps": 10}
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        return Traits(policy=PolicyTraits(denoising_steps=10))
 
 
 class Lines(SilentClimb):

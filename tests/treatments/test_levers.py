@@ -263,9 +263,6 @@ def test_a_broken_lever_is_seen_in_the_gradient():
     class Reversed(Treatment):
         effect: Effect = "lossy"
 
-        def facts(self) -> dict[str, Any]:
-            return {"reversed": True}
-
         def apply(self, subject: Any) -> Undo:
             forward = subject.policy.forward
             subject.policy.__dict__["forward"] = lambda batch: (-forward(batch)[0], {})
@@ -282,7 +279,7 @@ def test_a_comparison_of_levers_has_verdicts_memory_and_gradients():
     assert [c.candidate for c in result.comparisons] == ["amp", "fused", "accumulate=2"]
     assert all(c.gradient is not None for c in result.comparisons)
     assert all(m.memory.peak_activations for m in result.measurements)
-    assert result.measurement("amp").facts["amp in lerobot-train"] == "--policy.use_amp=true"
+    assert [one.lerobot_flag for one in result.measurement("amp").traits.treatments] == ["--policy.use_amp=true"]
 
 
 @pytest.mark.parametrize(
@@ -327,7 +324,7 @@ def test_the_config_says_what_lerobot_train_casts_to():
 
 def test_every_lever_has_a_treatment():
     for name in LEVERS:
-        assert lever(name, "2" if name == "accumulate" else "").facts()
+        assert lever(name, "2" if name == "accumulate" else "").traits().key == name
 
 
 @pytest.mark.gpu

@@ -71,5 +71,5 @@ def test_it_is_offered_where_a_view_is_empty() -> None:
     assert list(entry.candidates(load())) == [{"views": "present"}]
     assert entry.parts(load(), {"views": "present"}) == ("vision tower", "language model")
     assert list(entry.candidates(load(3))) == []
-    with pytest.raises(UserError, match=r"^act: this is for evo1$"):
+    with pytest.raises(UserError, match=r"^act: views is for evo1$"):
         PresentViews().apply(load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"]))

@@ -27,7 +27,7 @@ def tiny(kind: str) -> PolicySubject:
 
 
 def encoder(owner: PolicySubject) -> Any:
-    return words_once.words_of(owner).encoder(owner.policy)
+    return owner.family.words.encoder(owner.policy)
 
 
 def chunks(owner: PolicySubject, *tasks: str, treatment: WordsOnce | None = None) -> list[Tensor]:
@@ -97,5 +97,5 @@ def test_no_more_tasks_are_kept_than_a_few() -> None:
 
 
 def test_it_is_for_policies_with_a_text_encoder_apart() -> None:
-    with pytest.raises(UserError, match=r"^act: this is for fastwam, multi_task_dit$"):
+    with pytest.raises(UserError, match=r"^act: words is for fastwam, multi_task_dit$"):
         WordsOnce().apply(load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"]))

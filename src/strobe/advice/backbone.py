@@ -102,7 +102,7 @@ def attention(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         found = part([c for c in measurement.components if _is_attention(c.path) and not c.other])
         if found is None or found.ms < thresholds.attention_heavy * model.ms:
             continue
-        tokens = number(measurement, "tokens")
+        tokens = number(backbone.tokens) if (backbone := measurement.traits.backbone) else None
         yield Finding(
             rule="attention-heavy",
             level="warning",
@@ -155,8 +155,9 @@ def frame_rate(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         decoded = any(one.name == "decode" for one in around)
         if slowest is model and not decoded:
             continue
-        clips = number(measurement, "batch size") or 0
-        frames = clips * (number(measurement, "frames per clip") or 0)
+        clips = number(measurement.traits.batch_size) or 0
+        backbone = measurement.traits.backbone
+        frames = clips * (number(backbone.frames_per_clip) or 0 if backbone is not None else 0)
 
         def rate(took: float, frames: float = frames) -> str:
             return f"{significant(1e3 * frames / took)} frames/s" if frames > 0 else ms(took)

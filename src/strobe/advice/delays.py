@@ -14,8 +14,7 @@ from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
-
-WAY, ATTENTION, DELAYS = "delay_training", "prefix_attention", "delays"
+from strobe.results.traits import DelayTraining
 
 
 def ways(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
@@ -25,9 +24,9 @@ def ways(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
         before, after = named.get(comparison.baseline), named.get(comparison.candidate)
         if before is None or after is None or comparison.verdict.kind == "too noisy":
             continue
-        count = number(before, DELAYS)
-        way = _setting(after, WAY)
-        if _setting(before, WAY) != "sampled" or way not in ("expanded", "packed") or not count or count < 1:
+        count = number(_trained(before).delays)
+        way = _way(after)
+        if _way(before) != "sampled" or way not in ("expanded", "packed") or not count or count < 1:
             continue
         yield _finding(comparison, before, after, str(way), count, thresholds)
 
@@ -37,7 +36,7 @@ def _finding(
 ) -> Finding:
     ratio, interval = comparison.verdict.ratio, comparison.verdict.interval
     cheap = interval.high <= thresholds.delays_cheap
-    unlike = _setting(before, ATTENTION) != _setting(after, ATTENTION)
+    unlike = _attention(before) != _attention(after)
     attention = " The two differ in prefix_attention as well." if unlike else ""
     forward, backbone = top(before, "forward"), find(before, "backbone", inside="forward")
     rule, evidence = "", {}
@@ -59,7 +58,7 @@ def _finding(
         f"{interval.level * 100:.3g} %; {ratio / count:.2f} × for each delay.{rule}{attention}",
         why="A step over all delays has none of the noise that drawing one adds to the gradient. It pays where that "
         "noise is a larger share of the gradient's than the step is dearer.",
-        do=_advice(way, _setting(after, ATTENTION), cheap),
+        do=_advice(way, _attention(after), cheap),
         gain=f"measured: {count:g} delays for {ratio:.2f} × the time, instead of {count:g} ×",
         evidence={"ratio": ratio, "delays": count, "per_delay": ratio / count, **evidence},
     )
@@ -73,9 +72,19 @@ def _advice(way: str, attention: object, cheap: bool) -> str:
     return "At this size the blocks of the delays cost as much as what they share: draw one delay per sample."
 
 
-def _setting(measurement: Measurement, name: str) -> object:
-    """A setting as this variant had it: what the variant changed counts before what the policy was built with."""
-    return measurement.facts.get(f"policy.{name}", measurement.facts.get(name))
+def _trained(measurement: Measurement) -> DelayTraining:
+    policy = measurement.traits.policy
+    return (policy.delay_training if policy is not None else None) or DelayTraining()
+
+
+def _way(measurement: Measurement) -> object:
+    """Return the way of this variant: what the variant set, else what the policy was built with."""
+    return measurement.traits.setting("delay_training") or _trained(measurement).way
+
+
+def _attention(measurement: Measurement) -> object:
+    """Return the attention to the prefix, likewise."""
+    return measurement.traits.setting("prefix_attention") or _trained(measurement).prefix_attention
 
 
 RULES = (ways,)

@@ -13,15 +13,8 @@ from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 from strobe.results.numerals import significant
 
-# Fact of a measurement → the lever that it tells of.
-LEVERS = {
-    "amp": "amp",
-    "tf32": "tf32",
-    "compiled": "compile",
-    "channels_last": "channels_last",
-    "optimizer": "fused",
-    "micro-batches": "accumulate",
-}
+# Keys of the treatments that are levers of a training step.
+LEVERS = ("amp", "tf32", "compile", "channels_last", "fused", "foreach", "forloop", "accumulate")
 # How lerobot-train 0.6.1 has it, where that does not depend on the policy.
 ALWAYS = "lerobot-train always has it on"
 NO_FLAG = "lerobot-train has no flag for it"
@@ -52,7 +45,7 @@ def nothing(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     """Single levers that make no difference to the time, or a bad one, together in one finding."""
     flat, slow = [], []
     for comparison, _before, after in _pulled(result):
-        if len(_levers(after)) != 1 or "micro-batches" in after.facts:
+        if len(_levers(after)) != 1 or _levers(after) == ["accumulate"]:
             continue
         kind, interval = comparison.verdict.kind, comparison.verdict.interval
         said = f"{comparison.candidate} ({units.change_span(interval)})"
@@ -156,18 +149,13 @@ def _pulled(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Me
         before, after = known.get(comparison.baseline), known.get(comparison.candidate)
         if before is None or after is None or after.phase != "training step":
             continue
-        others = [{k: v for k, v in m.facts.items() if not _of_lever(k)} for m in (before, after)]
-        if _levers(after) and not _levers(before) and others[0] == others[1] and comparison.verdict.ratio > 0:
+        alike = before.traits.without(*LEVERS) == after.traits.without(*LEVERS)
+        if _levers(after) and not _levers(before) and alike and comparison.verdict.ratio > 0:
             yield comparison, before, after
 
 
-def _of_lever(fact: str) -> bool:
-    return fact in LEVERS or fact == "compile mode" or fact.endswith(" in lerobot-train")
-
-
 def _levers(measurement: Measurement) -> list[str]:
-    facts = measurement.facts
-    return [str(facts[fact]) if fact == "optimizer" else name for fact, name in LEVERS.items() if facts.get(fact)]
+    return [key for key in LEVERS if measurement.traits.treatment(key) is not None]
 
 
 def _turned(same: GradientAgreement | None, thresholds: Thresholds) -> bool:
@@ -181,12 +169,13 @@ def _turned(same: GradientAgreement | None, thresholds: Thresholds) -> bool:
 
 
 def _spelt(names: list[str], measurement: Measurement) -> str:
-    said = []
+    flags = []
     for name in names:
-        flag = measurement.facts.get(f"{name} in lerobot-train")
-        how = str(flag) if flag else ALWAYS if name == "tf32" else NO_FLAG
-        said.append(how if len(names) == 1 else f"{name}: {how}")
-    return "; ".join(said)
+        treatment = measurement.traits.treatment(name)
+        flag = treatment.lerobot_flag if treatment is not None else ""
+        flag = flag or (ALWAYS if name == "tf32" else NO_FLAG)
+        flags.append(flag if len(names) == 1 else f"{name}: {flag}")
+    return "; ".join(flags)
 
 
 def _same(same: GradientAgreement | None) -> str:
@@ -203,8 +192,8 @@ def _loss(same: GradientAgreement) -> str:
 
 
 def _rate(measurement: Measurement) -> str:
-    batch = measurement.facts.get("batch size")
-    many = batch if isinstance(batch, int) and 0 < batch < 1e9 else 1
+    batch = measurement.traits.batch_size
+    many = batch if batch is not None and 0 < batch < 1e9 else 1
     return f"{significant(many * 1e3 / whole_ms(measurement))} samples/s"
 
 

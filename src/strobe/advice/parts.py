@@ -58,7 +58,9 @@ def backbone(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         if forward is None or found is None:
             continue
         share = min(found.share / forward.share, 1.0)
-        delays = int(max(number(measurement, "delays") or thresholds.delays, 1))
+        policy = measurement.traits.policy
+        training = policy.delay_training if policy is not None else None
+        delays = int(max(number(training.delays if training is not None else None) or thresholds.delays, 1))
         expanded = share + delays * (1 - share)
         if share >= thresholds.backbone_dominates:
             rule, level, answer = "backbone-dominates", "good", "batch expansion is viable"

@@ -29,7 +29,7 @@ def speed(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
             continue
         # The interval is of candidate over baseline: its high end is the least speed-up.
         least, most = 1 / interval.high, 1 / interval.low
-        name = str(after.facts["precision"])
+        name = str(_precision(after))
         if most < thresholds.precision_low:
             yield _low(result, comparison, before, after, name, thresholds)
         elif least >= thresholds.precision_low:
@@ -53,7 +53,7 @@ def accuracy(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]
         same = comparison.agreement
         if same is None or _accurate(same, thresholds):
             continue
-        name = str(after.facts["precision"])
+        name = str(_precision(after))
         note = f" {same.note[0].upper()}{same.note[1:]}." if same.note else ""
         yield Finding(
             rule=f"precision-{name}-inaccurate",
@@ -105,11 +105,14 @@ def _lower(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Mea
     own = max(dtypes, key=lambda dtype: dtypes[dtype], default="float32")
     for comparison in result.comparisons:
         before, after = known.get(comparison.baseline), known.get(comparison.candidate)
-        if before is None or after is None or _others(before) != _others(after):
+        if before is None or after is None:
+            continue
+        if before.traits.without("precision") != after.traits.without("precision"):
             continue
         as_it_is = next((name for name, dtype in NAMES.items() if dtype == own), None)
-        baseline = WIDTHS.get(str(before.facts.get("precision", as_it_is)))
-        width = WIDTHS.get(str(after.facts.get("precision")))
+        kept = before.traits.treatment("precision") is None
+        baseline = WIDTHS.get(str(as_it_is if kept else _precision(before)))
+        width = WIDTHS.get(str(_precision(after)))
         if baseline is not None and width is not None and width < baseline:
             yield comparison, before, after
 
@@ -138,9 +141,8 @@ def _low(
         saved = without(whole_ms(before), 1 - 1 / thresholds.precision_low)
         gain = f"at {thresholds.precision_low:g} × the {before.phase} would take {ms(saved)} (computed)"
         do = "Try --compile, and --operators for gaps; a larger batch moves the limit towards arithmetic."
-    part = after.facts.get("precision.part")
-    if part:
-        why += f" Only '{part}' was changed, so the rest of the time stays."
+    if parts := [one.part for one in after.traits.treatments if one.key == "precision" and one.part]:
+        why += f" Only '{', '.join(parts)}' was changed, so the rest of the time stays."
     return Finding(
         rule=f"precision-{name}-slow",
         level="info",
@@ -165,8 +167,10 @@ def _seen(comparison: Comparison, before: Measurement, after: Measurement) -> st
     )
 
 
-def _others(measurement: Measurement) -> dict[str, object]:
-    return {name: value for name, value in measurement.facts.items() if not name.startswith("precision")}
+def _precision(measurement: Measurement) -> object:
+    """Return the precision that was put on; None where there is none, or parts have different ones."""
+    values = {one.value for one in measurement.traits.treatments if one.key == "precision"}
+    return next(iter(values)) if len(values) == 1 else None
 
 
 RULES = (speed, accuracy)

@@ -11,6 +11,7 @@ from strobe.advice.view import Part, find, free, ms, number, percent, whole_ms, 
 from strobe.results.answer import CompareResult, Result
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
+from strobe.results.traits import RealTimeChunking
 
 STEP, BASE, AUTOGRAD = "RTC step", "denoise step", "autograd correction"
 
@@ -48,21 +49,15 @@ def guided(result: Result) -> Iterator[Guided]:
 
 def with_rtc(result: Result) -> Iterator[Measurement]:
     """The measurements of inference with RTC."""
-    return (m for m in result.measurements if m.phase == "inference" and m.facts.get("rtc.enabled") is True)
+    return (m for m in result.measurements if m.phase == "inference" and m.traits.rtc is not None)
 
 
 def without_rtc(result: Result, guided: Measurement) -> Measurement | None:
     """The measurement that differs from ``guided`` in RTC alone."""
-
-    def rest(measurement: Measurement) -> dict[str, object]:
-        return {fact: value for fact, value in measurement.facts.items() if not fact.startswith("rtc.")}
-
+    others = guided.traits.without("rtc", "guidance")
     for measurement in result.measurements:
-        if (
-            measurement.phase == guided.phase
-            and not measurement.facts.get("rtc.enabled")
-            and rest(measurement) == rest(guided)
-        ):
+        alike = measurement.phase == guided.phase and measurement.traits.without("rtc", "guidance") == others
+        if alike and measurement.traits.rtc is None:
             return measurement
     return None
 
@@ -134,7 +129,8 @@ def autograd(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 def graph(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """RTC calls the denoiser with gradients on: with parameters that require them, every step records a graph."""
     for seen in guided(result):
-        parameters = number(seen.measurement, "tensors requiring grad")
+        policy = seen.measurement.traits.policy
+        parameters = number(policy.trainable_tensors if policy is not None else None)
         if not parameters or seen.growth is None or seen.growth <= thresholds.graph_growth:
             continue
         grown_ms = seen.base.ms - seen.base.ms / (1 + seen.growth)
@@ -165,13 +161,14 @@ def graph(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """The next chunk has to be there before the robot has run through the execution horizon."""
     for measurement in with_rtc(result):
-        horizon = number(measurement, "rtc.execution_horizon")
+        rtc = measurement.traits.rtc or RealTimeChunking()
+        horizon = number(rtc.execution_horizon)
         if horizon is None or horizon < 1 or not 1e-3 <= thresholds.control_hz <= 1e6:
             continue
         tick = 1000 / thresholds.control_hz
         chunk = whole_ms(measurement)
         delay = math.ceil(chunk / tick)
-        assumed = number(measurement, "rtc.inference_delay")
+        assumed = number(rtc.inference_delay)
         evidence: dict[str, float | str | None] = {
             "chunk_ms": chunk,
             "delay_ticks": delay,
@@ -221,7 +218,7 @@ def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 
 def not_compiled(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     """RTC was slower, and compilation has not been tried."""
-    if not result.subject.compilable or any(m.facts.get("compiled") for m in result.measurements):
+    if not result.subject.compilable or any(m.traits.compiled for m in result.measurements):
         return
     rtc = {measurement.name: measurement for measurement in with_rtc(result)}
     for comparison in result.comparisons:

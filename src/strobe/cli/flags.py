@@ -254,7 +254,7 @@ def check_recipe_file(flags: SubjectFlags, path: Path) -> None:
     What the file says is checked first; only its treatments' own checks import torch.
     """
     from strobe.results import recipe as files
-    from strobe.treatments.declared import check_words
+    from strobe.treatments.table import check_words
 
     read = files.load(path)
     if flags.type is not None:

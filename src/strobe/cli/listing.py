@@ -12,10 +12,10 @@ def with_treatments(doc: str | None, argv: Sequence[str]) -> str:
     doc = doc or ""
     if not {"-h", "--help"} & set(argv):
         return doc
-    from strobe.treatments.declared import declared
+    from strobe.treatments.table import known_words
 
     lines = [doc.rstrip(), "", "Treatments (exact, rounding or lossy: the most they do to the actions):"]
-    for entry in declared():
+    for entry in known_words():
         key = f"{entry.key}FIELD" if entry.key.endswith(".") else entry.key
         lines += [f"  {key} ({entry.effect})", f"      {entry.help}"]
         if words := untried(*entry.untried):

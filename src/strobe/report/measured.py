@@ -59,7 +59,7 @@ def each(result: Result, depth: int | None, *, detail: bool = False) -> list[Sec
     for index, m in enumerate(result.measurements):
         table = tables.breakdown(m, depth) if m.components else None
         clock = "device time" if m.clock == "device" else "host time"
-        about = [f"{units.plain(k)}: {units.plain(str(v))}" for k, v in m.facts.items()]
+        about = [f"{units.plain(k)}: {units.plain(str(v))}" for k, v in m.traits.labelled().items()]
         text = [", ".join([*([m.phase] if m.phase != m.name else []), clock, *about])]
         title = units.plain(m.name) + (" in detail" if detail else "")
         found.append(Section(f"measurement-{index}", title, table, text, detail))

@@ -19,6 +19,7 @@ from strobe.errors import UserError, nearest
 from strobe.results.answer import Answer, Result
 from strobe.results.any_answer import AnyAnswer, any_answer
 from strobe.results.data import SCHEMA_VERSION
+from strobe.results.schema_1 import with_traits
 
 RESULT = "result.json"
 TRACE = "trace.json.gz"
@@ -27,9 +28,8 @@ REPORT = "report.html"
 # Fields that every measured answer had, whatever its study, before each study had a class of its own.
 _ONCE_SHARED = ("comparisons", "episodes", "operators", "python", "training", "ladder")
 
-# Schema version → the function that turns such a document into one of the next version. Version 1 is the first
-# that was released, so there is nothing to migrate from yet.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+# Schema version → the function that turns such a document into one of the next version.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: with_traits}
 
 
 def new_run(root: Path, study: str, subject: str) -> Path:

@@ -24,12 +24,13 @@ from strobe.results.agreement import ActionScale
 from strobe.results.data import Samples
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement, Memory
+from strobe.results.traits import Traits
 from strobe.studies.cadence import Spacing, ticks_between_calls
 from strobe.studies.counting import Counted, count, lacking
 from strobe.studies.outputs import Outputs
 from strobe.studies.rounds import Round, attribute, recorded
 from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import ITERATION, Facts, Phase, Subject
+from strobe.subjects.subject import ITERATION, Phase, Subject
 from strobe.timeline import Section, Timeline
 from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.sections import unseen
@@ -162,7 +163,7 @@ def measure(
                 one.rounds.append(round)
                 outputs.add(one.variant.name, output, getattr(subject, "pooled", None))
                 if not index:
-                    one.facts = _facts(subject, phase, options)
+                    one.traits = _traits(subject, phase, options)
                     one.tensor_float = convolutions_in_tf32(subject.device)
                 return round.took_ms
             finally:
@@ -258,7 +259,7 @@ class _Seen:
     rounds: list[Round] = field(default_factory=list)
     # A variant may hold the weights in another dtype, or work on something else.
     weights: int = 0
-    facts: Facts = field(default_factory=dict)
+    traits: Traits = field(default_factory=Traits)
     first_s: float = 0.0  # of putting it on, with its first call
     tensor_float: bool = False  # whether convolutions of float32 were computed in TF32
 
@@ -293,9 +294,10 @@ def _measurement(
     summary = summarise(values)
     parts = components(runs, accounts, ceiling, counted.weights.of if counted is not None else lambda _: None)
     nearest = min(runs, key=lambda run: abs(run.ms - summary.median))
-    facts = one.variant.facts() | one.facts
+    put_on = one.variant.traits()
+    traits = one.traits.model_copy(update={"recipe": put_on.recipe, "treatments": put_on.treatments})
     if one.variant.builds:
-        facts["build s"] = round(max(0.0, one.first_s - summary.median / 1e3), 3)
+        traits.build_s = round(max(0.0, one.first_s - summary.median / 1e3), 3)
     memory = counted.memory.model_copy() if counted is not None else Memory()
     memory.weights = one.weights
     memory.stays = one.variant.stays() or None
@@ -311,7 +313,7 @@ def _measurement(
         blocks=blocks(parts),
         memory=memory,
         spans=spans(nearest),
-        facts=facts,
+        traits=traits,
     )
 
 
@@ -320,9 +322,10 @@ def _above(measurement: Measurement) -> bool:
     return any((part.ceiling_share or 0) > 1 for part in measurement.components)
 
 
-def _facts(subject: Subject, phase: Phase, options: Options) -> Facts:
-    facts = {"device": str(subject.device), **subject.facts(phase, options.batch_size)}
-    return {name: value for name, value in facts.items() if value is not None}
+def _traits(subject: Subject, phase: Phase, options: Options) -> Traits:
+    traits = subject.traits(phase, options.batch_size)
+    traits.device = str(subject.device)
+    return traits
 
 
 def _unseen(hooks: Sequence[Hook], runs: Sequence[Iteration]) -> dict[str, str]:

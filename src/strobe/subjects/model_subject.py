@@ -12,12 +12,13 @@ from torch.nn.functional import interpolate
 
 from strobe.errors import UserError
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import BackboneTraits, Traits
 from strobe.subjects.clips import Clips
 from strobe.subjects.families.family import Family
 from strobe.subjects.families.modules import along_blocks
 from strobe.subjects.families.registry import registered, types_with
 from strobe.subjects.models import Model
-from strobe.subjects.subject import ITERATION, Facts, Fed, Phase, digest
+from strobe.subjects.subject import ITERATION, Fed, Phase, digest
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Hook
 from strobe.timeline.sections import section
@@ -103,15 +104,15 @@ class ModelSubject:
         """Where the family's probes attach, and below its first level the steps of the preprocessing."""
         return self.family.hooks(self.module, training=False, depth=depth) + (self._steps if depth > 1 else [])
 
-    def facts(self, phase: Phase, batch_size: int) -> Facts:
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
         """Return the sizes of what a call works on; ``tokens`` are those that the model returned per clip."""
-        return {
-            "batch size": batch_size,
-            "frames per clip": self.model.frames,
-            "img size": self.model.img_size,
-            "tokens": self._tokens,
-            "predictor": True if self.predictor else None,
-        }
+        backbone = BackboneTraits(
+            frames_per_clip=self.model.frames,
+            image_size=self.model.img_size,
+            tokens=self._tokens,
+            predictor=True if self.predictor else None,
+        )
+        return Traits(batch_size=batch_size, backbone=backbone)
 
     @property
     def _predictor(self) -> str:

@@ -15,6 +15,7 @@ from strobe.devices.memory import memory_of
 from strobe.errors import UserError
 from strobe.results.agreement import ActionScale
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import DelayTraining, PolicyTraits, Traits
 from strobe.subjects.action_scale import scale_of
 from strobe.subjects.checks import COUNT, Checks, varied
 from strobe.subjects.families import answers
@@ -22,7 +23,7 @@ from strobe.subjects.families.family import Family
 from strobe.subjects.families.registry import family_of, predict, steps_of
 from strobe.subjects.inputs import Inputs
 from strobe.subjects.policies import Loaded
-from strobe.subjects.subject import ITERATION, Facts, Fed, Phase
+from strobe.subjects.subject import ITERATION, Fed, Phase
 from strobe.subjects.training import Training, micro_batches
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Hook
@@ -166,28 +167,29 @@ class PolicySubject:
                 parameter.grad /= scale
         return loss
 
-    def facts(self, phase: Phase, batch_size: int) -> Facts:
-        """Return the facts about the work of one call, most of them from the policy's config.
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        """Return what one call works on, most of it from the policy's config.
 
         A chunk's size is that of the last one, where there was one: a policy of single actions may call its own
         otherwise.
         """
         config: Any = self.policy.config
-        said = next((found for name in _LENGTHS if (found := getattr(config, name, None))), None)
-        facts: Facts = {
-            "batch size": 1 if phase == "inference" else batch_size,
-            "chunk size": (self._length or said) if phase == "inference" else said,
-            "tensors requiring grad": sum(1 for parameter in self.policy.parameters() if parameter.requires_grad),
-        }
+        length = next((value for name in _LENGTHS if (value := getattr(config, name, None))), None)
+        work = PolicyTraits(
+            chunk_size=(self._length or length) if phase == "inference" else length,
+            trainable_tensors=sum(1 for parameter in self.policy.parameters() if parameter.requires_grad),
+        )
         if phase != "inference" and getattr(config, "use_rtc", False):  # training-time RTC
-            facts["delay_training"] = getattr(config, "delay_training", None)
-            facts["prefix_attention"] = getattr(config, "prefix_attention", None)
-            facts["delays"] = getattr(config, "rtc_max_delay", 0) + 1
+            work.delay_training = DelayTraining(
+                way=getattr(config, "delay_training", None),
+                prefix_attention=getattr(config, "prefix_attention", None),
+                delays=getattr(config, "rtc_max_delay", 0) + 1,
+            )
         if phase == "inference":
-            facts["denoising steps"] = steps_of(config)
-            facts["tokens at most"] = getattr(config, "max_decoding_steps", None)
-            facts["executed actions"] = getattr(config, "n_action_steps", None)
-        return facts
+            work.denoising_steps = steps_of(config)
+            work.max_tokens = getattr(config, "max_decoding_steps", None)
+            work.executed_actions = getattr(config, "n_action_steps", None)
+        return Traits(batch_size=1 if phase == "inference" else batch_size, policy=work)
 
     def hooks(self, phase: Phase, depth: int) -> list[Hook]:
         """Where the family's probes attach for ``phase``, and below its first level the processors' steps."""

@@ -11,11 +11,11 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import Traits
 from strobe.subjects.families.family import Family
 from strobe.timeline.probe import Hook
 
 Phase = Literal["inference", "training forward", "training step"]
-Facts = dict[str, str | int | float | bool | None]
 
 Kind = Literal["data", "made up", "to come"]
 
@@ -99,6 +99,6 @@ class Subject(Protocol):
         """Where probes attach for ``phase``, down to ``depth`` levels."""
         ...
 
-    def facts(self, phase: Phase, batch_size: int) -> Facts:
-        """Facts to show beside the numbers: batch size, chunk size, steps, frames."""
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        """Return what a call works on: batch size, chunk size, steps, frames."""
         ...

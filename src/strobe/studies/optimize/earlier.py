@@ -78,15 +78,15 @@ def circumstances(runs: Runs) -> dict[str, str]:
     """Return what a try depends on beside the machine: where all of it is the same, its outcome is too."""
     subject, options = runs.subject, runs.options
     fed = getattr(subject, "fed", None)  # of a policy
-    facts = subject.facts("inference", options.batch_size)
-    for treatment in runs.base:
-        facts = facts | treatment.facts()
+    traits = subject.traits("inference", options.batch_size)
+    traits.treatments = [treatment.traits() for treatment in runs.base]
+    given = traits.without().labelled()
     return {
         "checkpoint": fingerprint(subject.module),
         "dtype": ", ".join(sorted(subject.info.dtypes)),
         "guard": str(runs.guards),
         "inputs": f"{subject.info.inputs}; {fed.name}" if fed is not None else subject.info.inputs,
-        "settings": ", ".join(f"{name}={value}" for name, value in sorted(facts.items())),
+        "settings": ", ".join(f"{name}={value}" for name, value in sorted(given.items())),
         "pace": f"{options.pace_hz:g} Hz" if options.pace_hz else "back to back",
     }
 

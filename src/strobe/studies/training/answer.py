@@ -16,6 +16,7 @@ from strobe.results.answer import TrainResult
 from strobe.results.data import Samples
 from strobe.results.measurement import Measurement, Memory, Span
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import LoaderTraits, Traits
 from strobe.studies.training.batches import batches_of, worker_facts, worker_names
 from strobe.studies.training.summary import kernel_use_of, summary_of
 from strobe.subjects import policies
@@ -61,15 +62,16 @@ def answer_of(
     step = _measurement(STEP, "training step", steps, kept)
     step.memory = Memory(weights=info.weight_bytes, peak_process=peak_process, peak_device=watch.peak_device)
     step.memory.kernel_ms, step.memory.page_faults = kernel_use_of(watch, len(steps) - len(kept))
-    step.facts = {
-        "batch size": config.batch_size,
-        "workers": config.num_workers,
-        "prefetched batches per worker": config.prefetch_factor if config.num_workers else None,
-        "start method": config.dataloader_multiprocessing_context if config.num_workers else None,
-        "video backend": config.dataset.video_backend,
-        "device": str(watch.device),
-        "trained share": _trained_share(watch.policy),
-    }
+    loader = LoaderTraits(workers=config.num_workers, video_backend=config.dataset.video_backend)
+    if config.num_workers:
+        loader.prefetched_batches = config.prefetch_factor
+        loader.start_method = config.dataloader_multiprocessing_context
+    step.traits = Traits(
+        device=str(watch.device),
+        batch_size=config.batch_size,
+        loader=loader,
+        trained_share=_trained_share(watch.policy),
+    )
     # What earlier runs of this process could not see is none of this one's.
     step.unseen = {name: why for name, why in watch.timeline.unseen.items() if name in watch.parts or name in lost}
     if config.num_workers and step.clock == "host":

@@ -13,23 +13,22 @@ import torch
 from torch import Tensor
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import deriving, flow_of, only
-from strobe.treatments.parts import VISION, is_flow
+from strobe.treatments.flow.places import deriving, flow_of
+from strobe.treatments.parts import VISION
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo
 
 
 @dataclass
-class BatchedCameras(Treatment):
+class BatchedCameras(Switch, key="cameras", of=lambda family: family.flow):
     """Images of one shape are embedded together, before the prefix is put together from them."""
 
-    effect: Effect = "exact"
     _ready: list[Tensor] = field(default_factory=list, init=False, repr=False)
-    key = "cameras"
-    phases = FOR_INFERENCE
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"cameras": "batched"}
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        return super().fits(subject) and len(flow_of(subject).policy.config.image_features) > 1
 
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
@@ -57,17 +56,4 @@ class BatchedCameras(Treatment):
         return patches.undo
 
 
-def _candidates(subject: Subject) -> list[Spec]:
-    several = is_flow(subject) and len(flow_of(subject).policy.config.image_features) > 1
-    return [{"cameras": "batched"}] if several else []
-
-
-ENTRY = Entry(
-    "cameras",
-    "batched: all cameras through the vision tower at once",
-    "exact",
-    STRUCTURE,
-    only("cameras", "batched", BatchedCameras),
-    candidates=_candidates,
-    parts=lambda _, __: (VISION,),
-)
+ENTRY = BatchedCameras.entry(parts=(VISION,))

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from strobe.errors import UserError
-from strobe.subjects.families.family import Family
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import deriving, only, require_record
+from strobe.treatments.flow.places import deriving
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo, policy_of
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo, policy_of
 
 
 class Unread:
@@ -39,18 +38,11 @@ class Unread:
 
 
 @dataclass
-class SkippedHead(Treatment):
+class SkippedHead(Switch, key="lm_head", of=lambda family: family.unread_head):
     """The head gives nothing; a policy that reads it fails. Where gradients are wanted it runs."""
 
-    effect: Effect = "exact"
-    key = "lm_head"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"lm_head": "skipped"}
-
     def apply(self, subject: Subject) -> Undo:
-        require_record(subject, _head)
+        self.require(subject)
         head: Any = policy_of(subject).policy.get_submodule(subject.family.unread_head)
         patches = Patches()
 
@@ -61,20 +53,4 @@ class SkippedHead(Treatment):
         return patches.undo
 
 
-def _head(family: Family) -> str:
-    return family.unread_head
-
-
-def _candidates(subject: Subject) -> list[Spec]:
-    return [{"lm_head": "skipped"}] if isinstance(subject, PolicySubject) and subject.family.unread_head else []
-
-
-ENTRY = Entry(
-    "lm_head",
-    "skipped: a language head whose words nobody reads does not run",
-    "exact",
-    STRUCTURE,
-    only("lm_head", "skipped", SkippedHead),
-    candidates=_candidates,
-    parts=lambda subject, _: parts_of(subject, (subject.family.unread_head,)),
-)
+ENTRY = SkippedHead.entry(parts=lambda subject, _: parts_of(subject, (subject.family.unread_head,)))

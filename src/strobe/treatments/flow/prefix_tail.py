@@ -13,23 +13,18 @@ import torch
 from torch import Tensor
 
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import FlowModules, deriving, flow_of, offered, only
+from strobe.treatments.flow.places import FlowModules, deriving, flow_of
 from strobe.treatments.parts import PREFIX
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo
 
 
 @dataclass
-class SkippedTail(Treatment):
+class SkippedTail(Switch, key="prefix_tail", of=lambda family: family.flow):
     """The last layer of the prefix pass stops once its keys and values, (B, heads, L, width), are in the cache."""
 
-    effect: Effect = "exact"
     _skipping: list[bool] = field(default_factory=lambda: [False], init=False, repr=False)
-    key = "prefix_tail"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"prefix_tail": "skipped"}
 
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
@@ -118,12 +113,4 @@ def _of_methods(flow: FlowModules, patches: Patches, skipping: list[bool]) -> No
     patches.wrap(layer.mlp, "forward", mlp)
 
 
-ENTRY = Entry(
-    "prefix_tail",
-    "skipped: the prefix pass ends with its last layer's keys and values",
-    "exact",
-    STRUCTURE,
-    only("prefix_tail", "skipped", SkippedTail),
-    candidates=offered({"prefix_tail": "skipped"}),
-    parts=lambda _, __: (PREFIX,),
-)
+ENTRY = SkippedTail.entry(parts=(PREFIX,))

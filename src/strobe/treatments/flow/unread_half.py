@@ -11,31 +11,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from strobe.errors import UserError
-from strobe.subjects.families.family import Family, nothing
+from strobe.subjects.families.family import nothing
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import only, require_record
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo, policy_of
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo, policy_of
 
 
 @dataclass
-class SkippedHalf(Treatment):
+class SkippedHalf(Switch, key="unread_half", of=lambda family: family.unread_half is not nothing):
     """Passes that are not guided run one prompt; the family's record says which, and what they need for it.
 
     The products have half as many rows, so that a library may take their sums in another order.
     """
 
-    effect: Effect = "exact"
-    key = "unread_half"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"unread_half": "skipped"}
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        return isinstance(subject, PolicySubject) and bool(subject.family.unread_half(subject.policy))
 
     def apply(self, subject: Subject) -> Undo:
-        require_record(subject, _has)
+        self.require(subject)
         policy: Any = policy_of(subject).policy
         passes = subject.family.unread_half(policy)
         if not passes:
@@ -46,21 +43,4 @@ class SkippedHalf(Treatment):
         return patches.undo
 
 
-def _has(family: Family) -> bool:
-    return family.unread_half is not nothing
-
-
-def _candidates(subject: Subject) -> list[Spec]:
-    fits = isinstance(subject, PolicySubject) and subject.family.unread_half(subject.policy)
-    return [{"unread_half": "skipped"}] if fits else []
-
-
-ENTRY = Entry(
-    "unread_half",
-    "skipped: passes without guidance do not run the negative prompt's half",
-    "exact",
-    STRUCTURE,
-    only("unread_half", "skipped", SkippedHalf),
-    candidates=_candidates,
-    parts=lambda _, __: (STEP,),
-)
+ENTRY = SkippedHalf.entry(parts=(STEP,))

@@ -12,28 +12,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.subjects.families.family import Views
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import deriving, only, require_record
+from strobe.treatments.flow.places import deriving
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Spec, Undo
 
 
 @dataclass
-class PresentViews(Treatment):
+class PresentViews(Switch, key="views", of=lambda family: family.views):
     """The vision-language model is given the views that are there; hidden states of the others' tokens are 0."""
 
-    effect: Effect = "exact"
-    key = "views"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"views": "present"}
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        if not isinstance(subject, PolicySubject) or subject.family.views is None:
+            return False
+        config: Any = subject.policy.config
+        return len(config.image_features) < getattr(config, subject.family.views.most)
 
     def apply(self, subject: Subject) -> Undo:
-        views, patches = _views_of(subject), Patches()
+        self.require(subject)
+        views, patches = subject.family.views, Patches()
+        assert views is not None
         model: Any = subject.module.get_submodule(views.model)
         token, each = model.config.image_token_id, model.config.image_seq_length
 
@@ -68,26 +70,9 @@ def _absent(tokens: Tensor, mask: Tensor, image: int) -> Tensor | None:
     return absent[0] if bool(alike & absent.any()) else None
 
 
-def _views_of(subject: Subject) -> Views:
-    require_record(subject, lambda family: family.views)
-    found = subject.family.views
-    assert found is not None
-    return found
+def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
+    views = subject.family.views
+    return () if views is None else parts_of(subject, [views.model])
 
 
-def _candidates(subject: Subject) -> list[Spec]:
-    if not isinstance(subject, PolicySubject) or subject.family.views is None:
-        return []
-    config: Any = subject.policy.config
-    return [{"views": "present"}] if len(config.image_features) < getattr(config, subject.family.views.most) else []
-
-
-ENTRY = Entry(
-    "views",
-    "present: views without a camera go neither through the vision tower nor through the language model",
-    "exact",
-    STRUCTURE,
-    only("views", "present", PresentViews),
-    candidates=_candidates,
-    parts=lambda subject, _: parts_of(subject, [_views_of(subject).model]),
-)
+ENTRY = PresentViews.entry(parts=_parts)

@@ -13,28 +13,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from strobe.subjects.families.family import Family
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import deriving, only, require_record
+from strobe.treatments.flow.places import deriving
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo, policy_of
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo, policy_of
 
 
 @dataclass
-class TablesApart(Treatment):
+class TablesApart(Switch, key="word_tables", of=lambda family: family.word_tables):
     """Each word's row comes from the table that has it. Where gradients are wanted the tables are joined."""
 
-    effect: Effect = "exact"
-    key = "word_tables"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"word_tables": "apart"}
-
     def apply(self, subject: Subject) -> Undo:
-        require_record(subject, _path)
+        self.require(subject)
         table: Any = policy_of(subject).policy.get_submodule(subject.family.word_tables)
         patches = Patches()
 
@@ -54,20 +46,4 @@ def _rows(table: Any, words: Tensor) -> Tensor:
     return torch.where((words >= count).unsqueeze(-1), others, rows)
 
 
-def _path(family: Family) -> str:
-    return family.word_tables
-
-
-def _candidates(subject: Subject) -> list[Spec]:
-    return [{"word_tables": "apart"}] if isinstance(subject, PolicySubject) and subject.family.word_tables else []
-
-
-ENTRY = Entry(
-    "word_tables",
-    "apart: words are looked up in two tables, which are not joined to one for it",
-    "exact",
-    STRUCTURE,
-    only("word_tables", "apart", TablesApart),
-    candidates=_candidates,
-    parts=lambda subject, _: parts_of(subject, (subject.family.word_tables,)),
-)
+ENTRY = TablesApart.entry(parts=lambda subject, _: parts_of(subject, (subject.family.word_tables,)))

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from strobe.subjects.families.family import Family, Words
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import deriving, only, require_record, weights_seen
+from strobe.treatments.flow.places import deriving, weights_seen
 from strobe.treatments.graphs.host_work import in_region
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo
 
 _MOST = 8  # tasks that are remembered; a robot has one at a time, and a comparison a few
 
@@ -34,20 +33,16 @@ class _Said:
 
 
 @dataclass
-class WordsOnce(Treatment):
+class WordsOnce(Switch, key="words", of=lambda family: family.words):
     """The text encoder runs for a task that it has not read yet; otherwise a copy of what it said is given."""
 
-    effect: Effect = "exact"
     _said: list[_Said] = field(default_factory=list, init=False, repr=False)
     _weights: Any = field(default=None, init=False, repr=False)
-    key = "words"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"words": "once"}
 
     def apply(self, subject: Subject) -> Undo:
-        record = words_of(subject)
+        self.require(subject)
+        record = subject.family.words
+        assert record is not None
         policy: Any = subject.module
         encoder, (path, method) = record.encoder(policy), record.encoding
         patches = Patches()
@@ -91,28 +86,4 @@ def _copied(held: Any) -> Any:
     return tree_map_only(Tensor, Tensor.clone, held)
 
 
-def words_of(subject: Subject) -> Words:
-    """Return where ``subject`` reads its task. Raises UserError if no encoder reads it alone."""
-    require_record(subject, _words)
-    found = subject.family.words
-    assert found is not None
-    return found
-
-
-def _words(family: Family) -> Words | None:
-    return family.words
-
-
-def _candidates(subject: Subject) -> list[Spec]:
-    return [{"words": "once"}] if isinstance(subject, PolicySubject) and subject.family.words is not None else []
-
-
-ENTRY = Entry(
-    "words",
-    "once: a text encoder reads a task's words once, not in every chunk",
-    "exact",
-    STRUCTURE,
-    only("words", "once", WordsOnce),
-    candidates=_candidates,
-    parts=lambda _, __: ("text encoder",),
-)
+ENTRY = WordsOnce.entry(parts=("text encoder",))

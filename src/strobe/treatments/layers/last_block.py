@@ -7,36 +7,25 @@ computed for nothing. Of X-VLA's 228 rows 32 are read, and two thirds of a block
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strobe.errors import UserError
-from strobe.subjects.families.registry import types_with
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Subject
-from strobe.treatments.flow.places import deriving, only
+from strobe.treatments.flow.places import deriving
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo
 
 
 @dataclass
-class ReadRows(Treatment):
+class ReadRows(Switch, key="last_block", of=lambda family: family.last_block):
     """The last block's output is (B, rows, width), with as many rows as the policy's record says are read."""
 
-    effect: Effect = "exact"
-    key = "last_block"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"last_block": "read_rows"}
-
     def apply(self, subject: Subject) -> Undo:
-        record = subject.family.last_block if isinstance(subject, PolicySubject) else None
-        if record is None:
-            known = ", ".join(types_with(lambda family: family.last_block))
-            raise UserError(f"{subject.info.name}: last_block is for {known}")
+        self.require(subject)
+        record = subject.family.last_block
+        assert record is not None
         module: Any = subject.module
         last, rows, narrowed = module.get_submodule(record.blocks)[-1], record.rows(module.config), record.narrowed
 
@@ -48,17 +37,4 @@ class ReadRows(Treatment):
         return patches.undo
 
 
-def _candidates(subject: Subject) -> Sequence[Spec]:
-    there = isinstance(subject, PolicySubject) and subject.family.last_block is not None
-    return [{"last_block": "read_rows"}] if there else []
-
-
-ENTRY = Entry(
-    "last_block",
-    "read_rows: the last block of a denoising transformer is computed for the actions' rows alone",
-    "exact",
-    STRUCTURE,
-    only("last_block", "read_rows", ReadRows),
-    candidates=_candidates,
-    parts=lambda _, __: (STEP,),
-)
+ENTRY = ReadRows.entry(parts=(STEP,))

@@ -10,25 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strobe.errors import UserError
+from strobe.results.traits import TreatmentTraits
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import FOR_TRAINING, TRAINING, Effect, Entry, Spec, Treatment, Undo, policy_of
+from strobe.treatments.switch import entry
+from strobe.treatments.treatment import FOR_TRAINING, Spec, Treatment, Undo, policy_of
 
 
 @dataclass
-class Accumulate(Treatment):
+class Accumulate(Treatment, key="accumulate"):
     """``micro_batches`` parts of the batch, one after the other; each draws noise of its own."""
 
     micro_batches: int
-    effect: Effect = "rounding"
-    key = "accumulate"
     phases = FOR_TRAINING
 
     def __post_init__(self) -> None:
         if isinstance(self.micro_batches, bool) or not isinstance(self.micro_batches, int) or self.micro_batches < 2:
             raise UserError(f"accumulate={self.micro_batches}: a whole number of micro-batches, at least 2")
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"micro-batches": self.micro_batches}
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self.micro_batches)
 
     def apply(self, subject: Subject) -> Undo:
         training = policy_of(subject).training
@@ -48,4 +48,4 @@ def _make(spec: Spec) -> Accumulate:
     return Accumulate(int(value))
 
 
-ENTRY = Entry("accumulate", "training: the batch in N micro-batches", "rounding", TRAINING, _make)
+ENTRY = entry("accumulate", _make)

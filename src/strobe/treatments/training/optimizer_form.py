@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from strobe.errors import UserError, in_a_line, nearest
+from strobe.results.traits import TreatmentTraits
 from strobe.subjects.subject import Subject
-from strobe.treatments.treatment import TRAINING, Effect, Entry, Treatment, Undo, policy_of, switch
+from strobe.treatments.switch import entry
+from strobe.treatments.treatment import Entry, Treatment, Undo, policy_of
 from strobe.treatments.words import FORMS
 
 
@@ -24,8 +25,8 @@ class OptimizerForm(Treatment):
     """
 
     form: str = "fused"
-    effect: Effect = "rounding"
     _checked: bool = field(default=False, init=False, repr=False)
+    effect = "rounding"
     phases = frozenset({"training step"})
 
     def __post_init__(self) -> None:
@@ -33,8 +34,8 @@ class OptimizerForm(Treatment):
             raise UserError(f"optimizer={self.form}: {nearest(self.form, FORMS)}")
         self.key = self.form
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"optimizer": self.form}
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=True)
 
     def apply(self, subject: Subject) -> Undo:
         optimizer = policy_of(subject).training.optimizer
@@ -91,20 +92,8 @@ def _move(optimizer: torch.optim.Optimizer, where: Any) -> None:
             state["step"] = step.clone()
 
 
-ENTRIES = (
-    Entry("fused", "training: the optimizer's fused form", "rounding", TRAINING, switch("fused", OptimizerForm)),
-    Entry(
-        "foreach",
-        "training: the optimizer's foreach form",
-        "rounding",
-        TRAINING,
-        switch("foreach", partial(OptimizerForm, "foreach")),
-    ),
-    Entry(
-        "forloop",
-        "training: the optimizer's forloop form",
-        "rounding",
-        TRAINING,
-        switch("forloop", partial(OptimizerForm, "forloop")),
-    ),
-)
+def _entry(form: str) -> Entry:
+    return entry(form, lambda _: OptimizerForm(form))
+
+
+FUSED, FOREACH, FORLOOP = map(_entry, FORMS)
