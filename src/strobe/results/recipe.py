@@ -6,10 +6,9 @@ it is data.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import Field, ValidationError
@@ -129,7 +128,7 @@ def text(recipe: Recipe, name: str) -> str:
     return f"{about}\n{body}"
 
 
-class _Line(dict[str, Any]):
+class _Line(dict[str, object]):
     """A mapping that is written in one line, so that those of a list stand below each other as a table."""
 
 
@@ -140,7 +139,7 @@ class _Dumper(yaml.SafeDumper):
 class _Loader(yaml.SafeLoader):
     """Refuses a key that is there twice, of which YAML would take the last in silence."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         keys = [key.value for key, _ in node.value]
         if twice := [key for key in keys if keys.count(key) > 1]:
             raise ConstructorError(None, None, f"'{twice[0]}' is there twice", node.start_mark)
@@ -156,7 +155,7 @@ _Dumper.add_representer(str, _text)
 _Dumper.add_representer(_Line, lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data, True))
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> object:
     try:
         return yaml.load(path.read_bytes(), Loader=_Loader)
     except OSError as error:
@@ -185,7 +184,7 @@ def _first(error: ValidationError) -> str:
     return f"{_path(at)}: {first['msg'][:1].lower()}{_plain(first['msg'][1:])}"
 
 
-def _path(location: list[Any]) -> str:
+def _path(location: Sequence[object]) -> str:
     """Where a value stands, counted from 1 as the rungs are."""
     return ".".join(str(part + 1) if isinstance(part, int) else _plain(str(part)) for part in location)
 

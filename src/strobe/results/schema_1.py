@@ -33,7 +33,7 @@ _BUILDS = {"compile": "compiled", "engine": "built", "int8_engine": "built", "gr
 _OPTIONS = {"engine.precision": "precision", "engine build s": "build_s", "engine from cache": "from_cache"}
 
 
-def with_traits(document: dict[str, Any]) -> dict[str, Any]:
+def with_traits(document: dict[str, object]) -> dict[str, object]:
     """Return ``document`` of schema 1 with typed traits in place of facts."""
     measurements = document.get("measurements")
     if not isinstance(measurements, list):
@@ -41,7 +41,7 @@ def with_traits(document: dict[str, Any]) -> dict[str, Any]:
     return document | {"measurements": [_measurement(measurement) for measurement in measurements]}
 
 
-def _measurement(measurement: Any) -> Any:
+def _measurement(measurement: object) -> object:
     if not isinstance(measurement, dict):
         return measurement  # for the schema to refuse
     facts = measurement.get("facts", {})

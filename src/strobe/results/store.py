@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -29,7 +28,7 @@ REPORT = "report.html"
 _ONCE_SHARED = ("comparisons", "episodes", "operators", "python", "training", "ladder")
 
 # Schema version → the function that turns such a document into one of the next version.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: with_traits}
+MIGRATIONS: dict[int, Callable[[dict[str, object]], dict[str, object]]] = {1: with_traits}
 
 
 def new_run(root: Path, study: str, subject: str) -> Path:
@@ -47,7 +46,7 @@ def new_run(root: Path, study: str, subject: str) -> Path:
 def save(
     answer: Answer,
     folder: Path,
-    trace: dict[str, Any] | None = None,
+    trace: dict[str, object] | None = None,
     files: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write the run's files so that a reader sees the old ones or the new ones, never half of one.
@@ -114,7 +113,7 @@ def runs_of(folder: Path) -> Iterator[tuple[str, Path]]:
             yield name, file
 
 
-def _current(file: Path, document: dict[str, Any]) -> dict[str, Any]:
+def _current(file: Path, document: dict[str, object]) -> dict[str, object]:
     """The document in today's schema, whatever version of Strobe wrote it."""
     version = document.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool) or "strobe_version" not in document:
@@ -155,7 +154,7 @@ def _runs(root: Path) -> list[str]:
         return []
 
 
-def _parse(file: Path) -> dict[str, Any]:
+def _parse(file: Path) -> dict[str, object]:
     try:
         document = json.loads(file.read_bytes())
     except OSError as error:
