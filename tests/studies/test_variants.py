@@ -21,7 +21,7 @@ from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.subject import Phase
 from strobe.treatments import catalogue
-from strobe.treatments.training.optimizer_form import OptimizerForm
+from strobe.treatments.training.step import OptimizerForm
 from strobe.treatments.treatment import Treatment, Variant
 
 

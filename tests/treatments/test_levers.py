@@ -22,9 +22,8 @@ from strobe.subjects.policy_subject import PolicySubject
 from strobe.subjects.training import own_autocast
 from strobe.treatments.numbers.channels_last import ChannelsLast
 from strobe.treatments.numbers.mixed_precision import MixedPrecision
-from strobe.treatments.training.accumulate import Accumulate
 from strobe.treatments.training.levers import LEVERS, lever, parse, worth_trying
-from strobe.treatments.training.optimizer_form import OptimizerForm
+from strobe.treatments.training.step import Accumulate, OptimizerForm
 from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
 
 POLICIES = ("act", "diffusion", "smolvla")

@@ -14,7 +14,7 @@ from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached
 from strobe.treatments import catalogue
-from strobe.treatments.flow.views import PresentViews
+from strobe.treatments.flow.cameras import PresentViews
 
 
 def load(cameras: int = 2, *overrides: str) -> PolicySubject:

@@ -14,8 +14,8 @@ from strobe.measure.accounting import Accounting
 from strobe.subjects.loading import load_subject
 from strobe.subjects.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached
-from strobe.treatments.flow import words_once
-from strobe.treatments.flow.words_once import WordsOnce
+from strobe.treatments.flow import text
+from strobe.treatments.flow.text import WordsOnce
 from strobe.treatments.treatment import Variant
 
 KINDS = ("fastwam", "multi_task_dit")
@@ -93,7 +93,7 @@ def test_other_weights_read_the_words_again(kind: str) -> None:
 def test_no_more_tasks_are_kept_than_a_few() -> None:
     treatment = WordsOnce()
     chunks(tiny("multi_task_dit"), *(f"push {number}" for number in range(10)), treatment=treatment)
-    assert len(treatment._said) == words_once._MOST
+    assert len(treatment._said) == text._MOST
 
 
 def test_it_is_for_policies_with_a_text_encoder_apart() -> None:

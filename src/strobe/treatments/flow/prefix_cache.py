@@ -76,7 +76,7 @@ class PrefixCache(DynamicCache):
         return rooms[0], rooms[1]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Of the prefix: what a step finds before it."""
+        """Return the sequence length of the cached prefix."""
         return self.layers[layer_idx].keys.shape[-2]
 
     def crop(self, max_length: int) -> None:
