@@ -93,7 +93,7 @@ def test_other_weights_read_the_words_again(kind: str) -> None:
 def test_no_more_tasks_are_kept_than_a_few() -> None:
     treatment = WordsOnce()
     chunks(tiny("multi_task_dit"), *(f"push {number}" for number in range(10)), treatment=treatment)
-    assert len(treatment._said) == text._MOST
+    assert len(treatment._encoded) == text._MOST
 
 
 def test_it_is_for_policies_with_a_text_encoder_apart() -> None:

@@ -19,8 +19,8 @@ from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo, policy_of
 
-# A text encoder reads each task once: what it says of it is the same in all chunks of an episode.
-# FastWAM runs UMT5-XXL, 5.7 billion parameters, over 128 tokens in every chunk. What was said of a task is kept while
+# A text encoder reads each task once: its answer is the same in all chunks of an episode.
+# FastWAM runs UMT5-XXL, 5.7 billion parameters, over 128 tokens in every chunk. Its answer for a task is kept while
 # the encoder's weights are the same.
 
 
@@ -28,7 +28,7 @@ _MOST = 8  # tasks that are remembered; a robot has one at a time, and a compari
 
 
 @dataclass
-class _Said:
+class _Encoded:
     """The arguments of a call, and what the encoder made of them: a tensor or a tuple of tensors."""
 
     given: Any
@@ -37,9 +37,9 @@ class _Said:
 
 @dataclass
 class WordsOnce(Switch, key="words", of=lambda family: family.words):
-    """The text encoder runs for a task that it has not read yet; otherwise a copy of what it said is given."""
+    """The text encoder runs for a task that it has not read yet; otherwise a copy of its earlier answer is given."""
 
-    _said: list[_Said] = field(default_factory=list, init=False, repr=False)
+    _encoded: list[_Encoded] = field(default_factory=list, init=False, repr=False)
     _weights: Any = field(default=None, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
@@ -57,13 +57,13 @@ class WordsOnce(Switch, key="words", of=lambda family: family.words):
                     return encode(*args, **kwargs)
                 given, weights = (args, kwargs), weights_seen(encoder)
                 if weights != self._weights:
-                    self._said.clear()
+                    self._encoded.clear()
                     self._weights = weights
-                known = next((one for one in self._said if _alike(one.given, given)), None)
+                known = next((one for one in self._encoded if _alike(one.given, given)), None)
                 if known is None:
-                    known = _Said(_copied(given), _copied(encode(*args, **kwargs)))
-                    self._said[:] = [*self._said[1 - _MOST :], known]
-                return _copied(known.made)
+                    known = _Encoded(_copy(given), _copy(encode(*args, **kwargs)))
+                    self._encoded[:] = [*self._encoded[1 - _MOST :], known]
+                return _copy(known.made)
 
             return call
 
@@ -84,7 +84,7 @@ def _same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other
 
 
-def _copied(held: Any) -> Any:
+def _copy(held: Any) -> Any:
     """Return ``held`` with tensors of its own, which nobody else writes to."""
     return tree_map_only(Tensor, Tensor.clone, held)
 
