@@ -103,18 +103,7 @@ KINDS = {"faster", "slower", "no difference shown", "too noisy"}
 def poisoned(data: Any, key: str = "") -> Any:
     """The same data with the payload before every string and key that is free."""
     if isinstance(data, dict):
-        free = key in (
-            "dtypes",
-            "power",
-            "versions",
-            "gflops",
-            "notes",
-            "unseen",
-            "settings",
-            "config",
-            "rtc",
-            "evidence",
-        )
+        free = key in ("dtypes", "power", "versions", "gflops", "notes", "unseen", "config", "evidence")
         return {(PAYLOAD + k if free else k): poisoned(v, k) for k, v in data.items()}
     if isinstance(data, list):
         return [poisoned(v, key) for v in data]
@@ -123,6 +112,8 @@ def poisoned(data: Any, key: str = "") -> Any:
 
 
 def poison(result: Result) -> Result:
+    for measurement in result.measurements:
+        measurement.traits.notes = {"said by": "another package"}
     return type(result).model_validate(poisoned(json.loads(result.model_dump_json())))
 
 
