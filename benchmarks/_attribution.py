@@ -16,8 +16,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from strobe.measure.components import components, iterations
 from strobe.measure.sampling import SamplingBudget, collect
 from strobe.measure.verdicts import paired_verdict
+from strobe.policies.subject import ITERATION
 from strobe.results.measurement import Component
-from strobe.subjects.subject import ITERATION
 from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.sections import recording

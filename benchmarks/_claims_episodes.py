@@ -14,10 +14,9 @@ import numpy as np
 from _claims import Claim
 from numpy.typing import NDArray
 
-from strobe.measure.decision import LEVEL, decide, each_of, paired_rates
+from strobe.measure.betting import difference_sequence
 from strobe.measure.episodes import judge, least_of
-from strobe.measure.sequence import difference_sequence
-from strobe.measure.unpaired_rates import unpaired_rates
+from strobe.measure.success_rates import LEVEL, decide, each_of, paired_rates, unpaired_rates
 from strobe.results.episodes import Episode, EpisodePair
 from strobe.results.evaluation import Decision
 

@@ -12,11 +12,10 @@ from functools import partial
 import numpy as np
 from _claims import NOISES, Claim, Noise, Series, times
 
-from strobe.measure.best_rung import best_rung
 from strobe.measure.budget import asynchrony
-from strobe.measure.in_time import ASKED, InTimeLooks, in_time
-from strobe.measure.looks import MATTERS, MISSED, Glance, Looks
+from strobe.measure.in_time import ASKED, InTimeLooks, best_rung, in_time
 from strobe.measure.sampling import Looking
+from strobe.measure.sequential import MATTERS, MISSED, Glance, Looks
 from strobe.results.budget import Latency
 from strobe.results.ladder import Try, TryOutcome
 from strobe.studies.optimize import limits

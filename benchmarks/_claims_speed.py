@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from _claims import NOISES, Claim, Noise, Series, independent, times
 
-from strobe.measure.looks import MATTERS, Looks
+from strobe.measure.budget import steps_line
 from strobe.measure.sampling import SamplingBudget, collect
-from strobe.measure.steps_line import steps_line
+from strobe.measure.sequential import MATTERS, Looks
 from strobe.measure.throughput import rate_of
 from strobe.measure.verdicts import LEVEL, WITHIN, paired_verdict, unpaired_verdict
 from strobe.results.comparison import Verdict

@@ -12,7 +12,7 @@ from itertools import count
 import numpy as np
 from _claims import NOISES, Claim, Noise, times
 
-from strobe.measure.decision import each_of
+from strobe.measure.success_rates import each_of
 from strobe.measure.verdicts import LEVEL, paired_verdict
 from strobe.results.data import Summary
 from strobe.results.sweep import Axis, Cell, CellRun, Row

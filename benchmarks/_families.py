@@ -12,14 +12,14 @@ import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.errors import UserError
+from strobe.lerobot.refusals import first_line
 from strobe.measure.accounting import Accounting
 from strobe.measure.components import components, iterations
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import ITERATION, Phase
 from strobe.studies.doctor import one_treatment
 from strobe.studies.doctor.one_treatment import GUIDANCE, Attempt
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.refusals import first_line
-from strobe.subjects.subject import ITERATION, Phase
 from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached
 from strobe.treatments import catalogue

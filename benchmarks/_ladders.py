@@ -10,13 +10,13 @@ from strobe.cli.live import Live
 from strobe.errors import UserError
 from strobe.measure.guard import Guards
 from strobe.measure.sampling import SamplingBudget
+from strobe.policies.loading import load_model, load_subject
+from strobe.policies.subject import Subject
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
 from strobe.results.measurement import Measurement
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
-from strobe.subjects.loading import load_model, load_subject
-from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Spec, Treatment, Variant
 

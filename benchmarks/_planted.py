@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Effect, Treatment, Undo, policy_of
 

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from strobe.measure.agreement import agree
 from strobe.measure.guard import Guards
-from strobe.subjects import inputs, policies
-from strobe.subjects.action_scale import scale_of
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies import inputs, lerobot_policies
+from strobe.policies.action_scale import scale_of
+from strobe.policies.policy_subject import PolicySubject
 
 WIDTH = 7
 INF = float("inf")
@@ -108,7 +108,7 @@ def inert() -> PolicySubject:
 
 def _subject(kind: str, action: Sequence[Mapping[str, float]], mode: NormalizationMode | None = None) -> PolicySubject:
     """A tiny policy of random weights, whose action has these statistics, dimension by dimension."""
-    config: Any = policies.config_from_type(kind, ["--device=cpu"])
+    config: Any = lerobot_policies.config_from_type(kind, ["--device=cpu"])
     if kind == "pi05":
         config.num_inference_steps = 3
     if mode is not None:
@@ -116,7 +116,7 @@ def _subject(kind: str, action: Sequence[Mapping[str, float]], mode: Normalizati
     config.output_features = {ACTION: PolicyFeature(FeatureType.ACTION, (WIDTH,))}
     fed = inputs.synthetic(config, tiny=True)
     fed.stats[ACTION] = {key: torch.tensor([one[key] for one in action]) for key in action[0]}
-    return PolicySubject(policies.load(config, fed, size="tiny"), fed)
+    return PolicySubject(lerobot_policies.load(config, fed, size="tiny"), fed)
 
 
 def _spread_over(most: float) -> dict[str, float]:

@@ -14,15 +14,15 @@ from _planted import Planted, of_output
 from _planted_scale import cases
 from torch import Tensor
 
-from strobe.measure.features import agree_features
+from strobe.measure.agreement import agree_features
 from strobe.measure.guard import Guard, Guards, Judgement
+from strobe.policies.loading import load_model
+from strobe.policies.model_subject import ModelSubject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.sameness.check import Sameness
-from strobe.sameness.features import features_reordered
+from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import plan
-from strobe.subjects.loading import load_model
-from strobe.subjects.model_subject import ModelSubject
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
 

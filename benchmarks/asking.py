@@ -21,8 +21,8 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.results import store
 from strobe.results.answer import OptimizeResult
+from strobe.runs import store
 
 BARS_S = {"the first time": 45.0, "again": 25.0}
 # Beginnings of the lines of stderr and stdout → the phase that begins with them, or that they end.

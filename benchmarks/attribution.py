@@ -20,7 +20,7 @@ from _attribution import study
 from _shared import finish, keep_memory
 from rich.console import Console
 
-from strobe.subjects.loading import load_subject
+from strobe.policies.loading import load_subject
 
 OTHER, BIG = 0.05, 0.05
 

@@ -31,12 +31,12 @@ def build(how: str) -> dict[str, float]:
     import torch
     from lerobot.policies.pi05.modeling_pi05 import PI05Policy
 
-    from strobe.subjects import inputs, policies
-    from strobe.subjects.build import build_fast
-    from strobe.subjects.quiet import quiet
+    from strobe.lerobot.quiet import quiet
+    from strobe.policies import inputs, lerobot_policies
+    from strobe.policies.build import build_fast
 
-    config = policies.config_from_type("pi05", ["--device=cpu", "--dtype=bfloat16"])
-    policies._fit(config, inputs.synthetic(config, count=1), {}, [])
+    config = lerobot_policies.config_from_type("pi05", ["--device=cpu", "--dtype=bfloat16"])
+    lerobot_policies._fit(config, inputs.synthetic(config, count=1), {}, [])
     with quiet():
         start = time.perf_counter()
         policy = build_fast(lambda: PI05Policy(config)) if how == "fast" else PI05Policy(config)

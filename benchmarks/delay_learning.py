@@ -43,8 +43,8 @@ from lerobot_policy_act_relative_rtc import ACTRelativeRTCPolicy
 from rich.console import Console
 from rich.table import Table
 
-from strobe.subjects.quiet import quiet
-from strobe.subjects.scripted_metaworld import MetaWorld, open_metaworld, record_metaworld
+from strobe.lerobot.quiet import quiet
+from strobe.simulators.scripted_metaworld import MetaWorld, open_metaworld, record_metaworld
 
 TASK, IMAGE, HELD_OUT = "reach-v3", 96, 2
 WAYS = ("sampled", "expanded", "packed")

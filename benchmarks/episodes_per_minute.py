@@ -44,7 +44,7 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.subjects.opengl import choose_opengl
+from strobe.simulators.environments import choose_opengl
 
 TASK, SEED, BAR, SAME = "button-press-topdown-v3", 1000, 2.0, 1e-3
 RENAME = '{"observation.image": "observation.images.corner2"}'
@@ -152,7 +152,7 @@ def made(folder: Path, kind: str, size: Any, env: list[str]) -> Path:
     """A checkpoint with random weights that fits the simulator."""
     from lerobot.envs.factory import make_env_config
 
-    from strobe.subjects.loading import load_subject
+    from strobe.policies.loading import load_subject
 
     given = dict(flag.removeprefix("--env.").split("=") for flag in env)
     config = make_env_config(given.pop("type"), **{k: int(v) if v.isdecimal() else v for k, v in given.items()})

@@ -30,8 +30,8 @@ from _families import Looked, captured, guided, look, treated
 from _shared import finish
 
 from strobe.errors import UserError
+from strobe.policies.lerobot_policies import known_types
 from strobe.studies.doctor import apart
-from strobe.subjects.policies import known_types
 from strobe.treatments import catalogue
 
 UNSEEN, OTHER = 0.01, 0.05

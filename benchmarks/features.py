@@ -14,11 +14,11 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.measure.features import agree_features
+from strobe.measure.agreement import agree_features
 from strobe.measure.guard import OF_FEATURES, Guard
+from strobe.policies.loading import load_model
 from strobe.results.agreement import Agreement
 from strobe.sameness.reordered import reordered
-from strobe.subjects.loading import load_model
 from strobe.treatments import catalogue
 
 SPECS: list[dict[str, Any]] = [{"precision": "bf16"}, {"precision": "fp16"}, {"int8": "dynamic"}]

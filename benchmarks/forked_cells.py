@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.measure.verdicts import paired_verdict
-from strobe.results import store
+from strobe.runs import store
 from strobe.sweeps.execute import Job, Limits, execute
 from strobe.sweeps.server import Server
 

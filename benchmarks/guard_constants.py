@@ -46,13 +46,13 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from strobe.measure.agreement import agree
+from strobe.policies import inputs, lerobot_policies
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.results.episodes import PairedEpisodes
+from strobe.simulators.environments import choose_opengl
 from strobe.studies.episodes import CandidateFailed, Episodes
-from strobe.subjects import inputs, policies
-from strobe.subjects.loading import load_subject
-from strobe.subjects.opengl import choose_opengl
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Treatment, Undo, Variant, policy_of
 
@@ -194,13 +194,13 @@ def run(module: str, *arguments: str) -> None:
 
 def loaded(policy: Path, dataset: Path) -> PolicySubject:
     """The policy with observations of its dataset."""
-    config: PreTrainedConfig = policies.config_from_path(policy, ["--device=cpu"])
+    config: PreTrainedConfig = lerobot_policies.config_from_path(policy, ["--device=cpu"])
     fed = inputs.from_dataset(config, dataset, count=OBSERVATIONS)
     if config.n_obs_steps == 1 and config.observation_delta_indices is not None:  # Diffusion wants the one step's axis
         for observation in fed.observations:
             observation[OBS_STATE] = observation[OBS_STATE][:, None]
     (camera,) = config.image_features
-    return PolicySubject(policies.load(config, fed, rename={OBS_IMAGE: camera}), fed)
+    return PolicySubject(lerobot_policies.load(config, fed, rename={OBS_IMAGE: camera}), fed)
 
 
 # --- the changes ---

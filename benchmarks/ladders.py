@@ -31,8 +31,8 @@ from rich.table import Table
 
 from strobe.errors import UserError
 from strobe.measure.ceiling import faster_in_bfloat16
+from strobe.policies.families import pi
 from strobe.studies.doctor import apart
-from strobe.subjects.families import pi
 from strobe.treatments.treatment import Spec
 
 LIMIT_S, QUICK_S = 2400.0, 600.0

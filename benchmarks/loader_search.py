@@ -59,7 +59,7 @@ def holds(figures: Mapping[str, Mapping[str, float | str]], judged: Mapping[str,
 
 def recorded(root: Path, quick: bool) -> Path:
     """A dataset of MetaWorld's reach, two cameras of 480x640."""
-    from strobe.subjects.scripted_metaworld import record_metaworld
+    from strobe.simulators.scripted_metaworld import record_metaworld
 
     say("recording")
     return record_metaworld(root, 2 if quick else 6, 40 if quick else 80, image=480, width=640)
@@ -67,11 +67,11 @@ def recorded(root: Path, quick: bool) -> Path:
 
 def compared(kind: str, root: Path, seconds: float) -> dict[str, float | str]:
     """The search and the grid for one policy, on the same candidates, each from cold workers."""
+    from strobe.datasets.train_loader import backends_here, settings_of
+    from strobe.loops.train_config import train_config
     from strobe.studies.dataloader.bench import Bench
     from strobe.studies.dataloader.candidates import SearchOptions, candidates, cores_here, started_by_fork
     from strobe.studies.dataloader.dataset import facts_of, fill_page_cache
-    from strobe.subjects.train_config import train_config
-    from strobe.subjects.train_data import backends_here, settings_of
 
     flags = [f"--dataset.repo_id=local/{root.name}", f"--dataset.root={root}", f"--policy.type={kind}"]
     config = train_config([*flags, "--policy.device=cpu"], measuring=True)

@@ -19,11 +19,11 @@ from rich.table import Table
 
 from strobe.cli.live import Live
 from strobe.measure.sampling import SamplingBudget
+from strobe.policies.families import pi
+from strobe.policies.loading import load_subject
 from strobe.results.measurement import Measurement
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
-from strobe.subjects.families import pi
-from strobe.subjects.loading import load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Spec, Treatment, Variant
 

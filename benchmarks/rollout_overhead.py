@@ -31,17 +31,17 @@ def built(folder: Path) -> tuple[Any, Any]:
     sys.path[:0] = [str(TESTS), str(TESTS / "support" / "robot")]
     from support.checkpoints import tiny_checkpoint  # type: ignore[import-not-found]
 
-    from strobe.subjects import rollout_loop
-    from strobe.subjects.lerobot_flags import lent
-    from strobe.subjects.rollout_config import rollout_config
+    from strobe.lerobot.flags import lent
+    from strobe.loops import rollout
+    from strobe.loops.rollout_config import rollout_config
 
     tiny_checkpoint("act", folder / "act", "--chunk_size=100", "--n_action_steps=100")
     given = ["--robot.type=dummy", "--robot.id=test", f"--robot.calibration_dir={folder}", "--device=cpu"]
     given += [f"--policy.path={folder / 'act'}", "--task=push", "--play_sounds=false"]
     config = rollout_config(given)
     with lent(given, "lerobot-rollout"):
-        context = rollout_loop.loop.build_rollout_context(config, Event())
-    strategy = rollout_loop.loop.create_strategy(config.strategy)
+        context = rollout.loop.build_rollout_context(config, Event())
+    strategy = rollout.loop.create_strategy(config.strategy)
     strategy.setup(context)
     return context, strategy
 
@@ -64,9 +64,9 @@ def main() -> None:
     logging.disable(logging.WARNING)
     from lerobot.utils.robot_utils import precise_sleep
 
-    from strobe.subjects.rollout_log import Log
-    from strobe.subjects.rollout_loop import Watch
-    from strobe.subjects.rollout_robot import header_of
+    from strobe.loops.event_log import Log
+    from strobe.loops.robot_header import header_of
+    from strobe.loops.rollout import Watch
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from strobe.measure.sampling import SamplingBudget, collect
 from strobe.measure.verdicts import paired_verdict
-from strobe.subjects.loading import load_subject
+from strobe.policies.loading import load_subject
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking
 from strobe.treatments.treatment import Variant

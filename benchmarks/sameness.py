@@ -27,11 +27,11 @@ from rich.progress import track
 from rich.table import Table
 
 from strobe.measure.guard import Guard, Guards
+from strobe.policies import inputs, lerobot_policies
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import Yardstick
 from strobe.sameness.check import CallFailed, Sameness
 from strobe.sameness.visits import plan
-from strobe.subjects import inputs, policies
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking
@@ -102,7 +102,7 @@ def faults() -> list[Planted]:
 
 def with_gripper(kind: str, seed: int = 0) -> PolicySubject:
     """A tiny policy of two positions, four joints and a gripper, with random weights."""
-    config = policies.config_from_type(kind, [f"--{FLOW[kind]}={STEPS}", "--device=cpu"])
+    config = lerobot_policies.config_from_type(kind, [f"--{FLOW[kind]}={STEPS}", "--device=cpu"])
     from lerobot.configs import FeatureType, PolicyFeature
     from lerobot.utils.constants import ACTION
 
@@ -114,7 +114,7 @@ def with_gripper(kind: str, seed: int = 0) -> PolicySubject:
         fed.stats[ACTION][name][GRIPPER] = value
         fed.stats[ACTION][name][:JOINT] = POSITION[name]
     fed.meta.features[ACTION]["names"] = ["x", "y", *(f"joint_{index}" for index in range(1, 5)), "gripper"]
-    return PolicySubject(policies.load(config, fed, size="tiny", seed=seed), fed, seed)
+    return PolicySubject(lerobot_policies.load(config, fed, size="tiny", seed=seed), fed, seed)
 
 
 def planted(console: Console) -> dict[str, Any]:

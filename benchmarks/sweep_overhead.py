@@ -30,7 +30,7 @@ from strobe.cli import breakdown, sweep
 from strobe.cli.live import Live
 from strobe.cli.study import finish as finish_study
 from strobe.kinds import page
-from strobe.results import store
+from strobe.runs import store
 from strobe.sweeps.answer import answer
 from strobe.sweeps.execute import Outcome, outcome_of, write_outcome
 from strobe.sweeps.table import folder_of

@@ -74,7 +74,7 @@ def measured(policy: str, given: Sequence[str], pairs: int, folder: Path) -> dic
     from strobe.measure.components import iterations
     from strobe.measure.statistics import find_warmup
     from strobe.measure.verdicts import paired_verdict
-    from strobe.subjects.subject import ITERATION
+    from strobe.policies.subject import ITERATION
 
     steps = 2 * pairs + 4
     watch = alternating()
@@ -106,7 +106,7 @@ def measured(policy: str, given: Sequence[str], pairs: int, folder: Path) -> dic
 
 def alternating() -> Any:
     """A watch whose probes are on for every other step."""
-    from strobe.subjects.training_loop import Watch
+    from strobe.loops.training import Watch
 
     class Alternating(Watch):
         def __post_init__(self) -> None:
@@ -151,7 +151,7 @@ def loop() -> Any:
 
 
 def run(arguments: Sequence[str]) -> None:
-    from strobe.subjects.train_config import lent
+    from strobe.loops.train_config import lent
 
     with lent(arguments), open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         loop().main()

@@ -19,8 +19,8 @@ from _shared import finish, keep_memory
 from rich.console import Console
 from rich.table import Table
 
-from strobe.measure.blocks import blocks
-from strobe.subjects.loading import load_model
+from strobe.measure.components import blocks
+from strobe.policies.loading import load_model
 
 SUM, BIG = 0.02, 0.01
 ENCODER = ("model", "encoder")

@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli import main as cli
+from strobe.findings.thresholds import Thresholds
 from strobe.kinds import advise
 from strobe.measure.verdicts import difference_interval, paired_verdict
-from strobe.results import store
 from strobe.results.answer import Result
+from strobe.runs import store
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 

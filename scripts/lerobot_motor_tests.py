@@ -34,19 +34,18 @@ import scservo_sdk
 from lerobot.robots.so_follower import SO100Follower, SO100FollowerConfig, SO101FollowerConfig
 from lerobot.teleoperators.so_leader import SO101LeaderConfig
 
-from strobe.subjects.robot import calibration, faults
-from strobe.subjects.robot.arm import EmulatedArm
-from strobe.subjects.robot.bus import Bus
-from strobe.subjects.robot.dynamixel.packets import Dynamixel
-from strobe.subjects.robot.dynamixel.x_series import X_SERIES
-from strobe.subjects.robot.feetech.packets import Feetech
-from strobe.subjects.robot.feetech.sts3215 import STS3215
-from strobe.subjects.robot.model import Model
-from strobe.subjects.robot.register import Register
-from strobe.subjects.robot.serving import serve
-from strobe.subjects.robot.servo import Servo
-from strobe.subjects.robot.terminal import Terminal
-from strobe.subjects.robot.wire import BROADCAST, Instruction, Packet, Wire
+from strobe.emulator import calibration, faults
+from strobe.emulator.arm import EmulatedArm
+from strobe.emulator.bus import Bus
+from strobe.emulator.dynamixel.packets import Dynamixel
+from strobe.emulator.dynamixel.x_series import X_SERIES
+from strobe.emulator.feetech.packets import Feetech
+from strobe.emulator.feetech.sts3215 import STS3215
+from strobe.emulator.register import Register
+from strobe.emulator.served import serve
+from strobe.emulator.servo import Model, Servo
+from strobe.emulator.terminal import Terminal
+from strobe.emulator.wire import BROADCAST, Instruction, Packet, Wire
 
 TESTS = (
     "tests/motors/test_feetech.py",

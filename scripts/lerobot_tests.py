@@ -24,11 +24,11 @@ from typing import Any
 import pytest
 from lerobot.policies.rtc.modeling_rtc import RTCProcessor
 
+from strobe.policies import inputs, lerobot_policies, tiny
+from strobe.policies.families import registry
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.standins import stand_ins
 from strobe.results.subject import SubjectInfo
-from strobe.subjects import inputs, policies, tiny
-from strobe.subjects.families import registry
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.standins import stand_ins
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance, Guidance
 from strobe.treatments.treatment import Treatment, Variant
@@ -94,8 +94,8 @@ class Treated:
         return init
 
     def _treat(self, policy: Any, config: Any) -> None:
-        info = SubjectInfo(name=config.type, kind=config.type, source="", inputs="", **policies.count(policy))
-        subject = PolicySubject(policies.Loaded(policy, None, None, info), inputs.synthetic(config, count=1))
+        info = SubjectInfo(name=config.type, kind=config.type, source="", inputs="", **lerobot_policies.count(policy))
+        subject = PolicySubject(lerobot_policies.Loaded(policy, None, None, info), inputs.synthetic(config, count=1))
         treatments: list[Treatment] = [catalogue.make(spec) for spec in catalogue.ordered(EXACT)]
         if config.rtc_config is not None:
             treatments.append(ClosedFormGuidance())

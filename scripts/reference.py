@@ -156,7 +156,8 @@ def findings_page() -> str:
         "# Every finding",
         "",
         "A rule looks at a finished answer and may make a finding: what was seen, why it matters, what to do, and what",
-        "that should buy. Its limits are flags, `--thresholds.NAME=VALUE`: [every limit](limits.md).",
+        "that should buy. Limits in small letters are flags, `--thresholds.NAME=VALUE`: [every limit](limits.md).",
+        "Those in capitals are constants in the rule's file.",
         "",
     ]
     for module, rules in modules.items():
@@ -166,6 +167,7 @@ def findings_page() -> str:
         lines += ["| finding | looks for | in | limits |", "|---|---|---|---|"]
         for rule in rules:
             names, limits = made_by(rule)
+            limits += [f"{name} = {value:g}" for name, value in constants_of(rule).items()]
             lines.append(
                 f"| {'<br>'.join(f'`{name}`' for name in names)} | {escaped(_first_line(rule.__doc__))} "
                 f"| {', '.join(dict.fromkeys(studies[rule]))} | {', '.join(f'`{limit}`' for limit in limits)} |"
@@ -178,7 +180,7 @@ def limits_page() -> str:
     """Return every threshold with its default."""
     from draccus.wrappers.docstring import get_attribute_docstring
 
-    from strobe.advice.thresholds import DEFAULTS, Thresholds
+    from strobe.findings.thresholds import DEFAULTS, Thresholds
 
     about, _, units = inspect.getdoc(Thresholds).partition("\n\n")  # type: ignore[union-attr]
     lines = ["# Every limit", "", "Change one with `--thresholds.NAME=VALUE`.", "", escaped(about), "", escaped(units)]
@@ -205,6 +207,21 @@ def made_by(rule: Callable[..., Any]) -> tuple[list[str], list[str]]:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "thresholds":
                 limits[node.attr] = None
     return list(names), list(limits)
+
+
+def constants_of(rule: Callable[..., Any]) -> dict[str, float]:
+    """Return the constants that ``rule`` compares what it sees with; private ones are no limits."""
+    module = inspect.getmodule(rule)
+    compared = (
+        node
+        for function in _called(rule.__name__, _functions(module))  # type: ignore[arg-type]
+        for comparison in ast.walk(function)
+        if isinstance(comparison, ast.Compare)
+        for node in ast.walk(comparison)
+    )
+    names = [node.id for node in compared if isinstance(node, ast.Name) and re.fullmatch(r"[A-Z][A-Z_0-9]*", node.id)]
+    values = {name: getattr(module, name, None) for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, int | float) and value < 1e9}
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from pathlib import Path
 from strobe.errors import UserError
 from strobe.kinds import page
 from strobe.report.picture import photograph
-from strobe.results import store
+from strobe.runs import store
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"

@@ -80,7 +80,7 @@ def on_page_content(html: str, *, page: Any, config: Any, files: Files) -> str:
 def on_post_build(config: Any) -> None:
     """Render each example's report from its result."""
     from strobe.kinds import page
-    from strobe.results import store
+    from strobe.runs import store
 
     logging.getLogger("mkdocs.strobe").info("rendering the examples' reports")
     for result in sorted((ROOT / "docs" / "examples").glob("*/result.json")):

@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.text import Text
 
 from strobe.kinds import document
-from strobe.report import brief
-from strobe.results import store
+from strobe.report.console import render_brief
+from strobe.runs import store
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "tour.svg"
@@ -89,7 +89,7 @@ def picture(folder: Path, stops: list[tuple[int, str, str]]) -> str:
         console.rule(f"{number}  {heading}")
         command = shlex.join(answer.command).replace(str(folder), FOLDER)
         console.print(Text(f"$ {command}"), highlight=False)
-        brief.render(document(answer), console)
+        render_brief(document(answer), console)
     drawn = console.export_svg(title="strobe tour", unique_id="tour")
     # Without its fonts from the network: a reader's own does.
     return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)

@@ -19,6 +19,8 @@ HERE = Path(__file__).parent
 # Workers that each use all cores hold each other up. Set before anything imports torch, for all that tests start too.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+# Nothing is fetched.
+os.environ["HF_HUB_OFFLINE"] = "1"
 # Else torch.compile asks, in each process, by starting Pythons that import torch; how fast its code is is not tested.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 
@@ -36,7 +38,7 @@ settings.load_profile("same")
 # What takes longest goes first, so that no worker is left with it at the end; the first of them start processes that
 # begin with their worker's memory, which grows.
 LONG = (
-    "subjects/test_record.py",
+    "simulators/test_recorder.py",
     "studies/test_train.py", "cli/test_main.py", "treatments/test_levers.py", "sweeps/test_cluster.py",
     "sweeps/test_command.py", "studies/test_dataloader.py", "sweeps/test_execute.py", "report/test_html.py",
     "cli/test_optimize_flags.py", "treatments/test_engine.py", "cli/test_profilers.py",
@@ -111,3 +113,11 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
     accelerator = Accelerator()
     monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator)
     return accelerator
+
+
+@pytest.fixture(scope="session")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two episodes of PushT, as a LeRobotDataset with video."""
+    from strobe.simulators.scripted_pusht import record_pusht
+
+    return record_pusht(tmp_path_factory.mktemp("pusht") / "data", episodes=2, frames=12, image=96)

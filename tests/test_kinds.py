@@ -12,17 +12,18 @@ import pytest
 from report.test_ladder import climbed
 from support import example_runs as runs
 from support import example_sweeps as sweeps
-from support.advice_results import measured, result
 from support.any_loader import starved
 from support.eval_info import judged
 from support.example_budget import missed
 from support.example_doctor import ailing
 from support.example_sameness import verified
+from support.findings_results import measured, result
 from support.made_up_rollout import header, rtc
 from support.made_up_simulator import example as evaluated
 
 from strobe import kinds
-from strobe.advice import Thresholds, rule_for
+from strobe.findings import Thresholds
+from strobe.findings.rules import rule_for
 from strobe.results.answer import Answer, Result, TrainResult
 from strobe.results.any_answer import AnyAnswer
 from strobe.results.budget import Budget
@@ -146,7 +147,7 @@ def test_another_packages_rule_runs_on_the_answers_that_it_is_for(study, titles,
     answer = ONE_OF_EACH[study]()
     alone = kinds.advise(answer)
     entries = [EntryPoint(name, f"{__name__}:{name}", "strobe.rules") for name in RULES]
-    monkeypatch.setattr("strobe.advice.rules.entry_points", lambda group: entries)
+    monkeypatch.setattr("strobe.findings.rules.entry_points", lambda group: entries)
     found = kinds.advise(answer)
     assert {finding.title for finding in found} - {finding.title for finding in alone} == titles
     assert len(found) == len(alone) + len(titles), "a rule that fails costs no other's finding"

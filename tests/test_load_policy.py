@@ -19,9 +19,10 @@ from support.checkpoints import EXACT, FEW_STEPS, tiny_checkpoint
 import strobe
 from strobe.deploy import checking, with_recipe
 from strobe.errors import UserError
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import Agreement
-from strobe.results.recipe import Recipe, dump
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.results.recipe import Recipe
+from strobe.runs.recipe_file import dump
 
 Saved = dict[str, tuple[Path, PolicySubject]]
 # A robot's program: loads a policy with a recipe, and prints what of the lab that brought in.
@@ -29,7 +30,7 @@ ROBOT = """
 import sys
 from strobe.deploy import load_policy
 load_policy(sys.argv[1], sys.argv[2], device="cpu")
-lab = ("strobe.cli", "strobe.sweeps", "strobe.studies", "strobe.report", "strobe.advice", "plotly", "statsmodels")
+lab = ("strobe.cli", "strobe.sweeps", "strobe.studies", "strobe.report", "strobe.findings", "plotly", "statsmodels")
 print(*(name for name in lab if name in sys.modules), sep=",")
 """
 

@@ -1,6 +1,6 @@
 """The kinds of answers: what each one's report says and shows, and which rules it is given.
 
-Who adds a study adds its answer (`strobe.results`), its outline and plots (`strobe.report`), and a line here.
+To add a study, add its answer (`strobe.results`), its page (`strobe.report`, see `frame.Page`), and a line here.
 """
 
 from __future__ import annotations
@@ -10,71 +10,52 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strobe.advice import (
+from strobe.findings import (
     backbone,
     cadence,
-    cameras,
-    delays,
     episodes,
     levers,
     machine,
-    motor_bus,
     parts,
     precision,
     profiles,
+    robot,
     rtc,
     rules,
     sameness,
-    scheduling,
     trust,
     view,
 )
-from strobe.advice import bench as bench_rules
-from strobe.advice import dataloader as dataloader_rules
-from strobe.advice import doctor as doctor_rules
-from strobe.advice import evaluate as evaluate_rules
-from strobe.advice import ladder as ladder_rules
-from strobe.advice import remote as remote_rules
-from strobe.advice import replay as replay_rules
-from strobe.advice import rollout as rollout_rules
-from strobe.advice import sweep as sweep_rules
-from strobe.advice import training as training_rules
-from strobe.advice.rules import Rule
-from strobe.advice.thresholds import DEFAULTS, Thresholds
+from strobe.findings import dataloader as dataloader_rules
+from strobe.findings import ladder as ladder_rules
+from strobe.findings import remote as remote_rules
+from strobe.findings import replay as replay_rules
+from strobe.findings import rollout as rollout_rules
+from strobe.findings import sweep as sweep_rules
+from strobe.findings import training as training_rules
+from strobe.findings.rules import Rule
+from strobe.findings.thresholds import DEFAULTS, Thresholds
 from strobe.report import (
     breakdown,
     budget,
     changes,
     compare,
     dataloader,
-    dataloader_plots,
     doctor,
     evaluate,
-    evaluate_plots,
     history,
     html,
     judged,
     ladder,
-    measured,
     replay,
-    replay_plots,
     rollout,
-    rollout_plots,
     sweep,
-    sweep_plots,
     training,
     verify,
 )
 from strobe.report.document import Document
-from strobe.report.plots import Plot
-from strobe.results.answer import (
-    Answer,
-    BreakdownResult,
-    CompareResult,
-    OptimizeResult,
-    TrainResult,
-    VerifyResult,
-)
+from strobe.report.frame import Page, Plots
+from strobe.results.answer import Answer, BreakdownResult, CompareResult, OptimizeResult, TrainResult, VerifyResult
 from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
@@ -87,41 +68,31 @@ from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
 
-Plots = dict[str, list[Plot]]
-
 
 @dataclass(frozen=True)
 class Kind[A: Answer]:
     """How one kind of answer is shown and judged.
 
-    ``outline`` and ``plots`` take the answer and the number of levels to show of its trees, None for all. ``plots``
-    are by the key of their section. ``plausible`` leaves out of the answer what rules must not divide by.
+    Args:
+        page: the file of `strobe.report` that is called like the study.
+        plausible: leaves out of the answer what rules must not divide by.
     """
 
-    outline: Callable[[A, int | None], Document]
-    plots: Callable[[A, int | None], Plots]
+    page: Page[A]
     rules: tuple[Rule[A], ...] = ()
     plausible: Callable[[A], A] = lambda answer: answer
 
 
-def _flat[A: Answer, T](of: Callable[[A], T]) -> Callable[[A, int | None], T]:
-    """``of`` for an answer without trees, which has no levels to leave out."""
-    return lambda answer, _: of(answer)
-
-
 KINDS: dict[type[Answer], Kind[Any]] = {
     BreakdownResult: Kind[BreakdownResult](
-        breakdown.outline,
-        breakdown.plots,
+        breakdown,
         (*cadence.RULES, *parts.RULES, *rtc.RULES, *backbone.RULES, *machine.RULES, *profiles.RULES, *trust.RULES),
         view.plausible,
     ),
     CompareResult: Kind[CompareResult](
-        compare.outline,
-        compare.plots,
+        compare,
         (
             *parts.RULES,
-            *delays.RULES,
             *rtc.OF_COMPARISONS,
             *backbone.RULES,
             *machine.RULES,
@@ -133,66 +104,57 @@ KINDS: dict[type[Answer], Kind[Any]] = {
         ),
         view.plausible,
     ),
-    # A training's steps have rules of their own: the others take its parts for those of a breakdown.
+    # A training's steps and a rollout's ticks have rules of their own: the others take their parts for those of a
+    # breakdown.
     TrainResult: Kind[TrainResult](
-        training.outline,
-        measured.plots,
-        (*training_rules.RULES, trust.unseen, trust.stand_ins),
-        view.plausible,
+        training, (*training_rules.RULES, machine.training_memory_churn, trust.unseen, trust.stand_ins), view.plausible
     ),
-    # So have a rollout's ticks.
     RolloutResult: Kind[RolloutResult](
-        rollout.outline,
-        rollout_plots.plots,
+        rollout,
         (
             *rollout_rules.RULES,
-            *motor_bus.RULES,
-            *cameras.RULES,
-            *scheduling.RULES,
+            *robot.RULES,
             *remote_rules.RULES,
-            *bench_rules.RULES,
+            *cadence.OF_ROLLOUTS,
             trust.unseen,
             trust.stand_ins,
         ),
     ),
-    ReplayResult: Kind[ReplayResult](_flat(replay.outline), _flat(replay_plots.plots), replay_rules.RULES),
+    ReplayResult: Kind[ReplayResult](replay, replay_rules.RULES),
     # A ladder says itself where the time goes and what can be done about it.
     OptimizeResult: Kind[OptimizeResult](
-        ladder.outline,
-        ladder.plots,
+        ladder,
         (*ladder_rules.RULES, *sameness.RULES, *episodes.RULES, trust.too_noisy, trust.stand_ins),
         view.plausible,
     ),
-    VerifyResult: Kind[VerifyResult](verify.outline, verify.plots, (*sameness.RULES, trust.stand_ins)),
-    EvaluateResult: Kind[EvaluateResult](
-        evaluate.outline, evaluate_plots.plots, (*evaluate_rules.RULES, trust.stand_ins)
-    ),
-    Judged: Kind[Judged](_flat(judged.outline), _flat(judged.plots)),
-    Sweep: Kind[Sweep](_flat(sweep.outline), _flat(sweep_plots.plots), sweep_rules.RULES),
-    Dataloader: Kind[Dataloader](_flat(dataloader.outline), _flat(dataloader_plots.plots), dataloader_rules.RULES),
-    Budget: Kind[Budget](_flat(budget.outline), _flat(budget.plots)),
-    Difference: Kind[Difference](_flat(changes.outline), _flat(changes.plots)),
-    History: Kind[History](_flat(history.outline), _flat(history.plots)),
-    DoctorResult: Kind[DoctorResult](_flat(doctor.outline), _flat(doctor.plots), doctor_rules.RULES),
+    VerifyResult: Kind[VerifyResult](verify, (*sameness.RULES, trust.stand_ins)),
+    EvaluateResult: Kind[EvaluateResult](evaluate, (*episodes.OF_EVALUATIONS, trust.stand_ins)),
+    Judged: Kind[Judged](judged),
+    Sweep: Kind[Sweep](sweep, sweep_rules.RULES),
+    Dataloader: Kind[Dataloader](dataloader, dataloader_rules.RULES),
+    Budget: Kind[Budget](budget),
+    Difference: Kind[Difference](changes),
+    History: Kind[History](history),
+    DoctorResult: Kind[DoctorResult](doctor, trust.OF_SELF_CHECKS),
 }
 
 
 def document(answer: Answer, depth: int | None = None) -> Document:
-    """The words and tables of a report on ``answer``; ``depth`` limits the levels of its trees."""
-    return KINDS[type(answer)].outline(answer, depth)
+    """Return the words and tables of a report on ``answer``; ``depth`` limits the levels of its trees."""
+    return KINDS[type(answer)].page.outline(answer, depth)
 
 
 def figures(answer: Answer, depth: int | None = None) -> Plots:
-    """The plots of each section of the document, by the section's key."""
-    return KINDS[type(answer)].plots(answer, depth)
+    """Return the plots of each section of the document, by the section's key."""
+    return KINDS[type(answer)].page.plots(answer, depth)
 
 
 def page(answer: Answer, depth: int | None = None, folder: Path | None = None) -> str:
-    """The whole report as one HTML page; ``folder`` is the run's, whose videos it shows."""
+    """Return the whole report as one HTML page; ``folder`` is the run's, whose videos it shows."""
     return html.render(document(answer, depth), figures(answer, depth), folder)
 
 
 def advise(answer: Answer, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
-    """The findings of the rules that are for ``answer``: warnings first, then by the share that they could save."""
+    """Return the findings on ``answer``: warnings first, then by the share that they could save."""
     kind = KINDS[type(answer)]
     return rules.run(kind.rules, kind.plausible(answer), thresholds)

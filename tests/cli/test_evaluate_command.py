@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from strobe.cli.main import main
-from strobe.results import store
-from strobe.results.episode_log import NAME
+from strobe.runs import store
+from strobe.runs.episode_log import NAME
 
 ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=4"]
 ACTS += ["--policy.n_action_steps=5"]

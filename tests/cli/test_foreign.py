@@ -13,9 +13,9 @@ import pytest
 from support.sleeper import Clock
 
 from strobe.cli.main import main
-from strobe.results import store
-from strobe.subjects import policies
-from strobe.subjects.families import registry
+from strobe.policies import lerobot_policies
+from strobe.policies.families import registry
+from strobe.runs import store
 from strobe.treatments import catalogue
 
 FOREIGN = Path(__file__).parents[1] / "support" / "foreign"
@@ -26,9 +26,9 @@ SUBJECT = ["--policy.type=small_flow", "--policy.size=tiny", "--device=cpu", "--
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The package is installed, and its encoder takes 4 ms a step, its velocity 1 ms."""
     monkeypatch.syspath_prepend(str(FOREIGN))
-    for cached in (policies._register_plugins, registry._offered, catalogue.plug_in_entries):
+    for cached in (lerobot_policies._register_plugins, registry._offered, catalogue.plug_in_entries):
         cached.cache_clear()
-    policies.known_types()
+    lerobot_policies.known_types()
     from lerobot_policy_small_flow import modeling_small_flow as modeling
 
     clock = Clock().wind(monkeypatch)

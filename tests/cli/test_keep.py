@@ -15,14 +15,14 @@ from support import any_loader
 from support import example_runs as runs
 from support import example_sweeps as sweeps
 
-from strobe.advice import Thresholds
 from strobe.cli import breakdown, dataloader, train
 from strobe.cli import keep as keeping
 from strobe.cli.main import main
 from strobe.cli.study import Studied
 from strobe.errors import NotKeptError
-from strobe.results import store
+from strobe.findings import Thresholds
 from strobe.results.answer import Result
+from strobe.runs import store
 
 TRACE = {"traceEvents": []}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from strobe.cli.main import COMMANDS, main
-from strobe.results import store
+from strobe.runs import store
 
 TINY = ["--policy.size=tiny", "--iterations=6", "--seconds=20"]
 
@@ -182,7 +182,7 @@ def test_cuda_without_one_is_refused(capsys):
 
 
 def test_a_dataset_that_does_not_fit_the_checkpoint_is_told_by_feature(pusht, tmp_path, capsys):
-    from strobe.subjects.loading import load_subject
+    from strobe.policies.loading import load_subject
 
     subject = load_subject(policy_type="act", size="tiny")
     subject.policy.save_pretrained(tmp_path / "checkpoint")

@@ -10,7 +10,7 @@ import pytest
 from strobe.cli import cell
 from strobe.cli.main import main
 from strobe.cli.sweep import refused
-from strobe.results import store
+from strobe.runs import store
 from strobe.sweeps import grid
 from strobe.sweeps.execute import Outcome
 from strobe.sweeps.table import tabulate

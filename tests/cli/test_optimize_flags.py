@@ -10,8 +10,8 @@ import yaml
 
 from strobe.cli.main import main
 from strobe.cli.optimize import OptimizeConfig, aim_of, read
-from strobe.results import store
 from strobe.results.machine import Ceiling
+from strobe.runs import store
 
 TINY = ["optimize", "--policy.type=act", "--policy.size=tiny"]
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from strobe.results import store
+from strobe.runs import store
 
 CONFIGURATION = """
 from dataclasses import dataclass, field

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from strobe.cli.main import main
-from strobe.results import store
+from strobe.runs import store
 
 TINY = ["compare", "--policy.type=act", "--policy.size=tiny", "--iterations=6", "--seconds=20"]
 

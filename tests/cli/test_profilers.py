@@ -15,7 +15,7 @@ import torch
 from strobe import kinds
 from strobe.cli.main import main
 from strobe.report import markdown
-from strobe.results import store
+from strobe.runs import store
 from strobe.studies.measuring import Options
 from strobe.studies.profilers import operators, python_profile
 from strobe.studies.profilers.python_profile import functions_of, place

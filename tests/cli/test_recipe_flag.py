@@ -11,9 +11,10 @@ import pytest
 from strobe.cli import breakdown, compare
 from strobe.cli.main import main
 from strobe.errors import UserError
-from strobe.results import store
 from strobe.results.answer import Result
-from strobe.results.recipe import Recipe, dump
+from strobe.results.recipe import Recipe
+from strobe.runs import store
+from strobe.runs.recipe_file import dump
 from strobe.sweeps import grid
 from strobe.treatments.catalogue import ENTRIES
 

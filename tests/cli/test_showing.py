@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from strobe.cli.main import main
-from strobe.report.brief import shallow
+from strobe.report.console import shallow
 from strobe.report.document import Column, Row, Table
-from strobe.results import store
+from strobe.runs import store
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from strobe.deploy.noise import OwnNoise
+from strobe.deploy.twin import OwnNoise
 from strobe.devices.random_state import states as noise_state
 
 DRAWS: dict[str, Callable[[], Tensor]] = {

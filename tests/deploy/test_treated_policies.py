@@ -27,8 +27,8 @@ from support.checkpoints import EXACT, FEW_STEPS, tiny_recipe
 from strobe.deploy import Watch
 from strobe.deploy.checking import Applied, put_on
 from strobe.errors import UserError
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 
 FLOW = ("pi0", "pi05", "smolvla")
 STEPS = {**FEW_STEPS, "pi0": FEW_STEPS["pi05"]}

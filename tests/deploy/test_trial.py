@@ -19,10 +19,11 @@ from support.checkpoints import EXACT, FEW_STEPS, tiny_checkpoint, tiny_recipe
 
 from strobe.deploy import checking, trial
 from strobe.deploy.trial import Trial, put_on_trial
-from strobe.results.recipe import Recipe, dump
-from strobe.subjects import inputs, policies
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.standins import stand_ins
+from strobe.policies import inputs, lerobot_policies
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.standins import stand_ins
+from strobe.results.recipe import Recipe
+from strobe.runs.recipe_file import dump
 
 Saved = dict[str, tuple[Path, PolicySubject]]
 BF16 = {"precision": "bf16"}
@@ -58,8 +59,8 @@ def lines(caplog: pytest.LogCaptureFixture) -> Any:
 
 def load(folder: Path) -> Any:
     """The policy as a program has it once it has loaded it. LeRobot itself cannot build the tiny ones of all types."""
-    config = policies.config_from_path(folder)
-    return policies.load(config, inputs.synthetic(config, count=1), size="tiny").policy
+    config = lerobot_policies.config_from_path(folder)
+    return lerobot_policies.load(config, inputs.synthetic(config, count=1), size="tiny").policy
 
 
 def tried(saved: Saved, made: Recipe, folder: Path, watch: float = 0.0) -> tuple[Any, Trial | None]:
@@ -229,7 +230,7 @@ def test_whatever_is_wrong_with_a_recipe_the_policy_runs_as_it_is(
 def test_what_nobody_foresaw_stops_no_robot_either(
     saved: Saved, tmp_path: Path, lines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policies, "adopt", lambda *_: 1 / 0)
+    monkeypatch.setattr(lerobot_policies, "adopt", lambda *_: 1 / 0)
     policy, found = tried(saved, tiny_recipe("act", BF16), tmp_path)
     assert found is None
     assert lines() == ["strobe: recipe.yaml is not used: ZeroDivisionError: division by zero; the policy runs as it is"]

@@ -21,7 +21,7 @@ import strobe
 from strobe.deploy import Loaded, checking, watch, with_recipe
 from strobe.deploy.twin import Call, Twin
 from strobe.errors import UserError
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.policy_subject import PolicySubject
 
 Saved = dict[str, tuple[Path, PolicySubject]]
 BF16 = {"precision": "bf16"}

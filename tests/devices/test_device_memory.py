@@ -13,8 +13,8 @@ from strobe.devices.memory import memory_of
 from strobe.devices.which import numbered
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting, allocator_of
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline import section
 
 SECOND = torch.device("cuda:1")

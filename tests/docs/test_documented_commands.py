@@ -24,8 +24,8 @@ from strobe.cli.main import COMMANDS
 from strobe.cli.parse import check_names, pairs
 from strobe.cli.refused import option_names
 from strobe.errors import UserError
-from strobe.subjects.policies import known_types
-from strobe.subjects.schema.registries import POLICY
+from strobe.lerobot.schema.registries import POLICY
+from strobe.policies.lerobot_policies import known_types
 
 ROOT = Path(__file__).parents[2]
 # An example's report.md is what a run printed when it ran.

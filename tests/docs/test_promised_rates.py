@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "strobe"
-ROOMS = ("report", "advice", "cli", "measure", "studies", "sweeps")
+ROOMS = ("report", "findings", "cli", "measure", "studies", "sweeps")
 LIST = ROOT / "docs" / "benchmarks.md"
 HEADING = "## Every rate that is promised"
 

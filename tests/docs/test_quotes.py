@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from strobe import kinds
-from strobe.results import store
+from strobe.runs import store
 
 ROOT = Path(__file__).parents[2]
 

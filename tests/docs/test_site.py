@@ -70,7 +70,7 @@ def test_every_command_has_a_page_with_its_flags(site: Path):
 
 
 def test_every_rule_names_its_findings_and_every_limit_that_is_used_has_a_default():
-    from strobe.advice.thresholds import Thresholds
+    from strobe.findings.thresholds import Thresholds
 
     for kind in KINDS.values():
         for rule in kind.rules:
@@ -78,6 +78,13 @@ def test_every_rule_names_its_findings_and_every_limit_that_is_used_has_a_defaul
             assert names, f"{rule.__module__}.{rule.__name__}"
             assert "…" not in names, f"{rule.__module__}.{rule.__name__}"
             assert set(limits) <= set(Thresholds.__dataclass_fields__)
+
+
+def test_every_limit_that_is_a_flag_is_read_by_a_rule():
+    from strobe.findings.thresholds import Thresholds
+
+    read = {limit for kind in KINDS.values() for rule in kind.rules for limit in reference.made_by(rule)[1]}
+    assert read == set(Thresholds.__dataclass_fields__)
 
 
 def test_the_page_on_treatments_tells_of_each_with_its_effect():

@@ -12,9 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
-from strobe.measure.accounting import Accounting, allocator_of
-from strobe.measure.weights import Weights
-from strobe.subjects.loading import load_subject
+from strobe.measure.accounting import Accounting, Weights, allocator_of
+from strobe.policies.loading import load_subject
 from strobe.timeline import section
 from strobe.timeline.probe import Hook
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strobe.measure.blocks import blocks
+from strobe.measure.components import blocks
 from strobe.measure.statistics import summarise
 from strobe.results.measurement import Component
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.measure.common_parts import common_parts, share, shares
+from strobe.measure.components import common_parts, share, shares
 from strobe.measure.statistics import summarise
 from strobe.results.data import Samples
 from strobe.results.measurement import Component, Measurement

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strobe.measure.gaps import Stretch, occupancy
+from strobe.measure.operators import Stretch, occupancy
 
 stretches = st.lists(
     st.builds(

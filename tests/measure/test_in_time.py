@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.measure.best_rung import best_rung
-from strobe.measure.in_time import InTimeLooks, fewest_chunks, in_time
+from strobe.measure.in_time import InTimeLooks, best_rung, fewest_chunks, in_time
 
 
 def test_the_median_does_not_decide():

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from strobe.measure.decision import decide
-from strobe.measure.paired_rates import mcnemar_p
+from strobe.measure.betting import difference_sequence
 from strobe.measure.planning import (
     disagreement_of,
     expected_pairs,
@@ -17,7 +16,7 @@ from strobe.measure.planning import (
     foresight,
     mcnemar_power,
 )
-from strobe.measure.sequence import difference_sequence
+from strobe.measure.success_rates import decide, mcnemar_p
 
 
 @pytest.mark.parametrize("margin", [0.05, 0.1, 0.3])

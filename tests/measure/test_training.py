@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from strobe.measure import training
 from strobe.measure.components import Iteration
-from strobe.measure.loader import loader_parts, loader_workers
+from strobe.measure.training import loader_parts, loader_workers
 from strobe.timeline.timeline import Section
 
 NAMES = training.Names("wait", "epoch", ("forward", "backward"), ("checkpoint",))

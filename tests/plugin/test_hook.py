@@ -20,8 +20,8 @@ from support.checkpoints import tiny_checkpoint, tiny_recipe
 
 import strobe
 from strobe.deploy import checking, trial, with_recipe
-from strobe.results.recipe import dump
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.runs.recipe_file import dump
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("lerobot_policy_strobe") is None, reason="the plug-in is not installed: make env"
@@ -121,7 +121,7 @@ def test_a_share_that_is_none_is_told(
 
 def test_strobe_itself_loads_policies_as_they_are(saved: tuple[Path, PolicySubject], lines: Any) -> None:
     """It measures them, or puts a recipe of its own on."""
-    from strobe.subjects.loading import load_subject
+    from strobe.policies.loading import load_subject
 
     assert dtype(strobe.load_policy(saved[0]).policy) == torch.float32
     assert dtype(load_subject(path=saved[0], overrides=["--device=cpu"]).policy) == torch.float32

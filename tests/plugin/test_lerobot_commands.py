@@ -15,7 +15,7 @@ import pytest
 from support.checkpoints import tiny_checkpoint, tiny_recipe
 from support.lerobot_forks import Forks
 
-from strobe.results.recipe import dump
+from strobe.runs.recipe_file import dump
 
 ROBOT = Path(__file__).parent.parent / "support" / "robot"
 BF16 = {"precision": "bf16"}

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from support.arm_policy import save_act
 
-from strobe.subjects.robot import calibration
-from strobe.subjects.robot.arm import EmulatedArm
-from strobe.subjects.robot.feetech import registers as r
+from strobe.emulator import calibration
+from strobe.emulator.arm import EmulatedArm
+from strobe.emulator.feetech import registers as r
 
 try:
     importlib.metadata.distribution("lerobot_camera_strobe")

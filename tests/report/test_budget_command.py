@@ -9,9 +9,9 @@ from support.example_runs import act
 from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.measure.statistics import summarise
-from strobe.results import store
 from strobe.results.budget import Budget
 from strobe.results.traits import PolicyTraits
+from strobe.runs import store
 from strobe.studies.budget import budget
 
 # Latencies of the optimised pi0.5 pipeline on LIBERO, as its users had them.

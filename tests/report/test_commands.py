@@ -11,8 +11,8 @@ from support import example_sweeps as sweeps
 from strobe.cli import diff as diff_command
 from strobe.cli import report as report_command
 from strobe.errors import UserError
-from strobe.results import store
 from strobe.results.difference import Difference
+from strobe.runs import store
 from strobe.studies import diff as study
 
 

@@ -12,10 +12,10 @@ from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.measure.verdicts import unpaired_verdict
 from strobe.report import markdown
-from strobe.results import store
 from strobe.results.answer import Result
 from strobe.results.difference import Difference
 from strobe.results.measurement import Memory
+from strobe.runs import store
 from strobe.studies.diff import diff, gate
 
 SLOW = {"preprocess": 0.03, "policy": (0.96, {"image backbone": 0.6, "new encoder": 0.3, "decoder": 0.06})}

@@ -9,8 +9,8 @@ import pytest
 
 from strobe import kinds
 from strobe.cli.report import as_text
-from strobe.results import store
 from strobe.results.any_answer import AnyAnswer
+from strobe.runs import store
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*/result.json"))
 

@@ -14,9 +14,9 @@ from support import any_loader, example_sweeps
 from support import example_runs as runs
 
 from strobe import kinds
-from strobe.results import store
 from strobe.results.answer import Answer
 from strobe.results.dataloader import Encoding, StartUp
+from strobe.runs import store
 from strobe.studies.budget import budget
 from strobe.studies.diff import diff
 

@@ -12,10 +12,10 @@ from support import example_runs as runs
 from strobe import kinds
 from strobe.cli.main import main
 from strobe.errors import UserError
-from strobe.results import store
 from strobe.results.answer import Result
 from strobe.results.history import History, Point
 from strobe.results.traits import PolicyTraits, Traits, TreatmentTraits
+from strobe.runs import store
 from strobe.studies.gates import Gated
 from strobe.studies.history import gate, history
 from strobe.studies.kept_runs import Run, Unread

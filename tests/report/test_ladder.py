@@ -9,7 +9,7 @@ from support.example_runs import MACHINE, SUBJECT, judge, measurement
 
 from strobe import kinds
 from strobe.measure.budget import needs
-from strobe.measure.common_parts import common_parts
+from strobe.measure.components import common_parts
 from strobe.measure.episodes import judge as judge_episodes
 from strobe.measure.in_time import in_time
 from strobe.measure.verdicts import unpaired_verdict

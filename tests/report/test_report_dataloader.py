@@ -11,10 +11,9 @@ from support.any_loader import loaders, starved
 
 from strobe import kinds
 from strobe.report import markdown
-from strobe.report.dataloader import answers
-from strobe.report.dataloader_plots import plots
-from strobe.results import store
+from strobe.report.dataloader import answers, plots
 from strobe.results.dataloader import Dataloader, Encoding, StartUp
+from strobe.runs import store
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -32,7 +31,7 @@ def test_the_answer_is_the_flags_and_what_they_win() -> None:
     said = answers(starved())
     assert said[0] == "Train with --num_workers=2 --prefetch_factor=4"
     assert said[1].startswith("They load 150")
-    assert "120.0 samples/s (as given), which is fed" in said[1]
+    assert "120.0 samples/s (as given), and the loader keeps up" in said[1]
     assert "89 ms with your flags and 67 ms with these" in said[2]
     assert "2.5 h or 1.9 h over 100,000 steps" in said[2]
 

@@ -15,7 +15,7 @@ from support.any_result import sweeps
 
 from strobe import kinds
 from strobe.cli.report import as_markdown
-from strobe.report import markdown, sweep_plots
+from strobe.report import markdown
 from strobe.report import sweep as report
 from strobe.report.document import Table
 from strobe.results.sweep import PartFigure, Sweep
@@ -132,7 +132,7 @@ def test_unlike_machines_are_told_apart():
     assert "Verdicts between cells of unlike machines are refused" in text
     assert "NVIDIA H200 (cuda:0)" in text
     # A line from one machine to an unlike one would show the machines.
-    names = [trace["name"] for trace in sweep_plots.plots(some)["cells"][0].data]
+    names = [trace["name"] for trace in report.plots(some)["cells"][0].data]
     assert names[0] == "policy.vision_backbone resnet18, image_size 240x320, machine 1"
     assert all(("resnet50" in name) == ("machine 2" in name) for name in names)
 
@@ -185,7 +185,7 @@ def test_markdown_tables_have_equal_columns():
 
 
 def test_a_line_s_points_lie_at_the_axis_numbers_with_their_intervals():
-    time = sweep_plots.plots(examples.square())["cells"][0]
+    time = report.plots(examples.square())["cells"][0]
     assert time.layout["xaxis"]["type"] == "log"  # 1 to 64
     assert [trace["name"] for trace in time.data] == [f"image_size {value}" for value in examples.IMAGE.values]
     first, second, _ = time.data
@@ -198,7 +198,7 @@ def test_a_line_s_points_lie_at_the_axis_numbers_with_their_intervals():
 
 
 def test_the_bars_of_each_cell_add_up():
-    found = sweep_plots.plots(examples.square())["cells"]
+    found = report.plots(examples.square())["cells"]
     bars = next(plot for plot in found if plot.layout.get("barmode") == "stack")
     for cell in zip(*(trace["x"] for trace in bars.data), strict=True):
         assert cell == (None,) * 3 or sum(cell) == pytest.approx(100)
@@ -206,7 +206,7 @@ def test_the_bars_of_each_cell_add_up():
 
 
 def test_a_heat_map_prints_values_and_says_what_failed():
-    found = sweep_plots.plots(examples.square())["cells"]
+    found = report.plots(examples.square())["cells"]
     rate, time = (plot for plot in found if plot.data[0]["type"] == "heatmap")
     values, failed = time.data
     assert values["text"][1] == ["123.9", "476.7", "1,069.8"]
@@ -216,7 +216,7 @@ def test_a_heat_map_prints_values_and_says_what_failed():
 
 
 def test_no_more_than_four_heat_maps():
-    found = sweep_plots.plots(examples.unlike())["cells"]
+    found = report.plots(examples.unlike())["cells"]
     maps = [plot for plot in found if plot.data[0]["type"] == "heatmap"]
     assert len(maps) == 4
     assert maps[0].title == "Throughput (samples/s): image_size 240x320"
@@ -270,7 +270,7 @@ def test_nothing_from_outside_runs_or_becomes_markup(guarded: bool, browse: Brow
 
 
 def test_no_name_is_part_of_a_template():
-    for plot in sweep_plots.plots(hostile())["cells"]:
+    for plot in report.plots(hostile())["cells"]:
         templates = [trace[key] for trace in plot.data for key in ("hovertemplate", "texttemplate") if key in trace]
         assert all("pwned" not in template for template in templates)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strobe.advice import view
+from strobe.findings import view
 from strobe.report import units
 from strobe.results.data import Interval
 

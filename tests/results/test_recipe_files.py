@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from support.any_result import NUMBER, TEXT, agreements, maybe
 
 from strobe.errors import UserError
-from strobe.results.recipe import Recipe, RecipeRung, dump, load
+from strobe.results.recipe import Recipe, RecipeRung
+from strobe.runs.recipe_file import dump, load
 
 KEY = st.text(min_size=1, max_size=12)
 # What YAML would take for something else, were it not quoted.

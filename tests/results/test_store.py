@@ -15,10 +15,10 @@ from support.any_result import results, sweeps
 from support.example_budget import missed
 
 from strobe.errors import UserError
-from strobe.results import store
 from strobe.results.answer import Result
 from strobe.results.data import SCHEMA_VERSION
 from strobe.results.sweep import Sweep
+from strobe.runs import store
 from strobe.studies.diff import diff
 
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import any_result
+from support.golden import ALL, name_of
 
-from strobe.results import store
 from strobe.results.answer import Result
 from strobe.results.schema_1 import traits_of
 from strobe.results.traits import Traits, TreatmentTraits
+from strobe.runs import store
 
 SCHEMA_1 = Path(__file__).with_name("schema_1.json")  # kept as Strobe wrote it before there were traits
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def older() -> Result:
     return store.load(SCHEMA_1)
 
 
-@pytest.mark.parametrize("file", [SCHEMA_1, *sorted(EXAMPLES.glob("*/result.json"))], ids=lambda file: file.parent.name)
+@pytest.mark.parametrize("file", [SCHEMA_1, *ALL], ids=name_of)
 def test_all_that_an_older_document_says_is_shown_in_the_same_words_and_order(file: Path) -> None:
     for measurement in json.loads(file.read_bytes()).get("measurements", []):
         facts = measurement.get("facts", {})

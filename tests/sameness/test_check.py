@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from strobe.measure.guard import Guards
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.sameness.check import CallFailed, Sameness, affordable
 from strobe.sameness.visits import plan
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.treatments.flow.padding import TrimmedPadding
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Effect, Treatment, Undo, Variant, policy_of

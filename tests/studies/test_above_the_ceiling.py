@@ -7,10 +7,10 @@ import torch
 
 from strobe.measure import ceiling
 from strobe.measure.sampling import SamplingBudget
+from strobe.policies.loading import load_subject
 from strobe.results.machine import Ceiling
 from strobe.studies import measuring
 from strobe.studies.measuring import ABOVE_CEILING, ABOVE_WITH_TF32, Options, measure
-from strobe.subjects.loading import load_subject
 from strobe.treatments.numbers import tf32
 from strobe.treatments.numbers.tf32 import TensorFloat32, convolutions_in_tf32
 from strobe.treatments.treatment import Variant

@@ -15,13 +15,12 @@ from support.sleeper import Clock
 
 from strobe.kinds import advise, document, figures, page
 from strobe.measure.call_times import beside, call_times
-from strobe.results import store
+from strobe.runs import store
 from strobe.studies.rollout import bench as benches
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import course_of
 from strobe.studies.rollout.watched import Watched
-from strobe.timeline import thread_clock
-from strobe.timeline.thread_clock import ThreadUse
+from strobe.timeline.clock import ThreadUse, cpu_ns, waited_ns
 
 
 def use(wall: float, cpu: float, waited: float | None = 0.0) -> ThreadUse:
@@ -230,11 +229,11 @@ def test_a_thread_that_sleeps_is_neither_running_nor_waiting():
     seen = SimpleNamespace(cpu=0, waited=0)
 
     def sleep() -> None:
-        before = thread_clock.waited_ns()
-        cpu = thread_clock.cpu_ns()
+        before = waited_ns()
+        cpu = cpu_ns()
         threading.Event().wait(0.2)
-        seen.cpu = thread_clock.cpu_ns() - cpu
-        after = thread_clock.waited_ns()
+        seen.cpu = cpu_ns() - cpu
+        after = waited_ns()
         seen.waited = 0 if before is None or after is None else after - before
 
     thread = threading.Thread(target=sleep)

@@ -9,6 +9,7 @@ from support.sleeper import Lines
 from strobe.measure import ceiling as ceilings
 from strobe.measure.roofline import limits
 from strobe.measure.sampling import SamplingBudget
+from strobe.policies.loading import load_subject
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement
 from strobe.studies import measuring
@@ -17,7 +18,6 @@ from strobe.studies.optimize.aim import Aim
 from strobe.studies.optimize.bounds import Bounds
 from strobe.studies.optimize.candidates import Candidate, Choice, in_order
 from strobe.studies.optimize.optimize import optimize
-from strobe.subjects.loading import load_subject
 from strobe.treatments.numbers import precision
 
 SLOW_HALF = Ceiling(gflops={"float32": 300.0, "bfloat16": 100.0, "int8": 1200.0}, memory_gbps=30.0)

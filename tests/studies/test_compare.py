@@ -7,9 +7,9 @@ import torch
 
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
+from strobe.policies.loading import load_subject
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
-from strobe.subjects.loading import load_subject
 from strobe.treatments.settings import Settings
 from strobe.treatments.treatment import Treatment, Variant
 

@@ -16,7 +16,9 @@ import torch
 from lerobot.configs.train import TrainPipelineConfig
 from support.broken_datasets import copied, late
 
+from strobe.datasets.train_loader import open_dataset, open_loader, settings_of
 from strobe.errors import UserError
+from strobe.loops.train_config import train_config
 from strobe.measure.sampling import SamplingBudget
 from strobe.results.dataloader import LoaderSettings, StepNeed
 from strobe.results.machine import Machine
@@ -30,8 +32,6 @@ from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
 from strobe.studies.dataloader.what_ifs import changes, what_ifs
 from strobe.studies.measuring import Silent
 from strobe.subjects import shared_memory
-from strobe.subjects.train_config import train_config
-from strobe.subjects.train_data import open_dataset, open_loader, settings_of
 
 pytestmark = pytest.mark.skipif("fork" not in torch.multiprocessing.get_all_start_methods(), reason="needs fork")
 OPTIONS = SearchOptions(workers=[0, 1], prefetch=[2], first_s=0.05, last_s=0.1, start_ups=False, what_ifs=False)
@@ -39,7 +39,7 @@ OPTIONS = SearchOptions(workers=[0, 1], prefetch=[2], first_s=0.05, last_s=0.1, 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> TrainPipelineConfig:
-    from strobe.subjects.scripted_pusht import record_pusht
+    from strobe.simulators.scripted_pusht import record_pusht
 
     process.warm_up()
     root = record_pusht(tmp_path_factory.mktemp("pusht") / "data", episodes=2, frames=20, image=96)

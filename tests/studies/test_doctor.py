@@ -22,8 +22,8 @@ from strobe import kinds
 from strobe.devices.which import check_device
 from strobe.errors import UserError
 from strobe.report import html
-from strobe.results import store
 from strobe.results.doctor import SelfCheck
+from strobe.runs import store
 from strobe.studies.doctor import apart, clock, loaders, noise, one_treatment, steadiness, tools, treatments, versions
 from strobe.studies.doctor.doctor import Areas, doctor
 from strobe.studies.doctor.one_treatment import Attempt

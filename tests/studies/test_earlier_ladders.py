@@ -14,10 +14,10 @@ from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 from strobe.measure import machine
 from strobe.measure.guard import Guards
 from strobe.measure.sampling import SamplingBudget
-from strobe.results.cache import cache_folder
 from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
 from strobe.results.ladder import Try
+from strobe.runs.cache import cache_folder
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import earlier as earlier_ladders
 from strobe.studies.optimize import limits

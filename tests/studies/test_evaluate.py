@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
 
-from strobe.advice.thresholds import DEFAULTS
 from strobe.cli.report import as_text
 from strobe.errors import UserError
+from strobe.findings.thresholds import DEFAULTS
 from strobe.kinds import advise, document
-from strobe.results import store
-from strobe.results.episode_log import NAME, EpisodeLog
 from strobe.results.evaluate import EvaluateResult
+from strobe.runs import store
+from strobe.runs.episode_log import NAME, EpisodeLog
 from strobe.studies.evaluate.variants import FIRST
 
 

@@ -15,16 +15,16 @@ from support.made_up_simulator import MadeUp, asked, evaluated, plan
 from strobe.cli.report import as_text
 from strobe.errors import UserError
 from strobe.kinds import document
-from strobe.report.evaluate_plots import plots
-from strobe.results.episode_log import NAME, EpisodeLog
+from strobe.policies import loading
+from strobe.report.evaluate import plots
 from strobe.results.timing import EpisodeTiming
+from strobe.runs.episode_log import NAME, EpisodeLog
+from strobe.simulators.held_action import hold_for
+from strobe.simulators.simulator import Simulator
 from strobe.studies.evaluate.latencies import fixed, parse_latency, parse_ticks
 from strobe.studies.evaluate.realtime import RealtimeSimulator, RealtimeStage, require_engine
 from strobe.studies.evaluate.timings import AskedTiming, timed
 from strobe.studies.evaluate.variants import FIRST
-from strobe.subjects import loading
-from strobe.subjects.holding import hold_for
-from strobe.subjects.simulator import Simulator
 
 ENV = PushtEnv(episode_length=20, observation_height=96, observation_width=96)
 TICK_MS = 100.0  # of PushT

@@ -19,7 +19,7 @@ from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
 from support.side_by_side import Slow
 
 from strobe.errors import UserError
-from strobe.results.episode_log import NAME, EpisodeLog
+from strobe.runs.episode_log import NAME, EpisodeLog
 from strobe.studies.evaluate.sharing import parse_parallel, threads_of
 from strobe.studies.evaluate.workers import Workers
 from strobe.sweeps.players import _Player, _shared, _versions

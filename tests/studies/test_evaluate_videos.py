@@ -12,14 +12,14 @@ from lerobot.envs.factory import make_env_config
 from support.made_up_simulator import MadeUp, example, plan
 
 from strobe.kinds import page
-from strobe.report import clips
+from strobe.policies.loading import load_subject
+from strobe.report import html
 from strobe.results.video import Video
+from strobe.simulators import film
+from strobe.simulators.film import Film
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.variants import FIRST
 from strobe.studies.evaluate.videos import Filming
-from strobe.subjects import clip
-from strobe.subjects.film import Film
-from strobe.subjects.loading import load_subject
 
 
 def vector(draw=lambda: np.full((120, 641, 3), 7, np.uint8)):
@@ -55,7 +55,7 @@ def test_a_real_episode_is_filmed_and_its_times_and_its_end_stay_as_they_are(tmp
 
 
 def test_drawing_between_ticks_is_not_in_the_simulators_times():
-    from strobe.subjects.timed_simulator import RENDER, RESET, STEP, _Stopwatch
+    from strobe.simulators.timed_simulator import RENDER, RESET, STEP, _Stopwatch
     from strobe.timeline.probe import Hook
 
     now, inside, watch = SimpleNamespace(), SimpleNamespace(), _Stopwatch(SimpleNamespace(type="cpu"))
@@ -83,7 +83,7 @@ def test_frames_are_few_and_small_and_long_episodes_get_fewer(monkeypatch):
     assert film.frames[0].shape == (60, 320, 3)
     film.cut(160)
     assert len(film.frames) == 20, "the frame after the last tick may be of the next episode"
-    monkeypatch.setattr("strobe.subjects.film.MOST", 10)
+    monkeypatch.setattr("strobe.simulators.film.MOST", 10)
     long = Film(10.0)
     for _ in range(41):
         long(vector())
@@ -111,8 +111,8 @@ def test_a_simulator_that_cannot_draw_costs_a_note_and_no_episode(draws, tmp_pat
 def test_without_h264_a_video_is_an_animated_image(monkeypatch):
     from PIL import Image
 
-    monkeypatch.setattr(clip, "_mp4", lambda *_: (_ for _ in ()).throw(ValueError("no libx264")))
-    content, ending = clip.encode([np.full((20, 30, 3), shade, np.uint8) for shade in (0, 120, 255)], 5.0)
+    monkeypatch.setattr(film, "_mp4", lambda *_: (_ for _ in ()).throw(ValueError("no libx264")))
+    content, ending = film.encode([np.full((20, 30, 3), shade, np.uint8) for shade in (0, 120, 255)], 5.0)
     assert ending == ".webp"
     assert Image.open(io.BytesIO(content)).n_frames == 3
 
@@ -135,7 +135,7 @@ def test_the_page_shows_the_variants_of_a_start_side_by_side(tmp_path, monkeypat
     assert '<video src="data:video/mp4;base64,' in text
     assert '<img src="data:image/webp;base64,' in text
     assert text.index("pusht, seed 3") < text.index("success, 2.0 s") < text.index("failure, 2.0 s")
-    monkeypatch.setattr(clips, "MOST_BYTES", 10)
+    monkeypatch.setattr(html, "MOST_BYTES", 10)
     text = page(result, folder=tmp_path)
     assert '<a href="./videos/a.mp4">' in text, "too large to send: links"
     assert "data:video" not in text

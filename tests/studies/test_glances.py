@@ -11,8 +11,8 @@ import pytest
 import torch
 from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 
-from strobe.measure.looks import Glance, Looks
 from strobe.measure.sampling import SamplingBudget
+from strobe.measure.sequential import Glance, Looks
 from strobe.results.answer import OptimizeResult
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import limits

@@ -13,8 +13,8 @@ from support.eval_info import judged, write
 from strobe.cli.main import main
 from strobe.kinds import document
 from strobe.measure.planning import fewest_pairs
-from strobe.measure.unpaired_rates import exact_p, score_interval, unpaired_rates
-from strobe.results import store
+from strobe.measure.success_rates import exact_p, score_interval, unpaired_rates
+from strobe.runs import store
 from strobe.studies.evaluate import eval_info
 from strobe.studies.evaluate.judge import judge
 

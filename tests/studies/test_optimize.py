@@ -15,8 +15,8 @@ from strobe.errors import UserError
 from strobe.measure.agreement import agree
 from strobe.measure.guard import Guard, Guards
 from strobe.measure.sampling import SamplingBudget
-from strobe.results import store
 from strobe.results.agreement import Agreement
+from strobe.runs import store
 from strobe.studies.budget import budget
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import limits, runs

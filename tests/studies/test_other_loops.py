@@ -14,13 +14,13 @@ import pytest
 from lerobot.scripts import lerobot_record, lerobot_teleoperate
 from support.watched_robot import Eye, watched_robot
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.main import main
 from strobe.errors import UserError
+from strobe.findings.thresholds import Thresholds
 from strobe.kinds import advise, document
-from strobe.results import store
+from strobe.loops.registry import chosen, loop_of
+from strobe.runs import store
 from strobe.studies.rollout.watched import watch
-from strobe.subjects.loops import chosen, loop_of
 
 RECORD, TELEOPERATE = "lerobot-record", "lerobot-teleoperate"
 CALM = Thresholds(cpu_waited=1.0, camera_stall=1e3)  # whoever else runs on this machine

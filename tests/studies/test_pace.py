@@ -16,14 +16,14 @@ from strobe.cli.compare import read as read_compare
 from strobe.errors import UserError
 from strobe.kinds import advise, document, page
 from strobe.measure.sampling import SamplingBudget
-from strobe.results import store
+from strobe.policies.subject import Phase
+from strobe.runs import store
 from strobe.studies.breakdown import PACED, breakdown
 from strobe.studies.cadence import ticks_between_calls
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
 from strobe.studies.optimize.aim import Aim
 from strobe.studies.optimize.optimize import optimize
-from strobe.subjects.subject import Phase
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Variant
 

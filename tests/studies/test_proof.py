@@ -10,6 +10,7 @@ from lerobot.envs.factory import make_env_config
 from strobe.errors import UserError
 from strobe.measure.episodes import judge
 from strobe.measure.guard import Guards
+from strobe.policies.loading import load_subject
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import Episode, EpisodePair
 from strobe.results.ladder import Ladder, Rung
@@ -19,7 +20,6 @@ from strobe.studies.episodes import CandidateFailed, Episodes
 from strobe.studies.optimize.aim import SilentClimb
 from strobe.studies.optimize.ladder import AS_IT_IS
 from strobe.studies.optimize.proof import prove, started
-from strobe.subjects.loading import load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Variant
 
@@ -117,7 +117,7 @@ def test_ctrl_c_keeps_the_pairs_that_were_played(episodes, monkeypatch):
 def test_a_candidate_that_fails_is_told_apart_from_a_simulator_that_does(episodes, monkeypatch):
     play = episodes.simulator.__class__.play
     monkeypatch.setattr(
-        "strobe.subjects.simulator.Simulator.play",
+        "strobe.simulators.simulator.Simulator.play",
         lambda self, task, seed: play(self, task, seed) if self is episodes.simulator else fails("no such shape"),
     )
     with pytest.raises(CandidateFailed, match="no such shape"):
@@ -129,7 +129,7 @@ def test_a_candidate_that_fails_is_told_apart_from_a_simulator_that_does(episode
 
     with pytest.raises(CandidateFailed, match="RuntimeError: no such kernel"):
         episodes.against(Variant("rung 1", (Breaks(),)), Lines())  # type: ignore[arg-type]
-    monkeypatch.setattr("strobe.subjects.simulator.Simulator.play", lambda *_: fails("no such file"))
+    monkeypatch.setattr("strobe.simulators.simulator.Simulator.play", lambda *_: fails("no such file"))
     episodes.played.clear()
     with pytest.raises(UserError, match="no such file"):
         episodes.against(Variant("rung 1"), Lines())

@@ -27,18 +27,18 @@ from support.arm_policy import save_act
 from support.patience import BUSY, patient_drivers
 
 from strobe.cli.main import main
+from strobe.emulator import calibration
+from strobe.emulator.rehearsal import disturb, stage
+from strobe.emulator.rehearsal.faults import Busy, Planned, SlowInference, planned
 from strobe.errors import UserError
 from strobe.kinds import advise
-from strobe.results import store
+from strobe.loops import rollout
+from strobe.loops.event_log import read
+from strobe.loops.observations import Observations
 from strobe.results.recorded import EVENTS, OBSERVATIONS
+from strobe.runs import store
 from strobe.studies.replay.policy import fed_policy
 from strobe.studies.rollout import rehearsed
-from strobe.subjects import rollout_loop
-from strobe.subjects.observations import Observations
-from strobe.subjects.rehearsal import disturb, stage
-from strobe.subjects.rehearsal.faults import Busy, Planned, SlowInference, planned
-from strobe.subjects.robot import calibration
-from strobe.subjects.rollout_log import read
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
@@ -230,11 +230,11 @@ def test_sigterm_ends_it_as_lerobot_does(act: Path, tmp_path: Path) -> None:
 
 
 def test_lerobots_loop_is_given_back(act: Path, tmp_path: Path) -> None:
-    before = rollout_loop.loop.build_rollout_context, rollout_loop.loop.create_strategy
+    before = rollout.loop.build_rollout_context, rollout.loop.create_strategy
     faults = ["error-bits,servo=2,when=connect"]
     with pytest.raises(UserError, match=r"Missing motor IDs.*no servo holds torque"):
         rehearsed.rehearse(arguments(act), tmp_path / "events", frames={}, faults=faults)
-    assert (rollout_loop.loop.build_rollout_context, rollout_loop.loop.create_strategy) == before
+    assert (rollout.loop.build_rollout_context, rollout.loop.create_strategy) == before
 
 
 class Policy:

@@ -18,8 +18,8 @@ from support.patience import BUSY, patient_drivers
 from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.kinds import advise
-from strobe.report.motor_bus import about_rehearsal
-from strobe.results import store
+from strobe.report.rollout import about_rehearsal
+from strobe.runs import store
 from strobe.studies.rollout.rehearsed import rehearse
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")

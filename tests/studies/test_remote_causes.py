@@ -8,11 +8,11 @@ import pytest
 from support.made_up_rollout import MAIN, MS, OTHER, header
 
 from strobe.kinds import advise, document, figures
+from strobe.loops.remote_stamps import KEPT, SIMILAR
 from strobe.measure.remote import clocks, offset
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import course_of
-from strobe.subjects.remote_stamps import KEPT, SIMILAR
 
 PERIOD = round(1e9 / 30)
 CHUNK = 20

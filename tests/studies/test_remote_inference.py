@@ -20,8 +20,8 @@ from support.watched_robot import watched_robot
 
 from strobe.cli.main import main
 from strobe.kinds import document
-from strobe.results import store
 from strobe.results.rollout import Rollout, RolloutResult
+from strobe.runs import store
 
 pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
 

@@ -17,9 +17,9 @@ from support.made_up_rollout import MS, header, motion, rtc, sync
 
 from strobe.cli.main import main
 from strobe.kinds import advise, document
-from strobe.results import store
 from strobe.results.recorded import EVENTS, leave
 from strobe.results.replay import ReplayResult
+from strobe.runs import store
 from strobe.studies.replay import replay as study
 from strobe.studies.replay.asked import Changes
 from strobe.studies.replay.policy import Fed

@@ -16,15 +16,15 @@ from lerobot.utils.feature_utils import build_dataset_frame
 from support.checkpoints import tiny_checkpoint
 
 from strobe.cli.main import main
-from strobe.results import store
+from strobe.loops.observations import Observations
+from strobe.policies.standins import stand_ins
 from strobe.results.recorded import EVENTS, OBSERVATIONS
 from strobe.results.replay import ReplayResult
+from strobe.runs import store
 from strobe.studies.replay.policy import fed_policy, merged
 from strobe.studies.replay.recorded import load
 from strobe.studies.replay.settings import Setting
 from strobe.studies.replay.virtual_time import play
-from strobe.subjects.observations import Observations
-from strobe.subjects.standins import stand_ins
 
 ROBOT = Path(__file__).parent.parent / "support" / "robot"
 HORIZON = 10

@@ -31,13 +31,13 @@ from support.watched_robot import watched_robot
 from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.kinds import advise
-from strobe.results import store
+from strobe.lerobot.flags import lent
+from strobe.loops import bench_calls, rollout
+from strobe.loops.rollout_config import rollout_config
+from strobe.policies.standins import stand_ins
+from strobe.runs import store
 from strobe.studies.rollout import bench as benches
 from strobe.studies.rollout.watched import watch
-from strobe.subjects import rollout_bench, rollout_loop
-from strobe.subjects.lerobot_flags import lent
-from strobe.subjects.rollout_config import rollout_config
-from strobe.subjects.standins import stand_ins
 
 RTC = ("--inference.type=rtc", "--inference.rtc.execution_horizon=10")
 # Rules on a loop that is slow because this machine is busy.
@@ -151,13 +151,13 @@ def test_once_the_robot_is_at_rest_its_calls_are_made_again(robot, checkpoints, 
 
     monkeypatch.setattr(robot, "before", staticmethod(hold_the_interpreter))
     made_again: list[float] = []
-    again = rollout_bench.CallWatch.again
+    again = bench_calls.CallWatch.again
 
     def noted(self):
         made_again.append(time.perf_counter())
         return again(self)
 
-    monkeypatch.setattr(rollout_bench.CallWatch, "again", noted)
+    monkeypatch.setattr(bench_calls.CallWatch, "again", noted)
     given = arguments(checkpoints / policy, tmp_path / "told.jsonl", *more, "--duration=2")
     try:
         found = watch(given, tmp_path / "run.events")
@@ -241,7 +241,7 @@ def test_an_inference_thread_that_gives_up_fails_the_run(robot, checkpoints, tmp
 
 
 def test_a_probe_that_cannot_be_attached_leaves_the_robot_alone(robot, checkpoints, tmp_path, monkeypatch):
-    monkeypatch.setattr(rollout_loop, "buses_of", lambda robot: 1 / 0)
+    monkeypatch.setattr(rollout, "buses_of", lambda robot: 1 / 0)
     with pytest.raises(UserError, match="not watched: ZeroDivisionError"):
         watch(arguments(checkpoints / "act", tmp_path / "told.jsonl"), tmp_path / "run.events")
     assert len(actions(tmp_path / "told.jsonl")) > 5

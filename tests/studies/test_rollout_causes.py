@@ -10,13 +10,13 @@ from support.made_up_rollout import MAIN, MS, header, rtc, sync
 
 from strobe.errors import UserError
 from strobe.kinds import advise, document, figures
+from strobe.loops.event_log import Log, read
 from strobe.results.finding import Finding
 from strobe.results.rollout import Rollout, RolloutResult
 from strobe.studies.diff import diff
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import course_of
 from strobe.studies.rollout.watched import recovered
-from strobe.subjects.rollout_log import Log, read
 
 
 def answered(events, **facts) -> RolloutResult:

@@ -14,9 +14,9 @@ from support.made_up_rollout import header, rtc
 
 from strobe.cli.main import main
 from strobe.errors import UserError
+from strobe.loops.observations import Keeper
 from strobe.results.streams import Number, Picture
 from strobe.studies.rollout.streams import streams
-from strobe.subjects.observations import Keeper
 
 
 @pytest.fixture(scope="module")

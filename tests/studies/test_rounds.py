@@ -12,8 +12,8 @@ from support.sleeper import Clock, Planted, Sleeper
 from torch import Tensor
 
 from strobe.measure.sampling import SamplingBudget
+from strobe.policies.subject import ITERATION, Phase
 from strobe.studies.measuring import Measured, Options, measure
-from strobe.subjects.subject import ITERATION, Phase
 from strobe.timeline import section
 from strobe.treatments.treatment import Variant
 

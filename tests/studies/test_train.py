@@ -27,16 +27,16 @@ from torch.utils.data import get_worker_info
 
 from strobe.errors import UserError
 from strobe.kinds import advise, document
+from strobe.loops import training
 from strobe.report import markdown
 from strobe.studies.training.answer import LOADING, STEP
 from strobe.studies.training.summary import section_price_ms
 from strobe.studies.training.train import WatchOptions, train
-from strobe.subjects import training_loop
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    from strobe.subjects.scripted_pusht import record_pusht
+    from strobe.simulators.scripted_pusht import record_pusht
 
     return record_pusht(tmp_path_factory.mktemp("train") / "pusht", episodes=5, frames=40, image=96)
 
@@ -69,7 +69,7 @@ def steps_of(monkeypatch):
     A step is the mean of those done, without the pauses planted in them, or each would be longer than the one before,
     and without the first step, which can take many times as long as the others.
     """
-    original, mean = training_loop.loop.update_policy, multiprocessing.Value("d", 0.0)
+    original, mean = training.loop.update_policy, multiprocessing.Value("d", 0.0)
     took = []
 
     def timed(*args, **kwargs):
@@ -79,7 +79,7 @@ def steps_of(monkeypatch):
         mean.value = fmean(took[1:]) if len(took) > 1 else 0.0
         return found
 
-    monkeypatch.setattr(training_loop.loop, "update_policy", timed)
+    monkeypatch.setattr(training.loop, "update_policy", timed)
     return lambda steps, least: lambda: max(steps * mean.value, least)
 
 
@@ -87,7 +87,7 @@ def bare(dataset, output, **run):
     """The losses of the same training without Strobe."""
     from lerobot.scripts import lerobot_train
 
-    from strobe.subjects.train_config import lent
+    from strobe.loops.train_config import lent
 
     losses, original = [], lerobot_train.update_policy
 
@@ -137,7 +137,7 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
     forward, backward = (median(part.values) for part in both)
     assert forward < 1.5 * backward, "nothing for slow-forward to name"
     assert "_worker_loop" in repr(torch.utils.data._utils.worker._worker_loop)
-    assert not hasattr(training_loop.loop.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
+    assert not hasattr(training.loop.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
 
 
 def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch, steps_of):
@@ -196,7 +196,7 @@ def test_frequent_checkpoints_are_named(dataset, tmp_path, monkeypatch, steps_of
     def save(checkpoint_dir, **_):  # takes its time and writes nothing: real ones took most of this test
         checkpoint_dir.mkdir(parents=True)
 
-    monkeypatch.setattr(training_loop.loop, "save_checkpoint", slowed(save, steps_of(1, least=0.3)))
+    monkeypatch.setattr(training.loop, "save_checkpoint", slowed(save, steps_of(1, least=0.3)))
     result = trained(dataset, tmp_path / "out", "--save_checkpoint=true", "--save_freq=2", steps=FEW).result
     assert rules(advise(result)) >= {"frequent-checkpoints"}
     checkpoint = next(stall for stall in result.training.stalls if stall.cause == "checkpoint")
@@ -223,7 +223,7 @@ def test_one_slow_rank_of_two_is_named(dataset, tmp_path):
 def failed_without_workers(dataset, tmp_path_factory):
     """A training that loads its own data and fails in its fourth step."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(training_loop.loop, "update_policy", raising_in(4, RuntimeError("CUDA out of memory")))
+        monkeypatch.setattr(training.loop, "update_policy", raising_in(4, RuntimeError("CUDA out of memory")))
         return trained(dataset, tmp_path_factory.mktemp("failed") / "out", workers=0).result
 
 
@@ -268,7 +268,7 @@ def test_evaluation_is_a_part_of_its_own(partly_recorded):
 
 def raising_in(step, error):
     """LeRobot's ``update_policy``, raising ``error`` in the step of that number."""
-    original, calls = training_loop.loop.update_policy, []
+    original, calls = training.loop.update_policy, []
 
     def update(*args, **kwargs):
         calls.append(1)
@@ -280,7 +280,7 @@ def raising_in(step, error):
 
 
 def test_an_interrupted_run_keeps_its_steps(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr(training_loop.loop, "update_policy", raising_in(5, KeyboardInterrupt()))
+    monkeypatch.setattr(training.loop, "update_policy", raising_in(5, KeyboardInterrupt()))
     result = trained(dataset, tmp_path / "out", workers=1).result
     assert result.status == "interrupted"
     assert result.training.steps == 4
@@ -295,7 +295,7 @@ def test_a_failed_run_keeps_its_steps_and_says_why(failed_without_workers):
 
 
 def test_one_step_is_enough_to_be_kept(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr(training_loop.loop, "update_policy", raising_in(2, RuntimeError("CUDA out of memory")))
+    monkeypatch.setattr(training.loop, "update_policy", raising_in(2, RuntimeError("CUDA out of memory")))
     result = trained(dataset, tmp_path / "out", workers=0).result
     assert result.training.steps == 1
     assert "CUDA out of memory" in markdown.render(document(result))

@@ -9,8 +9,8 @@ import psutil
 import torch
 
 from strobe.devices.memory import memory_of
+from strobe.loops.training import Watch
 from strobe.studies.training.summary import section_price_ms
-from strobe.subjects.training_loop import Watch
 from strobe.timeline import Timeline
 
 

@@ -13,13 +13,14 @@ from support.sleeper import Clock, Sleeper
 from strobe.cli import compare as command
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
-from strobe.results.recipe import Recipe, dump
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Phase
+from strobe.results.recipe import Recipe
+from strobe.runs.recipe_file import dump
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options, measure
 from strobe.studies.variants import Wanted, check, compose, parse_variant
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Phase
 from strobe.treatments import catalogue
 from strobe.treatments.training.step import OptimizerForm
 from strobe.treatments.treatment import Treatment, Variant

@@ -10,13 +10,14 @@ from strobe.cli import live
 from strobe.cli import main as cli
 from strobe.measure.guard import Guards
 from strobe.measure.sampling import Progress
+from strobe.policies.loading import load_subject
 from strobe.report.verify import answers
-from strobe.results import store
 from strobe.results.answer import VerifyResult
-from strobe.results.recipe import Recipe, dump
+from strobe.results.recipe import Recipe
+from strobe.runs import store
+from strobe.runs.recipe_file import dump
 from strobe.sameness.check import YARDSTICKS
 from strobe.studies.verify import ALL, EXACT_ALONE, verify
-from strobe.subjects.loading import load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.recipe import guards_of
 from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of

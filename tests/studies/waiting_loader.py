@@ -2,10 +2,10 @@
 
 import sys
 
+from strobe.datasets.train_loader import settings_of
+from strobe.loops.train_config import train_config
 from strobe.studies.dataloader import process
 from strobe.studies.dataloader.candidates import started_by_fork
-from strobe.subjects.train_config import train_config
-from strobe.subjects.train_data import settings_of
 
 if __name__ == "__main__":
     process.warm_up()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from strobe.subjects.robot import calibration
+from strobe.emulator import calibration
 
 JOINTS = list(calibration.so101())
 

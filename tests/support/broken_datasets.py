@@ -21,8 +21,8 @@ def written(root: Path, *, episodes: int = EPISODES, frames: int = FRAMES, side:
     """A data set of two cameras and two joints at ``root``, as lerobot-record writes it. Returns ``root``."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    from strobe.subjects.priority import kept_priority
-    from strobe.subjects.quiet import muted_stderr, quiet
+    from strobe.lerobot.quiet import muted_stderr, quiet
+    from strobe.lerobot.thread_priority import kept_priority
 
     features: dict[str, Any] = {
         name: {"dtype": "video", "shape": (side, side, 3), "names": ["height", "width", "channels"]} for name in CAMERAS

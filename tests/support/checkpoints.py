@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from strobe.policies import inputs, lerobot_policies
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.recipe import Recipe
-from strobe.subjects import inputs, policies
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
 
 # Few denoising steps: as many as make a chunk.
 FEW_STEPS = {
@@ -47,9 +47,11 @@ def pusht_checkpoint(folder: Path, *overrides: str, size: Literal["tiny", "full"
     """Save an ACT of random weights for LeRobot's environment 'pusht' in ``folder``."""
     from lerobot.envs.configs import PushtEnv
 
-    config = policies.config_from_type("act", ["--device=cpu", "--n_action_steps=10", "--chunk_size=20", *overrides])
+    config = lerobot_policies.config_from_type(
+        "act", ["--device=cpu", "--n_action_steps=10", "--chunk_size=20", *overrides]
+    )
     fed = inputs.from_env(config, PushtEnv(), count=1)
-    subject = PolicySubject(policies.load(config, fed, size=size), fed)
+    subject = PolicySubject(lerobot_policies.load(config, fed, size=size), fed)
     for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
         part.save_pretrained(folder)
     return subject

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments.graphs.replayed import Replayed
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from strobe.measure.accounting import Accounting
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import ITERATION, Phase
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import ITERATION, Phase
 from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached
 

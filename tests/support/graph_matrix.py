@@ -17,10 +17,10 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects.checks import PROMPTS
-from strobe.subjects.families.registry import registered, types_with
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.check_inputs import PROMPTS
+from strobe.policies.families.registry import registered, types_with
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking

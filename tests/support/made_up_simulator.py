@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from strobe.measure.sampling import Progress
-from strobe.results.episode_log import Asked, EpisodeLine, EpisodeLog
 from strobe.results.evaluate import EvaluateResult
+from strobe.runs.episode_log import Asked, EpisodeLine, EpisodeLog
 from strobe.studies.evaluate.evaluate import evaluate
 from strobe.studies.evaluate.plan import Plan
 from strobe.studies.evaluate.variants import FIRST, Candidate

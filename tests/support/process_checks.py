@@ -12,12 +12,13 @@ import torch
 
 import strobe
 from strobe.errors import UserError
-from strobe.measure.kernel import kernel_use
+from strobe.measure.memory import kernel_use
 from strobe.measure.sampling import SamplingBudget
+from strobe.policies.loading import load_subject
 from strobe.results.measurement import Memory
-from strobe.results.recipe import Recipe, dump
+from strobe.results.recipe import Recipe
+from strobe.runs.recipe_file import dump
 from strobe.studies.measuring import Options, measure
-from strobe.subjects.loading import load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.process import glibc, memory, threads
 from strobe.treatments.treatment import Variant

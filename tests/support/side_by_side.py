@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from strobe.errors import UserError
-from strobe.results.episode_log import Asked, EpisodeLog
+from strobe.runs.episode_log import Asked, EpisodeLog
 from strobe.studies.evaluate.plan import Plan
 from strobe.studies.evaluate.play import play
 from strobe.studies.evaluate.workers import Workers

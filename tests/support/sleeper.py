@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from strobe.measure.sampling import collect
+from strobe.policies.families.family import Family
+from strobe.policies.subject import ITERATION, Phase
 from strobe.results.subject import SubjectInfo
 from strobe.results.traits import PolicyTraits, Traits
 from strobe.studies.optimize.aim import SilentClimb
-from strobe.subjects.families.family import Family
-from strobe.subjects.subject import ITERATION, Phase
 from strobe.timeline import section
 from strobe.timeline.probe import Hook
 from strobe.treatments.treatment import STRUCTURE, Entry, Treatment

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments.training import levers
 from strobe.treatments.treatment import Variant
 from support.emulated_device import EmulatedDevice

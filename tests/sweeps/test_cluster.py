@@ -29,8 +29,9 @@ from support.side_by_side import OnNodes, Slow
 import strobe
 from strobe.cli.main import main
 from strobe.errors import UserError
-from strobe.results import store
-from strobe.results.recipe import Recipe, dump
+from strobe.results.recipe import Recipe
+from strobe.runs import store
+from strobe.runs.recipe_file import dump
 from strobe.sweeps import cluster, fleet, ray_cluster
 from strobe.sweeps.cluster import run_on_ray
 from strobe.sweeps.execute import Job, Limits, outcome_of

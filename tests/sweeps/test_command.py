@@ -21,8 +21,8 @@ from strobe.cli.main import main
 from strobe.cli.parse import PolicyFlags
 from strobe.cli.study import Studied
 from strobe.errors import UserError
-from strobe.results import store
 from strobe.results.sweep import Sweep
+from strobe.runs import store
 from strobe.sweeps.cluster import _bring_home
 from strobe.sweeps.execute import NOT_KEPT, Job, Outcome, outcome_of
 

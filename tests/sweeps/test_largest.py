@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from strobe.cli import batch as command
 from strobe.errors import UserError
-from strobe.results import store
 from strobe.results.sweep import Sweep
+from strobe.runs import store
 from strobe.sweeps.largest import Search, knee
 from strobe.sweeps.server import Server
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from strobe.cli.live import CellsLive
-from strobe.results import store
+from strobe.runs import store
 from strobe.sweeps.execute import LOG, Job, Limits, Outcome, execute, outcome_of
 from strobe.sweeps.server import STARTS_AT_MOST, Server
 

@@ -13,8 +13,8 @@ from transformers import SiglipVisionConfig, SiglipVisionModel
 from transformers.models.gemma.modeling_gemma import eager_attention_forward
 
 from strobe.errors import UserError
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.layers import attention
 from strobe.treatments.layers.attention import FusedAttention, attend

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
+from strobe.policies.loading import load_subject
 from strobe.results.recipe import Recipe
 from strobe.studies.compare import agree
 from strobe.studies.optimize.candidates import slot_of, together
-from strobe.subjects.loading import load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.engines import backends, cache, quantised
 from strobe.treatments.treatment import Variant

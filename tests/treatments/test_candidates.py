@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-from strobe.subjects.loading import load_model, load_subject
+from strobe.policies.loading import load_model, load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.numbers import precision
 from strobe.treatments.numbers.channels_last import ChannelsLast

@@ -15,7 +15,8 @@ from torch import nn
 
 from strobe.cli.main import main
 from strobe.errors import UserError
-from strobe.results.recipe import Recipe, dump
+from strobe.results.recipe import Recipe
+from strobe.runs.recipe_file import dump
 from strobe.studies.optimize.candidates import Choice, candidates
 from strobe.studies.variants import parse_variant
 from strobe.treatments import catalogue, table

@@ -13,7 +13,7 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from lerobot.policies.rtc.modeling_rtc import RTCProcessor
 
 from strobe.errors import UserError
-from strobe.subjects.loading import load_subject
+from strobe.policies.loading import load_subject
 from strobe.treatments.flow.closed_form import ClosedFormGuidance, Guidance, require_identity
 from strobe.treatments.flow.rtc import RealTimeChunking
 from strobe.treatments.treatment import Variant

@@ -10,9 +10,9 @@ import torch
 
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.studies.measuring import Options, measure
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.engines import compile
 from strobe.treatments.engines.compile import Compile

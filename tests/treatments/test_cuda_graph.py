@@ -17,8 +17,8 @@ from support.emulated_device import EmulatedDevice, Graph
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking

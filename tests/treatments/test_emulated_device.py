@@ -14,7 +14,7 @@ from support.graph_matrix import chunks, tiny
 from torch import Tensor, nn
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Effect, Treatment, Undo, policy_of

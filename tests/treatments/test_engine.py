@@ -19,12 +19,12 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
+from strobe.policies.families.family import Family
+from strobe.policies.loading import load_subject
 from strobe.sameness.check import Sameness, guidance_of
 from strobe.sameness.visits import plan
 from strobe.studies.compare import agree, compare
 from strobe.studies.measuring import Options
-from strobe.subjects.families.family import Family
-from strobe.subjects.loading import load_subject
 from strobe.timeline.probe import Hook
 from strobe.treatments import catalogue
 from strobe.treatments.engines import cache, engine

@@ -11,10 +11,10 @@ import torch
 
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
+from strobe.policies.clips import Clips
+from strobe.policies.loading import load_model, load_subject
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
-from strobe.subjects.clips import Clips
-from strobe.subjects.loading import load_model, load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.inputs import evenly
 from strobe.treatments.numbers.precision import Precision

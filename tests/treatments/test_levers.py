@@ -14,12 +14,12 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.training_step import own_autocast
 from strobe.studies.compare import compare
 from strobe.studies.gradients import gradients
 from strobe.studies.measuring import Options
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.training import own_autocast
 from strobe.treatments.numbers.channels_last import ChannelsLast
 from strobe.treatments.numbers.mixed_precision import MixedPrecision
 from strobe.treatments.training.levers import LEVERS, lever, parse, worth_trying

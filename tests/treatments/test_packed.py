@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline import section
 from strobe.treatments.layers import packed
 from strobe.treatments.layers.packed import PackedWeights

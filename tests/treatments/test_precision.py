@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from strobe.errors import UserError
+from strobe.policies.loading import load_subject
 from strobe.studies.compare import agree
-from strobe.subjects.loading import load_subject
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Variant
 from strobe.treatments.words import name_of, sensible

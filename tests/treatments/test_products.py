@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects.loading import load_subject
+from strobe.policies.loading import load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.layers import packed, products
 from strobe.treatments.layers.attention import Masks, attend

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from transformers import VJEPA2Config, VJEPA2Model
 
 from strobe.errors import UserError
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached, Hook
 from strobe.treatments import catalogue
 from strobe.treatments.layers import projections

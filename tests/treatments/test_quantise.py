@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from strobe.errors import UserError
-from strobe.measure.accounting import Accounting
-from strobe.measure.weights import weight_bytes
+from strobe.measure.accounting import Accounting, weight_bytes
+from strobe.policies.loading import load_model, load_subject
 from strobe.studies.compare import agree
-from strobe.subjects.loading import load_model, load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.numbers import quantise, quantised_weights
 from strobe.treatments.numbers.precision import Precision

@@ -13,10 +13,11 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from strobe.errors import UserError
 from strobe.measure.guard import ROUNDING, Guard
 from strobe.measure.machine import versions
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import Agreement
-from strobe.results.recipe import Recipe, dump
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.results.recipe import Recipe
+from strobe.runs.recipe_file import dump
 from strobe.treatments.flow.rtc import RealTimeChunking, switch
 from strobe.treatments.recipe import (
     PACKAGES,

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from strobe.errors import UserError
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments import catalogue, room
 from strobe.treatments.engines import cache
 from strobe.treatments.engines.backends import OpenVINO

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from strobe.errors import UserError
-from strobe.subjects.loading import load_model, load_subject
+from strobe.policies.loading import load_model, load_subject
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Undo, Variant
 

@@ -9,8 +9,8 @@ import torch
 
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments.catalogue import compose, entry_of, make, parse
 from strobe.treatments.treatment import Variant
 

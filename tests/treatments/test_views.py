@@ -10,8 +10,8 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached
 from strobe.treatments import catalogue
 from strobe.treatments.flow.cameras import PresentViews

@@ -31,10 +31,10 @@ from strobe.cli.parse import help_text, pairs, parse
 from strobe.cli.sweep import locked, name_of
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
-from strobe.measure.separate_runs import slower
-from strobe.results import store
+from strobe.measure.verdicts import slower
 from strobe.results.numerals import significant
 from strobe.results.sweep import Best, Cell, Sweep
+from strobe.runs import store
 from strobe.sweeps import grid
 from strobe.sweeps.execute import Job, Limits, Outcome, execute
 from strobe.sweeps.largest import Search, knee

@@ -65,8 +65,8 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     """Load the subject and measure it. Raises UserError, and KeyboardInterrupt where nothing was measured."""
     begin(flags, config, live)
     from strobe.cli.profilers import Profilers
+    from strobe.policies.subject import ITERATION
     from strobe.studies.breakdown import breakdown
-    from strobe.subjects.subject import ITERATION
     from strobe.treatments.treatment import Treatment, Variant
 
     subject = load_subject(flags, config, live)

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from strobe.cli.metadata import quicken
 from strobe.errors import NotKeptError, UserError, in_a_line, in_words
+from strobe.lerobot.refusals import ran_out
 from strobe.measure.lifetime import end_with
-from strobe.results import store
 from strobe.results.sweep import Status
-from strobe.subjects.refusals import ran_out
+from strobe.runs import store
 from strobe.sweeps.execute import DRIVER, NOT_KEPT, ONE_DEVICE, Outcome, write_outcome
 from strobe.sweeps.given import on_the_one_device
 
@@ -36,7 +36,7 @@ NEEDED = (
     "strobe.studies.measuring",
     "strobe.studies.profilers.operators",
     "strobe.studies.profilers.python_profile",
-    "strobe.subjects.loading",
+    "strobe.policies.loading",
     "strobe.timeline.trace",
 )
 
@@ -73,7 +73,7 @@ def prepare(study: str, argv: Sequence[str]) -> None:
     for name in (*NEEDED, f"strobe.studies.{study}"):
         with contextlib.suppress(ImportError):  # the cell will say so
             importlib.import_module(name)
-    from strobe.subjects.policies import known_types
+    from strobe.policies.lerobot_policies import known_types
 
     known_types()  # imports LeRobot's plugins
     with contextlib.suppress(UserError):

@@ -127,9 +127,9 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     begin(flags, config, live)
     from strobe.cli.keep import latest
     from strobe.cli.profilers import Profilers
+    from strobe.policies.subject import ITERATION
     from strobe.studies.compare import compare
     from strobe.studies.variants import compose
-    from strobe.subjects.subject import ITERATION
 
     wanted = wanted_of(config)
     subject = load_subject(flags, config, live)

@@ -49,10 +49,10 @@ def begin(
     Raises:
         UserError: its copies of the policy do not fit into memory.
     """
+    from strobe.policies.fingerprint import fingerprint
     from strobe.studies.evaluate.alike import Alike, Elsewhere, require_memory, taken_along
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
     from strobe.studies.evaluate.workers import Workers
-    from strobe.subjects.fingerprint import fingerprint
 
     each = f"{threads} thread{'s' * (threads > 1)} of torch"
     alike = Alike(

@@ -25,11 +25,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import above, at_least
 from strobe.cli.parse import help_text, parse, refuse_recipe, split_lerobot
 from strobe.errors import UserError
-from strobe.subjects.lerobot_words import check
+from strobe.findings.thresholds import Thresholds
+from strobe.lerobot.argument_names import check
 
 if TYPE_CHECKING:
     from lerobot.configs.train import TrainPipelineConfig
@@ -97,10 +97,10 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
     loading.warm_up()  # imports in the background, while the policy is built here
     import torch
 
+    from strobe.loops.train_config import train_config
     from strobe.measure import machine
     from strobe.studies.dataloader import search as dataloader
     from strobe.studies.dataloader.needs import StepNeeds, device_of
-    from strobe.subjects.train_config import train_config
 
     train = train_config(theirs, measuring=True)
     if train.dataset.streaming:

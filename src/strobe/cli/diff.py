@@ -21,7 +21,7 @@ from strobe.cli.arguments import Arguments, keep_flag, page_flag
 from strobe.cli.gates import bare, close, gate_flags
 from strobe.cli.report import hand_over, page_shape
 from strobe.kinds import advise
-from strobe.results import store
+from strobe.runs import store
 from strobe.studies.diff import diff, gate
 
 

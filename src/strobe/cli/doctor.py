@@ -29,10 +29,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from strobe.advice.thresholds import DEFAULTS
 from strobe.cli.live import Live
 from strobe.cli.parse import help_text, parse
 from strobe.errors import UserError, nearest
+from strobe.findings.thresholds import DEFAULTS
 
 
 @dataclass

@@ -67,7 +67,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli import crews, launcher, realtime
 from strobe.cli.bounds import at_least, between
 from strobe.cli.flags import check_overrides, check_recipe_file
@@ -88,6 +87,7 @@ from strobe.cli.parse import (
 from strobe.cli.realtime import InferenceFlags
 from strobe.cli.subject import recipe_notes
 from strobe.errors import NotKeptError, UserError, in_words
+from strobe.findings.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
@@ -227,6 +227,7 @@ def _study(
     flags: PolicyFlags, config: EvaluateConfig, crew: Any, threads: int, live: Live
 ) -> tuple[Any, Path, list[str]]:
     with importing(told=True):
+        from strobe.policies import loading
         from strobe.studies.evaluate.evaluate import evaluate
         from strobe.studies.evaluate.plan import Plan
         from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
@@ -234,7 +235,6 @@ def _study(
         from strobe.studies.evaluate.timings import timed
         from strobe.studies.evaluate.variants import candidates, parse_recipes, parse_steps
         from strobe.studies.evaluate.videos import Filming
-        from strobe.subjects import loading
     realise(config)
     live.stage(f"loading {flags.path or flags.type}")
     subject = loading.load_subject(
@@ -293,8 +293,8 @@ def _study(
 def _asked(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Any:
     """Everything that a run must have asked for alike, to be gone on with."""
     from strobe.cli.keep import plain
-    from strobe.results.episode_log import Asked
-    from strobe.subjects.fingerprint import fingerprint
+    from strobe.policies.fingerprint import fingerprint
+    from strobe.runs.episode_log import Asked
 
     settings = {name: value for name, value in plain(subject.policy.config).items() if name != "pretrained_path"}
     return Asked(
@@ -313,8 +313,8 @@ def _asked(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Any
 
 
 def _log(config: EvaluateConfig, asked: Any, about: str) -> tuple[Any, Path]:
-    from strobe.results import store
-    from strobe.results.episode_log import EpisodeLog
+    from strobe.runs import store
+    from strobe.runs.episode_log import EpisodeLog
 
     if config.resume is not None:
         folder = config.resume if config.resume.is_dir() else config.resume.parent

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import above, at_least
-from strobe.cli.late import kinds, of_lerobot
+from strobe.cli.late import kinds
 from strobe.cli.live import importing
 from strobe.cli.parse import (
     MODEL_NAMES,
@@ -25,19 +24,17 @@ from strobe.cli.parse import (
 )
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
-from strobe.subjects.folders import check_checkpoint, type_of
-from strobe.subjects.schema import backbones
-from strobe.subjects.schema.registries import POLICY
-from strobe.subjects.schema.source import Unreadable
+from strobe.findings.thresholds import Thresholds
+from strobe.lerobot.schema import backbones
+from strobe.lerobot.schema.registries import POLICY
+from strobe.lerobot.schema.source import Unreadable
+from strobe.policies.folders import check_checkpoint, type_of
 
 if TYPE_CHECKING:
     from lerobot.configs.default import DatasetConfig
     from lerobot.envs.configs import EnvConfig
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
-else:
-    DatasetConfig = of_lerobot("lerobot.configs.default:DatasetConfig")
-    EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
-    RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
+
 
 SubjectFlags = PolicyFlags | ModelFlags
 DTYPES = ("float32", "bfloat16", "float16")  # a model's
@@ -253,12 +250,13 @@ def check_recipe_file(flags: SubjectFlags, path: Path) -> None:
 
     What the file says is checked first; only its treatments' own checks import torch.
     """
-    from strobe.results import recipe as files
+    from strobe.results.recipe import require_kind
+    from strobe.runs import recipe_file
     from strobe.treatments.table import check_words
 
-    read = files.load(path)
+    read = recipe_file.load(path)
     if flags.type is not None:
-        files.require_kind(flags.type, read, path.name)
+        require_kind(flags.type, read, path.name)
     for number, spec in enumerate(read.treatments, 1):
         try:
             check_words(spec)
@@ -272,10 +270,10 @@ def check_recipe_file(flags: SubjectFlags, path: Path) -> None:
 
 def check_values(flags: SubjectFlags) -> None:
     """Build the subject's config, which checks the values of its overrides. Raises UserError."""
-    from strobe.subjects import models, policies
+    from strobe.policies import backbones, lerobot_policies
 
     if isinstance(flags, ModelFlags):
-        models.config_of(
+        backbones.config_of(
             path=flags.path,
             kind=flags.type,
             size=flags.size,
@@ -284,9 +282,9 @@ def check_values(flags: SubjectFlags) -> None:
             overrides=flags.overrides,
         )
     elif flags.type is not None:
-        policies.config_from_type(flags.type, flags.overrides)
+        lerobot_policies.config_from_type(flags.type, flags.overrides)
     else:
-        policies.config_from_path(flags.path or "", flags.overrides)
+        lerobot_policies.config_from_path(flags.path or "", flags.overrides)
 
 
 def size_of(text: str) -> tuple[int, int]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import between
 from strobe.cli.parse import help_text, parse, split_subject
 from strobe.errors import UserError
+from strobe.findings.thresholds import Thresholds
 
 
 @dataclass

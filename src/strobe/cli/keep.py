@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.logged import log
 from strobe.cli.showing import show
 from strobe.errors import NotKeptError, in_words
+from strobe.findings.thresholds import Thresholds
 from strobe.kinds import advise, page
-from strobe.results import store
 from strobe.results.answer import Answer, Result
 from strobe.results.sweep import Sweep
+from strobe.runs import store
 
 if TYPE_CHECKING:  # the timeline brings torch, and what is kept may have none
     from strobe.timeline.timeline import Section

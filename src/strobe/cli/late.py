@@ -24,9 +24,9 @@ from draccus.parsers.decoding import decode
 
 from strobe.cli.refused import option_names, refusals
 from strobe.errors import UserError, nearest
-from strobe.subjects.schema import registries, shapes
-from strobe.subjects.schema.classes import Class
-from strobe.subjects.schema.source import Unreadable
+from strobe.lerobot.schema import registries, shapes
+from strobe.lerobot.schema.classes import Class
+from strobe.lerobot.schema.source import Unreadable
 
 
 class Late:
@@ -158,7 +158,7 @@ def realise(config: Any) -> None:
 
 def _real(asked: shapes.Asked) -> Any:
     if asked.where == registries.ENVIRONMENT:
-        from strobe.subjects.environments import know
+        from strobe.simulators.environments import know
 
         know(asked.kind or "")
     elif asked.kind is not None:
@@ -168,9 +168,9 @@ def _real(asked: shapes.Asked) -> Any:
 
 def _registered(where: str) -> dict[str, type]:
     """LeRobot's own registry, with the plug-ins' types in it."""
-    from strobe.subjects import policies
+    from strobe.policies import lerobot_policies
 
-    policies.known_types()
+    lerobot_policies.known_types()
     return _imported(where).get_known_choices()
 
 

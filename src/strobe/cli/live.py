@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from strobe.cli.showing import quiet
-from strobe.subjects.quiet import shorten_warnings
+from strobe.lerobot.quiet import shorten_warnings
 
 if TYPE_CHECKING:
     from strobe.measure.sampling import Progress as Sampled

@@ -50,7 +50,7 @@ def take(argv: Sequence[str]) -> tuple[Log, list[str]]:
         found[name] = value
     tool = found.get("--log", "")
     if tool:
-        from strobe.report.tracking import require
+        from strobe.report.experiment_loggers import require
 
         require(tool)
     elif found:
@@ -80,10 +80,10 @@ def log(answer: Answer, name: str) -> None:
     asked = _log.get()
     if not asked.tool:
         return
-    from strobe.report import tracking
+    from strobe.report import experiment_loggers
 
     try:
-        tracking.log(answer, asked.tool, asked.project, name)
+        experiment_loggers.log(answer, asked.tool, asked.project, name)
     except Exception as error:  # the tool's own: no account, no network, a full disk
         said = in_a_line(error, 200)
         print(

@@ -91,7 +91,7 @@ def _in_a_line(error: Exception) -> str:
     """A full disk, the Hub's or a policy's own fault as a line; '' for a fault of Strobe itself."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{in_words(error)}{f': {error.filename}' if error.filename else ''}"
-    from strobe.subjects.refusals import of_others
+    from strobe.lerobot.refusals import of_others
 
     return of_others(error)
 

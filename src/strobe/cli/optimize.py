@@ -210,9 +210,9 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt where nothing was measured."""
     begin(flags, config, live)
     from strobe.cli.keep import latest
+    from strobe.policies.subject import ITERATION
     from strobe.studies.optimize.earlier import Earlier
     from strobe.studies.optimize.optimize import optimize
-    from strobe.subjects.subject import ITERATION
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
     aim = aim_of(config)
@@ -273,8 +273,8 @@ class Recipes:
     out: Path | None
 
     def __call__(self, result: Result) -> dict[str, bytes]:
-        from strobe.results import recipe
         from strobe.results.answer import OptimizeResult
+        from strobe.runs import recipe_file
         from strobe.studies.optimize.ladder import recipe_of
 
         assert isinstance(result, OptimizeResult)
@@ -285,10 +285,10 @@ class Recipes:
             return {}
         if self.out is not None:
             try:
-                recipe.dump(made, self.out)
+                recipe_file.dump(made, self.out)
             except UserError as error:  # the run must not be lost for it
                 result.notes.append(str(error))
-        return {RECIPE: recipe.text(made, RECIPE).encode()}
+        return {RECIPE: recipe_file.text(made, RECIPE).encode()}
 
 
 def _effects(config: OptimizeConfig) -> tuple[str, ...]:

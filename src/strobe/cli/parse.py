@@ -23,10 +23,11 @@ from strobe.cli.late import asked_for, groups, kinds, options
 from strobe.cli.refused import one_line, option_names, refusals
 from strobe.devices.untried import KEY, untried
 from strobe.errors import UserError, nearest
-from strobe.subjects.refusals import first_line
-from strobe.subjects.schema.registries import POLICY
-from strobe.subjects.schema.shapes import made, nested
-from strobe.subjects.schema.source import Unreadable
+from strobe.findings.thresholds import refusal_of_former
+from strobe.lerobot.refusals import first_line
+from strobe.lerobot.schema.registries import POLICY
+from strobe.lerobot.schema.shapes import made, nested
+from strobe.lerobot.schema.source import Unreadable
 
 __all__ = ["one_line"]  # and what is defined below
 
@@ -246,7 +247,10 @@ def parse[C](config_class: type[C], argv: Sequence[str], *, extra: Iterable[str]
     def others() -> Iterable[str]:
         return [*extra, *(f"--{prefix}.{name}" for prefix in of if not late[prefix] for name in options(of[prefix]))]
 
-    check_names(known, [name for name, _ in pairs(argv)], others=others)
+    names = [name for name, _ in pairs(argv)]
+    if former := refusal_of_former(name.removeprefix("--thresholds.") for name in names):
+        raise UserError(former)
+    check_names(known, names, others=others)
     with refusals():
         config: C = draccus.parse(config_class, args=arguments)  # type: ignore[assignment]
         for prefix, where in of.items():

@@ -11,8 +11,8 @@ from strobe.cli.parse import one_line
 from strobe.cli.study import Studied
 
 if TYPE_CHECKING:
+    from strobe.policies.subject import Phase, Subject
     from strobe.studies.measuring import Options
-    from strobe.subjects.subject import Phase, Subject
     from strobe.treatments.treatment import Variant
 
 SNAPSHOT = "memory_snapshot.pickle"

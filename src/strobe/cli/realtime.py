@@ -15,7 +15,7 @@ from strobe.errors import UserError
 if TYPE_CHECKING:
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
-    from strobe.results.episode_log import EpisodeLine
+    from strobe.runs.episode_log import EpisodeLine
 else:
     RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
@@ -48,9 +48,9 @@ def check(config: Any) -> None:
 
 def timings(config: Any) -> list[Any]:
     """Each engine with each latency, in the order in which they were asked for, as `AskedTiming`. Raises UserError."""
+    from strobe.simulators.held_action import HOLDS, hold_for
     from strobe.studies.evaluate.latencies import LIVE, parse_latency, parse_ticks
     from strobe.studies.evaluate.timings import AskedTiming, parse_engines
-    from strobe.subjects.holding import HOLDS, hold_for
 
     fps, inference = config.env.fps, config.inference
     if not fps > 0:

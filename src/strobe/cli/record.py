@@ -116,12 +116,12 @@ def _recorder(config: RecordConfig, width: int) -> Callable[..., Path]:
     if config.env == "pusht":
         if _size(config.image) != (width, width):
             raise UserError(f"--image={config.image}: PushT's table is square, so is its image")
-        from strobe.subjects.scripted_pusht import record_pusht
+        from strobe.simulators.scripted_pusht import record_pusht
 
         return record_pusht
     from functools import partial
 
-    from strobe.subjects.scripted_metaworld import CAMERAS, TASK, record_metaworld
+    from strobe.simulators.scripted_metaworld import CAMERAS, TASK, record_metaworld
 
     cameras = CAMERAS if config.cameras is None else [name for name in config.cameras.split(",") if name]
     return partial(record_metaworld, width=width, task=config.task or TASK, cameras=cameras)

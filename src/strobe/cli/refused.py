@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from draccus.argparsing import ArgumentParser
 
 from strobe.errors import UserError, in_a_line
-from strobe.subjects.quiet import errors_alone
+from strobe.findings.thresholds import refusal_of_former
+from strobe.lerobot.quiet import errors_alone
 
 
 @functools.cache
@@ -38,7 +40,8 @@ def refusals() -> Iterator[None]:
         # What a config itself refused says more than draccus around it.
         cause = error.__cause__ if isinstance(error.__cause__, ValueError) else error
         refused = cause if str(error).startswith("Couldn't instantiate class") else error
-        raise UserError(one_line(refused)) from None
+        former = refusal_of_former(re.findall(r"\w+", str(refused))) if "for Thresholds" in str(refused) else ""
+        raise UserError(former or one_line(refused)) from None
 
 
 def one_line(error: BaseException) -> str:

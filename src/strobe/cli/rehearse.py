@@ -43,14 +43,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli import rollout
 from strobe.cli.bounds import at_least
 from strobe.cli.live import importing
 from strobe.cli.parse import help_text, pairs, parse, split_lerobot, take_repeated
 from strobe.errors import UserError
+from strobe.findings.thresholds import Thresholds
+from strobe.lerobot.argument_names import check
 from strobe.results.recorded import beside
-from strobe.subjects.lerobot_words import check
 
 PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 
@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring."""
     ours, theirs = split_lerobot(argv)
     if {"-h", "--help"} & set(ours):
-        from strobe.subjects.rehearsal.faults import listed
+        from strobe.emulator.rehearsal.faults import listed
 
         print(help_text((__doc__ or "").format(faults=listed()), RehearseConfig))
         return 0
@@ -101,7 +101,7 @@ def run(argv: Sequence[str]) -> int:
             "lerobot-rollout's arguments come after --: strobe rehearse -- --robot.type=so101_follower "
             "--robot.port=/dev/ttyACM0 --policy.path=FOLDER"
         )
-    from strobe.subjects.loops import ROLLOUT, chosen
+    from strobe.loops.registry import ROLLOUT, chosen
 
     command, arguments = chosen(theirs)
     if command not in PLAYED:

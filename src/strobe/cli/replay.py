@@ -34,11 +34,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import at_least
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import help_text, pairs, parse
 from strobe.errors import UserError
+from strobe.findings.thresholds import Thresholds
 from strobe.results.recorded import events_of
 
 

@@ -34,8 +34,8 @@ from strobe.errors import UserError, in_words
 from strobe.kinds import document, figures, page
 from strobe.report import console, markdown
 from strobe.report.viewers import WRITERS
-from strobe.results import store
 from strobe.results.answer import Answer
+from strobe.runs import store
 
 
 def write(path: Path, text: str) -> None:

@@ -48,13 +48,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import at_least
 from strobe.cli.live import importing
 from strobe.cli.parse import help_text, pairs, parse, split_lerobot
 from strobe.errors import UserError
+from strobe.findings.thresholds import Thresholds
+from strobe.lerobot.argument_names import check
 from strobe.results.recorded import beside, leave
-from strobe.subjects.lerobot_words import check
 
 
 @dataclass
@@ -96,7 +96,7 @@ def run(argv: Sequence[str]) -> int:
         raise UserError(
             "lerobot-rollout's arguments come after --: strobe rollout -- --robot.type=… --policy.path=FOLDER"
         )
-    from strobe.subjects.loops import ROLLOUT, chosen, loop_of
+    from strobe.loops.registry import ROLLOUT, chosen, loop_of
 
     command, arguments = chosen(theirs)
     if config.observations and command != ROLLOUT:

@@ -61,7 +61,7 @@ def show(answer: Answer, depth: int | None = None) -> None:
     from rich.console import Console
 
     from strobe.kinds import document
-    from strobe.report import brief, console
+    from strobe.report import console
 
     outlined = document(answer, depth)
     screen = Console()
@@ -73,4 +73,4 @@ def show(answer: Answer, depth: int | None = None) -> None:
     elif style == "full" or depth is not None:
         console.render(outlined, screen)
     else:
-        brief.render(outlined, screen)
+        console.render_brief(outlined, screen)

@@ -11,11 +11,11 @@ from strobe.cli.flags import RunConfig, SubjectFlags, size_of
 from strobe.cli.late import realise
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import ModelFlags
-from strobe.subjects.folders import check_dataset
+from strobe.policies.folders import check_dataset
 
 if TYPE_CHECKING:
+    from strobe.policies.subject import Subject
     from strobe.studies.measuring import Options
-    from strobe.subjects.subject import Subject
 
 NO_LIMIT_S = 1e9
 
@@ -33,8 +33,8 @@ def begin(flags: SubjectFlags, config: RunConfig, live: Live) -> None:
     atexit.register(gc.freeze)
     live.stage(f"importing what {flags.path or flags.type} needs")
     with importing(told=True):
+        from strobe.policies import loading  # noqa: F401
         from strobe.studies import measuring  # noqa: F401
-        from strobe.subjects import loading  # noqa: F401
     realise(config)
 
 
@@ -42,7 +42,7 @@ def load_subject(flags: SubjectFlags, config: RunConfig, live: Live) -> Subject:
     """Build or load the policy or the model, with inputs. Raises UserError."""
     import torch
 
-    from strobe.subjects import loading
+    from strobe.policies import loading
 
     if config.threads is not None:
         torch.set_num_threads(config.threads)

@@ -29,12 +29,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.advice.thresholds import Thresholds
 from strobe.cli.bounds import at_least
 from strobe.cli.live import importing
 from strobe.cli.parse import help_text, parse, refuse_recipe, split_lerobot
 from strobe.errors import UserError, nearest
-from strobe.subjects.lerobot_words import check
+from strobe.findings.thresholds import Thresholds
+from strobe.lerobot.argument_names import check
 
 TOOLS = ("cprofile", "pyinstrument")
 
@@ -70,7 +70,7 @@ def run(argv: Sequence[str]) -> int:
         raise UserError("lerobot-train's arguments come after --: strobe train -- --policy.type=act --dataset.root=…")
     check(theirs, "lerobot-train")
     with importing():
-        from strobe.subjects.train_config import train_config
+        from strobe.loops.train_config import train_config
 
     train_config(theirs)  # a wrong flag ends in an error of one line, before anything is built
     return watch(config, theirs, ["train", *argv])
@@ -113,7 +113,7 @@ def _keep(
     files: dict[str, bytes],
 ) -> None:
     from strobe.cli.keep import complete, keep, latest, plain, trace_of
-    from strobe.subjects.subject import ITERATION
+    from strobe.policies.subject import ITERATION
 
     asked = {"train": plain(config), "lerobot-train": list(theirs)}
     complete(trained.result, argv, started, asked, config.thresholds)

@@ -9,7 +9,7 @@ The policy is LeRobot's own object of LeRobot's own class; the recipe's treatmen
 is for inference: weights may be in another precision, so train and save the untouched policy.
 """
 
+from strobe.deploy.live_check import Watch
 from strobe.deploy.loading import Loaded, load_policy, watch, with_recipe
-from strobe.deploy.watching import Watch
 
 __all__ = ["Loaded", "Watch", "load_policy", "watch", "with_recipe"]

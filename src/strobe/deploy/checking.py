@@ -12,17 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.deploy.state import kept
-from strobe.deploy.twin import Call, Twin
+from strobe.deploy.twin import Call, Twin, kept
 from strobe.errors import UserError
 from strobe.measure.agreement import agree, in_common, in_words
 from strobe.measure.guard import Guard, Judgement
+from strobe.policies.families.registry import predict
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import ActionScale, Agreement, Yardstick
 from strobe.results.recipe import Recipe
 from strobe.sameness.check import FEWEST, CallFailed, Sameness, affordable
 from strobe.sameness.visits import Visit, plan
-from strobe.subjects.families.registry import predict
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import recipe as recipes
 from strobe.treatments.treated import Treated
 from strobe.treatments.treatment import Variant

@@ -14,12 +14,12 @@ from unittest import mock
 from lerobot.policies.factory import get_policy_class
 
 from strobe.deploy.checking import Applied, put_on
-from strobe.deploy.watching import Watch, require_share
+from strobe.deploy.live_check import Watch, require_share
 from strobe.errors import UserError, nearest
+from strobe.policies import inputs, lerobot_policies
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import Agreement
 from strobe.results.recipe import Recipe
-from strobe.subjects import inputs, policies
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import recipe as recipes
 
 AnyRecipe = Recipe | str | PathLike[str]
@@ -79,12 +79,12 @@ def load_policy(
         require_share(watch)
     named = None if recipe is None else read(recipe)
     options = [*overrides, *([f"--device={device}"] if device is not None else [])]
-    config = policies.config_from_path(Path(path) if isinstance(path, PathLike) else path, options)
+    config = lerobot_policies.config_from_path(Path(path) if isinstance(path, PathLike) else path, options)
     if named is not None:
         recipes.require_kind(config.type, *named)
     fed = replace(inputs.synthetic(config, count=1), kind="to come")
     tiny = named is not None and named[0].size == "tiny"
-    loaded = policies.load(config, fed, size="tiny" if tiny else "full")
+    loaded = lerobot_policies.load(config, fed, size="tiny" if tiny else "full")
     found = Loaded(loaded.policy, loaded.preprocessor, loaded.postprocessor)
     if named is not None:
         applied = put_on(PolicySubject(loaded, fed), *named, check=check, twin=bool(watch))
@@ -140,8 +140,10 @@ def with_recipe(recipe: AnyRecipe, *, check: bool = True, watch: float = 0.0) ->
     if watch:
         require_share(watch)
     made, name = read(recipe)
-    if made.policy not in policies.known_types():
-        raise UserError(f"{name}: no policy type '{made.policy}': {nearest(made.policy, policies.known_types())}")
+    if made.policy not in lerobot_policies.known_types():
+        raise UserError(
+            f"{name}: no policy type '{made.policy}': {nearest(made.policy, lerobot_policies.known_types())}"
+        )
     kind: Any = get_policy_class(made.policy)
     plain = kind.from_pretrained.__func__
     watches: list[Watch] = []
@@ -149,7 +151,7 @@ def with_recipe(recipe: AnyRecipe, *, check: bool = True, watch: float = 0.0) ->
 
     def from_pretrained(cls: Any, pretrained_name_or_path: Any, *args: Any, **options: Any) -> Any:
         nonlocal carried
-        with policies.by_strobe():
+        with lerobot_policies.by_strobe():
             policy = plain(cls, pretrained_name_or_path, *args, **options)
             applied = carry(policy, pretrained_name_or_path, made, name, check=check, twin=bool(watch))
         if (record := _watched(applied, watch)) is not None:
@@ -173,7 +175,7 @@ def carry(policy: Any, path: Any, recipe: Recipe, name: str, **options: Any) -> 
         raise UserError(f"{name}: {path} gets a PEFT adapter: merge it into its policy first")
     recipes.require_kind(policy.config.type, recipe, name)
     fed = replace(inputs.synthetic(policy.config, count=1), kind="to come")
-    return put_on(PolicySubject(policies.adopt(policy, path), fed), recipe, name, **options)
+    return put_on(PolicySubject(lerobot_policies.adopt(policy, path), fed), recipe, name, **options)
 
 
 def read(recipe: AnyRecipe) -> tuple[Recipe, str]:

@@ -17,11 +17,9 @@ from typing import Any
 from torch import Tensor
 
 from strobe.deploy.checking import Applied, device_of
+from strobe.deploy.live_check import Outermost, Watch
 from strobe.deploy.loading import carry, read
-from strobe.deploy.state import copied
-from strobe.deploy.twin import Call
-from strobe.deploy.watching import Watch
-from strobe.deploy.wrapper import Outermost
+from strobe.deploy.twin import Call, copied
 from strobe.devices import random_state
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import in_words

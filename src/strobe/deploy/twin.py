@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Mapping
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from strobe.deploy.noise import OwnNoise
-from strobe.deploy.state import copied, copied_state
 from strobe.devices import random_state
+from strobe.devices.random_state import put_back
+from strobe.devices.which import numbered
 from strobe.errors import UserError, in_a_line
 from strobe.treatments.flow.rtc import switch
 
@@ -126,3 +130,158 @@ def _drop_replaced_methods(module: nn.Module) -> None:
         replaced = isinstance(value, FunctionType | MethodType) or hasattr(value, "_torchdynamo_orig_callable")
         if replaced and callable(getattr(kind, name, None)):
             del vars(module)[name]
+
+
+# Noise of one's own: random numbers of this thread from generators that nothing else draws from.
+#
+# torch's generators belong to the whole process. A policy that is run beside another one would take numbers from it,
+# and the program's next action would be another.
+
+# Operators that older versions of torch give no generator: what fills an empty tensor to the same bits.
+_FILLED = {"aten::randn_like": "normal_", "aten::rand_like": "uniform_"}
+
+
+class OwnNoise(TorchDispatchMode):
+    """Inside, on this thread, random numbers come from generators that start in ``states``.
+
+    The numbers are those that the process's generators would give from there.
+
+    Args:
+        states: name of a device → state of its generator (`strobe.devices.random_state.states`). A device that is not
+            among them draws from the process's generator.
+    """
+
+    def __init__(self, states: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._generators: dict[torch.device, torch.Generator] = {}
+        for name, state in states.items():
+            generator = torch.Generator(torch.device(name))
+            generator.set_state(state)
+            self._generators[torch.device(name)] = generator
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if not _random(func):
+            return func(*args, **named)
+        given = named.get("generator")
+        generator = self._generators.get(_device(args, named)) if given is None else None
+        if generator is None:
+            return func(*args, **named)
+        if "generator" in _arguments(func):
+            at = _arguments(func).index("generator")
+            if at < len(args):
+                return func(*args[:at], generator, *args[at + 1 :], **named)
+            return func(*args, **{**named, "generator": generator})
+        other = _with_generator(func)
+        if other is not None:
+            return other(*args, **named, generator=generator)
+        filled = _FILLED.get(func._schema.name)
+        if filled is None:
+            raise NotImplementedError(f"{func} draws random numbers and takes no generator")
+        return getattr(torch.empty_like(*args, **named), filled)(generator=generator)
+
+
+@functools.cache
+def _random(func: Any) -> bool:
+    # Attention and dropout are among them for the sake of training: a policy that acts drops nothing out.
+    names = [func._schema.name, *_arguments(func)]
+    return torch.Tag.nondeterministic_seeded in func.tags and not any("dropout" in name for name in names)
+
+
+@functools.cache
+def _arguments(func: Any) -> list[str]:
+    return [argument.name for argument in func._schema.arguments]
+
+
+@functools.cache
+def _with_generator(func: Any) -> Any:
+    """Return the overload of ``func`` that takes its arguments and a generator as well; None where there is none."""
+    wanted = sorted([*_arguments(func), "generator"])
+    for name in func.overloadpacket.overloads():
+        other = getattr(func.overloadpacket, name)
+        types = {argument.name: str(argument.type) for argument in func._schema.arguments}
+        alike = all(types.get(argument.name, "") in ("", str(argument.type)) for argument in other._schema.arguments)
+        if sorted(_arguments(other)) == wanted and alike:
+            return other
+    return None
+
+
+def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    device = kwargs.get("device")
+    if device is None:
+        device = next((leaf.device for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)), None)
+    if device is None:
+        device = torch.get_default_device()
+    return numbered(device)
+
+
+# State of a policy and its program besides the weights, which a check must leave as it was.
+#
+# That is the policy's queues, its mode, and the state of the generators that draw its noise.
+
+_OF_MODULES = frozenset(vars(nn.Module()))
+_ELSEWHERE = frozenset({"config", "rtc_processor"})  # the same in all calls, or handled where RTC is
+_PLAIN = (bool, int, float, str, bytes, type(None))
+
+
+def copied(value: Any) -> Any:
+    """Return ``value`` with its tensors and containers copied; what is neither is the same object."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, deque):
+        return deque(map(copied, value), value.maxlen)
+    if isinstance(value, dict):
+        return {key: copied(one) for key, one in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(map(copied, value))
+    return value
+
+
+def state_of(policy: nn.Module) -> dict[str, Any]:
+    """Return the data that ``policy`` itself holds, by name: queues, counters, a history. They are not copied."""
+    return {name: value for name, value in vars(policy).items() if _is_state(policy, name, value)}
+
+
+def copied_state(policy: nn.Module) -> dict[str, Any]:
+    """Return a copy of `state_of`."""
+    found = {}
+    for name, value in state_of(policy).items():
+        if _own_object(policy, value):
+            other = copy.copy(value)
+            vars(other).update({key: copied(one) for key, one in vars(value).items()})
+            found[name] = other
+        else:
+            found[name] = copied(value)
+    return found
+
+
+def _is_state(policy: nn.Module, name: str, value: Any) -> bool:
+    if name in _OF_MODULES or name in _ELSEWHERE:
+        return False
+    return isinstance(value, (*_PLAIN, Tensor, deque, dict, list, tuple, set)) or _own_object(policy, value)
+
+
+def _own_object(policy: nn.Module, value: Any) -> bool:
+    """Whether ``value`` is of a class of the policy's own package, such as ACT's ensemble over time."""
+    if isinstance(value, nn.Module | Tensor) or callable(value) or not hasattr(value, "__dict__"):
+        return False
+    return type(value).__module__.rpartition(".")[0] == type(policy).__module__.rpartition(".")[0]
+
+
+@contextlib.contextmanager
+def kept(policy: nn.Module, device: torch.device) -> Iterator[None]:
+    """Inside, the policy may be called and reset, and generators seeded; after it all of that is as it was before."""
+    modes = {module: module.training for module in policy.modules()}
+    before, working = state_of(policy), copied_state(policy)
+    vars(policy).update(working)
+    try:
+        with put_back(device):
+            yield
+    finally:
+        for name in set(state_of(policy)) - set(before):
+            del vars(policy)[name]
+        vars(policy).update(before)
+        for module, mode in modes.items():
+            module.training = mode

@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 from strobe.devices.memory import DeviceMemory, memory_of
-from strobe.measure.dispatch import Operators
-from strobe.measure.flop import name_of, products
+from strobe.measure.flop import Operators, name_of, products
 from strobe.measure.traffic import Traffic, stand_in
 from strobe.results.measurement import MemorySource
+from strobe.timeline.probe import Hook
 from strobe.timeline.sections import recording
 
 
@@ -219,3 +221,51 @@ class _Counted:
         account.kept_bytes = kept if account.kept_bytes is None else max(account.kept_bytes, kept)
         account.calls += 1
         counting._path = self.outer
+
+
+def weight_bytes(*modules: nn.Module) -> int:
+    """Parameters and buffers below ``modules``, as they are now; shared ones count once."""
+    tensors = {id(tensor): tensor for module in modules for tensor in chain(module.parameters(), module.buffers())}
+    return sum(map(_weight_bytes, tensors.values()))
+
+
+def _weight_bytes(tensor: Tensor) -> int:
+    # Quantised weights say that they are of the dtype they stand for; what they hold is inside.
+    if is_traceable_wrapper_subclass(tensor):
+        return sum(_weight_bytes(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
+    return tensor.numel() * tensor.element_size()
+
+
+class Weights:
+    """The weights of the modules that probes are on, in the dtypes that they have when this is made."""
+
+    def __init__(self, hooks: Sequence[Hook]) -> None:
+        self._owners: dict[str, list[nn.Module]] = {}
+        self._others: set[str] = set()  # names that stand for a method or a function, at least in one place
+        for hook in hooks:
+            if isinstance(hook.owner, nn.Module) and hook.attribute == "forward":
+                self._owners.setdefault(hook.name, []).append(hook.owner)
+            else:
+                self._others.add(hook.name)
+        owners = {id(owner): owner for named in self._owners.values() for owner in named}
+        self._bytes = {key: weight_bytes(owner) for key, owner in owners.items()}
+
+    def of(self, path: Sequence[str]) -> int | None:
+        """Bytes below the part's module; None for a method, a function, or what could be one of several modules.
+
+        Parts of one name (the attention of every block) are distinguished by the modules that they are in.
+        """
+        owner = self._owner(path)
+        return None if owner is None else self._bytes[id(owner)]
+
+    def _owner(self, path: Sequence[str]) -> nn.Module | None:
+        if not path or path[-1] in self._others:
+            return None
+        named = {id(owner): owner for owner in self._owners.get(path[-1], [])}
+        for depth in range(len(path) - 1, 0, -1):
+            if len(named) <= 1:
+                break
+            if (around := self._owner(path[:depth])) is not None:
+                inside = set(map(id, around.modules()))
+                named = {key: owner for key, owner in named.items() if key in inside}
+        return next(iter(named.values())) if len(named) == 1 else None

@@ -12,7 +12,7 @@ from statistics import median
 
 from strobe.measure.verdicts import FEWEST_PAIRS, unpaired_verdict
 from strobe.results.bench import Bench, CallTimes, Place, Share
-from strobe.timeline.thread_clock import ThreadUse
+from strobe.timeline.clock import ThreadUse
 
 FEWEST = FEWEST_PAIRS  # calls of which a verdict can be made
 

@@ -1,14 +1,22 @@
-"""From sections to components: what each part took, per iteration, with what is left over shown as 'other'."""
+"""From sections to the parts of a measurement: their times, their blocks, those that several have in common."""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
 
 from strobe.measure.accounting import Account
 from strobe.measure.statistics import summarise
 from strobe.results.machine import Ceiling
-from strobe.results.measurement import Component, Span
+from strobe.results.measurement import Blocks, Component, Measurement, Span
+from strobe.timeline import section
 from strobe.timeline.timeline import Section
 
 OTHER = "other"
@@ -30,11 +38,11 @@ class Iteration:
 def iterations(sections: Sequence[Section], root: str) -> list[Iteration]:
     """Split a timeline at the top-level sections called ``root``, in the order they ran."""
     found: list[Iteration] = []
-    for section in sections:
-        if section.path == (root,):
-            found.append(Iteration(section, []))
-        elif section.path[0] == root and found and section.end_ns <= found[-1].whole.end_ns:
-            found[-1].parts.append(section)
+    for part in sections:
+        if part.path == (root,):
+            found.append(Iteration(part, []))
+        elif part.path[0] == root and found and part.end_ns <= found[-1].whole.end_ns:
+            found[-1].parts.append(part)
     return sorted(found, key=lambda iteration: iteration.whole.start_ns)
 
 
@@ -52,54 +60,62 @@ def components(
         ceiling: turns FLOP into a share of what this machine was measured to do.
         weight_bytes: of the part at a path below the iteration.
     """
-    order: dict[Path, None] = {}
-    ms: dict[Path, list[float]] = {}
-    host: dict[Path, float] = {}
-    calls: dict[Path, int] = {}
-    for index, run in enumerate(runs):
-        for part in run.parts:
-            path = part.path[1:]
-            order.setdefault(path)
-            ms.setdefault(path, [0.0] * len(runs))[index] += part.ms
-            host[path] = host.get(path, 0.0) + part.host_ms
-            calls[path] = calls.get(path, 0) + 1
-    on_device = any(run.whole.device_ms is not None for run in runs)
+    parts = _times(runs)
     whole = [run.ms for run in runs]
+    on_device = any(run.whole.device_ms is not None for run in runs)
     rows: list[Component] = []
 
-    def add(path: Path, values: list[float], other: bool) -> None:
-        account = (accounts or {}).get(path) if not other else None
-        busy_ms = sum(values) / len(values)
-        rows.append(
-            Component(
-                path=list(path),
-                other=other,
-                calls=calls.get(path, len(runs)) / len(runs),
-                values=values,
-                summary=summarise([max(value, 0.0) for value in values]),
-                share=sum(values) / sum(whole) if sum(whole) else 0.0,
-                host_ms=host[path] / len(runs) if on_device and not other else None,
-                gflop=account.gflop if account is not None else None,
-                gflop_by_dtype={dtype: flop / 1e9 for dtype, flop in account.flop.items()} if account else {},
-                moved_bytes=account.moved_bytes if account is not None else None,
-                ceiling_share=_ceiling_share(account, busy_ms, ceiling),
-                weight_bytes=weight_bytes(path) if not other else None,
-                kept_bytes=account.kept_bytes if account is not None else None,
-                peak_bytes=account.peak_bytes if account is not None else None,
-            )
-        )
+    def row(path: Path, values: list[float]) -> Component:
+        share = sum(values) / sum(whole) if sum(whole) else 0.0
+        summary = summarise([max(value, 0.0) for value in values])
+        return Component(path=list(path), values=values, summary=summary, share=share, calls=1.0)
 
     def descend(parent: Path, values: list[float]) -> None:
-        children = [path for path in order if path[:-1] == parent]
+        children = [path for path in parts if path[:-1] == parent]
         for path in children:
-            add(path, ms[path], other=False)
-            descend(path, ms[path])
+            part, account = row(path, parts[path].ms), (accounts or {}).get(path)
+            part.calls = parts[path].calls / len(runs)
+            part.host_ms = parts[path].host_ms / len(runs) if on_device else None
+            part.weight_bytes = weight_bytes(path)
+            if account is not None:
+                _add_account(part, account, ceiling)
+            rows.append(part)
+            descend(path, parts[path].ms)
         if children or not parent:
-            rest = [value - sum(ms[path][i] for path in children) for i, value in enumerate(values)]
-            add((*parent, OTHER), rest, other=True)
+            rest = [value - sum(parts[path].ms[i] for path in children) for i, value in enumerate(values)]
+            rows.append(row((*parent, OTHER), rest))
+            rows[-1].other = True
 
     descend((), whole)
     return rows
+
+
+@dataclass
+class _Times:
+    """Of one part: milliseconds of each iteration; milliseconds on the host and calls, over all of them."""
+
+    ms: list[float]
+    host_ms: float = 0.0
+    calls: int = 0
+
+
+def _times(runs: Sequence[Iteration]) -> dict[Path, _Times]:
+    """The times of each part, by its path below the iteration, in the order in which parts were first met."""
+    parts: dict[Path, _Times] = {}
+    for index, run in enumerate(runs):
+        for timed in run.parts:
+            part = parts.setdefault(timed.path[1:], _Times([0.0] * len(runs)))
+            part.ms[index] += timed.ms
+            part.host_ms += timed.host_ms
+            part.calls += 1
+    return parts
+
+
+def _add_account(part: Component, account: Account, ceiling: Ceiling | None) -> None:
+    part.gflop = account.gflop
+    part.gflop_by_dtype = {dtype: flop / 1e9 for dtype, flop in account.flop.items()}
+    part.moved_bytes, part.kept_bytes, part.peak_bytes = account.moved_bytes, account.kept_bytes, account.peak_bytes
+    part.ceiling_share = _ceiling_share(account, sum(part.values) / len(part.values), ceiling)
 
 
 def spans(run: Iteration) -> list[Span]:
@@ -120,11 +136,151 @@ def spans(run: Iteration) -> list[Span]:
     return found
 
 
-def _ceiling_share(account: Account | None, ms: float, ceiling: Ceiling | None) -> float | None:
+def _ceiling_share(account: Account, ms: float, ceiling: Ceiling | None) -> float | None:
     # The least time the machine could take for this FLOP, dtype by dtype, over the time it took.
-    if account is None or ceiling is None or ms <= 0 or not account.flop:
+    if ceiling is None or ms <= 0 or not account.flop:
         return None
     if any(dtype not in ceiling.gflops for dtype in account.flop):
         return None
     least_ms = sum(flop / (ceiling.gflops[dtype] * 1e9) * 1e3 for dtype, flop in account.flop.items())
     return least_ms / ms if least_ms > 0 else None
+
+
+BLOCK = re.compile(r"block \d+")
+BLOCKS_LEVEL = 0.01  # of the test
+BLOCKS_TRIFLE = 0.03  # of the average: below it a spread is not worth words, however surely it is there
+FEWEST_ITERATIONS = 8  # iterations for the test, whose chi-square is an approximation
+
+
+def blocks(components: Sequence[Component]) -> list[Blocks]:
+    """For each part with two blocks or more ('block 0', 'block 1' …), what they amount to.
+
+    An iteration runs all blocks, so its samples are a row of a two-way table whose rows may differ (load, clocks)
+    without saying anything of the blocks: Friedman's test ranks within rows.
+    """
+    groups: dict[tuple[str, ...], list[Component]] = {}
+    for component in components:
+        if BLOCK.fullmatch(component.name) and not component.other and component.values:
+            groups.setdefault(tuple(component.path[:-1]), []).append(component)
+    return [_taken_together(path, group) for path, group in groups.items() if len(group) > 1]
+
+
+def _taken_together(path: tuple[str, ...], group: Sequence[Component]) -> Blocks:
+    from scipy.stats import friedmanchisquare
+
+    values = np.array([component.values for component in group])  # (blocks, iterations)
+    medians = np.median(values, axis=1)
+    average, spread = float(medians.mean()), float(medians.std(ddof=1))
+    p = None
+    if len(group) > 2 and values.shape[1] >= FEWEST_ITERATIONS and np.ptp(values, axis=0).any():
+        p = float(friedmanchisquare(*values).pvalue)
+    return Blocks(
+        path=list(path),
+        names=[component.name for component in group],
+        medians=medians.tolist(),
+        total=summarise(values.sum(axis=0)),
+        share=sum(component.share for component in group),
+        average=average,
+        spread=spread,
+        p=p,
+        differ=p is not None and p < BLOCKS_LEVEL and spread > BLOCKS_TRIFLE * average,
+    )
+
+
+WHOLES = ("policy", "model")  # parts that are shown by what is in them
+NEARLY_ALL = 0.9  # so is a part that holds this much of the whole in one call; a backbone's is opened at any share
+
+
+def common_parts(measurements: Sequence[Measurement]) -> list[dict[str, float]]:
+    """Part → milliseconds per iteration (medians) of each measurement; numbered parts of one kind are taken together.
+
+    The first measurement decides which parts are opened. A part with nothing in it that could be timed (compiled code)
+    stays whole.
+    """
+    if not measurements:
+        return []
+    opened = _opened(measurements[0].components)
+    return [_parts(m.components, opened, lambda part: part.summary.median) for m in measurements]
+
+
+def shares(measurement: Measurement) -> dict[str, float]:
+    """The same parts of one measurement, each as its share of the whole, 0 to 1."""
+    return _parts(measurement.components, _opened(measurement.components), lambda part: part.share)
+
+
+def share(measurement: Measurement, name: str) -> float:
+    """Of the part called ``name`` in the whole, 0 to 1, wherever it appears; 0 where it does not."""
+    return sum(part.share for part in named(measurement, name))
+
+
+def named(measurement: Measurement, name: str) -> list[Component]:
+    """Return the part called ``name``, wherever it appears; not what it contains of the same name."""
+    return [
+        part
+        for part in measurement.components
+        if not part.other and part.path[-1] == name and name not in part.path[:-1]
+    ]
+
+
+def _opened(components: Sequence[Component]) -> set[Path]:
+    found: set[Path] = set()
+    for part in components:
+        path = tuple(part.path)
+        top = not path[:-1] or path[:-1] in found
+        once = part.calls == 1 and (part.share >= NEARLY_ALL or path[0] == "model")
+        whole = part.name in WHOLES or once
+        if top and whole and not part.other and _inside(path, components):
+            found.add(path)
+    return found
+
+
+def _inside(path: Path, components: Sequence[Component]) -> bool:
+    return any(tuple(part.path[:-1]) == path and not part.other for part in components)
+
+
+def _parts(
+    components: Sequence[Component], opened: set[Path], figure: Callable[[Component], float]
+) -> dict[str, float]:
+    return {name: sum(map(figure, group)) for name, group in _grouped(components, opened).items()}
+
+
+def grouped(measurements: Sequence[Measurement]) -> list[dict[str, list[Component]]]:
+    """The same parts as `common_parts`, each as the components that it is made of."""
+    opened = _opened(measurements[0].components) if measurements else set()
+    return [_grouped(m.components, opened) for m in measurements]
+
+
+def _grouped(components: Sequence[Component], opened: set[Path]) -> dict[str, list[Component]]:
+    found: dict[str, list[Component]] = {}
+    numbered: dict[str, int] = {}
+    for part in components:
+        path = tuple(part.path)
+        if part.other or (path[:-1] and path[:-1] not in opened):
+            continue
+        if path in opened and _inside(path, components):
+            continue
+        kind = re.sub(r"[ _.]*\d+$", "", part.name) or part.name
+        numbered[kind] = numbered.get(kind, 0) + (kind != part.name)
+        found.setdefault(kind, []).append(part)
+    return {f"{kind}s" if numbered[kind] > 1 else kind: group for kind, group in found.items()}
+
+
+_PRICED_BATCHES = 9
+
+
+def empty_section_ms(recorded: AbstractContextManager[Any], many: int = 500) -> float:
+    """Price of one section here, in milliseconds: the median over batches of empty ones.
+
+    Args:
+        recorded: a context in which sections are recorded as those are whose price is asked for.
+        many: sections of a batch.
+    """
+    took = []
+    with recorded:
+        for _ in range(_PRICED_BATCHES):
+            start = time.perf_counter()
+            for _ in range(many):
+                with section("price"):
+                    pass
+            took.append((time.perf_counter() - start) * 1e3 / many)
+    return median(took)

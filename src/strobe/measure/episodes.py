@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.measure.decision import LEVEL, decide, in_whole_rounds
 from strobe.measure.intervals import centre
 from strobe.measure.planning import fewest_pairs_apart
+from strobe.measure.success_rates import LEVEL, decide, in_whole_rounds
 from strobe.measure.verdicts import FEWEST_PAIRS
-from strobe.report.rates import verdict
 from strobe.results.data import Interval
-from strobe.results.episodes import EpisodePair, PairedEpisodes
+from strobe.results.episodes import EpisodePair, EpisodesKind, PairedEpisodes
+from strobe.results.evaluation import Decision, verdict_in_words
 from strobe.results.numerals import significant
 
 MARGIN = 0.1  # loss of success rate that counts as not worse where nothing is said, as for `strobe evaluate`
@@ -34,7 +34,7 @@ def judge(
 ) -> PairedEpisodes:
     """Judge paired episodes by their success rates; by reward where neither side ever succeeded.
 
-    The verdict on success is `strobe.measure.decision.decide`'s: it may be asked for after each pair. That on reward is
+    The verdict on success is `success_rates.decide`'s: it may be asked for after each pair. That on reward is
     for one look, at the number of pairs at which ``decide`` ends: where neither ever succeeds, that number is known
     beforehand. It claims a difference only where the interval excludes all that do not matter (`least_of`). Where every
     action of every pair is the same, there is nothing to judge: the two are the same there. Pairs of a round that is
@@ -53,24 +53,20 @@ def judge(
         raise ValueError("no pairs of episodes to judge")
     counted = pairs[: in_whole_rounds(len(pairs), every)]
     count = len(counted)
-    lost = sum(pair.baseline.success and not pair.candidate.success for pair in counted)
-    won = sum(pair.candidate.success and not pair.baseline.success for pair in counted)
-    decision = decide(differences_of(counted), margin, level, every)
-    differences = np.array([pair.candidate.reward - pair.baseline.reward for pair in counted])
-    reward, low, high, reached = centre(differences, level)
+    won_or_lost = differences_of(counted)
+    decision = decide(won_or_lost, margin, level, every)
+    reward, low, high, reached = centre(
+        np.array([pair.candidate.reward - pair.baseline.reward for pair in counted]), level
+    )
     reward_interval = Interval(low=low, high=high, level=reached) if count >= FEWEST_PAIRS else None
     least = least_of([pair.baseline.reward for pair in counted])
     succeeded = any(pair.baseline.success or pair.candidate.success for pair in counted)
     if all(pair.same for pair in pairs):
         kind = "the same"
-    elif succeeded and decision.kind != "undecided":
-        kind = decision.kind
-    elif count < (fewest_pairs_apart(level) if succeeded else FEWEST_PAIRS):
-        kind = "too few"
-    elif not succeeded and reward_interval is not None and (low > least or high < -least):
-        kind = "better" if low > least else "worse"
+    elif succeeded:
+        kind = _kind_by_success(decision, count, level)
     else:
-        kind = "no difference shown"
+        kind = _kind_by_reward(reward_interval, least)
     judged = PairedEpisodes(
         baseline=baseline,
         candidate=candidate,
@@ -81,7 +77,7 @@ def judge(
         by="success" if succeeded else "reward",
         baseline_success=sum(pair.baseline.success for pair in counted) / count,
         candidate_success=sum(pair.candidate.success for pair in counted) / count,
-        success=(won - lost) / count,
+        success=sum(won_or_lost) / count,
         success_interval=decision.interval,
         possible_drop=max(0.0, -decision.interval.low),
         margin=margin,
@@ -93,6 +89,20 @@ def judge(
     )
     judged.sentence = _sentence(judged, count)
     return judged
+
+
+def _kind_by_success(decision: Decision, count: int, level: float) -> EpisodesKind:
+    if decision.kind != "undecided":
+        return decision.kind
+    return "too few" if count < fewest_pairs_apart(level) else "no difference shown"
+
+
+def _kind_by_reward(interval: Interval | None, least: float) -> EpisodesKind:
+    if interval is None:
+        return "too few"
+    if interval.low > least or interval.high < -least:
+        return "better" if interval.low > least else "worse"
+    return "no difference shown"
 
 
 def least_of(rewards: Sequence[float]) -> float:
@@ -131,7 +141,7 @@ def _sentence(judged: PairedEpisodes, count: int) -> str:
     if judged.kind == "no difference shown":
         return f"{names}: no difference shown {where}: {shown}"
     if judged.kind == "not worse by more than the margin":
-        return f"{names}: {verdict(judged.kind, judged.margin or MARGIN)} {where}: {shown}"
+        return f"{names}: {verdict_in_words(judged.kind, judged.margin or MARGIN)} {where}: {shown}"
     return f"{judged.candidate} does {judged.kind} than {judged.baseline} {where}: {shown}"
 
 

@@ -1,4 +1,4 @@
-"""Are chunks in time for a rate? One rule for a climb, for its answer, and for a budget.
+"""Are chunks in time for a rate, and which rung of a ladder is best? One rule for a climb, its answer and a budget.
 
 A median within the period says that half of the chunks are in time. A robot waits for the other half.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strobe.measure.intervals import Array, checked, inflation
+from strobe.measure.verdicts import paired_verdict
 from strobe.results.in_time import InTime
 
 ASKED = 0.95  # of chunks that must be in time, unless something else is asked for
@@ -129,3 +130,34 @@ def _needed(share: float, asked: float, level: float, each: float) -> int | None
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return int(np.ceil(each * high))
+
+
+def best_rung(
+    times: Sequence[Sequence[float] | Array], shown: Sequence[bool], allowed: Sequence[bool], first: int = 0
+) -> int:
+    """Return the index of the best rung by one run of all of them in alternation.
+
+    A rung takes the place of the best so far where the run shows it to be faster. It must not be slower than the rung
+    right below it: a try has shown that it is faster, or this run does, and this run does not show the reverse.
+
+    Args:
+        times: of each rung, milliseconds, paired by round.
+        shown: of each rung, whether a try has shown that it is faster than the one below.
+        allowed: of each rung, whether it may be the best: its guard held.
+        first: the rung to begin with, which needs no gain.
+
+    Raises:
+        ValueError: as `verdicts.paired_verdict`.
+    """
+
+    def kind(before: int, after: int) -> str:
+        return paired_verdict(times[before], times[after]).kind
+
+    best = first
+    for rung in range(first + 1, len(times)):
+        if not allowed[rung] or kind(best, rung) != "faster":
+            continue
+        below = "faster" if best == rung - 1 else kind(rung - 1, rung)
+        if below == "faster" or (shown[rung] and below != "slower"):
+            best = rung
+    return best

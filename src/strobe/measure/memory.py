@@ -1,14 +1,21 @@
-"""Memory of this process at its highest over a piece of work, and what the machine has left."""
+"""Memory: this process at its highest, what the machine has left, and what the kernel does to hand it out."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 import psutil
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
 
 _CLEAR = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
@@ -89,3 +96,28 @@ def _sampled(peak: Peak) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+class KernelUse(NamedTuple):
+    """Kernel time over all threads (milliseconds) and page faults that needed no disk."""
+
+    ms: float
+    faults: int
+
+    def __sub__(self, earlier: KernelUse) -> KernelUse:
+        return KernelUse(self.ms - earlier.ms, self.faults - earlier.faults)
+
+
+def kernel_use() -> KernelUse:
+    """Return the use so far, of the whole process; zeros where the system does not say."""
+    if resource is None:
+        return KernelUse(0.0, 0)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return KernelUse(used.ru_stime * 1e3, used.ru_minflt)
+
+
+def median_use(uses: Sequence[KernelUse]) -> KernelUse | None:
+    """Return the medians over several iterations; None where none of them had a page fault."""
+    if not any(use.faults for use in uses):
+        return None
+    return KernelUse(median(use.ms for use in uses), round(median(use.faults for use in uses)))

@@ -102,7 +102,7 @@ def expected_pairs(
     runs: int = 400,
     seed: int = 0,
 ) -> Expected:
-    """Simulate evaluations that stop at the first verdict of `strobe.measure.decision.decide`, ``most`` pairs long.
+    """Simulate evaluations that stop at the first verdict of `success_rates.decide`, ``most`` pairs long.
 
     Args:
         difference: true second − first.

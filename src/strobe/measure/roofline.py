@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from strobe.measure.common_parts import grouped
+from strobe.measure.components import grouped
 from strobe.results.limit import Limit, Lower, PartLimit
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Component, Measurement

@@ -28,7 +28,7 @@ Round = dict[str, float]
 
 
 class Looking(Protocol):
-    """Looks at the samples now and then, by a method that allows for looking often (`strobe.measure.looks`)."""
+    """Looks at the samples now and then, by a method that allows for looking often (`strobe.measure.sequential`)."""
 
     def due(self, pairs: int) -> bool:
         """Return whether to look, with so many rounds after warm-up."""
@@ -276,3 +276,28 @@ def _collected(rounds: list[Round], ends: list[float], reason: str) -> Collected
             notes=[*few, *describe(steady)],
         )
     return Collected(samples, len(rounds), warmup, reason == _INTERRUPTED, reason)
+
+
+class Pacer:
+    """Holds calls back until their deadlines, which are absolute: what one sleep adds is not handed on to the next."""
+
+    def __init__(self) -> None:
+        self._begun: float | None = None  # the deadline of the call before, or its beginning where it came late
+
+    def wait(self, period_s: float) -> bool:
+        """Sleep until ``period_s`` after the call before began. Return whether the deadline was still ahead.
+
+        The first call has no deadline. After one that is missed, the next counts from now: calls never pile up.
+        """
+        now = time.perf_counter()
+        due = now if self._begun is None else self._begun + period_s
+        in_time = now <= due
+        self._begun = due if in_time else now
+        while (left := due - now) > 0:
+            time.sleep(left)
+            now = time.perf_counter()
+        return in_time
+
+    def began(self) -> None:
+        """A call begins now, without a deadline."""
+        self._begun = time.perf_counter()

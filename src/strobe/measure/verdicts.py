@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from strobe.measure.intervals import Array, centre, checked, median_interval
+from strobe.measure.intervals import Array, centre, checked, inflation, median_interval
+from strobe.measure.success_rates import each_of
 from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
 
@@ -46,11 +48,10 @@ def paired_verdict(
         raise ValueError(
             f"paired samples must be equally many: {baseline_name} has {len(first)}, {candidate_name} {len(second)}"
         )
-    estimate, low, high, reached = centre(np.log(second) - np.log(first), level)
     pairs = len(first)
     basis = f"{pairs} pair{'s' * (pairs != 1)}"
-    enough = pairs >= FEWEST_PAIRS
-    return _judge(estimate, low, high, reached, pairs, basis, enough, within, baseline_name, candidate_name)
+    ratio = _LogRatio(*centre(np.log(second) - np.log(first), level), basis, pairs >= FEWEST_PAIRS)
+    return _judge(ratio, pairs, within, baseline_name, candidate_name)
 
 
 def unpaired_verdict(
@@ -80,10 +81,9 @@ def unpaired_verdict(
     low = estimate - math.hypot(below_second, above_first) - allowance
     high = estimate + math.hypot(above_second, below_first) + allowance
     fewest = min(len(first), len(second))
-    reached = min(level, 1 - 2.0 ** (1 - fewest))
     basis = f"separate runs of {len(first)} and {len(second)} samples"
-    enough = fewest >= FEWEST_PAIRS
-    return _judge(estimate, low, high, reached, 0, basis, enough, within, baseline_name, candidate_name)
+    ratio = _LogRatio(estimate, low, high, min(level, 1 - 2.0 ** (1 - fewest)), basis, fewest >= FEWEST_PAIRS)
+    return _judge(ratio, 0, within, baseline_name, candidate_name)
 
 
 def difference_interval(
@@ -122,48 +122,58 @@ def _arms(logs: Array, level: float) -> tuple[float, float]:
     return median - low, high - median
 
 
-def _judge(
-    estimate: float,
-    low: float,
-    high: float,
-    level: float,
-    pairs: int,
-    basis: str,
-    enough: bool,
-    within: float,
-    baseline: str,
-    candidate: str,
-) -> Verdict:
-    """The verdict on a log-ratio and its interval, in the words of its sentence."""
+class _LogRatio(NamedTuple):
+    """The logarithm of candidate over baseline between the ends of its interval, and what the interval rests on."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    basis: str
+    enough: bool  # samples for a verdict
+
+    @property
+    def ratios(self) -> tuple[float, float, float]:
+        """The ratio and the ends of its interval."""
+        # Past a factor of e^300 a ratio would leave the range of a float, and a reader's patience before that.
+        ratio, bottom, top = (math.exp(min(max(log, -300.0), 300.0)) for log in (self.estimate, self.low, self.high))
+        return ratio, bottom, top
+
+    @property
+    def reach(self) -> float:
+        """How far the interval reaches from the estimate, as a share of the time."""
+        return math.expm1(min(max(self.estimate - self.low, self.high - self.estimate), 300.0))
+
+
+def _judge(log: _LogRatio, pairs: int, within: float, baseline: str, candidate: str) -> Verdict:
+    """The verdict on a log-ratio, in the words of its sentence."""
     if not within >= 0:
         raise ValueError(f"within must be a share of the time, 0 or more, got {within}")
-    # Past a factor of e^300 a ratio would leave the range of a float, and a reader's patience before that.
-    ratio, bottom, top = (math.exp(min(max(value, -300.0), 300.0)) for value in (estimate, low, high))
-    rests_on = f"({level * 100:.3g} % interval, {basis})"
+    ratio, bottom, top = log.ratios
+    rests_on = f"({log.level * 100:.3g} % interval, {log.basis})"
     shown = f"{_change(ratio)} [{_change(bottom, '')}, {_change(top, '')}] {rests_on}"
-    widest = math.expm1(min(max(estimate - low, high - estimate), 300.0))
     bound = None
-    if not enough:
+    if not log.enough:
         kind = "too noisy"
         sentence = (
-            f"Too few samples to judge {candidate} against {baseline}: {basis}, and {FEWEST_PAIRS} are needed. "
+            f"Too few samples to judge {candidate} against {baseline}: {log.basis}, and {FEWEST_PAIRS} are needed. "
             f"Seen: {_change(ratio)}"
         )
-    elif (low > 0 or high < 0) and abs(ratio - 1) >= TRIFLE:
-        kind = "slower" if low > 0 else "faster"
+    elif (log.low > 0 or log.high < 0) and abs(ratio - 1) >= TRIFLE:
+        kind = "slower" if log.low > 0 else "faster"
         sentence = f"{candidate} is {kind} than {baseline} {_by(ratio, bottom, top)} {rests_on}"
-    elif widest > TOO_WIDE:
+    elif log.reach > TOO_WIDE:
         kind = "too noisy"
         possible = _reach(bottom, top, "up to", "or")
         sentence = f"Too noisy to judge {candidate} against {baseline}: {shown}. It may be {possible}"
-    elif max(-low, high) <= math.log1p(within):
+    elif max(-log.low, log.high) <= math.log1p(within):
         kind, bound = "no difference shown", within
         sentence = f"{candidate} is as fast as {baseline} within {within * 100:.3g} %: {shown}"
     else:
         kind = "no difference shown"
         possible = _reach(bottom, top, "at most", "and at most")
         sentence = f"{candidate} shows no difference to {baseline}: {shown}. It is {possible}"
-    interval = Interval(low=bottom, high=top, level=level)
+    interval = Interval(low=bottom, high=top, level=log.level)
     return Verdict(kind=kind, ratio=ratio, interval=interval, pairs=pairs, sentence=sentence, within=bound)
 
 
@@ -207,3 +217,105 @@ def _change(ratio: float, unit: str = " %") -> str:
     if ratio >= _MANY:
         return f"{_times(ratio)} ×"
     return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f}{unit}".replace("-", "−")
+
+
+# How much slower many configurations are than the fastest, where each ran in processes of its own, by any quantile.
+#
+# Two sources of error, and both intervals must exclude 'as fast' before one is called slower. Within a run: intervals
+# of the quantile from order statistics, without a distribution (Conover, "Practical Nonparametric Statistics", 1999,
+# section 3.2), joined by MOVER (Zou and Donner, Statistics in Medicine 27, 2008). Between runs of one configuration
+# (Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013): what repeats differ by, pooled over the
+# configurations; with one run of each it is not known, and `BETWEEN_RUNS` is allowed for.
+#
+# The fastest is found in the same samples, so that every pair of configurations may be the one that is judged. The
+# error is that of all pairs together (Bonferroni).
+
+BETWEEN_RUNS = 0.02  # relative difference of two runs of one thing that is allowed for where there are no repeats
+Runs = Sequence[Sequence[float]]  # of one configuration: the times of each run
+Ends = tuple[float, float, float]  # the low end, the figure, the high end; logarithms
+
+
+def slower(fastest: Runs, others: Sequence[Runs], share: float = 0.5) -> list[Interval | None]:
+    """How many times as long each of ``others`` takes as the fastest, by the ``share`` quantile of its times.
+
+    One is shown to be slower where the whole interval is above 1. None where one of the two has too few samples for an
+    interval (`fewest`).
+
+    Args:
+        fastest: the configuration whose quantile was found to be the smallest.
+        share: 0.5 for the median, 0.95 for the 95th percentile.
+
+    Raises:
+        ValueError: a run without samples, or with times that are not finite and above 0.
+    """
+    cells = [[np.log(_positive_run(run)) for run in runs] for runs in (fastest, *others)]
+    level = level_of(len(cells))
+    arms = [_quantile_arms(runs, share, level) for runs in cells]
+    between = _between(cells, share, level)
+    return [
+        None if arms[0] is None or own is None else _ratio(arms[0], own, len(fastest), len(runs), between, level)
+        for own, runs in zip(arms[1:], others, strict=True)
+    ]
+
+
+def level_of(configurations: int) -> float:
+    """The level of each verdict, with which those on all pairs of ``configurations`` are together 95 % sure or more."""
+    return max(LEVEL, each_of(configurations * (configurations - 1) // 2))
+
+
+def fewest(configurations: int, share: float) -> int:
+    """The fewest samples of which the ``share`` quantile has an interval, among so many configurations."""
+    rarer = max(share, 1 - share)
+    return math.ceil(math.log((1 - level_of(configurations)) / 2) / math.log(rarer))
+
+
+def _ratio(first: Ends, own: Ends, first_runs: int, own_runs: int, between: float | None, level: float) -> Interval:
+    apart = own[1] - first[1]
+    low = apart - math.hypot(own[1] - own[0], first[2] - first[1])
+    high = apart + math.hypot(own[2] - own[1], first[1] - first[0])
+    if between is None:
+        allowed = math.log1p(BETWEEN_RUNS)
+        low, high = low - allowed, high + allowed
+    else:
+        allowed = between * math.sqrt(1 / own_runs + 1 / first_runs)
+        low, high = min(low, apart - allowed), max(high, apart + allowed)
+    return Interval(low=math.exp(low), high=math.exp(high), level=level)
+
+
+def _between(cells: Sequence[Sequence[Array]], share: float, level: float) -> float | None:
+    """What to allow for between one run and one other, from what repeats differ by; None where there are none."""
+    from scipy import stats
+
+    known = [np.array([np.quantile(run, share) for run in runs]) for runs in cells]
+    free = sum(len(runs) - 1 for runs in known)
+    if not free:
+        return None
+    variance = sum(float(((runs - runs.mean()) ** 2).sum()) for runs in known) / free
+    return float(stats.t.ppf((1 + level) / 2, free)) * math.sqrt(variance)
+
+
+def _quantile_arms(runs: Sequence[Array], share: float, level: float) -> Ends | None:
+    """The mean of the runs' quantiles between the ends of its interval; None where there are too few samples.
+
+    The ends are of what samples differ by from their own run's quantile. Samples that resemble their neighbours count
+    as fewer (`strobe.measure.intervals.inflation`).
+    """
+    from scipy import stats
+
+    quantiles = [float(np.quantile(run, share)) for run in runs]
+    off = [run - quantile for run, quantile in zip(runs, quantiles, strict=True)]
+    worth = sum(math.floor(len(run) / inflation((run <= 0).astype(float))) for run in off)
+    below, above = (int(stats.binom.ppf(tail, worth, share)) for tail in ((1 - level) / 2, (1 + level) / 2))
+    if not 1 <= below <= above < worth:
+        return None
+    ordered, at = np.sort(np.concatenate(off)), float(np.mean(quantiles))
+    low = ordered[math.floor((below - 1) / worth * len(ordered))]
+    high = ordered[math.ceil((above + 1) / worth * len(ordered)) - 1]
+    return at + float(low), at, at + float(high)
+
+
+def _positive_run(run: Sequence[float]) -> Array:
+    array = checked(run)
+    if (array == 0).any():
+        raise ValueError("a ratio needs times above zero")
+    return array

@@ -3,48 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from strobe.report import facts, in_time, units
+from strobe.report import charts, frame, in_time, units
+from strobe.report.charts import OTHER, Plot
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.report.plots import OTHER, PALETTE, Plot, text
+from strobe.report.frame import Plots
 from strobe.results.budget import Asynchrony, Budget, Latency, Line
 from strobe.results.data import Interval
 from strobe.results.ladder import Need
 
+REST = "in no part"
 
-def outline(budget: Budget) -> Document:
-    """The document of a budget."""
+
+def outline(budget: Budget, _depth: int | None = None) -> Document:
+    """Return the document of a budget."""
     sections = [Section("latencies", "Component latencies", _latencies(budget.latencies))]
-    for one in (budget.total, budget.denoise):
-        if one is not None:
-            title = f"{units.plain(one.part).capitalize()} over denoising steps"
-            sections.append(Section(f"line-{one.part}", title, _line(one, budget), [_said(one)]))
+    for line in (budget.total, budget.denoise):
+        if line is not None:
+            title = f"{line.part.capitalize()} over denoising steps"
+            sections.append(Section(f"line-{line.part}", title, _line(line, budget), [_describe_line(line)]))
     if budget.needs:
         about = f"With {_steps(budget.judged.steps)}, each part alone, the others as they are."
-        sections.append(Section("needs", f"To {budget.target_hz:g} Hz", _needs(budget), [about, *_tried(budget.needs)]))
+        sections.append(
+            Section("needs", f"To {budget.target_hz:g} Hz", _needs(budget), [about, *_describe_tries(budget.needs)])
+        )
     sections.append(
         Section("asynchrony", f"Executed asynchronously at {budget.control_hz:g} Hz", _ticks(budget.asynchrony))
     )
-    return Document(
-        kind="strobe budget",
-        title=units.plain(budget.title),
-        banner=None,
-        answers=[units.plain(text) for text in _answers(budget)],
-        findings=facts.findings(budget.findings),
-        sections=sections,
-        notes=[units.plain(note) for note in budget.notes],
-        facts=[("Strobe", budget.strobe_version), *facts.run(budget)],
-        raw=facts.raw(budget.command, {"Config": budget.config}),
-    )
+    return frame.document(budget, _answers(budget), sections, facts=[("Strobe", budget.strobe_version)])
 
 
 def _answers(budget: Budget) -> list[str]:
     judged = budget.judged
-    said = [_target(budget)]
+    sentences = [_target(budget)]
     possible = [need for need in budget.needs if need.named_ms is not None]
     if possible:
-        need = max(possible, key=lambda one: one.ms)
+        need = max(possible, key=lambda need: need.ms)
         text = f"{need.part} is what stands in the way: {need.ms:.1f} → {need.named_ms:.1f} ms "
         text += f"({_factor(need.ms, need.named_ms)})"
         unnamed = judged.total_ms - sum(judged.parts.values())
@@ -52,32 +46,32 @@ def _answers(budget: Budget) -> list[str]:
             text += f"; with the {unnamed:.1f} ms that are in no part, no part alone is enough"
         elif abs(need.needed_ms - (need.named_ms or 0.0)) > 0.05:
             text += f", or {need.needed_ms:.1f} ms with the {unnamed:.1f} ms that are in no part"
-        said.append(f"{text}.")
+        sentences.append(f"{text}.")
     elif budget.needs:
-        said.append("No part alone can make up for that: several must shrink.")
+        sentences.append("No part alone can make up for that: several must shrink.")
     if budget.total is not None:
-        said.append(f"{_said(budget.total)}")
-    return [*said, *map(_asynchronous, budget.asynchrony[:1], [budget.control_hz])]
+        sentences.append(f"{_describe_line(budget.total)}")
+    return [*sentences, *map(_describe_asynchrony, budget.asynchrony[:1], [budget.control_hz])]
 
 
 def _target(budget: Budget) -> str:
-    """Whether the target is reached, with how many steps: by the chunks where they are known, else by medians."""
+    """Return whether the target is reached and with how many steps: by chunks if they are known, else by medians."""
     target = f"{budget.target_hz:g} Hz ({1e3 / budget.target_hz:.4g} ms)"
-    judged, known = budget.judged, [one for one in budget.latencies if one.in_time is not None]
+    judged, known = budget.judged, [latency for latency in budget.latencies if latency.in_time is not None]
     if judged.in_time is None:
         return _by_medians(budget, target)
-    reached = [one for one in known if one.in_time is not None and one.in_time.outcome == "reached"]
+    reached = [latency for latency in known if latency.in_time is not None and latency.in_time.outcome == "reached"]
     if reached:
-        one = max(reached, key=lambda one: one.steps)
-        more = budget.most_steps is not None and budget.most_steps > one.steps
+        fastest = max(reached, key=lambda latency: latency.steps)
+        more = budget.most_steps is not None and budget.most_steps > fastest.steps
         median = f" The median is in time with up to {_steps(budget.most_steps or 0)}." if more else ""
-        share = in_time.share(one.in_time) if one.in_time is not None else ""
-        return f"{target} is reached with {_steps(one.steps)}: {share}.{median}"
+        share = in_time.describe_share(fastest.in_time) if fastest.in_time is not None else ""
+        return f"{target} is reached with {_steps(fastest.steps)}: {share}.{median}"
     if judged.in_time.outcome == "not judged":
-        lacking = in_time.lacking(judged.in_time)
+        lacking = in_time.describe_lack(judged.in_time)
         return f"Too few chunks to say whether {target} is reached with {_steps(judged.steps)}: {lacking}."
-    said = f"{target} is not reached with {_steps(judged.steps)}: {in_time.share(judged.in_time)}"
-    return f"{said}, where {100 * budget.asked:.3g} % must be.{_median(judged, 1e3 / budget.target_hz)}"
+    text = f"{target} is not reached with {_steps(judged.steps)}: {in_time.describe_share(judged.in_time)}"
+    return f"{text}, where {100 * budget.asked:.3g} % must be.{_median(judged, 1e3 / budget.target_hz)}"
 
 
 def _by_medians(budget: Budget, target: str) -> str:
@@ -85,27 +79,27 @@ def _by_medians(budget: Budget, target: str) -> str:
     unknown = "how many chunks are late these figures do not say"
     if most is None:
         return f"{target} is not reached with {_steps(judged.steps)}.{_median(judged, 1e3 / budget.target_hz)}"
-    measured = max(one.steps for one in budget.latencies)
+    measured = max(latency.steps for latency in budget.latencies)
     if budget.total is not None and budget.total.per_step_ms <= 0 and most == measured:
         return f"{target}: the median is in time with every number of steps that was measured; {unknown}."
     return f"{target}: the median is in time with up to {_steps(most)}; {unknown}."
 
 
 def _median(judged: Latency, target_ms: float) -> str:
-    """The median of a missed target, and by how much it is over, if it is."""
+    """Return the median of a missed target, and by how much it is over, if it is."""
     over = judged.total_ms - target_ms
     by = f", {over:.1f} ms too many" if over > 0 else ", in time"
     return f" The median is {judged.total_ms:.2f} ms ({1e3 / judged.total_ms:.1f} Hz){by}."
 
 
-def _asynchronous(first: Asynchrony, control_hz: float) -> str:
+def _describe_asynchrony(first: Asynchrony, control_hz: float) -> str:
     delay = units.count(first.delay_ticks, "tick")
     if first.in_time is None:
         late = f"the median chunk comes within {delay}, and half of the chunks may come later"
     elif first.in_time.outcome == "reached":
-        late = f"{in_time.share(first.in_time)} with a delay of {delay}"
+        late = f"{in_time.describe_share(first.in_time)} with a delay of {delay}"
     else:
-        late = f"too few chunks to show a delay of {delay}: {in_time.lacking(first.in_time)}"
+        late = f"too few chunks to show a delay of {delay}: {in_time.describe_lack(first.in_time)}"
     return (
         f"Asynchronously (RTC) at {control_hz:g} Hz, with {_steps(first.steps)}: {late}. So the least execution "
         f"horizon is {first.horizon}, and actions rest on observations {first.youngest_ms:.0f} to "
@@ -113,31 +107,34 @@ def _asynchronous(first: Asynchrony, control_hz: float) -> str:
     )
 
 
-def _said(line: Line) -> str:
-    fixed, each = _with(line.fixed_ms, line.fixed_interval), _with(line.per_step_ms, line.per_step_interval)
-    return f"{units.plain(line.part).capitalize()} ≈ {fixed} + {each} × steps (ms)."
+def _describe_line(line: Line) -> str:
+    fixed, per_step = (
+        _with_interval(line.fixed_ms, line.fixed_interval),
+        _with_interval(line.per_step_ms, line.per_step_interval),
+    )
+    return f"{line.part.capitalize()} ≈ {fixed} + {per_step} × steps (ms)."
 
 
-def _with(value: float, interval: Interval | None) -> str:
+def _with_interval(value: float, interval: Interval | None) -> str:
     return f"{value:.2f}" if interval is None else f"{value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 def _latencies(latencies: Sequence[Latency]) -> Table:
-    names = list(dict.fromkeys(name for one in latencies for name in one.parts))
+    names = list(dict.fromkeys(name for latency in latencies for name in latency.parts))
     columns = [Column("Denoising steps", numeric=False), Column("Total (ms)"), Column("Hz"), Column("In time")]
-    columns += [Column(f"{units.plain(name)} (ms)") for name in names] + [Column("In no part (ms)")]
+    columns += [Column(f"{name} (ms)") for name in names] + [Column("In no part (ms)")]
     rows = []
-    for one in latencies:
-        cells = [str(one.steps), units.ms(one.total_ms), f"{1e3 / one.total_ms:.1f}", _counted(one)]
+    for latency in latencies:
+        cells = [str(latency.steps), units.ms(latency.total_ms), f"{1e3 / latency.total_ms:.1f}", _on_time(latency)]
         for name in names:
-            ms = one.parts.get(name)
-            cells.append(None if ms is None else f"{ms:,.2f} ({100 * ms / one.total_ms:.1f} %)")
-        rows.append(Row([*cells, units.ms(one.total_ms - sum(one.parts.values()))]))
+            ms = latency.parts.get(name)
+            cells.append(None if ms is None else f"{ms:,.2f} ({100 * ms / latency.total_ms:.1f} %)")
+        rows.append(Row([*cells, units.ms(latency.total_ms - sum(latency.parts.values()))]))
     return Table(columns, rows).without_empty_columns()
 
 
-def _counted(one: Latency) -> str | None:
-    return None if one.in_time is None else f"{one.in_time.on_time:,} of {one.in_time.chunks:,}"
+def _on_time(latency: Latency) -> str | None:
+    return None if latency.in_time is None else f"{latency.in_time.on_time:,} of {latency.in_time.chunks:,}"
 
 
 def _line(line: Line, budget: Budget) -> Table:
@@ -145,13 +142,13 @@ def _line(line: Line, budget: Budget) -> Table:
     columns = [Column("Steps", numeric=False), Column("Measured (ms)"), Column("Line (ms)"), Column("Off by")]
     columns += [] if whole else [Column(f"{line.one_step_ms:.1f} ms × steps"), Column("Off by")]
     rows = []
-    for one in budget.latencies:
-        measured = one.total_ms if whole else one.parts.get(line.part)
+    for latency in budget.latencies:
+        measured = latency.total_ms if whole else latency.parts.get(line.part)
         if measured is None or measured <= 0:
             continue
-        says, times = line.predicted[one.steps], one.steps * line.one_step_ms
+        says, times = line.predicted[latency.steps], latency.steps * line.one_step_ms
         cells = [
-            str(one.steps),
+            str(latency.steps),
             units.ms(measured),
             units.ms(says),
             units.change(measured / says) if says > 0 else None,
@@ -165,15 +162,15 @@ def _needs(budget: Budget) -> Table:
     columns += [Column("Faster by"), Column("Named parts alone (ms)"), Column("Faster by")]
     rows = []
     for need in budget.needs:
-        cells = [units.plain(need.part), units.ms(need.ms), units.percent(need.share)]
+        cells = [need.part, units.ms(need.ms), units.percent(need.share)]
         for ms in (need.needed_ms, need.named_ms):
             cells += ["not enough", None] if ms is None else [units.ms(ms), _factor(need.ms, ms)]
         rows.append(Row(cells, share=need.share))
     return Table(columns, rows)
 
 
-def _tried(needs: Sequence[Need]) -> list[str]:
-    return [f"{units.plain(need.part)}: {'; '.join(need.treatments)}" for need in needs if need.treatments]
+def _describe_tries(needs: Sequence[Need]) -> list[str]:
+    return [f"{need.part}: {'; '.join(need.treatments)}" for need in needs if need.treatments]
 
 
 def _ticks(rows: Sequence[Asynchrony]) -> Table:
@@ -187,40 +184,33 @@ def _ticks(rows: Sequence[Asynchrony]) -> Table:
     return Table(
         columns,
         [
-            Row([str(one.steps), f"{one.hz:.1f}", str(one.delay_ticks), str(one.horizon), f"{one.youngest_ms:,.0f}",
-                 f"{one.oldest_ms:,.0f}"])
-            for one in rows
+            Row([str(row.steps), f"{row.hz:.1f}", str(row.delay_ticks), str(row.horizon), f"{row.youngest_ms:,.0f}",
+                 f"{row.oldest_ms:,.0f}"])
+            for row in rows
         ],
     )  # fmt: skip
 
 
-def plots(budget: Budget) -> dict[str, list[Plot]]:
-    """Parts on top of one another over the denoising steps, with the target."""
-    names = list(dict.fromkeys(name for one in budget.latencies for name in one.parts))
-    at = [str(one.steps) for one in budget.latencies]
-    stacked = {name: [one.parts.get(name, 0.0) for one in budget.latencies] for name in names}
-    stacked["in no part"] = [max(0.0, one.total_ms - sum(one.parts.values())) for one in budget.latencies]
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "name": text(name),
-            "x": at,
-            "y": [round(ms, 4) for ms in values],
-            "marker": {"color": OTHER if name == "in no part" else PALETTE[index % len(PALETTE)]},
-            "hovertemplate": "%{y:.4~g} ms<extra>%{fullData.name}</extra>",
-        }
-        for index, (name, values) in enumerate(stacked.items())
+def plots(budget: Budget, _depth: int | None = None) -> Plots:
+    """Return parts on top of one another over the denoising steps, with the target."""
+    names = list(dict.fromkeys(name for latency in budget.latencies for name in latency.parts))
+    places = [str(latency.steps) for latency in budget.latencies]
+    stacks = {name: [latency.parts.get(name, 0.0) for latency in budget.latencies] for name in names}
+    stacks[REST] = [max(0.0, latency.total_ms - sum(latency.parts.values())) for latency in budget.latencies]
+    hover = "%{y:.4~g} ms<extra>%{fullData.name}</extra>"
+    traces = [
+        charts.bars(name, places, values, OTHER if name == REST else charts.colour(index), hover, upright=True)
+        for index, (name, values) in enumerate(stacks.items())
     ]
     target = 1e3 / budget.target_hz
-    shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": target, "y1": target}
-    layout = {
-        "height": 380,
-        "barmode": "stack",
-        "showlegend": True,
-        "xaxis": {"title": {"text": "denoising steps"}, "type": "category"},
-        "yaxis": {"title": {"text": "ms per chunk"}},
-        "shapes": [{**shape, "line": {"dash": "dash", "width": 1.5, "color": OTHER}}],
-    }
+    layout = charts.layout(
+        380,
+        charts.axis("denoising steps", type="category"),
+        charts.axis("ms per chunk"),
+        barmode="stack",
+        showlegend=True,
+        shapes=[charts.line_at(target, "y")],
+    )
     caption = f"The dashed line is {budget.target_hz:g} Hz, {target:.4g} ms."
     return {"latencies": [Plot("Latency by part", caption, traces, layout)]}
 

@@ -17,22 +17,22 @@ ABOUT = (
 
 
 def answers(result: Result) -> list[str]:
-    """The price of the gaps, where calls were also made without them, and calls that came late."""
-    said = []
+    """Return the price of the gaps, where calls were also made without them, and calls that came late."""
+    sentences = []
     gap = result.gap if isinstance(result, BreakdownResult) else None
     if gap is not None and {gap.baseline, gap.candidate} <= {m.name for m in result.measurements}:
-        said.append(_price(result, gap))
+        sentences.append(_price(result, gap))
     for m in result.measurements:
         if m.cadence is not None and m.cadence.late:
-            said.append(
-                f"{units.plain(m.name)}: {m.cadence.late:,} of {m.cadence.calls:,} calls began late: what came "
+            sentences.append(
+                f"{m.name}: {m.cadence.late:,} of {m.cadence.calls:,} calls began late: what came "
                 f"before them took longer than {m.cadence.period_ms:,.1f} ms, so they followed on one another."
             )
-    return said
+    return sentences
 
 
 def sections(result: Result) -> list[Section]:
-    """How the calls of each measurement were spaced; none where all were back to back."""
+    """Return how the calls of each measurement were spaced; none where all were back to back."""
     if not any(m.cadence is not None for m in result.measurements):
         return []
     columns = [Column("Calls", numeric=False), Column("Spacing", numeric=False), Column("One every (ms)")]
@@ -50,7 +50,7 @@ def _rows(measurements: Sequence[Measurement]) -> list[Row]:
         else:
             spacing = f"{units.count(cadence.ticks, 'tick')} of {cadence.hz:g} Hz"
             every, late = units.ms(cadence.period_ms, 1), f"{cadence.late:,}"
-        cells = [units.plain(m.name), spacing, every, units.ms(whole.median, decimals)]
+        cells = [m.name, spacing, every, units.ms(whole.median, decimals)]
         rows.append(Row([*cells, units.span(whole.interval, decimals), f"{whole.n:,}", late]))
     return rows
 
@@ -60,12 +60,12 @@ def _price(result: Result, gap: Comparison) -> str:
     before, after = together.samples.summary.median, paced.samples.summary.median
     decimals = units.digits(max(before, after))
     every = f" of one every {paced.cadence.period_ms:,.0f} ms" if paced.cadence is not None else ""
-    said = f"A call takes {units.ms(before, decimals)} ms back to back, {units.ms(after, decimals)} ms at the robot's "
-    said += f"pace{every} ({units.change(gap.verdict.ratio)} {units.change_ends(gap.verdict.interval)}): "
+    text = f"A call takes {units.ms(before, decimals)} ms back to back, {units.ms(after, decimals)} ms at the robot's "
+    text += f"pace{every} ({units.change(gap.verdict.ratio)} {units.change_ends(gap.verdict.interval)}): "
     meaning = {
         "slower": "clocks and caches fall in the gaps",
         "faster": "the gaps cost nothing",
         "no difference shown": "no difference that these calls can show",
         "too noisy": "too noisy to tell what the gaps cost",
     }
-    return f"{said}{meaning[gap.verdict.kind]}."
+    return f"{text}{meaning[gap.verdict.kind]}."

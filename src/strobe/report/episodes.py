@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from strobe.report import units
+from strobe.report import charts, units
+from strobe.report.charts import OTHER, PALETTE, Plot, Trace
 from strobe.report.document import Column, Row, Section, Table
-from strobe.report.plots import OTHER, PALETTE, Plot, text
+from strobe.report.frame import Plots
 from strobe.results.data import Interval
 from strobe.results.episodes import EpisodePair, PairedEpisodes
 from strobe.results.numerals import significant
@@ -28,119 +28,115 @@ ENDS: dict[tuple[bool, bool], tuple[str, str]] = {
 
 
 def answers(judged: Sequence[PairedEpisodes]) -> list[str]:
-    """A sentence for each candidate that was played."""
-    return [f"{units.plain(one.sentence)}." for one in judged]
+    """Return a sentence for each candidate that was played."""
+    return [f"{played.sentence}." for played in judged]
 
 
 def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
-    """Both sides' figures with what came of it, and in detail every pair."""
-    found = []
-    for index, one in enumerate(judged):
-        title = f"Paired episodes: {units.plain(one.candidate)} against {units.plain(one.baseline)}"
-        said = [ABOUT, _ends(one), _same(one)]
-        said += [f"Refused: {units.plain(one.broken)}."] if one.broken else []
-        if len(one.pairs) < one.planned:
-            how = "Interrupted" if one.decided is None else "Decided early"
-            said.append(f"{how}: {len(one.pairs)} of {one.planned} pairs were played.")
-        found.append(Section(f"{KEY}-{index}", title, _sides(one), said))
-        found.append(Section(f"{KEY}-{index}-pairs", f"{title}, pair by pair", _pairs(one), detail=True))
-    return found
+    """Return both sides' figures with what came of it, and in detail every pair."""
+    shown = []
+    for index, played in enumerate(judged):
+        title = f"Paired episodes: {played.candidate} against {played.baseline}"
+        about = [ABOUT, _ends(played), _same(played)]
+        about += [f"Refused: {played.broken}."] if played.broken else []
+        if len(played.pairs) < played.planned:
+            how = "Interrupted" if played.decided is None else "Decided early"
+            about.append(f"{how}: {len(played.pairs)} of {played.planned} pairs were played.")
+        shown.append(Section(f"{KEY}-{index}", title, _sides(played), about))
+        shown.append(Section(f"{KEY}-{index}-pairs", f"{title}, pair by pair", _pairs(played), detail=True))
+    return shown
 
 
-def plots(judged: Sequence[PairedEpisodes]) -> dict[str, list[Plot]]:
-    """The reward of each pair, one side against the other."""
-    return {f"{KEY}-{index}": [_rewards(one)] for index, one in enumerate(judged)}
+def plots(judged: Sequence[PairedEpisodes]) -> Plots:
+    """Return the reward of each pair, one side against the other."""
+    return {f"{KEY}-{index}": [_rewards(played)] for index, played in enumerate(judged)}
 
 
-def _sides(one: PairedEpisodes) -> Table:
+def _sides(played: PairedEpisodes) -> Table:
     columns = [Column("", numeric=False), Column("Success"), Column("Reward (mean)"), Column("Best reward (mean)")]
     columns.append(Column("Control ticks (mean)"))
     rows = []
     for name, share, sides in (
-        (one.baseline, one.baseline_success, [pair.baseline for pair in one.pairs]),
-        (one.candidate, one.candidate_success, [pair.candidate for pair in one.pairs]),
+        (played.baseline, played.baseline_success, [pair.baseline for pair in played.pairs]),
+        (played.candidate, played.candidate_success, [pair.candidate for pair in played.pairs]),
     ):
         figures = ("reward", "best_reward", "ticks")
         # Divided before they are added: no sum of rewards may leave the range of a float.
         means = [units.number(sum(getattr(side, figure) / len(sides) for side in sides)) for figure in figures]
-        rows.append(Row([units.plain(name), units.percent(share), *means]))
+        rows.append(Row([name, units.percent(share), *means]))
     rows.append(
         Row(
             [
                 "difference",
-                f"{significant(100 * one.success, plus=True)} points",
-                significant(one.reward, 4, plus=True),
+                f"{significant(100 * played.success, plus=True)} points",
+                significant(played.reward, 4, plus=True),
                 None,
                 None,
             ]
         )
     )
-    ends = [_points(one.success_interval), _span(one.reward_interval), None, None]
-    return Table(columns, [*rows, Row([f"{100 * one.success_interval.level:.3g} % interval of it", *ends])])
+    ends = [_points(played.success_interval), _span(played.reward_interval), None, None]
+    return Table(columns, [*rows, Row([f"{100 * played.success_interval.level:.3g} % interval of it", *ends])])
 
 
-def _pairs(one: PairedEpisodes) -> Table:
-    names = [units.plain(one.baseline), units.plain(one.candidate)]
+def _pairs(played: PairedEpisodes) -> Table:
+    names = [played.baseline, played.candidate]
     columns = [Column("Task", numeric=False), Column("Seed")]
     for name in names:
         columns += [Column(f"{name}: ended", numeric=False), Column("Reward"), Column("Ticks")]
     columns += [Column("Actions the same for (ticks)"), Column("Largest difference of actions")]
     rows = []
-    for pair in one.pairs:
-        cells: list[str | None] = [units.plain(pair.task), str(pair.seed)]
+    for pair in played.pairs:
+        cells: list[str | None] = [pair.task, str(pair.seed)]
         for side in (pair.baseline, pair.candidate):
             cells += ["success" if side.success else "failure", units.number(side.reward), str(side.ticks)]
         rows.append(Row([*cells, str(pair.same_ticks), units.number(pair.largest_error, 3)]))
     return Table(columns, rows)
 
 
-def _rewards(one: PairedEpisodes) -> Plot:
-    traces: list[dict[str, Any]] = []
+def _rewards(played: PairedEpisodes) -> Plot:
+    traces: list[Trace] = []
     for ended, (words, colour) in ENDS.items():
-        pairs = [pair for pair in one.pairs if _ended(pair) == ended]
+        pairs = [pair for pair in played.pairs if _ended(pair) == ended]
         if pairs:
             traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": text(words.format(baseline=one.baseline, candidate=one.candidate)),
-                    "x": [pair.baseline.reward for pair in pairs],
-                    "y": [pair.candidate.reward for pair in pairs],
-                    "text": [text(f"{pair.task}, seed {pair.seed}") for pair in pairs],
-                    "marker": {"color": colour, "size": 9},
-                    "hovertemplate": "%{text}<br>%{x:,.4~g} → %{y:,.4~g}<extra>%{fullData.name}</extra>",
-                }
+                charts.points(
+                    words.format(baseline=played.baseline, candidate=played.candidate),
+                    [pair.baseline.reward for pair in pairs],
+                    [pair.candidate.reward for pair in pairs],
+                    colour,
+                    "%{text}<br>%{x:,.4~g} → %{y:,.4~g}<extra>%{fullData.name}</extra>",
+                    text=[f"{pair.task}, seed {pair.seed}" for pair in pairs],
+                )
             )
-    every = [side.reward for pair in one.pairs for side in (pair.baseline, pair.candidate)]
-    low, high = min(every), max(every)
-    equal = {"type": "line", "x0": low, "y0": low, "x1": high, "y1": high}
-    layout = {
-        "height": 420,
-        "showlegend": True,
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        "xaxis": {"title": {"text": f"reward, {text(one.baseline)}"}},
-        "yaxis": {"title": {"text": f"reward, {text(one.candidate)}"}},
-        "shapes": [{**equal, "layer": "below", "line": {"dash": "dot", "width": 1, "color": OTHER}}],
-    }
+    rewards = [side.reward for pair in played.pairs for side in (pair.baseline, pair.candidate)]
+    layout = charts.layout(
+        420,
+        charts.axis(f"reward, {played.baseline}"),
+        charts.axis(f"reward, {played.candidate}"),
+        showlegend=True,
+        legend=charts.LEGEND_ABOVE,
+        shapes=[charts.diagonal(min(rewards), max(rewards))],
+    )
     caption = "A dot for each pair of episodes; on the dotted line both got the same reward."
     return Plot("Reward of each pair", caption, traces, layout)
 
 
-def _ends(one: PairedEpisodes) -> str:
-    counted = [(sum(_ended(pair) == ended for pair in one.pairs), words) for ended, (words, _) in ENDS.items()]
-    names = {"baseline": units.plain(one.baseline), "candidate": units.plain(one.candidate)}
+def _ends(played: PairedEpisodes) -> str:
+    counted = [(sum(_ended(pair) == ended for pair in played.pairs), words) for ended, (words, _) in ENDS.items()]
+    names = {"baseline": played.baseline, "candidate": played.candidate}
     ends = ", ".join(f"in {number} {words.format(**names)}" for number, words in counted if number)
-    return f"Of {units.count(len(one.pairs), 'pair')}: {ends}."
+    return f"Of {units.count(len(played.pairs), 'pair')}: {ends}."
 
 
-def _same(one: PairedEpisodes) -> str:
-    same = sum(pair.same for pair in one.pairs)
-    if same == len(one.pairs):
+def _same(played: PairedEpisodes) -> str:
+    same = sum(pair.same for pair in played.pairs)
+    if same == len(played.pairs):
         return "Every action of every pair is the same to the bit."
-    apart = max(pair.largest_error for pair in one.pairs)
-    some = f"In {same} every action is the same to the bit; in the others two" if same else "Two"
+    largest = max(pair.largest_error for pair in played.pairs)
+    opening = f"In {same} every action is the same to the bit; in the others two" if same else "Two"
     return (
-        f"{some} actions of one tick are up to {apart:.3g} apart, in the action's own units: what the simulator "
+        f"{opening} actions of one tick are up to {largest:.3g} apart, in the action's own units: what the simulator "
         "answers to a small difference makes it grow."
     )
 

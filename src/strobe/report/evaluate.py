@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.report import evaluate_latency, evaluate_realtime, evaluate_videos, measured, rates, units
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report import charts, evaluate_latency, evaluate_realtime, measured, rates, units
+from strobe.report.charts import Plot
+from strobe.report.document import Clip, ClipRow, Column, Document, Row, Section, Table
+from strobe.report.frame import Plots
+from strobe.results.budget import Line
 from strobe.results.data import Interval
 from strobe.results.evaluate import EvaluateResult
-from strobe.results.evaluation import EvaluatedVariant, VariantOnTask
+from strobe.results.evaluation import EvaluatedVariant, VariantOnTask, verdict_in_words
 
 RANDOM = "random weights"  # of a subject without a checkpoint
 
 
 def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
-    """The document of an evaluation."""
+    """Return the document of an evaluation."""
     sections = []
     if result.variants:
         sections.append(Section("variants", "Success against latency", _variants(result), _about(result)))
-        if any(one.tasks for one in result.variants):
+        if any(variant.tasks for variant in result.variants):
             sections.append(Section("tasks", "Task by task", _tasks(result), [rates.TASKS], detail=True))
         if evaluate_realtime.is_timed(result):
             sections.append(evaluate_realtime.section(result))
         if result.videos:
-            sections.append(evaluate_videos.section(result))
-        if any(one.chunk for one in result.variants):
+            sections.append(_videos(result))
+        if any(variant.chunk for variant in result.variants):
             sections.append(evaluate_latency.section(result))
-        if any(one.motion for one in result.variants):
+        if any(variant.motion for variant in result.variants):
             sections.append(Section("motion", "How smooth the actions are", _motion(result), [_about_motion()]))
         sections.append(Section("times", "Where the time of an episode goes", _times(result), [_about_times()]))
     page = measured.document(result, answers(result), [])
@@ -34,42 +38,46 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
 
 
 def answers(result: EvaluateResult) -> list[str]:
-    """The verdict on each variant with its speed, the fewest steps that may do, and what the weights are worth."""
+    """Return each variant's verdict with its speed, the fewest steps that may do, and what the weights are worth."""
     if not result.variants:
         return ["No episode was played."]
     first, *others = result.variants
     timed = evaluate_realtime.is_timed(result)
     if timed:
-        said = evaluate_realtime.answers(result)
+        sentences = evaluate_realtime.answers(result)
     else:
-        said = [_first(result, first), *(_judged(result, one) for one in others)]
-    if any(one.together.success.successes for one in result.variants):
-        said += [*([] if timed else _fewest(result)), *evaluate_latency.answers(result)]
+        sentences = [_describe_first(result, first), *(_describe_variant(result, variant) for variant in others)]
+    if any(variant.together.success.successes for variant in result.variants):
+        sentences += [*([] if timed else _fewest(result)), *evaluate_latency.answers(result)]
     else:
-        said.append("No episode succeeded: nothing could be lost, and no verdict says that the task is still done.")
-        said += evaluate_latency.answers(result)
+        sentences.append(
+            "No episode succeeded: nothing could be lost, and no verdict says that the task is still done."
+        )
+        sentences += evaluate_latency.answers(result)
     if result.subject.source == RANDOM:
-        said.append("The weights are random: nothing here says how a trained policy would do, apart from its times.")
-    return said
+        sentences.append(
+            "The weights are random: nothing here says how a trained policy would do, apart from its times."
+        )
+    return sentences
 
 
-def _first(result: EvaluateResult, first: EvaluatedVariant) -> str:
+def _describe_first(result: EvaluateResult, first: EvaluatedVariant) -> str:
     success, took = first.together.success, evaluate_latency.took(first)
     steps = f" ({units.count(first.steps, 'denoising step')})" if first.steps is not None else ""
-    where = f"{units.count(success.episodes, 'episode')} of {units.plain(result.environment)}"
+    where = f"{units.count(success.episodes, 'episode')} of {result.environment}"
     return (
-        f"{units.plain(result.subject.name)} as it is{steps} succeeds in {success.successes} of {where}: "
+        f"{result.subject.name} as it is{steps} succeeds in {success.successes} of {where}: "
         f"{rates.rate(success)}; {took}."
     )
 
 
-def _judged(result: EvaluateResult, one: EvaluatedVariant) -> str:
-    paired = one.together.paired
+def _describe_variant(result: EvaluateResult, variant: EvaluatedVariant) -> str:
+    paired = variant.together.paired
     assert paired is not None  # of all but the first
-    decision, name = paired.decision, units.plain(one.name)
-    plural = one.steps is not None and not one.recipe and one.steps != 1
+    decision, name = paired.decision, variant.name
+    plural = variant.steps is not None and not variant.recipe and variant.steps != 1
     verb = "are" if plural else "is"
-    times = one.chunk.times if one.chunk is not None else one.times
+    times = variant.chunk.times if variant.chunk is not None else variant.times
     faster = f"{units.number(times, 2)} × as fast" if times is not None else "of unknown speed"
     if decision.kind == "undecided":
         return (
@@ -77,73 +85,69 @@ def _judged(result: EvaluateResult, one: EvaluatedVariant) -> str:
             f"{_span(decision.interval)} points), and {faster}."
         )
     decided = f"decided at {units.count(decision.pairs or 0, 'pair')}"
-    return f"{name} {verb} {rates.verdict(decision.kind, result.margin)} ({decided}) and {faster}."
+    return f"{name} {verb} {verdict_in_words(decision.kind, result.margin)} ({decided}) and {faster}."
 
 
 def _fewest(result: EvaluateResult) -> list[str]:
-    """The smallest number of steps that was not shown to be worse, and what it may still lose."""
-    tried = [one for one in result.variants[1:] if one.steps is not None and not one.recipe]
+    """Return the smallest number of steps that was not shown to be worse, and what it may still lose."""
+    tried = [variant for variant in result.variants[1:] if variant.steps is not None and not variant.recipe]
     if not tried:
         return []
-    own = [one for one in result.variants[:1] if one.steps is not None]
+    own = [variant for variant in result.variants[:1] if variant.steps is not None]
     held = [
-        one for one in (*own, *tried) if one.together.paired is None or one.together.paired.decision.kind != "worse"
+        variant
+        for variant in (*own, *tried)
+        if variant.together.paired is None or variant.together.paired.decision.kind != "worse"
     ]
-    fewest = min(held, key=lambda one: one.steps or 0, default=None)
+    fewest = min(held, key=lambda variant: variant.steps or 0, default=None)
     if fewest is None:
         return ["Every number of steps that was tried is worse."]
-    said = f"{fewest.steps} {'step is' if fewest.steps == 1 else 'steps are'} the fewest not shown to be worse"
+    text = f"{fewest.steps} {'step is' if fewest.steps == 1 else 'steps are'} the fewest not shown to be worse"
     if fewest.chunk is not None:
-        said += f" ({evaluate_latency.speed(fewest.chunk)})"
+        text += f" ({evaluate_latency.speed(fewest.chunk)})"
     if fewest.together.paired is None:
-        return [f"{said}, the policy as it is."]
-    return [f"{said}{rates.still(fewest.together)}."]
+        return [f"{text}, the policy as it is."]
+    return [f"{text}{rates.possible_loss(fewest.together)}."]
 
 
 def _about(result: EvaluateResult) -> list[str]:
-    said = [
+    about = [
         "All variants are played from the same starts with the same noise. Success with Clopper and Pearson's exact "
         "interval (95 %), for a number of episodes that was fixed beforehand; the difference with an interval that "
         "holds at every number of pairs at once (95 %), by which each variant is judged after every start. A decided "
-        f"variant is played no further.{rates.each(len(result.variants) - 1)} " + evaluate_latency.about(result)
+        f"variant is played no further.{rates.how_sure(len(result.variants) - 1)} " + evaluate_latency.about(result)
     ]
-    return [*said, *([f"Said before it started: {units.plain(result.foresight)}"] if result.foresight else [])]
+    return [*about, *([f"Said before it started: {result.foresight}"] if result.foresight else [])]
 
 
 def _variants(result: EvaluateResult) -> Table:
     columns = [Column("Variant", numeric=False), *_SUCCESS, *evaluate_latency.columns(result)]
     rows = []
-    for number, one in enumerate(result.variants):
-        cells = [units.plain(one.name), *_success(result, one.together), *evaluate_latency.cells(result, one)]
+    for number, variant in enumerate(result.variants):
+        cells = [variant.name, *_success(result, variant.together), *evaluate_latency.cells(result, variant)]
         rows.append(Row(cells, "part" if number else "whole"))
     return Table(columns, rows).without_empty_columns()
 
 
 def _tasks(result: EvaluateResult) -> Table:
     columns = [Column("Task", numeric=False), Column("Variant", numeric=False), *_SUCCESS]
-    found = [(task, one.name, one.tasks[task]) for task in result.tasks for one in result.variants if task in one.tasks]
-    rows = [Row([units.plain(task), units.plain(name), *_success(result, on)]) for task, name, on in found]
+    played = [
+        (task, variant.name, variant.tasks[task])
+        for task in result.tasks
+        for variant in result.variants
+        if task in variant.tasks
+    ]
+    rows = [Row([task, name, *_success(result, on)]) for task, name, on in played]
     return Table(columns, rows).without_empty_columns()
 
 
-_SUCCESS = [
-    Column("Episodes"),
-    Column("Success (95 % interval)"),
-    Column("Reward (mean)"),
-    Column("Difference, points (interval)"),
-    Column("Verdict", numeric=False),
-    Column("At pairs"),
-]
+_SUCCESS = [*rates.COLUMNS, Column("At pairs")]
 
 
 def _success(result: EvaluateResult, on: VariantOnTask) -> list[str | None]:
-    """The cells of the columns ``_SUCCESS``."""
-    cells = [str(on.success.episodes), rates.rate(on.success), units.number(on.reward)]
-    if on.paired is None:
-        return [*cells, None, None, None]
-    decision = on.paired.decision
-    cells += [rates.difference(on.paired.difference, decision.interval), rates.verdict(decision.kind, result.margin)]
-    return [*cells, None if decision.pairs is None else str(decision.pairs)]
+    """Return the cells of the columns ``_SUCCESS``."""
+    pairs = on.paired.decision.pairs if on.paired is not None else None
+    return [*rates.cells(on, result.margin), None if pairs is None else str(pairs)]
 
 
 def _span(interval: Interval) -> str:
@@ -156,11 +160,11 @@ def _times(result: EvaluateResult) -> Table:
     columns += [Column("Simulator per tick (ms)"), Column("Rendering per tick (ms)"), Column("Ticks drawn")]
     columns += [Column("Reset per episode (ms)")]
     rows = []
-    for one in result.variants:
-        loop = one.loop
-        figures = (one.calls.median_ms, one.calls.p95_ms, loop.policy_ms, loop.step_ms, loop.render_ms)
+    for variant in result.variants:
+        loop = variant.loop
+        figures = (variant.calls.median_ms, variant.calls.p95_ms, loop.policy_ms, loop.step_ms, loop.render_ms)
         drawn = None if loop.drawn is None else units.percent(loop.drawn)
-        cells = [units.plain(one.name), f"{one.calls.calls:,}"]
+        cells = [variant.name, f"{variant.calls.calls:,}"]
         cells += [None if ms is None else units.rate(ms) for ms in figures]
         rows.append(Row([*cells, drawn, units.rate(loop.reset_ms)]))
     return Table(columns, rows).without_empty_columns()
@@ -169,10 +173,10 @@ def _times(result: EvaluateResult) -> Table:
 def _motion(result: EvaluateResult) -> Table:
     titles = ("Path per tick", "Step within a chunk", "Step to a new chunk", "Jerk per tick³")
     rows = []
-    for one in result.variants:
-        if (moved := one.motion) is not None:
+    for variant in result.variants:
+        if (moved := variant.motion) is not None:
             figures = (moved.path, moved.within, moved.seam, moved.jerk)
-            rows.append(Row([units.plain(one.name), *(units.number(value, 3) for value in figures)]))
+            rows.append(Row([variant.name, *(units.number(value, 3) for value in figures)]))
     return Table([Column("Variant", numeric=False), *map(Column, titles)], rows).without_empty_columns()
 
 
@@ -193,9 +197,86 @@ def _about_times() -> str:
     )
 
 
+def _videos(result: EvaluateResult) -> Section:
+    """Return the videos of the episodes, a row for each start with the variants side by side."""
+    starts: dict[tuple[str, int], list[Clip]] = {}
+    for video in result.videos:
+        ending = f"{'success' if video.success else 'failure'}, {video.seconds:.1f} s"
+        clip = Clip(video.variant, ending, video.success, video.file, video.poster)
+        starts.setdefault((video.task, video.seed), []).append(clip)
+    rows = [ClipRow(f"{task}, seed {seed}", clips) for (task, seed), clips in starts.items()]
+    text = (
+        f"{units.count(len(result.videos), 'video')} in the run's folder, of the first "
+        f"{units.count(len(rows), 'start')}; the variants of one start stand side by side, in simulated time."
+    )
+    return Section("videos", "Videos of episodes", text=[text], clips=rows)
+
+
 def _banner(result: EvaluateResult) -> str | None:
     if result.status == "complete":
         return None
-    played = ", ".join(f"{units.plain(one.name)}: {one.together.success.episodes}" for one in result.variants)
+    played = ", ".join(f"{variant.name}: {variant.together.success.episodes}" for variant in result.variants)
     ended = "Interrupted: this run was stopped before it was done" if result.status == "interrupted" else "Failed"
     return f"{ended} (episodes judged: {played or 'none'})."
+
+
+def plots(result: EvaluateResult, _depth: int | None = None) -> Plots:
+    """Return success against latency and against denoising steps, by the key of their section."""
+    if evaluate_realtime.is_timed(result):
+        return evaluate_realtime.plots(result)  # what calls took here says nothing of the clock's latency
+    if not result.variants:
+        return {}
+    drawn = [_against_latency(result)]
+    if sum(_steps(variant) is not None for variant in result.variants) > 1:
+        steps = [_steps(variant) for variant in result.variants]
+        drawn.append(_success_at("Success against steps", result, steps, "denoising steps", " steps"))
+    return {"variants": drawn} | ({"latency": [_over_steps(result, result.line)]} if result.line is not None else {})
+
+
+def _steps(variant: EvaluatedVariant) -> int | None:
+    """Return the denoising steps of a variant that has no recipe."""
+    return None if variant.recipe else variant.steps
+
+
+def _against_latency(result: EvaluateResult) -> Plot:
+    chunks = [variant.chunk.ms.median for variant in result.variants if variant.chunk is not None]
+    if len(chunks) == len(result.variants):
+        at, title = chunks, "ms per chunk, apart from the episodes (median)"
+    else:
+        at, title = [variant.calls.median_ms for variant in result.variants], "ms per call of the policy (median)"
+    return _success_at("Success against latency", result, at, title, " ms")
+
+
+def _success_at(title: str, result: EvaluateResult, at: Sequence[float | None], axis: str, unit: str) -> Plot:
+    """Draw a point for each variant at its place ``at``, left out where that is None."""
+    traces = [
+        rates.success_points(
+            variant.name,
+            [place],
+            [variant.together.success],
+            charts.colour(index),
+            f"%{{x:.4~g}}{unit}, {rates.OF}",
+            mode="markers+text",
+            text=[variant.name],
+            textposition="middle right",
+        )
+        for index, (variant, place) in enumerate(zip(result.variants, at, strict=True))
+        if place is not None
+    ]
+    layout = charts.layout(380, charts.from_zero(axis), rates.AXIS, showlegend=len(result.variants) > 1)
+    return Plot(title, rates.BARS, traces, layout)
+
+
+def _over_steps(result: EvaluateResult, line: Line) -> Plot:
+    points = [(v.steps, v.chunk.ms) for v in result.variants if _steps(v) is not None and v.chunk is not None]
+    steps = [0, *sorted(line.predicted)]
+    straight = [line.fixed_ms + line.per_step_ms * count for count in steps]
+    hover, medians = "%{y:.4~g} ms<extra>%{x} steps</extra>", [ms.median for _, ms in points]
+    bars = charts.error_bars(medians, [ms.interval for _, ms in points], charts.colour(0))
+    at = [count for count, _ in points]
+    traces = [
+        charts.line("a + b × steps", steps, straight, charts.colour(1), hover, style={"dash": "dot"}),
+        charts.points("measured", at, medians, charts.colour(0), hover, error_y=bars),
+    ]
+    layout = charts.layout(320, charts.from_zero("denoising steps"), charts.from_zero("ms per chunk (median)"))
+    return Plot("Latency over denoising steps", "The line is by least squares on the medians.", traces, layout)

@@ -11,80 +11,82 @@ from strobe.results.evaluation import EvaluatedVariant
 
 
 def columns(result: EvaluateResult) -> list[Column]:
-    """The columns of a variant's latency in the table of variants."""
-    if _apart(result):
+    """Return the columns of a variant's latency in the table of variants."""
+    if _is_measured_apart(result):
         return [Column("ms per chunk"), Column("Chunks (Hz)"), Column("Times as fast")]
     return [Column("ms per call"), Column("Calls (Hz)"), Column("Times as fast")]
 
 
-def cells(result: EvaluateResult, one: EvaluatedVariant) -> list[str | None]:
-    """The cells of `columns`."""
-    if not _apart(result):
-        return [units.rate(one.calls.median_ms), units.rate(one.calls.hz), units.number(one.times, 3)]
-    if one.chunk is None:
+def cells(result: EvaluateResult, variant: EvaluatedVariant) -> list[str | None]:
+    """Return the cells of `columns`."""
+    if not _is_measured_apart(result):
+        return [units.rate(variant.calls.median_ms), units.rate(variant.calls.hz), units.number(variant.times, 3)]
+    if variant.chunk is None:
         return [None, None, None]
-    return [units.rate(one.chunk.ms.median), units.rate(one.chunk.hz), units.number(one.chunk.times, 3)]
+    return [units.rate(variant.chunk.ms.median), units.rate(variant.chunk.hz), units.number(variant.chunk.times, 3)]
 
 
 def about(result: EvaluateResult) -> str:
-    """A sentence on the latency in the table of variants."""
-    if _apart(result):
+    """Return a sentence on the latency in the table of variants."""
+    if _is_measured_apart(result):
         return "The latency is that of a chunk, measured apart from the episodes; it stands below in parts."
     return "Calls of the policy are timed one observation at a time; the first ones count."
 
 
-def took(one: EvaluatedVariant) -> str:
-    """The latency of a variant as a clause."""
-    if one.chunk is not None:
-        return f"a chunk takes {speed(one.chunk)}"
-    return f"a call takes {units.rate(one.calls.median_ms)} ms (median), {units.rate(one.calls.hz)} Hz"
+def took(variant: EvaluatedVariant) -> str:
+    """Return the latency of a variant as a clause."""
+    if variant.chunk is not None:
+        return f"a chunk takes {speed(variant.chunk)}"
+    return f"a call takes {units.rate(variant.calls.median_ms)} ms (median), {units.rate(variant.calls.hz)} Hz"
 
 
 def speed(chunk: ChunkTimes) -> str:
-    """The latency of a chunk: '27.1 ms (median), 36.9 Hz'."""
+    """Return the latency of a chunk: '27.1 ms (median), 36.9 Hz'."""
     return f"{units.rate(chunk.ms.median)} ms (median), {units.rate(chunk.hz)} Hz"
 
 
 def answers(result: EvaluateResult) -> list[str]:
-    """The line over denoising steps; none where it was not measured."""
+    """Return the line over denoising steps; none where it was not measured."""
     line = result.line
     if line is None:
         return []
-    fixed, each = units.rate(line.fixed_ms), units.rate(line.per_step_ms)
+    fixed, per_step = units.rate(line.fixed_ms), units.rate(line.per_step_ms)
     ends = [_ends(line.fixed_interval), _ends(line.per_step_interval)]
     known = f" (95 %: {ends[0]} and {ends[1]})" if all(ends) else ""
     counts = ", ".join(map(str, sorted(line.predicted)))
-    return [f"A chunk takes about {fixed} ms and {each} ms per step{known}, by a straight line through {counts} steps."]
+    return [
+        f"A chunk takes about {fixed} ms and {per_step} ms per step{known}, by a straight line through {counts} steps."
+    ]
 
 
 def section(result: EvaluateResult) -> Section:
-    """The latency of a chunk apart from the episodes, with its parts."""
-    measured = [(one, one.chunk) for one in result.variants if one.chunk is not None]
+    """Return the latency of a chunk apart from the episodes, with its parts."""
+    measured = [(variant, variant.chunk) for variant in result.variants if variant.chunk is not None]
     names = list(dict.fromkeys(name for _, chunk in measured for name in chunk.parts))
     level = next((100 * ends.level for _, chunk in measured if (ends := chunk.times_interval)), 99)
-    titles = ["ms per chunk (95 %)", "Chunks (Hz)", f"Times as fast ({level:.3g} %)", *map(units.plain, names)]
+    titles = ["ms per chunk (95 %)", "Chunks (Hz)", f"Times as fast ({level:.3g} %)", *names]
     rows = []
-    for number, (one, chunk) in enumerate(measured):
+    for number, (variant, chunk) in enumerate(measured):
         median = units.rate(chunk.ms.median)
-        row = [units.plain(one.name), _with(median, chunk.ms.interval), units.rate(chunk.hz)]
-        row += [_with(units.number(chunk.times, 3), chunk.times_interval)]
+        row = [variant.name, _with_interval(median, chunk.ms.interval), units.rate(chunk.hz)]
+        row += [_with_interval(units.number(chunk.times, 3), chunk.times_interval)]
         row += [units.rate(chunk.parts[name]) if name in chunk.parts else None for name in names]
         rows.append(Row(row, "part" if number else "whole"))
     table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows)
     rounds = min(chunk.ms.n for _, chunk in measured)
-    said = (
+    about = (
         f"Measured after the episodes, in {units.count(rounds, 'round')} in which all variants take turns, at batch 1, "
-        f"back to back, with processors; inputs: {units.plain(result.subject.inputs)}. Parts are medians in ms; what "
+        f"back to back, with processors; inputs: {result.subject.inputs}. Parts are medians in ms; what "
         "they leave of the whole is in none of them."
     )
-    return Section("latency", "Latency of a chunk, apart from the episodes", table, [said])
+    return Section("latency", "Latency of a chunk, apart from the episodes", table, [about])
 
 
-def _apart(result: EvaluateResult) -> bool:
-    return any(one.chunk is not None for one in result.variants)
+def _is_measured_apart(result: EvaluateResult) -> bool:
+    return any(variant.chunk is not None for variant in result.variants)
 
 
-def _with(figure: str | None, interval: Interval | None) -> str | None:
+def _with_interval(figure: str | None, interval: Interval | None) -> str | None:
     return figure if figure is None or interval is None else f"{figure} {_ends(interval)}"
 
 

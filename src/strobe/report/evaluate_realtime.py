@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from strobe.report import rates, units
+from strobe.report import charts, rates, units
+from strobe.report.charts import Plot
 from strobe.report.document import Column, Row, Section, Table
-from strobe.report.plots import PALETTE, Plot, text
+from strobe.report.frame import Plots
 from strobe.results.evaluate import EvaluateResult
-from strobe.results.evaluation import EvaluatedVariant
+from strobe.results.evaluation import EvaluatedVariant, verdict_in_words
 from strobe.results.timing import Timing
 
 KEY = "realtime"
@@ -16,69 +15,71 @@ Group = tuple[str, str]  # variant, engine
 
 
 def is_timed(result: EvaluateResult) -> bool:
-    """Whether its episodes were true to time."""
-    return any(one.timing is not None for one in result.variants)
+    """Return whether its episodes were true to time."""
+    return any(variant.timing is not None for variant in result.variants)
 
 
 def answers(result: EvaluateResult) -> list[str]:
-    """Success of each row with its verdict, and how long a latency was not shown to cost success."""
+    """Return the success of each row with its verdict, and the longest latency not shown to cost success."""
     first, *others = result.variants
-    episodes = f"{units.count(first.together.success.episodes, 'episode')} of {units.plain(result.environment)}"
-    said = [f"{units.plain(result.subject.name)}, {_success(first)} in {episodes}."]
-    for one in others:
-        paired = one.together.paired
+    episodes = f"{units.count(first.together.success.episodes, 'episode')} of {result.environment}"
+    sentences = [f"{result.subject.name}, {_success(first)} in {episodes}."]
+    for variant in others:
+        paired = variant.together.paired
         assert paired is not None  # of all but the first
         decided = f" (decided at {units.count(paired.decision.pairs or 0, 'pair')})" if paired.decision.pairs else ""
         if paired.decision.kind == "undecided":
             span = rates.difference(paired.difference, paired.decision.interval)
             decided = f" after {units.count(paired.pairs, 'pair')} (difference {span} points)"
-        said.append(f"{_success(one)}: {rates.verdict(paired.decision.kind, result.margin)}{decided}.")
-    if any(one.together.success.successes for one in result.variants):
-        said += _longest(result)
-    return said
+        sentences.append(f"{_success(variant)}: {verdict_in_words(paired.decision.kind, result.margin)}{decided}.")
+    if any(variant.together.success.successes for variant in result.variants):
+        sentences += _longest(result)
+    return sentences
 
 
-def _success(one: EvaluatedVariant) -> str:
-    return f"{units.plain(one.name)}: {rates.rate(one.together.success)}"
+def _success(variant: EvaluatedVariant) -> str:
+    return f"{variant.name}: {rates.rate(variant.together.success)}"
 
 
 def _longest(result: EvaluateResult) -> list[str]:
-    """For each variant and engine with several latencies, the longest before one that was shown to be worse."""
-    said = []
+    """Return for each variant and engine with several latencies the longest before one that was shown to be worse."""
+    sentences = []
     for (variant, engine), rows in groups(result).items():
         if len(rows) < 2:
             continue
         held = None
-        for one, _ in rows:
-            paired = one.together.paired
+        for evaluated, _ in rows:
+            paired = evaluated.together.paired
             if paired is not None and paired.decision.kind == "worse":
                 break
-            held = one
-        name = f"{units.plain(variant)}, {engine}"
+            held = evaluated
+        name = f"{variant}, {engine}"
         if held is None:
-            said.append(f"{name}: every latency that was tried is worse.")
+            sentences.append(f"{name}: every latency that was tried is worse.")
         elif held.timing is not None:
-            longest = f"{units.plain(held.timing.latency)} is the longest latency not shown to be worse"
-            said.append(f"{name}: {longest}{' (none was)' if held is rows[-1][0] else ''}{rates.still(held.together)}.")
-    return said
+            longest = f"{held.timing.latency} is the longest latency not shown to be worse"
+            sentences.append(
+                f"{name}: {longest}{' (none was)' if held is rows[-1][0] else ''}{rates.possible_loss(held.together)}."
+            )
+    return sentences
 
 
 def groups(result: EvaluateResult) -> dict[Group, list[tuple[EvaluatedVariant, Timing]]]:
-    """The rows of each variant with each engine, in the order of their latency."""
-    found: dict[Group, list[tuple[EvaluatedVariant, Timing]]] = {}
-    for one in result.variants:
-        if one.timing is not None:
-            found.setdefault((one.timing.variant, one.timing.engine), []).append((one, one.timing))
-    return {group: sorted(rows, key=lambda row: row[1].imposed.median) for group, rows in found.items()}
+    """Return the rows of each variant with each engine, in the order of their latency."""
+    by_group: dict[Group, list[tuple[EvaluatedVariant, Timing]]] = {}
+    for variant in result.variants:
+        if variant.timing is not None:
+            by_group.setdefault((variant.timing.variant, variant.timing.engine), []).append((variant, variant.timing))
+    return {group: sorted(rows, key=lambda row: row[1].imposed.median) for group, rows in by_group.items()}
 
 
 def section(result: EvaluateResult) -> Section:
-    """The loop's figures of each row."""
+    """Return the loop's figures of each row."""
     titles = ["Latency, median (ms)", "p95 (ms)", "Ticks without an action", "Lost actions", "Age, median (ms)"]
     titles += ["p95 (ms)", "Jumps ÷ steps"]
     rows = []
-    for number, one in enumerate(result.variants):
-        timing = one.timing
+    for number, variant in enumerate(result.variants):
+        timing = variant.timing
         if timing is None:
             continue
         age = timing.age
@@ -86,7 +87,7 @@ def section(result: EvaluateResult) -> Section:
         cells += [units.percent(timing.starved), f"{timing.lost:,}"]
         cells += [None, None] if age is None else [_ms(age.median), _ms(age.p95)]
         cells.append(units.number(timing.jump_ratio, 2))
-        rows.append(Row([units.plain(one.name), *cells], "part" if number else "whole"))
+        rows.append(Row([variant.name, *cells], "part" if number else "whole"))
     table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows).without_empty_columns()
     return Section(KEY, "True to time", table, [_about(result)])
 
@@ -96,7 +97,7 @@ def _ms(value: float) -> str | None:
 
 
 def _about(result: EvaluateResult) -> str:
-    timing = next(one.timing for one in result.variants if one.timing is not None)
+    timing = next(variant.timing for variant in result.variants if variant.timing is not None)
     return (
         f"The simulator went on while the policy was thinking, at {units.number(timing.fps, 4)} control ticks per "
         "second of a virtual clock, around lerobot-rollout's own inference engines. Latency: as imposed on the clock. "
@@ -107,35 +108,26 @@ def _about(result: EvaluateResult) -> str:
     )
 
 
-def plots(result: EvaluateResult) -> dict[str, list[Plot]]:
-    """Success against latency, a line for each variant with each engine; none where episodes were not true to time."""
-    if not is_timed(result):
-        return {}
-    traces: list[dict[str, Any]] = []
+def plots(result: EvaluateResult) -> Plots:
+    """Return success against latency, a line for each variant with each engine."""
+    traces = []
     for index, ((variant, engine), rows) in enumerate(groups(result).items()):
-        colour = PALETTE[index % len(PALETTE)]
-        successes = [one.together.success for one, _ in rows]
+        colour, successes = charts.colour(index), [variant.together.success for variant, _ in rows]
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": text(f"{variant}, {engine}"),
-                "x": [round(timing.imposed.median, 4) for _, timing in rows],
-                "y": [round(100 * success.rate, 3) for success in successes],
-                "error_y": rates.bars(successes, colour),
-                "line": {"color": colour},
-                "marker": {"color": colour, "size": 9},
-                "customdata": [
-                    [success.successes, success.episodes, text(timing.latency)]
+            rates.success_points(
+                f"{variant}, {engine}",
+                [timing.imposed.median for _, timing in rows],
+                successes,
+                colour,
+                f"%{{customdata[2]}}: {rates.OF}",
+                mode="lines+markers",
+                line={"color": colour},
+                customdata=[
+                    [success.successes, success.episodes, timing.latency]
                     for success, (_, timing) in zip(successes, rows, strict=True)
                 ],
-                "hovertemplate": f"%{{customdata[2]}}: {rates.OF}",
-            }
+            )
         )
-    layout = {
-        "height": 380,
-        "showlegend": True,
-        "xaxis": {"title": {"text": "latency of a call on the simulator's clock (median, ms)"}, "rangemode": "tozero"},
-        "yaxis": rates.AXIS,
-    }
+    x = charts.from_zero("latency of a call on the simulator's clock (median, ms)")
+    layout = charts.layout(380, x, rates.AXIS, showlegend=True)
     return {KEY: [Plot("Success against latency, true to time", rates.BARS, traces, layout)]}

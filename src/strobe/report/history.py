@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from strobe.report import facts, units
+from strobe.report import charts, frame, units
+from strobe.report.charts import Plot, Trace
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.report.plots import PALETTE, Plot, text
+from strobe.report.frame import Plots
 from strobe.results.data import Summary
 from strobe.results.history import History, Point, Trend
 
@@ -25,35 +25,31 @@ COLUMNS = (
 )
 
 
-def outline(history: History) -> Document:
-    """The document of a history."""
-    return Document(
-        kind="strobe history",
-        title=units.plain(history.title),
-        banner=None,
-        answers=[_answer(name, trend) for name, trend in _named(history.trends)],
-        findings=facts.findings(history.findings),
-        sections=[Section("trends", "Trends", _overview(history.trends)), *_each(history.trends)],
-        notes=[units.plain(note) for note in [*(f"not judged: {one}" for one in history.not_judged), *history.notes]],
-        facts=[("Strobe", history.strobe_version), *facts.run(history)],
-        raw=facts.raw(history.command, {"Config": history.config}),
+def outline(history: History, _depth: int | None = None) -> Document:
+    """Return the document of a history."""
+    return frame.document(
+        history,
+        [_answer(name, trend) for name, trend in _named(history.trends)],
+        [Section("trends", "Trends", _overview(history.trends)), *_each(history.trends)],
+        notes=[*(f"not judged: {run}" for run in history.not_judged), *history.notes],
+        facts=[("Strobe", history.strobe_version)],
     )
 
 
-def plots(history: History) -> dict[str, list[Plot]]:
-    """For each trend the whole and its larger parts over the runs, with intervals."""
+def plots(history: History, _depth: int | None = None) -> Plots:
+    """Return for each trend the whole and its larger parts over the runs, with intervals."""
     return {f"trend-{index}": [_plot(trend)] for index, trend in enumerate(history.trends)}
 
 
 def _named(trends: Sequence[Trend]) -> list[tuple[str, Trend]]:
-    """Each trend with its name, and with what makes it another than those of the same measurement and subject."""
+    """Return each trend with its name, which has the settings that set it off from trends of the same measurement."""
     named = []
     for trend in trends:
-        same = [one.settings for one in trends if (one.measured, one.subject) == (trend.measured, trend.subject)]
-        apart = [name for name, value in trend.settings.items() if any(other.get(name) != value for other in same)]
-        said = ", ".join(f"{name} {trend.settings[name]}" for name in apart)
+        same = [t.settings for t in trends if (t.measured, t.subject) == (trend.measured, trend.subject)]
+        differing = [name for name, value in trend.settings.items() if any(other.get(name) != value for other in same)]
+        words = ", ".join(f"{name} {trend.settings[name]}" for name in differing)
         name = f"{trend.subject}, {trend.measured}"
-        named.append((units.plain(f"{name} ({said})" if said else name), trend))
+        named.append((f"{name} ({words})" if words else name, trend))
     return named
 
 
@@ -62,14 +58,14 @@ def _answer(name: str, trend: Trend) -> str:
     runs = units.count(len(trend.points), "run")
     went = f"{name}: {units.rate(first.summary.median)} → {units.rate(last.summary.median)} ms over {runs}"
     if last.standing is not None:
-        return f"{went}; slower by {100 * (last.standing - 1):.3g} %, shown in {units.plain(last.shown_in)}."
+        return f"{went}; slower by {100 * (last.standing - 1):.3g} %, shown in {last.shown_in}."
     changed = [point for point in trend.points if point.changes and point.verdict is not None]
     if changed:
         latest = changed[-1]
         assert latest.verdict is not None
         how = f"{latest.change} by {abs(100 * (latest.verdict.ratio - 1)):.3g} %"
         how = "mended" if latest.change == "mended" else how
-        return f"{went}; the last change, in {units.plain(latest.run)}: {how}."
+        return f"{went}; the last change, in {latest.run}: {how}."
     if last.alone is None:
         return f"{went}; the last run is not judged."
     most = f"{100 * max(last.alone.high - 1, 0.0):.2g} %"
@@ -88,8 +84,8 @@ def _overview(trends: Sequence[Trend]) -> Table:
     for name, trend in _named(trends):
         ends = [units.rate(point.summary.median) for point in (trend.points[0], trend.points[-1])]
         changes = str(sum(point.changes for point in trend.points))
-        seen = [_percent(trend.between_runs), _percent(_visible(trend))]
-        rows.append(Row([name, str(len(trend.points)), *ends, changes, *seen, units.plain(trend.machine)]))
+        seen = [_percent(trend.between_runs), _percent(_smallest_visible(trend))]
+        rows.append(Row([name, str(len(trend.points)), *ends, changes, *seen, trend.machine]))
     return Table(columns, rows)
 
 
@@ -97,9 +93,9 @@ def _percent(share: float | None) -> str | None:
     return None if share is None else f"{100 * share:.2g} %"
 
 
-def _visible(trend: Trend) -> float | None:
-    """The smallest slow-down of one run that the last judgement of one run would have shown, as a fraction."""
-    verdicts = [one.verdict for one in trend.points if one.verdict is not None and one.together == 1]
+def _smallest_visible(trend: Trend) -> float | None:
+    """Return the smallest slow-down of one run that the last judgement of one run would have shown, as a fraction."""
+    verdicts = [point.verdict for point in trend.points if point.verdict is not None and point.together == 1]
     return verdicts[-1].interval.high / verdicts[-1].ratio - 1 if verdicts else None
 
 
@@ -111,12 +107,12 @@ def _each(trends: Sequence[Trend]) -> list[Section]:
 
 
 def _about(trend: Trend) -> str:
-    where = f"On {units.plain(trend.machine)}."
+    where = f"On {trend.machine}."
     if trend.between_runs is None:
         return where
     known = f"seen in {units.count(trend.known, 'run')}" if trend.known else "assumed: too few runs show it"
     spread = f"Runs differ by {_percent(trend.between_runs)} among themselves (standard deviation, {known})."
-    return f"{where} {spread} The last run is judged against {', '.join(map(units.plain, trend.reference))}."
+    return f"{where} {spread} The last run is judged against {', '.join(trend.reference)}."
 
 
 def _runs(trend: Trend) -> Table:
@@ -126,7 +122,7 @@ def _runs(trend: Trend) -> Table:
 
 def _row(point: Point, decimals: int) -> Row:
     summary, verdict = point.summary, point.verdict
-    cells = [units.plain(point.run), f"{point.started:%Y-%m-%d %H:%M}", units.ms(summary.median, decimals)]
+    cells = [point.run, f"{point.started:%Y-%m-%d %H:%M}", units.ms(summary.median, decimals)]
     cells += [units.span(summary.interval, decimals), f"{summary.n:,}"]
     if verdict is None:
         cells += [None, None, None]
@@ -137,11 +133,11 @@ def _row(point: Point, decimals: int) -> Row:
             units.change(verdict.ratio),
             units.change_span(verdict.interval),
         ]
-    cells.append(units.plain(", ".join([*_together(point), *point.differs])) or None)
+    cells.append(", ".join([*_describe_group(point), *point.differs]) or None)
     return Row(cells, "whole" if point.changes else "part")
 
 
-def _together(point: Point) -> list[str]:
+def _describe_group(point: Point) -> list[str]:
     return [f"with the {point.together - 1} before it"] if point.together > 1 else []
 
 
@@ -155,34 +151,20 @@ def _plot(trend: Trend) -> Plot:
     )
     lines = [("whole", [point.summary for point in trend.points])]
     lines += [(name.split(" / ")[-1], [point.parts.get(name) for point in trend.points]) for name in names]
-    labels = [units.plain(point.run) for point in trend.points]
-    traces = [_line(name, labels, of, PALETTE[index % len(PALETTE)]) for index, (name, of) in enumerate(lines)]
-    marks = [label for label, point in zip(labels, trend.points, strict=True) if point.changes]
-    layout: dict[str, Any] = {
-        "height": 360,
-        "xaxis": {"type": "category", "automargin": True},
-        "yaxis": {"title": {"text": "ms (median, 95 % interval)"}, "rangemode": "tozero"},
-        "shapes": [
-            {"type": "line", "xref": "x", "yref": "paper", "x0": label, "x1": label, "y0": 0, "y1": 1,
-             "line": {"dash": "dot", "width": 1, "color": "#888"}}
-            for label in marks
-        ],
-    }  # fmt: skip
+    labels = [point.run for point in trend.points]
+    traces = [_line(name, labels, of, charts.colour(index)) for index, (name, of) in enumerate(lines)]
+    layout = charts.layout(
+        360,
+        {"type": "category"},
+        charts.from_zero("ms (median, 95 % interval)"),
+        shapes=[charts.line_at(point.run, dash="dot", width=1) for point in trend.points if point.changes],
+    )
     return Plot("From run to run", "A dotted line is a run in which a change is shown.", traces, layout)
 
 
-def _line(name: str, labels: Sequence[str], of: Sequence[Summary | None], colour: str) -> dict[str, Any]:
-    there = [(label, one) for label, one in zip(labels, of, strict=True) if one is not None]
-    above = [one.interval.high - one.median if one.interval else 0.0 for _, one in there]
-    below = [one.median - one.interval.low if one.interval else 0.0 for _, one in there]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": text(name),
-        "x": [text(label) for label, _ in there],
-        "y": [one.median for _, one in there],
-        "error_y": {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": colour},
-        "marker": {"color": colour},
-        "line": {"color": colour},
-        "hovertemplate": "%{x}<br>%{y:.4g} ms<extra>" + text(name) + "</extra>",
-    }
+def _line(name: str, labels: Sequence[str], of: Sequence[Summary | None], colour: str) -> Trace:
+    known = [(label, summary) for label, summary in zip(labels, of, strict=True) if summary is not None]
+    medians = [summary.median for _, summary in known]
+    bars = charts.error_bars(medians, [summary.interval for _, summary in known], colour)
+    hover = "%{x}<br>%{y:.4g} ms<extra>%{fullData.name}</extra>"
+    return charts.line(name, [label for label, _ in known], medians, colour, hover, points=6, error_y=bars)

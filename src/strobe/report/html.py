@@ -1,30 +1,35 @@
-"""A document and its plots as one HTML page: no network, no other file; Plotly travels in it, compressed.
+"""HTML pages of one file each: no network, no other file; Plotly travels in a report's page, compressed.
 
 Everything that came from outside is escaped three times over: by Jinja for the page, as JSON without ``<`` for the
-plots' data, and for Plotly's own reading of HTML (`plots.text`). A content security policy that lets only this page's
-two scripts run stands behind that.
+plots' data, and for Plotly's own reading of HTML (`charts.Plot`). A content security policy that lets only a page's
+own scripts run stands behind that.
 """
 
 from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
+import jinja2
 from markupsafe import Markup
 
 from strobe.report import units
-from strobe.report.clips import contents
-from strobe.report.document import Document
-from strobe.report.pages import as_json, hashed, part, template
-from strobe.report.plots import Plot
+from strobe.report.charts import Plot
+from strobe.report.document import ClipRow, Document
+
+HERE = Path(__file__).parent
+MOST_BYTES = 8_000_000  # of all videos together: above, the page would be too large to send
+KINDS = {".mp4": "video/mp4", ".webp": "image/webp"}
 
 
 def render(document: Document, plots: Mapping[str, Sequence[Plot]], folder: Path | None = None) -> str:
-    """The whole page; ``plots`` are those of each section, by its key, and ``folder`` is where its videos are."""
+    """Return the report's page; ``plots`` are those of each section, by its key, and ``folder`` holds its videos."""
     script = part("page.js")
     library, compressed = _plotly()
     figures = {s.key: [asdict(plot) for plot in plots.get(s.key, [])] for s in document.sections}
@@ -35,16 +40,78 @@ def render(document: Document, plots: Mapping[str, Sequence[Plot]], folder: Path
         style=Markup(part("page.css")),
         script=Markup(script),
         plotly=Markup(compressed),
-        scripts=Markup(" ".join([hashed(script), library])),
-        media=contents([row for section in document.sections for row in section.clips], folder),
+        scripts=Markup(" ".join([script_hash(script), library])),
+        media=media([row for section in document.sections for row in section.clips], folder),
         NONE=units.NONE,
     )
 
 
 @cache
 def _plotly() -> tuple[str, str]:
-    """Plotly's hash for the content policy, and its source compressed: 2 MB rather than 5."""
+    """Return Plotly's hash for the content policy, and its source compressed: 2 MB rather than 5."""
     from plotly.offline import get_plotlyjs
 
     source = get_plotlyjs()
-    return hashed(source), base64.b64encode(gzip.compress(source.encode(), 9, mtime=0)).decode()
+    return script_hash(source), base64.b64encode(gzip.compress(source.encode(), 9, mtime=0)).decode()
+
+
+@cache
+def template(name: str) -> jinja2.Template:
+    """Return the template in the file ``name`` of this package; whatever it is given is escaped."""
+    environment = jinja2.Environment(
+        autoescape=True,
+        loader=jinja2.FileSystemLoader(HERE),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
+
+
+def part(name: str) -> str:
+    """Return the content of the file ``name`` of this package: a script, a style."""
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def script_hash(source: str) -> str:
+    """Return a script's hash, as a content security policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+def as_json(data: object) -> Markup:
+    """Return JSON for a script element, which ``</script>`` in a string must not end."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def media(rows: Sequence[ClipRow], folder: Path | None) -> dict[str, str]:
+    """Return file → data URL for the files of ``rows`` in ``folder``.
+
+    Files that are gone are left out; and the videos all are where they are more than `MOST_BYTES` together, or where
+    there is no folder to read from. Then the page links to them.
+    """
+    if folder is None:
+        return {}
+    clips = [clip for row in rows for clip in row.clips]
+    videos = _read(folder, [clip.file for clip in clips])
+    if sum(map(len, videos.values())) > MOST_BYTES:
+        videos = {}
+    read = _read(folder, [clip.poster for clip in clips if clip.poster is not None]) | videos
+    return {file: _url(file, content) for file, content in read.items()}
+
+
+def _url(file: str, content: bytes) -> str:
+    return f"data:{KINDS[Path(file).suffix]};base64,{base64.b64encode(content).decode()}"
+
+
+def _read(folder: Path, files: Sequence[str]) -> dict[str, bytes]:
+    contents = {}
+    for file in files:
+        path = Path(file)
+        if path.is_absolute() or ".." in path.parts or path.suffix not in KINDS:  # a result.json from elsewhere
+            continue
+        try:
+            contents[file] = (folder / path).read_bytes()
+        except OSError:
+            continue
+    return contents

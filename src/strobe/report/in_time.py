@@ -7,60 +7,63 @@ from strobe.results.in_time import InTime
 from strobe.results.ladder import Ladder
 
 
-def share(found: InTime) -> str:
-    """How many chunks were in time, and what that shows of all others."""
-    missed = found.outcome == "missed"
+def describe_share(judged: InTime) -> str:
+    """Return how many chunks were in time, and what that shows of all others."""
+    missed = judged.outcome == "missed"
     bound = (
-        f"at most {_bound_in_words(found.high, found)}" if missed else f"at least {_bound_in_words(found.low, found)}"
+        f"at most {_bound_in_words(judged.high, judged)}"
+        if missed
+        else f"at least {_bound_in_words(judged.low, judged)}"
     )
-    return f"{_percent(found.share)} of {units.count(found.chunks, 'chunk')} are in time ({bound}, {_level(found)})"
+    return f"{_percent(judged.share)} of {units.count(judged.chunks, 'chunk')} are in time ({bound}, {_level(judged)})"
 
 
-def lacking(found: InTime) -> str:
-    """What chunks that show nothing lack."""
-    seen = f"{found.on_time} of {units.count(found.chunks, 'chunk')} {'was' if found.on_time == 1 else 'were'} in time"
-    if found.needed is None:
-        return f"{seen}, too near to {_percent(found.asked)} to tell"
-    return (
-        f"{seen}, and it takes {found.needed:,} to show that {_percent(found.asked)} are (--iterations={found.needed})"
+def describe_lack(judged: InTime) -> str:
+    """Return what chunks that show nothing lack."""
+    seen = (
+        f"{judged.on_time} of {units.count(judged.chunks, 'chunk')} {'was' if judged.on_time == 1 else 'were'} in time"
     )
+    if judged.needed is None:
+        return f"{seen}, too near to {_percent(judged.asked)} to tell"
+    needed = f"{judged.needed:,} to show that {_percent(judged.asked)} are (--iterations={judged.needed})"
+    return f"{seen}, and it takes {needed}"
 
 
-def answer(name: str, target: str, median_ms: float, ladder: Ladder) -> str:
-    """Whether the rung that a ladder ends with reaches its target, in a sentence or two.
+def describe_target(name: str, target: str, median_ms: float, ladder: Ladder) -> str:
+    """Return whether the rung that a ladder ends with reaches its target, in a sentence or two.
 
     Args:
         name: of the policy.
         target: the rate, with its milliseconds.
     """
-    found = ladder.in_time
+    judged = ladder.in_time
     by = median_ms - ladder.target_ms
-    if found is None:  # of an earlier version, which looked at the median
+    if judged is None:  # of an earlier version, which looked at the median
         return f"{name} reaches {target} by its median." if ladder.met else f"{name} misses {target}{_by(by)}."
-    if found.outcome == "reached":
-        return f"{name} reaches {target}: {share(found)}."
-    if found.outcome == "missed":
-        asked = f", where {_percent(found.asked)} must be" if by <= 0 else ""
-        return f"{name} misses {target}{_by(by)}: {share(found)}{asked}."
-    return f"Too few chunks to say whether {name} reaches {target}: {lacking(found)}."
+    if judged.outcome == "reached":
+        return f"{name} reaches {target}: {describe_share(judged)}."
+    if judged.outcome == "missed":
+        required = f", where {_percent(judged.asked)} must be" if by <= 0 else ""
+        return f"{name} misses {target}{_by(by)}: {describe_share(judged)}{required}."
+    return f"Too few chunks to say whether {name} reaches {target}: {describe_lack(judged)}."
 
 
 def _by(missing_ms: float) -> str:
     return f" by {units.short_ms(missing_ms)} ms" if missing_ms > 0 else ""
 
 
-def _level(found: InTime) -> str:
-    return f"{100 * found.level:.3g} %"
+def _level(judged: InTime) -> str:
+    return f"{100 * judged.level:.3g} %"
 
 
 def _percent(value: float) -> str:
-    """A share of chunks; never 100 % where one was late."""
+    """Return a share of chunks; never 100 % where one was late."""
     return f"{100 * value:.3g} %" if value in (0, 1) or 0.1 < 100 * value < 99.9 else f"{100 * value:.2f} %"
 
 
-def _bound_in_words(value: float, found: InTime) -> str:
-    """A bound of the share, with as many figures as it takes to see that it is not what was asked for."""
+def _bound_in_words(value: float, judged: InTime) -> str:
+    """Return a bound of the share, with as many figures as it takes to see that it is not what was asked for."""
     for figures in range(3, 8):
-        if float(f"{100 * value:.{figures}g}") != 100 * found.asked:
+        if float(f"{100 * value:.{figures}g}") != 100 * judged.asked:
             return f"{100 * value:.{figures}g} %"
     return _percent(value)

@@ -2,122 +2,91 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from strobe.report import facts, rates, units
+from strobe.report import charts, frame, rates, units
+from strobe.report.charts import Plot
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.report.plots import PALETTE, Plot, text
+from strobe.report.frame import Plots
 from strobe.results.judged import Judged, JudgedOnTask, JudgedRun
 
 
-def outline(judged: Judged) -> Document:
-    """The document of a judgement."""
+def outline(judged: Judged, _depth: int | None = None) -> Document:
+    """Return the document of a judgement."""
     sections = [Section("runs", "Success", _runs(judged), _about(judged))]
     if any(run.tasks for run in judged.runs):
         sections.append(Section("tasks", "Task by task", _tasks(judged), [rates.TASKS], detail=True))
-    return Document(
-        kind="strobe evaluate --results",
-        title=units.plain(judged.title),
-        banner=None,
-        answers=[*(_answer(judged, run) for run in judged.runs), units.plain(judged.pairing)],
-        findings=facts.findings(judged.findings),
-        sections=sections,
-        notes=[units.plain(note) for note in judged.notes],
-        facts=[(units.plain(run.name), units.plain(run.file)) for run in judged.runs] + facts.run(judged),
-        raw=facts.raw(judged.command, {"Config": judged.config}),
+    return frame.document(
+        judged,
+        [*(_answer(judged, run) for run in judged.runs), judged.pairing],
+        sections,
+        kind="evaluate --results",
+        facts=[(run.name, run.file) for run in judged.runs],
     )
 
 
-def plots(judged: Judged) -> dict[str, list[Plot]]:
-    """The success of each run with its interval."""
-    traces: list[dict[str, Any]] = []
-    for index, run in enumerate(judged.runs):
-        success, colour = run.together.success, PALETTE[index % len(PALETTE)]
-        traces.append(
-            {"type": "scatter", "mode": "markers", "name": text(run.name),
-             "x": [100 * success.rate], "y": [text(run.name)],
-             "error_x": rates.bars([success], colour), "marker": {"color": colour, "size": 9}, "showlegend": False,
-             "hovertemplate": f"%{{x:.1f}} %, {success.successes} of {success.episodes}<extra></extra>"}
-        )  # fmt: skip
-    layout = {
-        "height": 140 + 40 * len(traces),
-        "xaxis": rates.AXIS,
-        "yaxis": {"autorange": "reversed", "type": "category"},
-    }
+def plots(judged: Judged, _depth: int | None = None) -> Plots:
+    """Return the success of each run with its interval."""
+    traces = [
+        rates.success_points(
+            run.name,
+            [run.name],
+            [run.together.success],
+            charts.colour(index),
+            "%{x:.1f} %, %{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>",
+            lying=True,
+            showlegend=False,
+        )
+        for index, run in enumerate(judged.runs)
+    ]
+    layout = charts.layout(140 + 40 * len(traces), rates.AXIS, {**charts.DOWN, "type": "category"})
     return {"runs": [Plot("Success", rates.BARS, traces, layout)]}
 
 
 def _answer(judged: Judged, run: JudgedRun) -> str:
-    on, name = run.together, units.plain(run.name)
+    on, name = run.together, run.name
     rate = f"{on.success.successes} of {units.count(on.success.episodes, 'episode')} ({units.percent(on.success.rate)})"
-    if on.paired is None and on.unpaired is None:
+    judgement = rates.judge_in_words(on, judged.margin)
+    if judgement is None:
         return f"{name} succeeds in {rate}."
-    found = _judgement(judged, on)
-    assert found is not None
-    difference, verdict = found
+    difference, verdict = judgement
     by_task = ", task by task" if on.unpaired is not None and on.unpaired.by_task else ""
     return f"{name} succeeds in {rate}: {verdict}, difference {difference} points (95 %{by_task})."
 
 
-def _judgement(judged: Judged, on: JudgedOnTask) -> tuple[str, str] | None:
-    """The difference in points with its interval, and the verdict; None for the first run."""
-    if on.paired is not None:
-        difference, interval, kind = on.paired.difference, on.paired.decision.interval, on.paired.decision.kind
-    elif on.unpaired is not None:
-        difference, interval, kind = on.unpaired.difference, on.unpaired.interval, on.unpaired.kind
-    else:
-        return None
-    return rates.difference(difference, interval), rates.verdict(kind, judged.margin)
-
-
-_COLUMNS = [
-    Column("Episodes"),
-    Column("Success (95 % interval)"),
-    Column("Reward (mean)"),
-    Column("Difference, points (interval)"),
-    Column("Verdict", numeric=False),
-    Column("Lost / won"),
-    Column("p (McNemar)"),
-]
+_COLUMNS = [*rates.COLUMNS, Column("Lost / won"), Column("p (McNemar)")]
 
 
 def _cells(judged: Judged, on: JudgedOnTask) -> list[str | None]:
-    """The cells of ``_COLUMNS``."""
-    cells = [str(on.success.episodes), rates.rate(on.success), units.number(on.reward)]
-    cells += _judgement(judged, on) or (None, None)
+    """Return the cells of ``_COLUMNS``."""
     pairs = on.paired
-    return [*cells, *([None, None] if pairs is None else [f"{pairs.lost} / {pairs.won}", units.number(pairs.p, 2)])]
+    compared = [None, None] if pairs is None else [f"{pairs.lost} / {pairs.won}", units.number(pairs.p, 2)]
+    return [*rates.cells(on, judged.margin), *compared]
 
 
 def _runs(judged: Judged) -> Table:
     rows = [
-        Row([units.plain(run.name), *_cells(judged, run.together)], "part" if number else "whole")
+        Row([run.name, *_cells(judged, run.together)], "part" if number else "whole")
         for number, run in enumerate(judged.runs)
     ]
     return Table([Column("Run", numeric=False), *_COLUMNS], rows).without_empty_columns()
 
 
 def _tasks(judged: Judged) -> Table:
-    rows = [
-        Row([units.plain(task), units.plain(run.name), *_cells(judged, run.tasks[task])])
-        for task in judged.tasks
-        for run in judged.runs
-    ]
+    rows = [Row([task, run.name, *_cells(judged, run.tasks[task])]) for task in judged.tasks for run in judged.runs]
     columns = [Column("Task", numeric=False), Column("Run", numeric=False), *_COLUMNS]
     return Table(columns, rows).without_empty_columns()
 
 
 def _about(judged: Judged) -> list[str]:
-    said = "Success with Clopper and Pearson's exact interval (95 %). "
-    looked = (
+    interval = "Success with Clopper and Pearson's exact interval (95 %). "
+    look = (
         "It is for one look at runs whose numbers of episodes were fixed beforehand, in whatever order they come; a "
-        "difference is claimed where an exact test shows it as well." + rates.each(len(judged.runs) - 1)
+        "difference is claimed where an exact test shows it as well." + rates.how_sure(len(judged.runs) - 1)
     )
     if judged.paired:
         return [
-            said
+            interval
             + "Episode i of each task is a pair in all runs. The difference has Tango's score interval (95 %). "
-            + looked
+            + look
             + " Lost and won are the pairs in which only the first or only this run succeeded. lerobot-eval's "
             "noise is not the same in both, only the starts are."
         ]
@@ -126,4 +95,4 @@ def _about(judged: Judged) -> list[str]:
         if len(judged.tasks) > 1
         else ("The difference has")
     )
-    return [f"{said}{of} Miettinen and Nurminen's score interval for two independent rates (95 %). {looked}"]
+    return [f"{interval}{of} Miettinen and Nurminen's score interval for two independent rates (95 %). {look}"]

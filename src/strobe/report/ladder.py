@@ -5,11 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from strobe.report import cadence, compare, episodes, in_time, limits, measured, memory, sameness, sameness_plots, units
+from strobe.report import (
+    cadence,
+    charts,
+    compare,
+    episodes,
+    in_time,
+    limits,
+    measured,
+    memory,
+    sameness,
+    sameness_plots,
+    units,
+)
+from strobe.report.charts import OTHER, Plot
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.report.plots import OTHER, PALETTE, Plot, text
+from strobe.report.frame import Plots
 from strobe.results.agreement import Agreement
 from strobe.results.answer import OptimizeResult
 from strobe.results.comparison import Comparison
@@ -39,31 +51,33 @@ SPREADS = " σ is the spread of an action dimension; RMS and flips are of the wo
 
 
 def outline(result: OptimizeResult, depth: int | None = None) -> Document:
-    """The document of a ladder; one whose rungs were not all measured is shown as a comparison."""
-    found = compare.sections(result, depth) + memory.sections(result.measurements, depth)
+    """Return the document of a ladder; one whose rungs were not all measured is shown as a comparison."""
+    shown = compare.sections(result, depth) + memory.sections(result.measurements, depth)
     ladder = of(result)
     if ladder is None:
-        return measured.document(result, compare.answers(result), found)
+        return measured.document(result, compare.answers(result), shown)
     # Of a whole ladder the agreement is told rung by rung, beside the price of each.
-    moved = sameness.told(_climbed(result, ladder))
-    found = [section for section in found if not (moved and section.key.startswith(sameness.KEY))]
-    below = [replace(section, detail=True) for section in found]
+    moved = sameness.has_errors(_against_the_first(result, ladder))
+    shown = [section for section in shown if not (moved and section.key.startswith(sameness.KEY))]
+    below = [replace(section, detail=True) for section in shown]
     return measured.document(result, answers(result, ladder), [*sections(result, ladder), *below])
 
 
-def plots(result: OptimizeResult, depth: int | None = None) -> dict[str, list[Plot]]:
-    """The plots of a comparison and, of a whole ladder, its rungs and its episodes."""
-    found, ladder = compare.plots(result, depth), of(result)
+def plots(result: OptimizeResult, depth: int | None = None) -> Plots:
+    """Return the plots of a comparison and, of a whole ladder, its rungs and its episodes."""
+    drawn, ladder = compare.plots(result, depth), of(result)
     if ladder is None:
-        return found
-    found.pop(sameness.KEY, None)
-    found |= sameness_plots.plots(_climbed(result, ladder), result.yardsticks, closely=_closely(ladder))
-    found |= limits.plots(_named(result, ladder), result.machine.ceiling)
-    return found | {"ladder": [_rungs(result, ladder)]} | episodes.plots(result.episodes)
+        return drawn
+    drawn.pop(sameness.KEY, None)
+    drawn |= sameness_plots.plots(
+        _against_the_first(result, ladder), result.yardsticks, closely=_label_of_chosen(ladder)
+    )
+    drawn |= limits.plots(_labelled(result, ladder), result.machine.ceiling)
+    return drawn | {"ladder": [_rungs(result, ladder)]} | episodes.plots(result.episodes)
 
 
 def of(result: OptimizeResult) -> Ladder | None:
-    """The result's ladder, if all of its rungs were measured."""
+    """Return the result's ladder, if all of its rungs were measured."""
     ladder, measured = result.ladder, {m.name for m in result.measurements}
     if ladder is None or not ladder.rungs or ladder.chosen not in [rung.name for rung in ladder.rungs]:
         return None
@@ -71,123 +85,116 @@ def of(result: OptimizeResult) -> Ladder | None:
 
 
 def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
-    """How far it got, by which rungs, and what is missing."""
-    name = units.plain(result.subject.name)
+    """Return how far it got, by which rungs, and what is missing."""
+    name = result.subject.name
     first, last = result.measurement(ladder.rungs[0].name), result.measurement(ladder.chosen)
-    kept = _kept(ladder)
+    accepted = _accepted(ladder)
     whole = _comparison(result, first.name, last.name)
     reached = f"{_ms(last)} ms ({_hz(last)} Hz)"
-    target = f"{ladder.target_hz:g} Hz ({_allowed(ladder)} ms)"
-    if len(kept) > 1:
+    target = f"{ladder.target_hz:g} Hz ({_target_ms(ladder)} ms)"
+    if len(accepted) > 1:
         gain = f", {_factor(whole)} as fast" if whole is not None else ""
         same = whole.agreement if whole is not None else None
-        moved = sameness.in_short(same) if same is not None else ""
+        moved = sameness.describe_agreement(same) if same is not None else ""
         climbed = f"{_ms(first)} → {reached}{gain}"
     else:
         climbed, moved = f"It takes {reached} as it is", ""
-    nothing = "" if len(kept) > 1 or ladder.met else ", and nothing that was tried made it faster"
-    said = [f"{in_time.answer(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
-    said += [moved] if moved else []
-    if len(kept) > 1:
-        bought = [f"{brief(rung.treatment)} ({_bought(result, ladder, rung)})" for rung in kept[1:]]
-        said.append(f"{units.count(len(kept) - 1, 'rung')}: {'; '.join(bought)}.")
-    said += [near] if (near := limits.line(name, last)) else []
-    said += [_missing(ladder)] if ladder.needs else []
-    if result.yardsticks and len(kept) > 1:
-        said.append(sameness.beside(result.yardsticks))
-    said += cadence.answers(result) + episodes.answers(result.episodes)
+    nothing = "" if len(accepted) > 1 or ladder.met else ", and nothing that was tried made it faster"
+    sentences = [f"{in_time.describe_target(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
+    sentences += [moved] if moved else []
+    if len(accepted) > 1:
+        bought = [f"{brief(rung.treatment)} ({_describe_gain(result, ladder, rung)})" for rung in accepted[1:]]
+        sentences.append(f"{units.count(len(accepted) - 1, 'rung')}: {'; '.join(bought)}.")
+    sentences += [limit] if (limit := limits.line(name, last)) else []
+    sentences += [_describe_missing(ladder)] if ladder.needs else []
+    if result.yardsticks and len(accepted) > 1:
+        sentences.append(sameness.describe_yardsticks(result.yardsticks))
+    sentences += cadence.answers(result) + episodes.answers(result.episodes)
     if broken := [rung for rung in ladder.rungs if not rung.guarded]:
-        why = "; ".join(f"{rung.name} ({units.plain(rung.refused) or 'it broke the guard'})" for rung in broken)
-        said.append(f"Refused after the climb: {why}. The ladder ends with {ladder.chosen}.")
-    said.append(f"It stopped because {_ended(ladder)}.")
-    if len(kept) > 1 and whole is not None:
+        why = "; ".join(f"{rung.name} ({rung.refused or 'it broke the guard'})" for rung in broken)
+        sentences.append(f"Refused after the climb: {why}. The ladder ends with {ladder.chosen}.")
+    sentences.append(f"It stopped because {_describe_end(ladder)}.")
+    if len(accepted) > 1 and whole is not None:
         if whole.verdict.kind == "faster":
-            said.append(f"recipe.yaml in the run's folder puts {'it' if len(kept) == 2 else 'all of them'} on.")
+            sentences.append(
+                f"recipe.yaml in the run's folder puts {'it' if len(accepted) == 2 else 'all of them'} on."
+            )
         else:
-            said.append("No recipe was written: the closing run was too short or too noisy to show a gain.")
-    return said
+            sentences.append("No recipe was written: the closing run was too short or too noisy to show a gain.")
+    return sentences
 
 
 def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
-    """The ladder, its price, its latencies, what is missing, and what was tried in vain."""
-    about = (MEANING if ladder.interleaved else APART).format(hz=ladder.target_hz, ms=_allowed(ladder))
-    found = [Section("ladder", "Ladder", _ladder(result, ladder), [about])]
+    """Return the ladder, its price, its latencies, what is missing, and what was tried in vain."""
+    about = (MEANING if ladder.interleaved else APART).format(hz=ladder.target_hz, ms=_target_ms(ladder))
+    shown = [Section("ladder", "Ladder", _ladder(result, ladder), [about])]
     if len(ladder.rungs) > 1:
-        about = PRICE.format(guard=units.plain(ladder.guard))
-        about += SPREADS if sameness.told(_climbed(result, ladder)) else ""
-        found.append(Section("price", "Does it still act the same, and what it costs", _price(result, ladder), [about]))
-    found += sameness.sections(
-        _climbed(result, ladder), result.yardsticks, "How far the actions move, rung by rung", closely=_closely(ladder)
+        about = PRICE.format(guard=ladder.guard)
+        about += SPREADS if sameness.has_errors(_against_the_first(result, ladder)) else ""
+        shown.append(Section("price", "Does it still act the same, and what it costs", _price(result, ladder), [about]))
+    shown += sameness.sections(
+        _against_the_first(result, ladder),
+        result.yardsticks,
+        "How far the actions move, rung by rung",
+        closely=_label_of_chosen(ladder),
     )
-    found += episodes.sections(result.episodes)
+    shown += episodes.sections(result.episodes)
     if any(rung.parts for rung in ladder.rungs):
-        found.append(Section("rung-latencies", "Component latencies per rung", _latencies(result, ladder)))
-    found += limits.sections(_named(result, ladder), ladder.chosen, "Rung")
+        shown.append(Section("rung-latencies", "Component latencies per rung", _latencies(result, ladder)))
+    shown += limits.sections(_labelled(result, ladder), ladder.chosen, "Rung")
     if ladder.needs:
         at = "As it is" if ladder.chosen == ladder.rungs[0].name else f"With {ladder.chosen}"
         about = f"{at}, each part alone, the others as they are."
-        found.append(Section("needs", f"What is missing to {ladder.target_hz:g} Hz", _needs(ladder.needs), [about]))
-    if refused := [one for one in ladder.tries if one.outcome != "kept"]:
+        shown.append(Section("needs", f"What is missing to {ladder.target_hz:g} Hz", _needs(ladder.needs), [about]))
+    if refused := [attempt for attempt in ladder.tries if attempt.outcome != "kept"]:
         columns = [Column("Tried and not kept", numeric=False), Column("For", numeric=False), Column("On rung")]
         rows = []
-        for one in refused:
-            why = one.reason if one.outcome not in ("does not apply", "failed", "not tried") else (
-                f"{one.outcome}: {one.reason}"
+        for attempt in refused:
+            why = attempt.reason if attempt.outcome not in ("does not apply", "failed", "not tried") else (
+                f"{attempt.outcome}: {attempt.reason}"
             )  # fmt: skip
-            part = one.part or "the whole"
-            rows.append(Row([brief(one.treatment), units.plain(part), str(one.rung - 1), units.plain(why)]))
-        found.append(Section("refused", "Not kept", Table([*columns, Column("Why", numeric=False)], rows)))
-    return found
+            part = attempt.part or "the whole"
+            rows.append(Row([brief(attempt.treatment), part, str(attempt.rung - 1), why]))
+        shown.append(Section("refused", "Not kept", Table([*columns, Column("Why", numeric=False)], rows)))
+    return shown
 
 
 def _rungs(result: OptimizeResult, ladder: Ladder) -> Plot:
-    """Milliseconds of each rung with its parts on top of one another, and the target."""
+    """Draw the milliseconds of each rung with its parts on top of one another, and the target."""
     names, stacks = _stacked(result, ladder)
-    labels = [text(_short(index, rung)) for index, rung in enumerate(ladder.rungs)]
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": text(name),
-            "y": list(range(len(labels))),
-            "x": [round(parts.get(name, 0.0), 6) for parts in stacks],
-            "text": labels,
-            "textposition": "none",
-            "marker": {"color": OTHER if name == REST else PALETTE[index % len(PALETTE)]},
-            "hovertemplate": "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>",
-        }
+    labels = [_short(index, rung) for index, rung in enumerate(ladder.rungs)]
+    hover = "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>"
+    traces = [
+        charts.bars(
+            name,
+            range(len(labels)),
+            [parts.get(name, 0.0) for parts in stacks],
+            OTHER if name == REST else charts.colour(index),
+            hover,
+            labels=labels,
+        )
         for index, name in enumerate(names)
     ]
-    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": ladder.target_ms, "x1": ladder.target_ms}
     longest = max(sum(parts.values()) for parts in stacks)
-    layout = {
-        "height": 150 + 44 * len(labels),
-        "barmode": "stack",
-        "bargap": 0.35,
-        "showlegend": True,
-        "legend": {"orientation": "h", "traceorder": "normal", "y": 1.02, "yanchor": "bottom", "x": 0},
-        "xaxis": {"title": {"text": "ms per chunk (median)"}, "range": [0, 1.04 * max(longest, ladder.target_ms)]},
-        "yaxis": {
-            "autorange": "reversed",
-            "showgrid": False,
-            "tickvals": list(range(len(labels))),
-            "ticktext": labels,
-            "fixedrange": True,
-            "automargin": True,
-        },
+    target = ladder.target_ms
+    layout = charts.layout(
+        150 + 44 * len(labels),
+        charts.axis("ms per chunk (median)", range=[0, 1.04 * max(longest, target)]),
+        charts.names_axis(labels, **charts.DOWN),
+        barmode="stack",
+        bargap=0.35,
+        showlegend=True,
+        legend=charts.LEGEND_ABOVE,
         # Dark on light, so that it shows on the bars as well as beside them.
-        "shapes": [
-            {**line, "line": {"width": 4, "color": "#fff"}},
-            {**line, "line": {"dash": "dash", "width": 1.5, "color": "#1b1f24"}},
-        ],
-    }
-    caption = f"The dashed line is {ladder.target_hz:g} Hz, {_allowed(ladder)} ms."
+        shapes=[charts.line_at(target, dash="solid", width=4, color="#fff"), charts.line_at(target, color="#1b1f24")],
+    )
+    caption = f"The dashed line is {ladder.target_hz:g} Hz, {_target_ms(ladder)} ms."
     return Plot("Milliseconds per rung, by part", caption, traces, layout)
 
 
 def brief(treatment: str) -> str:
-    """A treatment in a table: of a long path to a module the last name."""
-    return re.sub(r"=[\w.]{16,}\.(\w+)", r"=…\1", units.plain(treatment))
+    """Return a treatment in a table: of a long path to a module the last name."""
+    return re.sub(r"=[\w.]{16,}\.(\w+)", r"=…\1", treatment)
 
 
 def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
@@ -212,7 +219,7 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
         cells += limits.cells(m, decimals)
         rows.append(Row(cells, "whole" if rung.name == ladder.chosen else "part"))
     whole = Table(columns, rows)
-    return whole if any(m.limit for m in result.measurements) else whole.left(len(columns) - 2)
+    return whole if any(m.limit for m in result.measurements) else whole.first_columns(len(columns) - 2)
 
 
 def _price(result: OptimizeResult, ladder: Ladder) -> Table:
@@ -224,7 +231,7 @@ def _price(result: OptimizeResult, ladder: Ladder) -> Table:
         same, memory = _agreement(result, ladder, rung), result.measurement(rung.name).memory
         cells = [_label(index, rung), rung.effect if index else None]
         cells += [units.sigma(same and same.rms), units.sigma(same and same.worst)]
-        cells += [sameness.flipped(same and same.flips), None if same is None else f"{same.cosine:.6f}"]
+        cells += [sameness.share_of_flips(same and same.flips), None if same is None else f"{same.cosine:.6f}"]
         cells += [units.number(same and same.largest_error, 3), units.number(same and same.mean_error, 3)]
         cells += [units.size(memory.peak_activations or memory.peak_device), units.size(memory.weights)]
         cells += [units.size(memory.stays)]
@@ -235,7 +242,7 @@ def _price(result: OptimizeResult, ladder: Ladder) -> Table:
 def _latencies(result: OptimizeResult, ladder: Ladder) -> Table:
     names, stacks = _stacked(result, ladder)
     columns = [Column("Rung", numeric=False), Column("Total (ms)")]
-    columns += [Column(f"{units.plain(name)} (ms)") for name in names]
+    columns += [Column(f"{name} (ms)") for name in names]
     rows = []
     for index, (rung, parts) in enumerate(zip(ladder.rungs, stacks, strict=True)):
         total = result.measurement(rung.name).samples.summary.median
@@ -254,7 +261,7 @@ def _needs(needs: Sequence[Need]) -> Table:
     for need in needs:
         if need.share < SMALL and need is not needs[0]:
             continue
-        cells = [units.plain(need.part), units.ms(need.ms), units.percent(need.share)]
+        cells = [need.part, units.ms(need.ms), units.percent(need.share)]
         enough = need.needed_ms is not None
         cells += [units.ms(need.needed_ms) if enough else "not enough alone"]
         cells += [f"{need.ms / need.needed_ms:.1f} ×" if need.needed_ms else None]
@@ -264,7 +271,7 @@ def _needs(needs: Sequence[Need]) -> Table:
 
 
 def _stacked(result: OptimizeResult, ladder: Ladder) -> tuple[list[str], list[dict[str, float]]]:
-    """Names of the parts shown, and of each rung their milliseconds with the rest, which add up to the whole."""
+    """Return names of the parts shown, and of each rung their milliseconds with the rest, which add up to the whole."""
     totals = [result.measurement(rung.name).samples.summary.median for rung in ladder.rungs]
     largest: dict[str, float] = {}
     for rung, total in zip(ladder.rungs, totals, strict=True):
@@ -279,78 +286,77 @@ def _stacked(result: OptimizeResult, ladder: Ladder) -> tuple[list[str], list[di
     return [*names, REST], stacks
 
 
-def _allowed(ladder: Ladder) -> str:
+def _target_ms(ladder: Ladder) -> str:
     return f"{ladder.target_ms:,.0f}" if ladder.target_ms >= 1000 else f"{ladder.target_ms:.4g}"
 
 
-def _missing(ladder: Ladder) -> str:
+def _describe_missing(ladder: Ladder) -> str:
     alone = [need for need in ladder.needs if need.needed_ms]
     if not alone:
         return "No part alone can make up for that: several must shrink."
-    need = max(alone, key=lambda one: one.ms)
+    need = max(alone, key=lambda need: need.ms)
     needed = need.needed_ms or 0.0
     fall = f"{units.short_ms(need.ms)} to {units.short_ms(needed)} ms ({need.ms / (needed or 1):.1f} ×)"
-    return f"What is missing: {units.plain(need.part)} would have to fall from {fall}, all else as it is."
+    return f"What is missing: {need.part} would have to fall from {fall}, all else as it is."
 
 
-def _ended(ladder: Ladder) -> str:
-    return "it was interrupted" if ladder.ended == "interrupted" else units.plain(ladder.ended)
+def _describe_end(ladder: Ladder) -> str:
+    return "it was interrupted" if ladder.ended == "interrupted" else ladder.ended
 
 
-def _kept(ladder: Ladder) -> list[Rung]:
+def _accepted(ladder: Ladder) -> list[Rung]:
     names = [rung.name for rung in ladder.rungs]
     return ladder.rungs[: names.index(ladder.chosen) + 1]
 
 
-def _bought(result: OptimizeResult, ladder: Ladder, rung: Rung) -> str:
-    before = ladder.rungs[[one.name for one in ladder.rungs].index(rung.name) - 1]
-    found = _comparison(result, before.name, rung.name)
-    return rung.effect if found is None else f"{_factor(found)}, {rung.effect}"
+def _describe_gain(result: OptimizeResult, ladder: Ladder, rung: Rung) -> str:
+    before = ladder.rungs[[rung.name for rung in ladder.rungs].index(rung.name) - 1]
+    comparison = _comparison(result, before.name, rung.name)
+    return rung.effect if comparison is None else f"{_factor(comparison)}, {rung.effect}"
 
 
 def _comparison(result: OptimizeResult, baseline: str, candidate: str) -> Comparison | None:
     return next((c for c in result.comparisons if (c.baseline, c.candidate) == (baseline, candidate)), None)
 
 
-def _named(result: OptimizeResult, ladder: Ladder) -> list[limits.Named]:
-    """The rungs that were kept, from the policy as it is to the chosen one."""
-    return [(_short(index, rung), result.measurement(rung.name)) for index, rung in enumerate(_kept(ladder))]
+def _labelled(result: OptimizeResult, ladder: Ladder) -> list[limits.Named]:
+    """Return the rungs that were kept, from the policy as it is to the chosen one."""
+    return [(_short(index, rung), result.measurement(rung.name)) for index, rung in enumerate(_accepted(ladder))]
 
 
-def _climbed(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]:
-    """Each rung against the policy as it is."""
+def _against_the_first(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]:
+    """Return each rung against the policy as it is."""
     first = ladder.rungs[0].name
-    found = []
+    candidates = []
     for index, rung in enumerate(ladder.rungs):
-        if index and (one := _comparison(result, first, rung.name)) is not None:
-            found += [
-                replace(candidate, name=units.plain(_label(index, rung)))
-                for candidate in sameness.of_comparisons([one])
+        if index and (comparison := _comparison(result, first, rung.name)) is not None:
+            candidates += [
+                replace(candidate, name=_label(index, rung)) for candidate in sameness.of_comparisons([comparison])
             ]
-    return found
+    return candidates
 
 
-def _closely(ladder: Ladder) -> list[str]:
-    """The name of the chosen rung among those of `_climbed`."""
-    return [units.plain(_label(i, rung)) for i, rung in enumerate(ladder.rungs) if rung.name == ladder.chosen]
+def _label_of_chosen(ladder: Ladder) -> list[str]:
+    """Return the name of the chosen rung among those of `_against_the_first`."""
+    return [_label(i, rung) for i, rung in enumerate(ladder.rungs) if rung.name == ladder.chosen]
 
 
 def _agreement(result: OptimizeResult, ladder: Ladder, rung: Rung) -> Agreement | None:
-    found = _comparison(result, ladder.rungs[0].name, rung.name)
-    return found.agreement if found is not None else None
+    comparison = _comparison(result, ladder.rungs[0].name, rung.name)
+    return comparison.agreement if comparison is not None else None
 
 
-def _gain(found: Comparison | None) -> list[str | None]:
-    if found is None or found.verdict.ratio <= 0:
+def _gain(comparison: Comparison | None) -> list[str | None]:
+    if comparison is None or comparison.verdict.ratio <= 0:
         return [None, None]
-    return [f"{1 / found.verdict.ratio:.2f}", _inverse(found.verdict.interval)]
+    return [f"{1 / comparison.verdict.ratio:.2f}", _inverse(comparison.verdict.interval)]
 
 
-def _factor(found: Comparison) -> str:
-    if found.verdict.ratio <= 0:
+def _factor(comparison: Comparison) -> str:
+    if comparison.verdict.ratio <= 0:
         return "–"
-    between = _inverse(found.verdict.interval)
-    return f"{1 / found.verdict.ratio:.2f} × {f'[{between}]' if between else '(too few calls for an interval)'}"
+    between = _inverse(comparison.verdict.interval)
+    return f"{1 / comparison.verdict.ratio:.2f} × {f'[{between}]' if between else '(too few calls for an interval)'}"
 
 
 def _inverse(interval: Interval) -> str | None:
@@ -361,7 +367,7 @@ def _inverse(interval: Interval) -> str | None:
 
 
 def _label(index: int, rung: Rung) -> str:
-    return f"{index}  {brief(rung.treatment)}" if index else units.plain(rung.name)
+    return f"{index} {brief(rung.treatment)}" if index else rung.name
 
 
 def _short(index: int, rung: Rung) -> str:

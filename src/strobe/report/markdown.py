@@ -13,7 +13,7 @@ INDENT = "\u2003"  # an em space: Markdown trims ordinary ones at the start of a
 
 
 def render(document: Document) -> str:
-    """The answer first, then findings, tables and notes."""
+    """Return the answer first, then findings, tables and notes."""
     first, *others = document.answers
     blocks = [f"# {escape(document.title)}", f"*{escape(document.kind)}*"]
     blocks += [f"> **{escape(document.banner)}**"] if document.banner else []
@@ -26,13 +26,13 @@ def render(document: Document) -> str:
         blocks += ["## Notes", "\n".join(f"- {escape(note)}" for note in document.notes)]
     blocks += [
         "## Where this comes from",
-        "\n".join(f"- {name}: {escape(text)}" for name, text in document.facts),
+        "\n".join(f"- {escape(name)}: {escape(text)}" for name, text in document.facts),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
 def escape(text: str) -> str:
-    """Text that shows as it is: no markup, no HTML, no cell borders. Underscores inside words are harmless."""
+    """Return text that shows as it is: no markup, HTML or cell borders. Underscores inside words are harmless."""
     text = re.sub(r"([\\`*<>\[\]|~])", r"\\\1", units.plain(text))
     text = re.sub(r"&(?=#?\w+;)", r"\&", text)
     text = re.sub(r"(?<!\w)_|_(?!\w)", r"\_", text)
@@ -52,7 +52,7 @@ def _section(section: Section) -> list[str]:
 
 
 def grid(titles: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool] = ()) -> str:
-    """A table of cells that are Markdown already; ``numeric`` says of each column whether it stands on the right."""
+    """Return a table of cells that are Markdown already; ``numeric`` columns stand on the right."""
     sides = ["--:" if right else ":--" for right in numeric or [False] * len(titles)]
     lines = [f"| {' | '.join(cells)} |" for cells in (titles, *rows)]
     return "\n".join([lines[0], f"|{'|'.join(sides)}|", *lines[1:]])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import facts, tables, units
+from strobe.report import frame, tables, units
+from strobe.report.charts import Colours, Plot
 from strobe.report.document import Document, Section
-from strobe.report.plots import Colours, Plot, icicle, in_order, spread, timeline
+from strobe.report.frame import Plots
+from strobe.report.measured_plots import icicle, in_order, spread, timeline
 from strobe.results.answer import Result
 from strobe.results.measurement import Measurement
 
@@ -20,7 +22,7 @@ def document(
     notes: Sequence[str] = (),
     failure: str = "it says nothing more",
 ) -> Document:
-    """The document of ``result``: what its study says, within what all measured answers say alike.
+    """Return the document of ``result``: what its study says, within what all measured answers say alike.
 
     Args:
         sections: left out where nothing was measured.
@@ -28,135 +30,118 @@ def document(
         notes: the study's, after the result's own.
         failure: what ended a run that failed, in a line.
     """
-    return Document(
-        kind=f"strobe {command or result.study}",
-        title=units.plain(result.title),
+    subject, machine = result.subject.model_dump(mode="json"), result.machine.model_dump(mode="json")
+    return frame.document(
+        result,
+        answers,
+        sections if result.measurements else [],
+        kind=command,
         banner=_banner(result, failure),
-        answers=answers,
-        findings=facts.findings(result.findings),
-        sections=sections if result.measurements else [],
         notes=_notes(result, notes),
         facts=_facts(result),
-        raw=_raw(result),
+        raw={"Subject": subject, "Machine": machine},
     )
 
 
 def sections(result: Result, depth: int | None) -> list[Section]:
-    """The measurements one after the other, then their samples and their blocks."""
+    """Return the measurements one after the other, then their samples and their blocks."""
     samples = Section("samples", "Samples", tables.metrics(result))
     return [*guidance(result), *each(result, depth), samples, *blocks(result)]
 
 
 def guidance(result: Result) -> list[Section]:
-    """Real-Time Chunking's share of a chunk, where there is any."""
+    """Return Real-Time Chunking's share of a chunk, where there is any."""
     table = tables.guidance(result.measurements)
     return [] if table is None else [Section("guidance", "Inside Real-Time Chunking", table)]
 
 
 def each(result: Result, depth: int | None, *, detail: bool = False) -> list[Section]:
-    """The parts of each measurement; ``detail`` where a table side by side has said the most of it."""
-    found = []
+    """Return the parts of each measurement, as a ``detail`` where a table side by side has said the most of it."""
+    shown = []
     for index, m in enumerate(result.measurements):
         table = tables.breakdown(m, depth) if m.components else None
         clock = "device time" if m.clock == "device" else "host time"
-        about = [f"{units.plain(k)}: {units.plain(str(v))}" for k, v in m.traits.labelled().items()]
+        about = [f"{name}: {value}" for name, value in m.traits.labelled().items()]
         text = [", ".join([*([m.phase] if m.phase != m.name else []), clock, *about])]
-        title = units.plain(m.name) + (" in detail" if detail else "")
-        found.append(Section(f"measurement-{index}", title, table, text, detail))
-    return found
+        title = m.name + (" in detail" if detail else "")
+        shown.append(Section(f"measurement-{index}", title, table, text, detail))
+    return shown
 
 
 def blocks(result: Result) -> list[Section]:
-    """The like blocks of each part, and the slowest of them."""
-    found = []
+    """Return the like blocks of each part, and the slowest of them."""
+    shown = []
     if (table := tables.blocks(result.measurements)) is not None:
-        found.append(Section("blocks", "Blocks", table, tables.blocks_judged(result.measurements)))
+        shown.append(Section("blocks", "Blocks", table, tables.describe_blocks(result.measurements)))
     if (slowest := tables.slowest_blocks(result.measurements)) is not None:
-        found.append(Section("slowest-blocks", "Slowest blocks", slowest))
-    return found
+        shown.append(Section("slowest-blocks", "Slowest blocks", slowest))
+    return shown
 
 
-def plots(result: Result, _depth: int | None = None) -> dict[str, list[Plot]]:
-    """The plots of the samples and of each measurement, by the key of their section."""
-    found = {"samples": _samples(result.measurements)}
+def plots(result: Result, _depth: int | None = None) -> Plots:
+    """Return the plots of the samples and of each measurement, by the key of their section."""
+    drawn = {"samples": _samples(result.measurements)}
     colours = Colours(
         [part.name for m in result.measurements for part in m.components]
         + [span.name for m in result.measurements for span in m.spans]
     )
     for index, m in enumerate(result.measurements):
-        drawn = [icicle(m, colours)] if m.components else []
-        drawn += [timeline(m.spans, colours)] if m.spans else []
-        found[f"measurement-{index}"] = drawn
-    return found
+        parts = [icicle(m, colours)] if m.components else []
+        drawn[f"measurement-{index}"] = parts + ([timeline(m.spans, colours)] if m.spans else [])
+    return drawn
 
 
 def _samples(measurements: Sequence[Measurement]) -> list[Plot]:
     drawn = []
-    for phase in dict.fromkeys(m.phase for m in measurements):
+    phases = list(dict.fromkeys(m.phase for m in measurements))
+    for phase in phases:
         group = [(m.name, m.samples) for m in measurements if m.phase == phase and m.samples.values]
-        several = len({m.phase for m in measurements}) > 1
-        label = f" ({phase})" if several else ""
+        label = f" ({phase})" if len(phases) > 1 else ""
         if group:
-            drawn += [
-                spread(f"Spread of the samples{label}", group),
-                in_order(f"In the order taken{label}", group),
-            ]
+            drawn += [spread(f"Spread of the samples{label}", group), in_order(f"In the order taken{label}", group)]
     return drawn
 
 
 def _banner(result: Result, failure: str) -> str | None:
     if result.status == "complete":
         return None
-    took = [f"{units.plain(m.name)}: {units.count(len(m.samples.values), 'sample')}" for m in result.measurements]
+    took = [f"{m.name}: {units.count(len(m.samples.values), 'sample')}" for m in result.measurements]
     if result.status == "failed":
-        return f"Failed: {units.plain(failure)} ({'; '.join(took) or 'nothing measured'})."
+        return f"Failed: {failure} ({'; '.join(took) or 'nothing measured'})."
     return f"Interrupted: this run was stopped before it was done ({'; '.join(took) or 'nothing measured'})."
 
 
 def _notes(result: Result, of_study: Sequence[str]) -> list[str]:
-    found = [*result.notes, *of_study]
-    found += [f"Stand-in: {text}" for text in result.subject.stand_ins]
+    notes = [*result.notes, *of_study]
+    notes += [f"Stand-in: {text}" for text in result.subject.stand_ins]
     for m in result.measurements:
-        warmup, kept = len(m.samples.warmup), len(m.samples.values)
+        warmup, count = len(m.samples.warmup), len(m.samples.values)
         if warmup:
-            found.append(f"{m.name}: {units.count(warmup, 'warm-up sample')} cut, {kept:,} kept")
+            notes.append(f"{m.name}: {units.count(warmup, 'warm-up sample')} cut, {count:,} kept")
         if (seen := m.samples.longest_state_s) is not None:  # of all variants, which run in the same rounds
-            found.append(
+            notes.append(
                 f"{m.phase}: a state of the machine that lasts longer than {units.rate(seen)} s "
-                f"({units.count(kept - kept // 6, 'call')}) is not seen"
+                f"({units.count(count - count // 6, 'call')}) is not seen"
             )
-        found += [f"{m.name}: {text}" for text in [*m.samples.notes, *m.notes]]
-        found += [f"{m.name}: not seen: {name} ({why})" for name, why in m.unseen.items()]
-    return [units.plain(text) for text in dict.fromkeys(found)]
+        notes += [f"{m.name}: {text}" for text in [*m.samples.notes, *m.notes]]
+        notes += [f"{m.name}: not seen: {name} ({why})" for name, why in m.unseen.items()]
+    return notes
 
 
-def _facts(result: Result) -> list[tuple[str, str]]:
+def _facts(result: Result) -> list[tuple[str, str | None]]:
     subject, m = result.subject, result.machine
     about = [subject.name] if subject.name == subject.kind else [subject.name, subject.kind]
     if subject.parameters:
         about += [f"{units.metric(subject.parameters)} parameters", f"{units.size(subject.weight_bytes)}"]
     about += [*subject.dtypes, subject.source]
     about += ["tiny: the same architecture, shrunken"] if subject.size == "tiny" else []
-    pairs = [
+    named_by = f"the anatomy of {subject.anatomy}" if subject.anatomy != "modules" else "modules"
+    return [
         ("Subject", ", ".join(about)),
         ("Inputs", subject.inputs),
-        (
-            "Parts named by",
-            f"the anatomy of {subject.anatomy}"
-            if subject.anatomy != "modules"
-            else ("modules" if subject.parameters else ""),
-        ),
-        ("Machine", facts.machine(m)),
-        ("Ceiling", facts.ceiling(m)),
-        ("Power", ", ".join(f"{k} {v}" for k, v in m.power.items())),
-        (
-            "Versions",
-            ", ".join(f"{k} {v}" for k, v in {"strobe": result.strobe_version, **m.versions}.items()),
-        ),
+        ("Parts named by", named_by if subject.parameters or subject.anatomy != "modules" else None),
+        ("Machine", frame.machine(m)),
+        ("Ceiling", frame.ceiling(m)),
+        ("Power", frame.power(m)),
+        ("Versions", frame.versions(result, m)),
     ]
-    return [(name, units.plain(text)) for name, text in pairs if text] + facts.run(result)
-
-
-def _raw(result: Result) -> list[tuple[str, str]]:
-    subject, machine = result.subject.model_dump(mode="json"), result.machine.model_dump(mode="json")
-    return facts.raw(result.command, {"Config": result.config, "Subject": subject, "Machine": machine})

@@ -23,21 +23,24 @@ LONG = 30  # rows from which the console leaves the parts out
 
 
 def sections(measurements: Sequence[Measurement], depth: int | None, *, detail: bool = False) -> list[Section]:
-    """Memory of each measurement, then of its parts, as ``detail`` or where they are many; none where not counted."""
-    found = []
+    """Return the memory of each measurement, then of its parts; none where nothing was counted.
+
+    The parts are a ``detail`` on request, and where they are many.
+    """
+    shown = []
     if (held := whole(measurements)) is not None:
-        found.append(Section("memory", "Memory", held))
+        shown.append(Section("memory", "Memory", held))
     for index, m in enumerate(measurements):
         if (table := parts(m, depth)) is not None:
-            name = f", {units.plain(m.name)}" if len(measurements) > 1 else ""
+            name = f", {m.name}" if len(measurements) > 1 else ""
             text = [MEANING.format(source=SOURCES.get(m.memory.source or "", "bytes"))]
             folded = detail or len(table.rows) > LONG
-            found.append(Section(f"part-memory-{index}", f"Memory per part{name}", table, text, folded))
-    return found
+            shown.append(Section(f"part-memory-{index}", f"Memory per part{name}", table, text, folded))
+    return shown
 
 
 def whole(measurements: Sequence[Measurement]) -> Table | None:
-    """Memory that each measurement held, or None where nothing was counted."""
+    """Return memory that each measurement held, or None where nothing was counted."""
     figures = {
         "Weights": [m.memory.weights for m in measurements],
         "Peak activations": [m.memory.peak_activations for m in measurements],
@@ -46,19 +49,21 @@ def whole(measurements: Sequence[Measurement]) -> Table | None:
         "Memory that stays": [m.memory.stays for m in measurements],
     }
     rows = [Row([k, *map(units.size, v)]) for k, v in figures.items() if any(b is not None for b in v)]
-    columns = [Column("Memory", numeric=False), *(Column(units.plain(m.name)) for m in measurements)]
+    columns = [Column("Memory", numeric=False), *(Column(m.name) for m in measurements)]
     return Table(columns, rows) if rows else None
 
 
 def parts(measurement: Measurement, depth: int | None = None) -> Table | None:
-    """Weights, what is kept and peak of each part; like blocks of like figures share their rows. None where no part
-    was counted."""
-    roots = _trees([part for part in tables.shown(measurement.components, depth) if not part.other])
+    """Return weights, what stays and the peak of each part; None if no part was counted.
+
+    Like blocks of like figures share their rows.
+    """
+    roots = _trees([part for part in tables.to_depth(measurement.components, depth) if not part.other])
     if all(figures == _NOTHING for root in roots for figures in root.figures()):
         return None
     memory = measurement.memory
-    whole = [units.plain(measurement.name), units.size(memory.weights), None, units.size(memory.peak_activations)]
-    rows = [Row(whole, "whole"), *(row for group in _alike(roots) for row in _rows(group))]
+    whole = [measurement.name, units.size(memory.weights), None, units.size(memory.peak_activations)]
+    rows = [Row(whole, "whole"), *(row for group in _group_alike(roots) for row in _rows(group))]
     columns = [Column("Component", numeric=False), Column("Weights"), Column("Kept"), Column("Peak")]
     return Table(columns, rows).without_empty_columns()
 
@@ -86,7 +91,7 @@ class _Tree:
             yield from child.figures()
 
     def like(self, other: _Tree) -> bool:
-        """Whether both are of one kind, with numbers, and have the same parts with the same figures."""
+        """Return whether both are of one kind, with numbers, and have the same parts with the same figures."""
         numbered = self.kind != self.part.name and self._names() == other._names()
         return numbered and list(self.figures()) == list(other.figures())
 
@@ -104,8 +109,8 @@ def _trees(components: Sequence[Component]) -> list[_Tree]:
     return roots
 
 
-def _alike(siblings: Sequence[_Tree]) -> list[list[_Tree]]:
-    """Successive siblings of one kind (block 0, block 1 …) with the same figures, together."""
+def _group_alike(siblings: Sequence[_Tree]) -> list[list[_Tree]]:
+    """Return successive siblings of one kind (block 0, block 1 …) with the same figures together."""
     groups: list[list[_Tree]] = []
     for tree in siblings:
         if groups and groups[-1][0].like(tree):
@@ -117,9 +122,9 @@ def _alike(siblings: Sequence[_Tree]) -> list[list[_Tree]]:
 
 def _rows(group: Sequence[_Tree]) -> Iterator[Row]:
     first, last = group[0], group[-1]
-    name = units.plain(first.part.name)
+    name = first.part.name
     if len(group) > 1:
-        name = f"{name} to {units.plain(last.part.name).removeprefix(first.kind).strip()}, each"
+        name = f"{name} to {last.part.name.removeprefix(first.kind).strip()}, each"
     yield Row([name, *map(units.size, first.own)], "part", first.part.depth)
-    for inside in _alike(first.children):
+    for inside in _group_alike(first.children):
         yield from _rows(inside)

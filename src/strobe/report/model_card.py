@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError, in_a_line
-from strobe.report import facts, sameness, units
+from strobe.report import frame, sameness, units
 from strobe.report.markdown import escape, grid
 from strobe.results.answer import Answer, OptimizeResult, Result
 from strobe.results.evaluate import EvaluateResult
@@ -54,38 +54,48 @@ def render(answer: Answer, card: str = "") -> str:
     from huggingface_hub import ModelCard, ModelCardData
 
     try:
-        there = ModelCard(card) if card else None
+        existing = ModelCard(card) if card else None
     except Exception as error:  # yaml's own, and the library's
         raise UserError(f"the card that is there cannot be read: {in_a_line(error, 120)}") from None
-    data: Any = there.data if there is not None else ModelCardData(library_name="lerobot", pipeline_tag="robotics")
+    data: Any = (
+        existing.data if existing is not None else ModelCardData(library_name="lerobot", pipeline_tag="robotics")
+    )
     data.model_name = data.model_name or units.plain(answer.subject.name)
     data.tags = list(dict.fromkeys([*(data.tags or []), "robotics", "lerobot", answer.subject.kind]))
-    data.eval_results = [one for one in data.eval_results or [] if one.metric_args != SOURCE]
+    data.eval_results = [entry for entry in data.eval_results or [] if entry.metric_args != SOURCE]
     data.eval_results += [result for row in rows for result in _results(answer, row)]
-    text = there.text.strip() if there is not None else f"# {escape(answer.subject.name)}"
-    made = "\n".join([BEGIN, _section(answer, rows), END])
+    text = existing.text.strip() if existing is not None else f"# {escape(answer.subject.name)}"
+    section = "\n".join([BEGIN, _section(answer, rows), END])
     if BEGIN in text and END in text:
-        text = text[: text.index(BEGIN)] + made + text[text.index(END) + len(END) :]
+        text = text[: text.index(BEGIN)] + section + text[text.index(END) + len(END) :]
     else:
-        text = f"{text}\n\n{made}"
+        text = f"{text}\n\n{section}"
     return f"---\n{data.to_yaml()}\n---\n\n{text.strip()}\n"
 
 
 def _rows(result: Result) -> Iterator[_Row]:
     if isinstance(result, EvaluateResult):
-        for one in result.variants:
-            success, chunk = one.together.success, one.chunk
+        for variant in result.variants:
+            success, chunk = variant.together.success, variant.chunk
             ends = f" [{100 * success.interval.low:.1f}, {100 * success.interval.high:.1f}]" if success.interval else ""
-            said = f"{success.successes} of {success.episodes}: {100 * success.rate:.1f} %{ends}"
-            yield _Row(one.name, chunk.ms.median if chunk else None, None, said, success.rate)
+            words = f"{success.successes} of {success.episodes}: {100 * success.rate:.1f} %{ends}"
+            yield _Row(variant.name, chunk.ms.median if chunk else None, None, words, success.rate)
         return
-    measured = [one for one in result.measurements if one.phase == "inference" and one.samples.values]
+    measured = [
+        measurement
+        for measurement in result.measurements
+        if measurement.phase == "inference" and measurement.samples.values
+    ]
     if isinstance(result, OptimizeResult) and result.ladder is not None:
         ends = (result.ladder.rungs[0].name, result.ladder.chosen) if result.ladder.rungs else ()
-        measured = [one for one in measured if one.name in ends]
-    for one in measured:
-        name = "with recipe.yaml" if isinstance(result, OptimizeResult) and one is not measured[0] else one.name
-        yield _Row(name, one.samples.summary.median, one.samples.summary.p95)
+        measured = [measurement for measurement in measured if measurement.name in ends]
+    for measurement in measured:
+        name = (
+            "with recipe.yaml"
+            if isinstance(result, OptimizeResult) and measurement is not measured[0]
+            else measurement.name
+        )
+        yield _Row(name, measurement.samples.summary.median, measurement.samples.summary.p95)
 
 
 def _results(result: Result, row: _Row) -> Iterator[EvalResult]:
@@ -110,16 +120,16 @@ def _section(result: Result, rows: list[_Row]) -> str:
     if "random" in result.subject.source:
         blocks += ["> **The weights were random: times are those of trained weights, actions are not.**"]
     blocks += [_table(rows)]
-    blocks += [f"On {escape(facts.machine(result.machine))}; {escape(_versions(result))}. At batch size 1, inputs: "
+    blocks += [f"On {escape(frame.machine(result.machine))}; {escape(_versions(result))}. At batch size 1, inputs: "
                f"{escape(result.subject.inputs)}."]  # fmt: skip
-    blocks += list(_compared(result))
+    blocks += list(_describe_comparisons(result))
     if isinstance(result, OptimizeResult) and result.ladder is not None and len(rows) > 1:
         blocks += [
             "With the recipe beside this card:",
             "```python\npolicy, preprocessor, postprocessor = "
             'strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml")\n```',
         ]
-    made = dict(facts.run(result))
+    made = dict(frame.run(result))
     blocks += [f"Made on {made['Run'].split(',')[0]} by `{made.get('Command', 'strobe')}` "
                f"(Strobe {escape(result.strobe_version)})."]  # fmt: skip
     return "\n\n".join(blocks)
@@ -136,8 +146,8 @@ def _table(rows: list[_Row]) -> str:
         ]
         for row in rows
     ]
-    kept = [index for index in range(len(HEADS)) if index == 0 or any(row[index] for row in cells)]
-    return grid([HEADS[index] for index in kept], ([row[index] or units.NONE for index in kept] for row in cells))
+    places = [index for index in range(len(HEADS)) if index == 0 or any(row[index] for row in cells)]
+    return grid([HEADS[index] for index in places], ([row[index] or units.NONE for index in places] for row in cells))
 
 
 def _versions(result: Result) -> str:
@@ -145,13 +155,13 @@ def _versions(result: Result) -> str:
     return ", ".join(f"{name} {known[name]}" for name in ("lerobot", "torch") if name in known) or "versions unknown"
 
 
-def _compared(result: Result) -> Iterator[str]:
-    """How much faster, and how far the actions move, of what was judged against the policy as it is."""
+def _describe_comparisons(result: Result) -> Iterator[str]:
+    """Return how much faster, and how far the actions move, of what was judged against the policy as it is."""
     shown = result.ladder.chosen if isinstance(result, OptimizeResult) and result.ladder is not None else None
     first = result.measurements[0].name if result.measurements else ""
-    for one in result.judged():
-        if one.baseline != first or (shown is not None and one.candidate != shown):
+    for pair in result.judged():
+        if pair.baseline != first or (shown is not None and pair.candidate != shown):
             continue
-        moved = f" {sameness.in_short(one.agreement)}" if one.agreement is not None else ""
-        guard = f" Its guard ({escape(one.guard)}) held." if one.guard and one.outcome == "held" else ""
-        yield f"{escape(one.verdict.sentence)}.{moved}{guard}"
+        moved = f" {sameness.describe_agreement(pair.agreement)}" if pair.agreement is not None else ""
+        guard = f" Its guard ({escape(pair.guard)}) held." if pair.guard and pair.outcome == "held" else ""
+        yield f"{escape(pair.verdict.sentence)}.{moved}{guard}"

@@ -87,6 +87,7 @@
         ...trace,
         ...trace.marker && { marker: { ...trace.marker, color: lit(trace.marker.color) } },
         ...trace.line && { line: { ...trace.line, color: lit(trace.line.color) } },
+        ...trace.error_x && { error_x: { ...trace.error_x, color: lit(trace.error_x.color) } },
         ...trace.error_y && { error_y: { ...trace.error_y, color: lit(trace.error_y.color) } },
       };
     });

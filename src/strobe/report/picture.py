@@ -13,8 +13,8 @@ from pathlib import Path
 
 from strobe.errors import UserError, in_words
 from strobe.report import html
+from strobe.report.charts import Plot
 from strobe.report.document import Document
-from strobe.report.plots import Plot
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WIDTH, ABOVE, MARGIN = 1200, 700, 32  # pixels: the picture's width; headline, caption, machine; below them
@@ -29,7 +29,7 @@ def write(path: Path, document: Document, plots: Mapping[str, Sequence[Plot]]) -
     Raises:
         UserError: the answer has no figure, there is no browser, or the file cannot be written.
     """
-    section = next((one for one in document.sections if plots.get(one.key)), None)
+    section = next((section for section in document.sections if plots.get(section.key)), None)
     if section is None:
         raise UserError("this answer has no figure")
     figure = plots[section.key][0]

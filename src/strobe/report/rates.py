@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.report import units
+from strobe.report import charts, units
+from strobe.report.charts import Place, Trace
+from strobe.report.document import Column
 from strobe.results.data import Interval
-from strobe.results.evaluation import Decided, SuccessRate, VariantOnTask
+from strobe.results.evaluation import SuccessRate, VariantOnTask, verdict_in_words
+from strobe.results.judged import JudgedOnTask
+from strobe.results.numerals import points
 
-AXIS = {"title": {"text": "success (%)"}, "range": [-4, 104]}
+AXIS = charts.axis("success (%)", range=[-4, 104])
 BARS = "Bars are the exact 95 % intervals of the success rates."
+COLUMNS = [
+    *(Column(title) for title in ("Episodes", "Success (95 % interval)", "Reward (mean)")),
+    *(Column("Difference, points (interval)"), Column("Verdict", numeric=False)),
+]
 OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
 
 
-def verdict(kind: Decided, margin: float) -> str:
-    """Return a verdict in a few words: 'not worse by more than 10 points'."""
-    return kind.replace("the margin", points(margin))
-
-
-def each(verdicts: int) -> str:
+def how_sure(verdicts: int) -> str:
     """Return how sure several verdicts on success are together, as a sentence; '' where there is one."""
     if verdicts < 2:
         return ""
@@ -30,11 +33,6 @@ def each(verdicts: int) -> str:
 TASKS = "The verdicts on a row's tasks are held to the same 5 %, all tasks together: each has a wider interval."
 
 
-def points(share: float) -> str:
-    """Return a difference of success rates: 0.1 is '10 points'."""
-    return f"{units.number(100 * share, 3)} point{'' if abs(share) == 0.01 else 's'}"
-
-
 def rate(success: SuccessRate) -> str:
     """Return a rate with its interval: '50.0 % [1.3, 98.7]'."""
     return f"{units.percent(success.rate)} [{100 * success.interval.low:.1f}, {100 * success.interval.high:.1f}]"
@@ -42,29 +40,59 @@ def rate(success: SuccessRate) -> str:
 
 def difference(value: float, interval: Interval) -> str:
     """Return a difference of rates in points, with its interval: '+0.0 [−9.8, +9.8]'."""
-    told, low, high = (units.signed(100 * each, 1) for each in (value, interval.low, interval.high))
-    return f"{told} [{low}, {high}]"
+    shown, low, high = (units.signed(100 * share, 1) for share in (value, interval.low, interval.high))
+    return f"{shown} [{low}, {high}]"
 
 
-def still(on: VariantOnTask) -> str:
+def judge_in_words(on: VariantOnTask | JudgedOnTask, margin: float) -> tuple[str, str] | None:
+    """Return the difference in points with its interval, and the verdict; None if there is nothing to compare with."""
+    unpaired = on.unpaired if isinstance(on, JudgedOnTask) else None
+    if on.paired is not None:
+        value, interval, kind = on.paired.difference, on.paired.decision.interval, on.paired.decision.kind
+    elif unpaired is not None:
+        value, interval, kind = unpaired.difference, unpaired.interval, unpaired.kind
+    else:
+        return None
+    return difference(value, interval), verdict_in_words(kind, margin)
+
+
+def cells(on: VariantOnTask | JudgedOnTask, margin: float) -> list[str | None]:
+    """Return the cells of `COLUMNS`."""
+    judgement = judge_in_words(on, margin) or (None, None)
+    return [str(on.success.episodes), rate(on.success), units.number(on.reward), *judgement]
+
+
+def possible_loss(on: VariantOnTask) -> str:
     """Return the loss that episodes do not exclude, as a clause; '' where there is none, or nothing to lose against."""
     lost = -on.paired.decision.interval.low if on.paired is not None else 0.0
     return f"; a loss of up to {points(lost)} is not excluded" if lost > 0 else ""
 
 
-def bars(successes: Sequence[SuccessRate], colour: str) -> dict[str, Any]:
-    """Return Plotly's error bars of rates in percent."""
-    shares = [(_share(one.interval.low), _share(one.rate), _share(one.interval.high)) for one in successes]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "color": colour,
-        "thickness": 1.5,
-        "array": [round(100 * (high - rate), 3) for _, rate, high in shares],
-        "arrayminus": [round(100 * (rate - low), 3) for low, rate, _ in shares],
-    }
+def success_points(
+    name: str,
+    places: Sequence[Place],
+    successes: Sequence[SuccessRate],
+    colour: str,
+    hover: str,
+    *,
+    lying: bool = False,
+    **more: Any,
+) -> Trace:
+    """Return a point at each of ``places`` for a success rate in percent, with its interval.
+
+    Args:
+        hover: a template that has successes and episodes as the first two of its ``customdata``.
+        lying: the rates are along the x-axis.
+        more: Plotly's further properties of the trace.
+    """
+    shares = [100 * _clip(success.rate) for success in successes]
+    ends = [Interval(low=100 * _clip(s.interval.low), high=100 * _clip(s.interval.high)) for s in successes]
+    counted: Trace = {"customdata": [[success.successes, success.episodes] for success in successes]}
+    x, y = (shares, places) if lying else (places, shares)
+    bars: Trace = {"error_x" if lying else "error_y": charts.error_bars(shares, ends, colour)}
+    return charts.points(name, x, y, colour, hover, **(counted | bars | more))
 
 
-def _share(rate: float) -> float:
-    """A rate as a plot can show it: a file that was written by hand may hold any number."""
+def _clip(rate: float) -> float:
+    """Return a rate as a plot can show it: a file that was written by hand may hold any number."""
     return min(max(rate, 0.0), 1.0)

@@ -8,27 +8,27 @@ from strobe.results.remote import Clocks, Encoding, Remote
 
 
 def answers(remote: Remote) -> list[str]:
-    """The share of serialisation, and what JPEG would buy."""
-    said = []
+    """Return the share of serialisation, and what JPEG would buy."""
+    sentences = []
     if remote.trip is not None and remote.packing is not None and remote.sending is not None:
         there = "" if remote.stamped else " (the way there includes the server's unpickling)"
-        said.append(
+        sentences.append(
             f"A round trip took {remote.trip.median:,.1f} ms (median; 95 % within {remote.trip.p95:,.1f}): "
             f"{100 * (remote.packing + remote.sending):.1f} % is serialisation, {100 * remote.packing:.1f} % pickling "
             f"and {100 * remote.sending:.1f} % sending{there}."
         )
     if remote.encoding is not None:
-        said.append(_encoding(remote.encoding))
-    return said
+        sentences.append(_encoding(remote.encoding))
+    return sentences
 
 
 def sections(remote: Remote) -> list[Section]:
-    """Round trips, then observations."""
-    found = []
+    """Return round trips, then observations."""
+    shown = []
     if remote.steps:
-        found.append(Section("round-trips", "Round trip", _steps(remote), _about(remote)))
-    found.append(Section("observations", "Observations", _observations(remote)))
-    return found
+        shown.append(Section("round-trips", "Round trip", _steps(remote), _about(remote)))
+    shown.append(Section("observations", "Observations", _observations(remote)))
+    return shown
 
 
 def _steps(remote: Remote) -> Table:
@@ -37,21 +37,21 @@ def _steps(remote: Remote) -> Table:
     rows = []
     for step in remote.steps:
         ms = step.ms
-        figures = (units.ms(one, 2) for one in (ms.median, ms.p95, ms.max))
-        rows.append(Row([units.plain(step.name), step.side, *figures, f"{100 * step.share:.1f} %"]))
+        figures = (units.ms(figure, 2) for figure in (ms.median, ms.p95, ms.max))
+        rows.append(Row([step.name, step.side, *figures, f"{100 * step.share:.1f} %"]))
     return Table(columns, rows)
 
 
 def _about(remote: Remote) -> list[str]:
-    said = [
+    about = [
         f"{units.count(remote.trips, 'round trip')}, from pickling an observation to its actions in the queue"
         + (", without the first." if remote.trips > 1 else ".")
     ]
     if not remote.stamped:
-        said.append("The server was not watched (`strobe rollout -- policy_server …`): its part is seen from outside.")
+        about.append("The server was not watched (`strobe rollout -- policy_server …`): its part is seen from outside.")
     if remote.clocks is not None:
-        said.append(_clocks(remote.clocks))
-    return said
+        about.append(_clocks(remote.clocks))
+    return about
 
 
 def _clocks(clocks: Clocks) -> str:
@@ -70,27 +70,28 @@ def _observations(remote: Remote) -> Table:
     if remote.chunk_bytes is not None:
         rows.append(Row(["size of a chunk (median)", units.size(round(remote.chunk_bytes.median))]))
     rows.append(Row(["had to be used, the queue being empty", f"{remote.must_go:,}"]))
-    if (made := remote.decisions) is not None:
+    if (decisions := remote.decisions) is not None:
         rows += [
-            Row(["kept by the server", f"{made.kept:,}"]),
-            Row(["kept in the place of an older one", f"{made.replaced:,}"]),
-            Row(["dropped: predicted already", f"{made.predicted:,}"]),
-            Row(["dropped: similar to the last one used", f"{made.similar:,}"]),
+            Row(["kept by the server", f"{decisions.kept:,}"]),
+            Row(["kept in the place of an older one", f"{decisions.replaced:,}"]),
+            Row(["dropped: predicted already", f"{decisions.predicted:,}"]),
+            Row(["dropped: similar to the last one used", f"{decisions.similar:,}"]),
         ]
-    if (one := remote.encoding) is not None:
+    if (encoding := remote.encoding) is not None:
         rows += [
-            Row(["images, pickled", f"{units.size(one.raw_bytes)}, {one.raw_ms:.2f} ms"]),
-            Row(["images as JPEG of quality 95", f"{units.size(one.jpeg_bytes)}, {one.jpeg_ms:.2f} ms"]),
+            Row(["images, pickled", f"{units.size(encoding.raw_bytes)}, {encoding.raw_ms:.2f} ms"]),
+            Row(["images as JPEG of quality 95", f"{units.size(encoding.jpeg_bytes)}, {encoding.jpeg_ms:.2f} ms"]),
         ]
     return Table([Column("Observations", numeric=False), Column("", numeric=True)], rows)
 
 
-def _encoding(one: Encoding) -> str:
-    said = (
-        f"As JPEG of quality 95 its {units.count(one.images, 'image')} would be {units.size(one.jpeg_bytes)} instead "
-        f"of {units.size(one.raw_bytes)}, at {one.jpeg_ms:.1f} ms to encode and decode instead of {one.raw_ms:.1f}"
+def _encoding(encoding: Encoding) -> str:
+    images, size = units.count(encoding.images, "image"), units.size(encoding.jpeg_bytes)
+    text = (
+        f"As JPEG of quality 95 its {images} would be {size} instead of {units.size(encoding.raw_bytes)}, "
+        f"at {encoding.jpeg_ms:.1f} ms to encode and decode instead of {encoding.raw_ms:.1f}"
     )
-    if one.saves_ms is None:
-        return f"{said}."
-    verb = "save" if one.saves_ms >= 0 else "cost"
-    return f"{said}: on this link that would {verb} about {abs(one.saves_ms):.1f} ms of a round trip."
+    if encoding.saves_ms is None:
+        return f"{text}."
+    verb = "save" if encoding.saves_ms >= 0 else "cost"
+    return f"{text}: on this link that would {verb} about {abs(encoding.saves_ms):.1f} ms of a round trip."

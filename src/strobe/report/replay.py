@@ -4,58 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import facts, units
+from strobe.report import charts, frame, units
+from strobe.report.charts import OTHER, Plot, Trace
 from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.frame import Plots
 from strobe.results.replay import FIGURES, Check, Jump, Range, Replayed, ReplayResult, called
 
 TITLES = {"recorded": "Recorded", "as it was": "As it was", "as asked": "As asked", "ideal loop": "Ideal loop"}
+COLOURS = {
+    "recorded": OTHER,
+    "as it was": charts.colour(0),
+    "as asked": charts.colour(1),
+    "ideal loop": charts.colour(2),
+}
 
 
-def outline(result: ReplayResult) -> Document:
-    """The document of a replay."""
-    early = "Interrupted: not all settings were played." if result.status == "interrupted" else None
-    return Document(
-        kind="strobe replay",
-        title=units.plain(result.title),
-        banner=early,
-        answers=[units.plain(text) for text in answers(result)],
-        findings=facts.findings(result.findings),
-        sections=_sections(result),
-        notes=[units.plain(note) for note in result.notes],
-        facts=[("Replayed", units.plain(result.run)), ("Strobe", result.strobe_version), *facts.run(result)],
-        raw=facts.raw(result.command, {"Config": result.config}),
+def outline(result: ReplayResult, _depth: int | None = None) -> Document:
+    """Return the document of a replay."""
+    return frame.document(
+        result,
+        answers(result),
+        _sections(result),
+        banner="Interrupted: not all settings were played." if result.status == "interrupted" else None,
+        facts=[("Replayed", result.run), ("Strobe", result.strobe_version)],
     )
 
 
 def answers(result: ReplayResult) -> list[str]:
-    """The verdict, the settings that were asked for, the check of the replay itself."""
-    said = [result.verdict]
+    """Return the verdict, the settings that were asked for, the check of the replay itself."""
+    sentences = [result.verdict]
     asked, own = result.column("as asked"), result.column("as it was")
     if asked is not None and own is not None:
-        named = ", ".join(_changed(own, asked)) or "another policy"
-        said.append(f"With {named}: {'; '.join(_instead(own, asked))}.")
-    return [*said, _check(result.checks)]
+        named = ", ".join(_changed_settings(own, asked)) or "another policy"
+        sentences.append(f"With {named}: {'; '.join(_describe_changes(own, asked))}.")
+    return [*sentences, _check(result.checks)]
 
 
-def _changed(own: Replayed, asked: Replayed) -> list[str]:
+def _changed_settings(own: Replayed, asked: Replayed) -> list[str]:
     before, after = own.settings, asked.settings
     return [f"{name}={value}" for name, value in after.items() if before.get(name) != value]
 
 
-def _instead(own: Replayed, asked: Replayed) -> list[str]:
-    """The figures that are asked for first, where they have something to say."""
-    said = []
+def _describe_changes(own: Replayed, asked: Replayed) -> list[str]:
+    """Return the figures that are asked for first, where they have something to say."""
+    changes = []
     for name, words in (("starved_ms", "without an action"), ("held_hz", "held"), ("age_ms", "old observations")):
         before, after = (_range(name, column.figures[name]) for column in (own, asked))
         unit = FIGURES[name][1]
-        if name == "starved_ms" and not any(_some(column.figures[name]) for column in (own, asked)):
-            said.append("no tick without an action, here or there")
+        if name == "starved_ms" and not any(_is_nonzero(column.figures[name]) for column in (own, asked)):
+            changes.append("no tick without an action, here or there")
         elif before != after:
-            said.append(f"{after} {unit} {words} instead of {before} {unit}")
-    return said
+            changes.append(f"{after} {unit} {words} instead of {before} {unit}")
+    return changes
 
 
-def _some(figure: Range) -> bool:
+def _is_nonzero(figure: Range) -> bool:
     return bool(figure.value or figure.high)
 
 
@@ -63,12 +66,12 @@ def _check(checks: Sequence[Check]) -> str:
     wrong = [check for check in checks if not check.agrees]
     if not wrong:
         return "The replay of the run's own settings agrees with what was recorded."
-    said = [
-        f"{units.plain(called(check.figure))} {_number(check.figure, check.recorded)} recorded, "
+    differing = [
+        f"{called(check.figure)} {_number(check.figure, check.recorded)} recorded, "
         f"{_number(check.figure, check.low)} to {_number(check.figure, check.high)} replayed"
         for check in wrong
     ]
-    return f"The replay of the run's own settings does not agree with what was recorded: {'; '.join(said)}."
+    return f"The replay of the run's own settings does not agree with what was recorded: {'; '.join(differing)}."
 
 
 def _sections(result: ReplayResult) -> list[Section]:
@@ -76,8 +79,8 @@ def _sections(result: ReplayResult) -> list[Section]:
         f"Played {units.count(result.draws, 'time')} with latencies drawn from those recorded; 95 % of these lie in "
         "the brackets. Without brackets: they do not differ."
     ]
-    found = [Section("replay", "The run again", _figures(result.columns), about)]
-    found.append(Section("settings", "Settings", _settings(result.columns)))
+    shown = [Section("replay", "The run again", _figures(result.columns), about)]
+    shown.append(Section("settings", "Settings", _settings(result.columns)))
     if (jumps := _jumps(result.columns)) is not None:
         text = ["The median step from chunk to chunk over the 95 % of steps inside chunks; 95 % interval over seams."]
         if (policy := result.policy) is not None:
@@ -85,10 +88,10 @@ def _sections(result: ReplayResult) -> list[Section]:
                 f"The policy answered {units.count(policy.calls, 'call')} on {policy.observations:,} kept observations "
                 f"({policy.missing:,} were not kept), at most {policy.oldest_ms:,.0f} ms older than the call's own."
             )
-        found.append(Section("jumps", "Jumps between chunks", jumps, text))
+        shown.append(Section("jumps", "Jumps between chunks", jumps, text))
     if result.tried:
-        found.append(Section("thresholds", "Smallest queue threshold", _thresholds(result), [_least(result)]))
-    return found
+        shown.append(Section("thresholds", "Smallest queue threshold", _thresholds(result), [_least(result)]))
+    return shown
 
 
 def _figures(columns: Sequence[Replayed]) -> Table:
@@ -125,21 +128,17 @@ def _number(name: str, value: float) -> str:
 def _settings(columns: Sequence[Replayed]) -> Table:
     shown = [column for column in columns if column.name != "recorded"]
     names = list(dict.fromkeys(name for column in shown for name in column.settings))
-    rows = [Row([units.plain(name), *(_plain(column.settings.get(name)) for column in shown)]) for name in names]
+    rows = [Row([name, *(column.settings.get(name) for column in shown)]) for name in names]
     return Table(_columns("Flag", shown), rows)
 
 
-def _plain(text: str | None) -> str | None:
-    return None if text is None else units.plain(text)
-
-
 def _jumps(columns: Sequence[Replayed]) -> Table | None:
-    """Jumps over steps, joint by joint; what was recorded is shown where a policy was asked for the others too."""
+    """Return jumps over steps, joint by joint; None if only the recorded ones are known."""
     joints = list(dict.fromkeys(jump.joint for column in columns for jump in column.jumps))
     if not any(column.jumps for column in columns if column.name != "recorded"):
         return None
     of = [{jump.joint: jump for jump in column.jumps} for column in columns]
-    rows = [Row([units.plain(joint), *(_jump(jumps.get(joint)) for jumps in of)]) for joint in joints]
+    rows = [Row([joint, *(_jump(jumps.get(joint)) for jumps in of)]) for joint in joints]
     seams = [max((jump.seams for jump in column.jumps), default=0) for column in columns]
     rows.append(Row(["seams", *(f"{number:,}" if number else None for number in seams)], "other"))
     return Table(_columns("Joint", columns), rows).without_empty_columns()
@@ -154,12 +153,39 @@ def _jump(jump: Jump | None) -> str | None:
 
 
 def _thresholds(result: ReplayResult) -> Table:
-    rows = [Row([str(one.threshold), f"{one.starved} of {one.draws}"]) for one in result.tried]
+    rows = [Row([str(threshold.threshold), f"{threshold.starved} of {threshold.draws}"]) for threshold in result.tried]
     return Table([Column("--inference.queue_threshold"), Column("Draws that starved")], rows)
 
 
 def _least(result: ReplayResult) -> str:
     if result.least_threshold is None:
         return "None is large enough: calls take too long for these chunks at this rate."
-    least = next(one for one in result.tried if one.threshold == result.least_threshold)
+    least = next(threshold for threshold in result.tried if threshold.threshold == result.least_threshold)
     return f"{least.threshold} is the smallest that holds: {least.starved} of {least.draws} draws starved with it."
+
+
+def plots(result: ReplayResult, _depth: int | None = None) -> Plots:
+    """Return actions left and ages over time, recorded and under each setting."""
+    drawn = []
+    if any(depth is not None for column in result.columns for depth in column.series.depth):
+        crosses = "Crosses are ticks without an action."
+        drawn.append(_over_time("Actions left in the queue", crosses, "actions", result.columns, "depth"))
+    if any(age is not None for column in result.columns for age in column.series.age_ms):
+        title = "Age of the observation behind each action"
+        drawn.append(_over_time(title, "With the recorded latencies in their order.", "ms", result.columns, "age_ms"))
+    return {"replay": drawn}
+
+
+def _over_time(title: str, caption: str, unit: str, columns: Sequence[Replayed], field: str) -> Plot:
+    data: list[Trace] = []
+    for column in columns:
+        series, colour, name = column.series, COLOURS[column.name], TITLES[column.name]
+        # The ideal loop is there to be compared with, and hides the others.
+        visible = "legendonly" if column.name == "ideal loop" else True
+        style = {"width": 1.2, "shape": "hv"}
+        data.append(charts.line(name, series.at_s, getattr(series, field), colour, style=style, visible=visible))
+        starved = [at for at, none in zip(series.at_s, series.starved, strict=True) if none]
+        if field == "depth" and starved:
+            data.append(charts.crosses(f"{name}: no action", starved, colour))
+    x, y = charts.axis("seconds from the first tick"), charts.from_zero(unit)
+    return Plot(title, caption, data, charts.layout(360, x, y, hovermode="x unified", showlegend=True))

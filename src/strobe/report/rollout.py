@@ -4,27 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import bench, measured, motor_bus, remote, units
+from strobe.report import bench, charts, measured, remote, units
+from strobe.report.charts import Plot, Trace
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.report.quantiles import FIGURES, quantile_cells, quantile_table
+from strobe.report.frame import Plots
+from strobe.report.tables import QUANTILES, quantile_cells, quantile_table
+from strobe.results.motor_bus import Bus, Rehearsal, Turns
 from strobe.results.quantiles import Quantiles
-from strobe.results.rollout import Camera, Inference, JointSeam, JointTracking, Pace, Queue, Rollout, RolloutResult
+from strobe.results.rollout import (
+    Camera,
+    Inference,
+    JointSeam,
+    JointTracking,
+    Pace,
+    Queue,
+    Rollout,
+    RolloutResult,
+    Series,
+)
+
+GAP = 0.05  # between two rows of the course's plot, of its height
 
 
 def outline(result: RolloutResult, depth: int | None = None) -> Document:
-    """The document of a rollout; ``depth`` limits the levels of its trees."""
+    """Return the document of a rollout; ``depth`` limits the levels of its trees."""
     rollout = result.rollout
-    found = sections(rollout) + measured.each(result, depth)
-    said = [units.plain(text) for text in answers(rollout)]
+    shown = sections(rollout) + measured.each(result, depth)
     command = "" if rollout.rehearsal is None else "rehearse"
-    return measured.document(result, said, found, command=command, notes=notes(rollout), failure=rollout.error)
+    return measured.document(
+        result, answers(rollout), shown, command=command, notes=notes(rollout), failure=rollout.error
+    )
 
 
 def answers(rollout: Rollout) -> list[str]:
-    """The verdict, then inference, then the age of what the robot acts on."""
-    said = [rollout.sentence]
+    """Return the verdict, then inference, then the age of what the robot acts on."""
+    sentences = [rollout.sentence]
     if rollout.engine == "remote" and rollout.remote is not None:
-        said += remote.answers(rollout.remote)
+        sentences += remote.answers(rollout.remote)
     elif (inference := rollout.inference) is not None:
         later = inference.latency
         text = f"{units.count(inference.calls, 'call')} of the policy: the first took {inference.first_ms:,.0f} ms"
@@ -32,64 +48,64 @@ def answers(rollout: Rollout) -> list[str]:
             text += (
                 f", the others {later.median:,.1f} ms (median; 95 % within {later.p95:,.1f}, longest {later.max:,.1f})"
             )
-        said.append(f"{text}.")
-    said += bench.answers(rollout.bench)
+        sentences.append(f"{text}.")
+    sentences += bench.answers(rollout.bench)
     if rollout.age is not None:
-        said.append(
+        sentences.append(
             f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; 95 % within "
             f"{rollout.age.p95:,.0f}, oldest {rollout.age.max:,.0f})."
         )
-    if aged := [(one.age, one.name) for one in rollout.cameras if one.age is not None]:
-        age, name = max(aged, key=lambda one: one[0].p95)
+    if aged := [(camera.age, camera.name) for camera in rollout.cameras if camera.age is not None]:
+        age, name = max(aged, key=lambda pair: pair[0].p95)
         of = "" if len(aged) == 1 else f" (camera {name}, the slowest)"
-        said.append(f"Frames were {age.median:,.0f} ms old when they were read, 95 % within {age.p95:,.0f}{of}.")
-    if (told := rollout.rehearsal) is not None and told.arms:
-        holding = told.holding
-        left = f"torque was left on in {', '.join(holding)}" if holding else "no servo was left with torque"
-        said.append(f"A rehearsal on emulated servos: when all was over, {left}.")
-    return said
+        sentences.append(f"Frames were {age.median:,.0f} ms old when they were read, 95 % within {age.p95:,.0f}{of}.")
+    if (rehearsal := rollout.rehearsal) is not None and rehearsal.arms:
+        holding = rehearsal.holding
+        state = f"torque was left on in {', '.join(holding)}" if holding else "no servo was left with torque"
+        sentences.append(f"A rehearsal on emulated servos: when all was over, {state}.")
+    return sentences
 
 
 def sections(rollout: Rollout) -> list[Section]:
-    """Pace and course, inference, delays, the queue, seams, cameras, recording."""
-    found = []
+    """Return pace and course, inference, delays, the queue, seams, cameras, recording."""
+    shown = []
     if rollout.pace is not None:
-        about = _about_pace(rollout.pace) + ([motor_bus.turns(rollout.turns)] if rollout.turns is not None else [])
-        found.append(Section("pace", "Control loop", _pace(rollout.pace), about))
+        about = _about_pace(rollout.pace) + ([_turns(rollout.turns)] if rollout.turns is not None else [])
+        shown.append(Section("pace", "Control loop", _pace(rollout.pace), about))
     if rollout.inference is not None:
-        found.append(Section("inference", "Inference", _inference(rollout.inference)))
+        shown.append(Section("inference", "Inference", _inference(rollout.inference)))
         if rollout.inference.delays is not None:
-            found.append(Section("delays", "Delay", _delays(rollout.inference), [_about_delays(rollout)]))
-    found += bench.sections(rollout.bench)
+            shown.append(Section("delays", "Delay", _delays(rollout.inference), [_about_delays(rollout)]))
+    shown += bench.sections(rollout.bench)
     if rollout.remote is not None:
-        found += remote.sections(rollout.remote)
+        shown += remote.sections(rollout.remote)
     if rollout.engine not in ("none", "server"):
-        found.append(Section("queue", "Actions", _queue(rollout.queue, rollout.age)))
+        shown.append(Section("queue", "Actions", _queue(rollout.queue, rollout.age)))
     if rollout.seams:
         about = "A seam is the step from a chunk's last executed action to the next chunk's first, in the robot's unit."
-        found.append(Section("seams", "Seams between chunks", _seams(rollout.seams), [about]))
+        shown.append(Section("seams", "Seams between chunks", _seams(rollout.seams), [about]))
     if rollout.tracking:
-        found.append(Section("tracking", "Following", _tracking(rollout.tracking), [_about_tracking(rollout)]))
+        shown.append(Section("tracking", "Following", _tracking(rollout.tracking), [_about_tracking(rollout)]))
     if rollout.cameras:
-        found.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
+        shown.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
     if rollout.bus is not None:
-        found.append(Section("bus", "Motor bus", motor_bus.bus(rollout), motor_bus.about(rollout)))
+        shown.append(Section("bus", "Motor bus", _bus(rollout), _about_bus(rollout)))
     if rollout.rehearsal is not None:
-        told = rollout.rehearsal
-        found.append(Section("rehearsal", "Rehearsal", motor_bus.servos(told), motor_bus.about_rehearsal(told)))
+        rehearsal = rollout.rehearsal
+        shown.append(Section("rehearsal", "Rehearsal", _servos(rehearsal), about_rehearsal(rehearsal)))
     if (frames := rollout.recording) is not None:
         text = f"{units.count(frames.frames, 'frame')} of {frames.real_s:.1f} s, stamped as {frames.stamped_s:.1f} s "
         text += f"at the dataset's {frames.dataset_fps:g} Hz"
         rate = f"{(frames.stamped_s * frames.dataset_fps) / frames.real_s:.2f}" if frames.real_s > 0 else "?"
-        found.append(Section("recording", "Recording", None, [f"{text}; the true rate was {rate} Hz."]))
+        shown.append(Section("recording", "Recording", None, [f"{text}; the true rate was {rate} Hz."]))
     if rollout.cadence:
-        lines = [units.plain(line.strip()) for line in rollout.cadence.splitlines()]
-        found.append(Section("cadence", "What LeRobot's own timer said", None, lines))
-    return found
+        lines = [line.strip() for line in rollout.cadence.splitlines()]
+        shown.append(Section("cadence", "What LeRobot's own timer said", None, lines))
+    return shown
 
 
 def notes(rollout: Rollout) -> list[str]:
-    """The price of watching it."""
+    """Return the price of watching it."""
     of = "call" if rollout.engine == "server" else "tick"
     return [f"recording took {rollout.overhead_ms:.3f} ms of a {of}, computed from the price of a section here"]
 
@@ -102,13 +118,13 @@ def _pace(pace: Pace) -> Table:
 
 
 def _about_pace(pace: Pace) -> list[str]:
-    said = [
+    about = [
         f"{pace.held_hz:.2f} of {pace.asked_hz:g} Hz over {units.count(pace.ticks, 'tick')} in {pace.seconds:.1f} s; "
         f"{units.count(pace.late, 'tick')} worked longer than {1e3 / pace.asked_hz:.1f} ms."
     ]
     if pace.late_part and pace.late_part_ms is not None:
-        said.append(f"Late ticks spent {pace.late_part_ms:.1f} ms in: {units.plain(pace.late_part)}.")
-    return said
+        about.append(f"Late ticks spent {pace.late_part_ms:.1f} ms in: {pace.late_part}.")
+    return about
 
 
 def _inference(inference: Inference) -> Table:
@@ -132,10 +148,10 @@ def _about_delays(rollout: Rollout) -> str:
     assert rollout.inference is not None
     delays = rollout.inference.delays
     assert delays is not None
-    said = f"Without the first call, which needed {units.count(delays.first_needed, 'action')}"
+    text = f"Without the first call, which needed {units.count(delays.first_needed, 'action')}"
     if delays.first_dropped:
-        said += f"; {units.count(delays.first_dropped, 'action')} of its chunk were dropped though none was executed"
-    return f"{said}."
+        text += f"; {units.count(delays.first_dropped, 'action')} of its chunk were dropped though none was executed"
+    return f"{text}."
 
 
 def _queue(queue: Queue, age: Quantiles | None) -> Table:
@@ -156,10 +172,10 @@ def _seams(seams: Sequence[JointSeam]) -> Table:
     columns = [Column("Joint", numeric=False), Column("Step (median)"), Column("Step (95 %)"), Column("Jump (median)")]
     columns += [Column("Largest jump"), Column("Seams"), Column("Jump over step")]
     rows = []
-    for one in seams:
-        sizes = (one.step.median, one.step.p95, one.jump.median, one.jump.max)
-        ratio = None if one.ratio is None else f"{one.ratio:.1f} ×"
-        rows.append(Row([units.plain(one.joint), *(units.number(size, 3) for size in sizes), str(one.jump.n), ratio]))
+    for seam in seams:
+        sizes = (seam.step.median, seam.step.p95, seam.jump.median, seam.jump.max)
+        ratio = None if seam.ratio is None else f"{seam.ratio:.1f} ×"
+        rows.append(Row([seam.joint, *(units.number(size, 3) for size in sizes), str(seam.jump.n), ratio]))
     return Table(columns, rows)
 
 
@@ -167,20 +183,20 @@ def _tracking(joints: Sequence[JointTracking]) -> Table:
     columns = [Column("Joint", numeric=False), Column("Off (median)"), Column("Off (95 %)"), Column("Off (most)")]
     columns += [Column("Trails by (ticks)"), Column("Then off (median)")]
     rows = []
-    for one in joints:
-        sizes = [units.number(size, 3) for size in (one.error.median, one.error.p95, one.error.max)]
-        left = None if one.left is None else units.number(one.left.median, 3)
-        rows.append(Row([units.plain(one.joint), *sizes, None if one.lag_ticks is None else str(one.lag_ticks), left]))
+    for joint in joints:
+        sizes = [units.number(size, 3) for size in (joint.error.median, joint.error.p95, joint.error.max)]
+        rest = None if joint.left is None else units.number(joint.left.median, 3)
+        rows.append(Row([joint.joint, *sizes, None if joint.lag_ticks is None else str(joint.lag_ticks), rest]))
     return Table(columns, rows)
 
 
 def _about_tracking(rollout: Rollout) -> str:
-    lags = [one.lag_ticks for one in rollout.tracking if one.lag_ticks is not None]
-    said = "How far each joint is from its command when the next tick looks, in the robot's unit."
+    lags = [joint.lag_ticks for joint in rollout.tracking if joint.lag_ticks is not None]
+    text = "How far each joint is from its command when the next tick looks, in the robot's unit."
     if not lags:
-        return f"{said} No joint was told to move."
+        return f"{text} No joint was told to move."
     hz = rollout.fps * rollout.multiplier
-    return f"{said} Joints trail their commands by {_ticks(lags)} of {1e3 / hz:.3g} ms; what is left then stands last."
+    return f"{text} Joints trail their commands by {_ticks(lags)} of {1e3 / hz:.3g} ms; what is left then stands last."
 
 
 def _ticks(lags: Sequence[int]) -> str:
@@ -189,13 +205,126 @@ def _ticks(lags: Sequence[int]) -> str:
 
 
 def _cameras(cameras: Sequence[Camera]) -> Table:
-    columns = [Column("Camera", numeric=False), *(Column(f"{name} (ms)") for name in FIGURES)]
+    columns = [Column("Camera", numeric=False), *(Column(f"{name} (ms)") for name in QUANTILES)]
     columns += [Column("Frames/s"), Column("Same frame at most (ms)")]
-    aged = any(one.age is not None for one in cameras)
+    aged = any(camera.age is not None for camera in cameras)
     columns += [Column("Age (ms)"), Column("Age, 95 % (ms)")] if aged else []
     rows = []
-    for one in cameras:
-        cells = [units.plain(one.name), *quantile_cells(one.ms), f"{one.fresh_hz:.1f}", f"{one.longest_ms:,.0f}"]
-        ages = (one.age.median, one.age.p95) if one.age is not None else (None, None)
+    for camera in cameras:
+        cells = [camera.name, *quantile_cells(camera.ms), f"{camera.fresh_hz:.1f}", f"{camera.longest_ms:,.0f}"]
+        ages = (camera.age.median, camera.age.p95) if camera.age is not None else (None, None)
         rows.append(Row([*cells, *(None if age is None else f"{age:,.0f}" for age in ages)] if aged else cells))
     return Table(columns, rows)
+
+
+def _bus(rollout: Rollout) -> Table:
+    """Return each arm's reads of all motors, those that went well and those that had to be repeated."""
+    rows = [
+        (f"{bus.arm}: {name}" if bus.arm else name, took)
+        for bus in _buses(rollout)
+        for name, took in (("answered at once", bus.ms), ("asked again", bus.failed_ms))
+    ]
+    return quantile_table("Reads", rows)
+
+
+def _buses(rollout: Rollout) -> list[Bus]:
+    return rollout.buses or ([rollout.bus] if rollout.bus is not None else [])
+
+
+def _about_bus(rollout: Rollout) -> list[str]:
+    """Return tries that failed, old answers, and the reading thread's share of a CPU."""
+    about = []
+    for bus in _buses(rollout):
+        about.append(
+            f"{f'{bus.arm}: t' if bus.arm else 'T'}ries without an answer: {bus.lost:,}; with a damaged one: "
+            f"{bus.damaged:,}; reads that found old answers: {bus.stale:,}. The reading thread had a CPU for "
+            f"{bus.on_cpu:.0%} of a read that went well (median)."
+        )
+    return about
+
+
+def _turns(turns: Turns) -> str:
+    """Return who had the CPUs, in a sentence."""
+    return (
+        f"The control thread waited for a CPU for {turns.waited_share:.1%} of the run. This process kept "
+        f"{turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}."
+    )
+
+
+def _servos(rehearsal: Rehearsal) -> Table | None:
+    """Return each servo as it was left; None where the arm could not tell."""
+    if not rehearsal.arms:
+        return None
+    several = len(rehearsal.arms) > 1
+    columns = [Column("Servo", numeric=False), Column("Torque", numeric=False), Column("Lock", numeric=False)]
+    columns += [Column("Goal (counts)"), Column("Position (counts)"), Column("Temperature (°C)")]
+    rows = []
+    for arm, servos in rehearsal.arms.items():
+        for servo in servos:
+            name = f"{servo.id} {servo.joint}" if not several else f"{arm}: {servo.id} {servo.joint}"
+            state = ["on" if servo.torque else "off", "on" if servo.lock else "off"]
+            rows.append(Row([name, *state, str(servo.goal), str(servo.present), str(servo.celsius)]))
+    return Table(columns, rows)
+
+
+def about_rehearsal(rehearsal: Rehearsal) -> list[str]:
+    """Return lines on the stand-ins for the robot, and on the faults that were planted."""
+    led = any(name.startswith("teleop") for name in rehearsal.arms)
+    whose = "for the arm and its leader, whose joints a hand swung" if led else "for the arm"
+    about = [
+        f"Emulated servos stood in {whose}, {rehearsal.latency_ms:g} ms from question to answer besides the bytes' own "
+        f"time; calibration: {rehearsal.calibration}. Cameras: {rehearsal.frames}.",
+        f"They were sent {units.count(rehearsal.goals, 'goal')}. The table is how they were left.",
+    ]
+    if rehearsal.planted:
+        struck = ", ".join(f"{name} {units.count(count, 'request')}" for name, count in rehearsal.struck.items())
+        about.append(f"Planted: {'; '.join(rehearsal.planted)}. Struck on the bus: {struck or 'nothing'}.")
+    if rehearsal.ended:
+        about.append(f"{rehearsal.ended[:1].upper()}{rehearsal.ended[1:]}: how the servos were left is not known.")
+    return about
+
+
+def plots(result: RolloutResult, depth: int | None = None) -> Plots:
+    """Return the course of the run, then the parts of a tick and of a call, by the key of their section."""
+    drawn = {key: of_section for key, of_section in measured.plots(result, depth).items() if key != "samples"}
+    drawn |= bench.plots(result.rollout.bench)
+    course = result.rollout.series
+    if course.at_s and result.rollout.pace is not None:
+        drawn["pace"] = [_course(course, 1e3 / result.rollout.pace.asked_hz)]
+    return drawn
+
+
+def _course(course: Series, asked_ms: float) -> Plot:
+    """Draw ticks, the queue, inference calls and the age of observations, one below the other on one time axis."""
+    thin, at = {"width": 1.2}, course.at_s
+    ticks = [
+        charts.line("from tick to tick", at, course.period_ms, charts.colour(0), style=thin),
+        charts.line("work", at, course.work_ms, charts.colour(1), style=thin),
+    ]
+    rows: list[tuple[str, list[Trace]]] = [("tick (ms)", ticks)]
+    if any(depth is not None for depth in course.depth):
+        stepped = thin | {"shape": "hv"}
+        rows.append(("actions left", [charts.line("actions left", at, course.depth, charts.colour(2), style=stepped)]))
+    if course.call_at_s:
+        rows.append(("call (ms)", [_calls(course)]))
+    if any(age is not None for age in course.age_ms):
+        ages = charts.line("age of the observation", at, course.age_ms, charts.colour(4), style=thin)
+        rows.append(("age (ms)", [ages]))
+    layout = charts.layout_of_rows(120 + 150 * len(rows), [title for title, _ in rows], GAP)
+    layout["xaxis"] |= charts.axis("seconds from the first tick")
+    layout |= {"showlegend": True, "hovermode": "x unified"}
+    layout["shapes"] = [charts.line_at(asked_ms, "y")]
+    data = [
+        trace | {"yaxis": charts.row_name(i), "xaxis": "x"} for i, (_, traces) in enumerate(rows) for trace in traces
+    ]
+    caption = f"The dashed line is the period asked for, {asked_ms:.1f} ms."
+    if starved := [at for at, none in zip(course.at_s, course.starved, strict=True) if none]:
+        data.append(charts.crosses("no action", starved, charts.colour(3)))
+        caption += " Crosses are ticks without an action."
+    return Plot("Course of the run", caption, data, layout)
+
+
+def _calls(course: Series) -> Trace:
+    trace = charts.bars("inference call", course.call_at_s, course.call_ms, charts.colour(5), upright=True)
+    trace["marker"]["opacity"] = 0.7
+    return trace | {"width": [max(ms / 1e3, 0.005) for ms in course.call_ms], "offset": 0}

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 
 from markupsafe import Markup
 
-from strobe.report import facts, units
+from strobe.report import frame, units
 from strobe.report.document import Document
-from strobe.report.pages import as_json, hashed, part, template
+from strobe.report.html import as_json, part, script_hash, template
 from strobe.results.answer import Answer, Result
-from strobe.results.store import REPORT
+from strobe.runs.store import REPORT
 
 DEEPEST = 2  # levels of parts that are laid side by side
 
@@ -37,7 +37,7 @@ class Line:
 
 def line(answer: Answer, document: Document, folder: str) -> Line:
     """Return a run's line."""
-    machine = facts.machine(answer.machine) if answer.machine is not None else ""
+    machine = frame.machine(answer.machine) if answer.machine is not None else ""
     return Line(
         folder=folder,
         study=answer.study,
@@ -53,31 +53,31 @@ def line(answer: Answer, document: Document, folder: str) -> Line:
 def _figures(answer: Answer) -> dict[str, float]:
     if not isinstance(answer, Result):
         return {}
-    found: dict[str, float] = {}
-    told = list(answer.advised()) or answer.measurements
-    for one in told:
-        if one.samples.values:
-            found[units.plain(one.name)] = one.samples.summary.median
-            for part in one.components:
+    figures: dict[str, float] = {}
+    measurements = list(answer.advised()) or answer.measurements
+    for measurement in measurements:
+        if measurement.samples.values:
+            figures[units.plain(measurement.name)] = measurement.samples.summary.median
+            for part in measurement.components:
                 if part.depth <= DEEPEST:
-                    found[units.plain(f"{one.name} / {' / '.join(part.path)}")] = part.summary.median
-    return {name: float(f"{value:.6g}") for name, value in found.items()}
+                    figures[units.plain(f"{measurement.name} / {' / '.join(part.path)}")] = part.summary.median
+    return {name: float(f"{value:.6g}") for name, value in figures.items()}
 
 
 def render(lines: Sequence[Line], title: str) -> str:
     """Return the page. The latest run comes first."""
-    ordered = sorted(lines, key=lambda one: (one.started, one.folder), reverse=True)
+    ordered = sorted(lines, key=lambda run: (run.started, run.folder), reverse=True)
     script = part("runs_page.js")
-    shown = [asdict(one) | {"report": f"{one.folder}/{REPORT}", "ms": _first(one)} for one in ordered]
+    shown = [asdict(line) | {"report": f"{line.folder}/{REPORT}", "ms": _first(line)} for line in ordered]
     return template("runs_page.html.j2").render(
         title=title,
         runs=shown,
-        data=as_json([{"folder": one.folder, "figures": one.figures} for one in ordered]),
+        data=as_json([{"folder": line.folder, "figures": line.figures} for line in ordered]),
         style=Markup(part("page.css") + part("runs_page.css")),
         script=Markup(script),
-        digest=Markup(hashed(script)),
+        digest=Markup(script_hash(script)),
     )
 
 
-def _first(one: Line) -> str:
-    return next((units.rate(value) for value in one.figures.values()), "")
+def _first(line: Line) -> str:
+    return next((units.rate(value) for value in line.figures.values()), "")

@@ -5,26 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from strobe.report import sweep as tables
-from strobe.report import units
-from strobe.report.plots import OTHER, PALETTE, Colours, Plot, text
+from strobe.report import charts, units
+from strobe.report.charts import OTHER, Colours, Plot, Trace
+from strobe.report.sweep_cells import Figures, in_order, ran_on, shares, top_parts
 from strobe.results.data import Interval
 from strobe.results.sweep import Axis, Cell, Row, Sweep
 
 BARS = 80  # cells in one stacked plot; more only make the page long
 MAPS = 4
-WIDE = 8  # a span of values, highest over lowest, from which a logarithm shows them better
 # One hue each, light enough from end to end for dark text, on a light page and on a dark one.
-SCALES = {
-    "throughput": [[0, "#edf4fc"], [1, "#7cb0e6"]],
-    "time": [[0, "#fdf2e6"], [1, "#e8a25c"]],
-}
-INK = "#12181f"
-DASHES = ("solid", "dash", "dot", "dashdot")
-
-Setting = Mapping[str, str]
+SCALES = {"throughput": ("#edf4fc", "#7cb0e6"), "time": ("#fdf2e6", "#e8a25c")}
 
 
 @dataclass(frozen=True)
@@ -38,9 +30,9 @@ class _Figure:
     interval: Callable[[Row], Interval | None] = lambda row: None
 
 
-def plots(sweep: Sweep) -> dict[str, list[Plot]]:
-    """The plots of a sweep, all beside the table of its cells."""
-    return {"cells": [*_lines(sweep), *_shares(sweep), *_heat_maps(sweep)]}
+def plots(sweep: Sweep) -> list[Plot]:
+    """Return lines over one axis, the parts' shares as stacked bars, heat maps over two axes."""
+    return [*_lines(sweep), *_shares(sweep), *_heat_maps(sweep)]
 
 
 def _figures(rows: Sequence[Row]) -> list[_Figure]:
@@ -65,7 +57,7 @@ def _figures(rows: Sequence[Row]) -> list[_Figure]:
 
 
 def _lines(sweep: Sweep) -> list[Plot]:
-    """A plot per figure and phase: a line for each combination of what is not on its axis."""
+    """Return a plot per figure and phase: a line for each combination of what is not on its axis."""
     rows = [row for cell in sweep.cells for row in cell.rows]
     along = _longest(sweep.axes)
     if along is None or len(along.values) < 2:
@@ -76,7 +68,7 @@ def _lines(sweep: Sweep) -> list[Plot]:
         several = len({row.measurement for row in rows if row.phase == phase}) > 1
         of_phase = f" ({phase})" if len(phases) > 1 else ""
         lines: dict[str, dict[str, Row]] = {}
-        for cell in tables.in_order(sweep):
+        for cell in in_order(sweep):
             for row in cell.rows:
                 if row.phase == phase:
                     name = _line(sweep, cell, along, row.measurement if several else None)
@@ -89,62 +81,48 @@ def _lines(sweep: Sweep) -> list[Plot]:
 
 
 def _longest(axes: Sequence[Axis]) -> Axis | None:
-    """The numeric axis with most values, or the first of any kind."""
+    """Return the numeric axis with most values, or the first of any kind."""
     numeric = [axis for axis in axes if axis.numbers is not None and len(axis.numbers) == len(axis.values)]
     return max(numeric, key=lambda axis: len(axis.values)) if numeric else next(iter(axes), None)
 
 
 def _line(sweep: Sweep, cell: Cell, along: Axis, measurement: str | None) -> str:
     others = [axis for axis in sweep.axes if axis.name != along.name]
-    said = [] if measurement is None else [measurement]
-    said += [f"{axis.name} {cell.settings.get(axis.name, units.NONE)}" for axis in others]
+    words = [] if measurement is None else [measurement]
+    words += [f"{axis.name} {cell.settings.get(axis.name, units.NONE)}" for axis in others]
     # A line from one machine to an unlike one would show the machines, not the axis.
-    said += [f"machine {tables.ran_on(cell)}"] if len(sweep.machines) > 1 else []
-    return ", ".join(said)
+    words += [f"machine {ran_on(cell)}"] if len(sweep.machines) > 1 else []
+    return ", ".join(words)
 
 
 def _places(axis: Axis) -> list[float]:
-    """Where the axis' values are drawn: at their numbers, or one beside the other."""
+    """Return where the axis' values are drawn: at their numbers, or one beside the other."""
     if axis.numbers is not None and len(axis.numbers) == len(axis.values):
         return list(axis.numbers)
     return [float(place) for place in range(len(axis.values))]
 
 
-def _trace(index: int, name: str, line: Mapping[str, Row], along: Axis, figure: _Figure) -> dict[str, Any]:
-    points = sorted(zip(_places(along), along.values, strict=True))
-    rows = [line.get(value) for _, value in points]
-    ys = [row and figure.of(row) for row in rows]
-    between = [row and figure.interval(row) for row in rows]
-    colour = PALETTE[index % len(PALETTE)]
-    trace: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": text(name) or "all",
-        "x": [x for x, _ in points],
-        "y": [None if y is None else _round(y) for y in ys],
-        "marker": {"color": colour, "size": 7},
-        "line": {"color": colour, "width": 2, "dash": DASHES[index // len(PALETTE) % len(DASHES)]},
-        # Names go in as data: in a template, '%{x}' in a name would be filled in.
-        "customdata": [
-            [text(f"{along.name} {value}"), _said(y, i, figure)]
-            for (_, value), y, i in zip(points, ys, between, strict=True)
-        ],
-        "hovertemplate": "%{customdata[0]}: %{customdata[1]}<extra>%{fullData.name}</extra>",
-    }
-    if any(between):
-        pairs = list(zip(ys, between, strict=True))
-        trace["error_y"] = {
-            "type": "data",
-            "symmetric": False,
-            "array": [_round(i.high - y) if i and y is not None else None for y, i in pairs],
-            "arrayminus": [_round(y - i.low) if i and y is not None else None for y, i in pairs],
-            "color": colour,
-            "thickness": 1.5,
-        }
+def _trace(index: int, name: str, line: Mapping[str, Row], along: Axis, figure: _Figure) -> Trace:
+    rows = [(place, value, line.get(value)) for place, value in sorted(zip(_places(along), along.values, strict=True))]
+    points = [(place, value, row and figure.of(row), row and figure.interval(row)) for place, value, row in rows]
+    colour, ys = charts.colour(index), [y for _, _, y, _ in points]
+    trace = charts.line(
+        name or "all",
+        [place for place, _, _, _ in points],
+        ys,
+        colour,
+        "%{customdata[0]}: %{customdata[1]}<extra>%{fullData.name}</extra>",
+        points=7,
+        style={"dash": charts.DASHES[index // len(charts.PALETTE) % len(charts.DASHES)]},
+        customdata=[[f"{along.name} {value}", _in_words(y, ends, figure)] for _, value, y, ends in points],
+    )
+    if any(ends for _, _, _, ends in points):
+        known = [ends if y is not None else None for _, _, y, ends in points]
+        trace["error_y"] = charts.error_bars([y or 0.0 for y in ys], known, colour)
     return trace
 
 
-def _said(value: float | None, interval: Interval | None, figure: _Figure) -> str:
+def _in_words(value: float | None, interval: Interval | None, figure: _Figure) -> str:
     if value is None:
         return units.NONE
     decimals = units.digits(value)
@@ -152,44 +130,35 @@ def _said(value: float | None, interval: Interval | None, figure: _Figure) -> st
     return f"{units.ms(value, decimals)} {figure.unit}{spread}"
 
 
-def _over(along: Axis, figure: _Figure, of_phase: str, traces: list[dict[str, Any]], sweep: Sweep) -> Plot:
+def _over(along: Axis, figure: _Figure, of_phase: str, traces: list[Trace], sweep: Sweep) -> Plot:
     places = _places(along)
     ticks: dict[float, list[str]] = {}
     for place, value in zip(places, along.values, strict=True):
-        ticks.setdefault(place, []).append(text(value))
+        ticks.setdefault(place, []).append(value)
     legend = sum(len(trace["name"]) + 8 for trace in traces) // 110 + 1 if len(traces) > 1 else 0
-    x: dict[str, Any] = {
-        "title": {"text": text(along.name)},
-        "tickvals": list(ticks),
-        "ticktext": [" / ".join(values) for values in ticks.values()],
-    }
-    y: dict[str, Any] = {"title": {"text": figure.unit}, "rangemode": "tozero"}
-    if along.numbers is not None and _wide(places):
+    x = charts.axis(along.name, tickvals=list(ticks), ticktext=[" / ".join(values) for values in ticks.values()])
+    y = charts.from_zero(figure.unit)
+    if along.numbers is not None and charts.is_wide(places):
         x["type"] = "log"
         # Growth in proportion is then a straight line on both, and a curve on either alone.
         drawn = [y for trace in traces for y in trace["y"] if y is not None]
-        if _wide(drawn):
-            y = {"title": {"text": f"{figure.unit}, logarithmic"}, "type": "log", **_decades(min(drawn), max(drawn))}
-    layout = {
-        "height": 320 + 20 * legend,
-        "showlegend": len(traces) > 1,
-        "xaxis": x,
-        "yaxis": y,
-    }
+        if charts.is_wide(drawn):
+            title = f"{figure.unit}, logarithmic"
+            y = charts.log_axis(title, units.number, min(drawn), max(drawn), fine=True)
     bars = "Bars are the intervals of the medians." if any("error_y" in trace for trace in traces) else ""
     gaps = "Cells without a result have no point." if any(not cell.rows for cell in sweep.cells) else ""
-    title = f"{figure.title} over {units.plain(along.name)}{of_phase}"
-    return Plot(title, f"{bars} {gaps}".strip(), traces, layout)
+    layout = charts.layout(320 + 20 * legend, x, y, showlegend=len(traces) > 1)
+    return Plot(f"{figure.title} over {along.name}{of_phase}", f"{bars} {gaps}".strip(), traces, layout)
 
 
 def _shares(sweep: Sweep) -> list[Plot]:
-    """The top parts' shares as stacked bars, a plot for each measurement and a bar for each cell."""
-    shares = tables.shares(sweep)
-    parts = tables.top_parts(shares)
+    """Return the top parts' shares as stacked bars, a plot for each measurement and a bar for each cell."""
+    of_rows = shares(sweep)
+    parts = top_parts(of_rows)
     if not parts:
         return []
-    found = iter(shares)
-    held = [(cell, {row.measurement: next(found) for row in cell.rows}) for cell in tables.in_order(sweep)]
+    remaining_rows = iter(of_rows)
+    held = [(cell, {row.measurement: next(remaining_rows) for row in cell.rows}) for cell in in_order(sweep)]
     measured = list(dict.fromkeys(name for _, rows in held for name in rows))
     colours = Colours(parts)
     drawn = []
@@ -197,52 +166,42 @@ def _shares(sweep: Sweep) -> list[Plot]:
         of_cells = [(cell, rows.get(measurement, {})) for cell, rows in held if measurement in rows or not cell.rows]
         named = [part for part in parts if part != "other" and any(part in rows for _, rows in of_cells)]
         if named:
-            of = f" ({units.plain(measurement)})" if len(measured) > 1 else ""
+            of = f" ({measurement})" if len(measured) > 1 else ""
             drawn.append(_stacked(sweep, of, of_cells, named, colours))
     return drawn
 
 
 def _stacked(
-    sweep: Sweep, of: str, of_cells: Sequence[tuple[Cell, tables.Figures]], parts: list[str], colours: Colours
+    sweep: Sweep, of: str, of_cells: Sequence[tuple[Cell, Figures]], parts: list[str], colours: Colours
 ) -> Plot:
-    bars = of_cells[:BARS]
-    places = list(range(len(bars)))
-    names = [text(_bar(sweep, cell)) for cell, _ in bars]
-    stacks = [(part, [rows.get(part) for _, rows in bars]) for part in parts]
-    # The whole is 100 %: what the named parts leave is drawn, and never negative by rounding.
-    left = [max(0.0, 1 - sum(rows.get(part, 0.0) for part in parts)) if rows else None for _, rows in bars]
-    traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": text(part),
-            "y": places,
-            "x": [None if share is None else round(100 * share, 3) for share in values],
-            "text": [units.percent(share) or "" for share in values],
-            "textposition": "inside",
-            "insidetextanchor": "middle",
-            "insidetextfont": {"color": "#fff"},
-            "textangle": 0,
-            "customdata": names,
-            "marker": {"color": OTHER if values is left else colours.of(part)},
-            "hovertemplate": "%{customdata}<br>%{text}<extra>%{fullData.name}</extra>",
-        }
-        for part, values in [*stacks, ("the rest", left)]
+    shown = of_cells[:BARS]
+    names = [_bar(sweep, cell) for cell, _ in shown]
+    stacks: list[tuple[str, str, list[float | None]]] = [
+        (part, colours.of(part), [rows.get(part) for _, rows in shown]) for part in parts
     ]
-    layout = {
-        "height": 110 + 26 * len(bars),
-        "barmode": "stack",
-        "bargap": 0.25,
-        "uniformtext": {"minsize": 9, "mode": "hide"},
-        "xaxis": {"title": {"text": "% of the whole"}, "range": [0, 100]},
-        "yaxis": {
-            "tickvals": places,
-            "ticktext": names,
-            "autorange": "reversed",
-            "showgrid": False,
-            "fixedrange": True,
-        },
-    }
+    # The whole is 100 %: what the named parts leave is drawn, and never negative by rounding.
+    rest = [max(0.0, 1 - sum(rows.get(part, 0.0) for part in parts)) if rows else None for _, rows in shown]
+    stacks.append(("the rest", OTHER, rest))
+    traces = [
+        charts.bars(
+            name,
+            range(len(shown)),
+            [None if share is None else 100 * share for share in values],
+            colour,
+            "%{customdata}<br>%{text}<extra>%{fullData.name}</extra>",
+            **charts.written([units.percent(share) or "" for share in values]),
+            customdata=names,
+        )
+        for name, colour, values in stacks
+    ]
+    layout = charts.layout(
+        110 + 26 * len(shown),
+        charts.axis("% of the whole", range=[0, 100]),
+        charts.names_axis(names, **charts.DOWN),
+        barmode="stack",
+        bargap=0.25,
+        uniformtext=charts.ROOM,
+    )
     caption = f"The first {BARS} of {len(of_cells)} cells; the table has all." if len(of_cells) > BARS else ""
     return Plot(f"Where the time goes in each cell{of}", caption, traces, layout)
 
@@ -253,13 +212,13 @@ def _bar(sweep: Sweep, cell: Cell) -> str:
 
 
 def _heat_maps(sweep: Sweep) -> list[Plot]:
-    """Throughput and time over the first two axes that vary; of what else varies, what comes first."""
+    """Draw throughput and time over the first two axes that vary; of other axes, for their first values."""
     varied = [axis for axis in sweep.axes if len(axis.values) > 1]
     rows = [row for cell in sweep.cells for row in cell.rows]
     if len(varied) < 2 or not rows:
         return []
     down, across, *others = varied
-    combinations = list(dict.fromkeys(_rest(cell, others) for cell in tables.in_order(sweep)))
+    combinations = list(dict.fromkeys(_rest(cell, others) for cell in in_order(sweep)))
     measured = list(dict.fromkeys(row.measurement for row in rows))
     throughput_first = sorted(_figures(rows)[:2], key=lambda figure: figure.name != "throughput")
     wanted = [(m, rest, figure) for m in measured for rest in combinations for figure in throughput_first]
@@ -268,13 +227,13 @@ def _heat_maps(sweep: Sweep) -> list[Plot]:
         of = [measurement] if len(measured) > 1 else []
         of += [f"{axis.name} {value}" for axis, value in zip(others, rest, strict=True)]
         inside = [cell for cell in sweep.cells if _rest(cell, others) == rest]
-        unlike = len({tables.ran_on(cell) for cell in inside} - {""}) > 1  # a cell that failed has no machine
+        unlike = len({ran_on(cell) for cell in inside} - {""}) > 1  # a cell that failed has no machine
         left_out = f"The table has what the other {len(wanted) - MAPS:,} maps would show." if len(wanted) > MAPS else ""
-        axes = f"{units.plain(down.name)} by {units.plain(across.name)}."
-        said = [axes, "From unlike machines: see the table." if unlike else ""]
-        said += [left_out] if len(drawn) == MAPS - 1 else []
-        caption = " ".join(filter(None, said))
-        title = f"{figure.title} ({figure.unit}){': ' if of else ''}{units.plain(', '.join(of))}"
+        axes = f"{down.name} by {across.name}."
+        sentences = [axes, "From unlike machines: see the table." if unlike else ""]
+        sentences += [left_out] if len(drawn) == MAPS - 1 else []
+        caption = " ".join(filter(None, sentences))
+        title = f"{figure.title} ({figure.unit}){': ' if of else ''}{', '.join(of)}"
         drawn.append(_heat_map(title, caption, down, across, inside, measurement, figure))
     return drawn
 
@@ -296,66 +255,23 @@ def _heat_map(
     values = [[value(cell) for cell in row] for row in grid]
     failed = [[cell is not None and value(cell) is None for cell in row] for row in grid]
     known = [v for row in values for v in row if v is not None]
-    logarithmic = _wide(known)
+    logarithmic = charts.is_wide(known)
     decimals = units.digits(max(known, default=0.0))
-    shared = {
-        "type": "heatmap",
-        "x": list(range(len(across.values))),
-        "y": list(range(len(down.values))),
-        "texttemplate": "%{text}",
-        "hovertemplate": "%{customdata}<br>%{text}<extra></extra>",
-        "customdata": [[text(f"{down.name} {y}, {across.name} {x}") for x in across.values] for y in down.values],
-        "showscale": False,
-        "xgap": 2,
-        "ygap": 2,
-    }
-    colour = [[None if v is None else math.log10(v) if logarithmic else v for v in row] for row in values]
-    traces = [
-        {
-            **shared,
-            "z": colour,
-            "text": [[units.ms(v, decimals) or "" for v in row] for row in values],
-            "colorscale": SCALES[figure.name],
-            "textfont": {"color": INK},
-        }
-    ]
+    names = [[f"{down.name} {y}, {across.name} {x}" for x in across.values] for y in down.values]
+    heights = [[None if v is None else math.log10(v) if logarithmic else v for v in row] for row in values]
+    texts = [[units.ms(v, decimals) or "" for v in row] for row in values]
+    traces = [charts.heat_map(heights, texts, names, SCALES[figure.name])]
     if any(map(any, failed)):
         # A cell without a result is grey and says why, so that it is not taken for one that was never asked for.
-        traces.append(
-            {
-                **shared,
-                "z": [[0 if f else None for f in row] for row in failed],
-                "text": [[text(c.status) if c and f else "" for c, f in zip(r, fs, strict=True)]
-                         for r, fs in zip(grid, failed, strict=True)],
-                "colorscale": [[0, OTHER], [1, OTHER]],
-                "textfont": {"color": "#fff"},
-            }
-        )  # fmt: skip
-    layout = {
-        "height": 112 + 44 * len(down.values),
-        "margin": {"t": 28, "b": 44, "l": 24, "r": 12},  # room above for the camera, which would hide a cell
-        "xaxis": {**_categories(across), "title": {"text": text(across.name)}},
-        "yaxis": {**_categories(down), "autorange": "reversed"},
-    }
+        marks = [[0 if f else None for f in row] for row in failed]
+        texts = [
+            [c.status if c and f else "" for c, f in zip(*row, strict=True)] for row in zip(grid, failed, strict=True)
+        ]
+        traces.append(charts.heat_map(marks, texts, names, (OTHER, OTHER), "#fff"))
+    layout = charts.layout(
+        112 + 44 * len(down.values),
+        charts.names_axis(across.values, title={"text": across.name}),
+        charts.names_axis(down.values, **charts.DOWN),
+        margin={"t": 28, "b": 44, "l": 24, "r": 12},  # room above for the camera, which would hide a cell
+    )
     return Plot(title, caption, traces, layout)
-
-
-def _categories(axis: Axis) -> dict[str, Any]:
-    ticktext = [text(value) for value in axis.values]
-    return {"tickvals": list(range(len(ticktext))), "ticktext": ticktext, "showgrid": False, "fixedrange": True}
-
-
-def _decades(low: float, high: float) -> dict[str, list[Any]]:
-    """Ticks of a logarithmic axis, each with its whole number: Plotly's own say '2' for 20 and for 200."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 5) if len(powers) < 6 else (1,)
-    ticks = [(step * 10.0**power, max(0, -power)) for power in powers for step in steps]
-    return {"tickvals": [v for v, _ in ticks], "ticktext": [units.ms(v, decimals) for v, decimals in ticks]}
-
-
-def _wide(values: Sequence[float]) -> bool:
-    return min(values, default=0) > 0 and max(values) / min(values) > WIDE
-
-
-def _round(value: float) -> float:
-    return float(f"{value:.6g}")

@@ -10,25 +10,27 @@ from strobe.results.answer import Result
 from strobe.results.comparison import Comparison
 from strobe.results.data import Summary
 from strobe.results.measurement import Blocks, Component, Measurement
+from strobe.results.quantiles import Quantiles
 
 RATES = {"inference": "chunks/s", "training forward": "passes/s", "training step": "steps/s", "loading": "batches/s"}
 SLOWEST = 5  # blocks that are named where they differ
+QUANTILES = ("Median", "95 %", "99 %", "Longest")
 
 
 def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
-    """Where one measurement's time goes: the whole, then its parts as a tree, with 'other' always among them."""
+    """Return where one measurement's time goes: the whole, then its parts as a tree, with 'other' always among them."""
     whole = measurement.samples.summary
     decimals = units.digits(whole.median)
     columns = [Column("Component", numeric=False), Column("Calls"), Column("ms (median)")]
     columns += [Column(_interval_title([whole, *(c.summary for c in measurement.components)]))]
     columns += [Column("Host ms"), Column("% of whole"), Column("GFLOP"), Column("% of ceiling")]
     counted = [c.gflop for c in measurement.components if c.depth == 1 and c.gflop is not None]
-    cells = [units.plain(measurement.name), "1", units.ms(whole.median, decimals)]
+    cells = [measurement.name, "1", units.ms(whole.median, decimals)]
     cells += [units.span(whole.interval, decimals), None, units.percent(1.0)]
     cells += [units.gflop(sum(counted)) if counted else None, None]
     rows = [Row(cells, "whole", share=1.0)]
-    for part in shown(measurement.components, depth):
-        cells = [units.plain(part.name), units.calls(part.calls), units.ms(part.summary.median, decimals)]
+    for part in to_depth(measurement.components, depth):
+        cells = [part.name, units.calls(part.calls), units.ms(part.summary.median, decimals)]
         cells += [units.span(part.summary.interval, decimals), units.ms(part.host_ms, decimals)]
         cells += [units.percent(part.share), units.gflop(part.gflop), units.percent(part.ceiling_share)]
         rows.append(Row(cells, "other" if part.other else "part", part.depth, part.share))
@@ -38,7 +40,7 @@ def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
 Path = tuple[str, ...]
 
 
-def shown(components: Sequence[Component], depth: int | None) -> list[Component]:
+def to_depth(components: Sequence[Component], depth: int | None) -> list[Component]:
     return [part for part in components if depth is None or part.depth <= depth]
 
 
@@ -48,11 +50,11 @@ def _interval_title(summaries: Sequence[Summary]) -> str:
 
 
 def metrics(result: Result) -> Table:
-    """The figures of every measurement side by side, and what each candidate differs by."""
+    """Return the figures of every measurement side by side, and what each candidate differs by."""
     measured = result.measurements
     decimals = units.digits(max((m.samples.summary.median for m in measured), default=0.0))
     judged = [c for c in result.judged() if {c.baseline, c.candidate} <= {m.name for m in measured}]
-    columns = [Column("Metric", numeric=False), *(Column(units.plain(m.name)) for m in measured)]
+    columns = [Column("Metric", numeric=False), *(Column(m.name) for m in measured)]
     columns += [Column(_difference_title(c, len(judged))) for c in judged]
 
     def row(title: str, figure: Callable[[Measurement], float | None], places: int) -> Row:
@@ -74,8 +76,8 @@ def metrics(result: Result) -> Table:
     for unit in dict.fromkeys(unit for m in measured for unit in per_call(m)):
 
         def rate(m: Measurement, unit: str = unit) -> float | None:
-            mean, many = m.samples.summary.mean, per_call(m).get(unit)
-            return 1000 * many / mean if many is not None and mean > 0 else None
+            mean, per_iteration = m.samples.summary.mean, per_call(m).get(unit)
+            return 1000 * per_iteration / mean if per_iteration is not None and mean > 0 else None
 
         fastest = max((r for m in measured if (r := rate(m)) is not None), default=1.0)
         rows.append(row(f"Throughput ({unit})", rate, 2 if fastest >= 1 else 4))
@@ -88,7 +90,7 @@ def metrics(result: Result) -> Table:
 
 
 def per_call(m: Measurement) -> dict[str, float]:
-    """Unit of throughput → how many of it one call makes. A backbone takes clips with their frames, or images."""
+    """Return unit of throughput → how many of it one call makes. Backbones take clips with their frames, or images."""
     clips, backbone = m.traits.batch_size, m.traits.backbone
     if clips is not None and backbone is not None and max(clips, frames := backbone.frames_per_clip) < 1e6:
         return {"images/s": clips} if frames == 1 else {"clips/s": clips, "frames/s": clips * frames}
@@ -98,11 +100,11 @@ def per_call(m: Measurement) -> dict[str, float]:
 
 
 def _difference_title(pair: Comparison, many: int) -> str:
-    return "Difference" if many == 1 else f"{units.plain(pair.candidate)} − {units.plain(pair.baseline)}"
+    return "Difference" if many == 1 else f"{pair.candidate} − {pair.baseline}"
 
 
 def verdicts(result: Result) -> Table:
-    """Every judgement with its interval."""
+    """Return every judgement with its interval."""
     decimals = units.digits(max((m.samples.summary.median for m in result.measurements), default=0.0))
     columns = [Column("Compared", numeric=False), Column("Verdict", numeric=False)]
     titles = ("Change", "Interval of it", "Difference (ms)", "Interval of it (ms)", "Pairs")
@@ -110,12 +112,7 @@ def verdicts(result: Result) -> Table:
     rows = []
     for pair in result.judged():
         verdict = pair.verdict
-        cells = [
-            _compared(pair),
-            verdict.kind,
-            units.change(verdict.ratio),
-            units.change_span(verdict.interval),
-        ]
+        cells = [_names_of(pair), verdict.kind, units.change(verdict.ratio), units.change_span(verdict.interval)]
         cells += [units.signed(pair.difference_ms, decimals), units.signed_span(pair.difference, decimals)]
         cells += [f"{verdict.pairs:,}" if verdict.pairs else None]
         rows.append(Row(cells))
@@ -123,45 +120,45 @@ def verdicts(result: Result) -> Table:
 
 
 def agreement(result: Result) -> Table | None:
-    """How far the actions of each candidate differ from its baseline's, or None where that was not measured."""
+    """Return how far the actions of each candidate differ from its baseline's, or None where that was not measured."""
     columns = [Column("Actions of", numeric=False), Column("Cosine"), Column("Largest error")]
     columns += [Column("Mean error"), Column("Observations"), Column("Guard", numeric=False)]
     rows = []
     for pair in result.judged():
         if (same := pair.agreement) is not None:
             held = pair.outcome
-            if words := units.plain(pair.broken or pair.unjudged):
+            if words := (pair.broken or pair.unjudged):
                 held = f"{held}: {words}"
-            cells = [_compared(pair), f"{same.cosine:.6f}", units.number(same.largest_error)]
+            cells = [_names_of(pair), f"{same.cosine:.6f}", units.number(same.largest_error)]
             rows.append(Row([*cells, units.number(same.mean_error), f"{same.observations:,}", held]))
     return Table(columns, rows).without_empty_columns() if rows else None
 
 
 def gradients(result: Result) -> Table | None:
-    """How far the loss and the gradient of each candidate are from its baseline's, or None where that is not known."""
+    """Return how far each candidate's loss and gradient are from its baseline's; None if that is not known."""
     columns = [Column("Gradient of", numeric=False), Column("Cosine"), Column("Relative error"), Column("Loss")]
     columns += [Column("Baseline's loss"), Column("Relative error of it"), Column("Cosine of two seeds")]
     rows = []
     for pair in result.judged():
         if (same := pair.gradient) is not None:
-            cells = [_compared(pair), f"{same.cosine:.6f}", units.number(same.error, 3), units.number(same.loss, 6)]
+            cells = [_names_of(pair), f"{same.cosine:.6f}", units.number(same.error, 3), units.number(same.loss, 6)]
             cells += [units.number(same.baseline_loss, 6), units.number(same.loss_error, 3)]
             rows.append(Row([*cells, None if same.seed_cosine is None else f"{same.seed_cosine:.6f}"]))
     return Table(columns, rows).without_empty_columns() if rows else None
 
 
-def _compared(pair: Comparison) -> str:
-    return f"{units.plain(pair.candidate)} vs {units.plain(pair.baseline)}"
+def _names_of(pair: Comparison) -> str:
+    return f"{pair.candidate} vs {pair.baseline}"
 
 
 def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Table:
-    """The parts of several variants side by side, aligned by path; differences are from the first variant."""
+    """Return the parts of several variants side by side, aligned by path; differences are from the first variant."""
     decimals = units.digits(max((m.samples.summary.median for m in measurements), default=0.0))
     first, *others = measurements
     columns = [Column("Component", numeric=False)]
     for m in measurements:
-        columns += [Column(f"{units.plain(m.name)} (ms)"), Column("% of whole")]
-    columns += [Column("Difference (ms)" if len(others) == 1 else f"Δ {units.plain(m.name)}") for m in others]
+        columns += [Column(f"{m.name} (ms)"), Column("% of whole")]
+    columns += [Column("Difference (ms)" if len(others) == 1 else f"Δ {m.name}") for m in others]
 
     cells: list[str | None] = ["whole"]
     for m in measurements:
@@ -170,11 +167,11 @@ def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Tabl
     cells += [units.signed(m.samples.summary.median - base, decimals) for m in others]
     rows = [Row(cells, "whole")]
 
-    found = side_by_side(measurements, depth)
-    for path in aligned([list(by_path) for by_path in found]):
-        row = [by_path.get(path) for by_path in found]
+    by_variant = side_by_side(measurements, depth)
+    for path in aligned([list(by_path) for by_path in by_variant]):
+        row = [by_path.get(path) for by_path in by_variant]
         part = next(p for p in row if p is not None)
-        cells = [units.plain(path[-1])]
+        cells = [path[-1]]
         for p in row:
             cells += [p and units.ms(p.summary.median, decimals), p and units.percent(p.share)]
         zero = row[0].summary.median if row[0] else 0.0
@@ -184,25 +181,25 @@ def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Tabl
 
 
 def side_by_side(measurements: Sequence[Measurement], depth: int | None) -> list[dict[Path, Component]]:
-    """Each measurement's parts under paths that they share.
+    """Return each measurement's parts under paths that they share.
 
     What one variant wraps in a part of its own (RTC's step around a denoising step) is the same part as what another
     runs bare: the bare one is listed where the wrapped one is.
     """
-    found = [{tuple(part.path): part for part in shown(m.components, depth)} for m in measurements]
-    every = dict.fromkeys(path for by_path in found for path in by_path)
-    for by_path in found:
+    by_variant = [{tuple(part.path): part for part in to_depth(m.components, depth)} for m in measurements]
+    paths = dict.fromkeys(path for by_path in by_variant for path in by_path)
+    for by_path in by_variant:
         names = {name for path in by_path for name in path}
-        for path in sorted((path for path in every if path not in by_path), key=len):
+        for path in sorted((path for path in paths if path not in by_path), key=len):
             bare = (*(name for name in path[:-1] if name in names), path[-1])
             # An 'other' belongs to its parent: that of the wrapper is not that of what is around it.
             if bare != path and bare in by_path and (path[-1] != "other" or path[-2] in names):
                 by_path[path] = by_path.pop(bare)
-    return found
+    return by_variant
 
 
 def aligned(orders: Sequence[Sequence[Path]]) -> list[Path]:
-    """All paths in tree order: siblings as they first appear, 'other' after the named ones."""
+    """Return all paths in tree order: siblings as they first appear, 'other' after the named ones."""
     children: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {}
     for order in orders:
         for path in order:
@@ -218,8 +215,8 @@ def aligned(orders: Sequence[Sequence[Path]]) -> list[Path]:
 
 
 def guidance(measurements: Sequence[Measurement]) -> Table | None:
-    """Time that Real-Time Chunking takes of each chunk, as shares of the base denoising inside it; None without RTC."""
-    guided = [(m, split) for m in measurements if (split := _guided(m)) is not None]
+    """Return Real-Time Chunking's time in each chunk, as shares of the base denoising inside it; None without RTC."""
+    guided = [(m, split) for m in measurements if (split := _time_of_guidance(m)) is not None]
     if not guided:
         return None
     rows = []
@@ -232,11 +229,11 @@ def guidance(measurements: Sequence[Measurement]) -> Table | None:
         rows.append(Row(cells, "whole" if name == "RTC overhead" else "part"))
     columns = [Column("Real-Time Chunking", numeric=False)]
     for m, _ in guided:
-        columns += [Column(f"{units.plain(m.name)} (ms)"), Column("% of base")]
+        columns += [Column(f"{m.name} (ms)"), Column("% of base")]
     return Table(columns, rows)
 
 
-def _guided(m: Measurement) -> dict[str, float] | None:
+def _time_of_guidance(m: Measurement) -> dict[str, float] | None:
     def total(name: str) -> float:
         inside = [part for part in m.components if part.path[-1] == name and "RTC step" in part.path]
         return sum(part.summary.median for part in inside)
@@ -254,53 +251,68 @@ def _guided(m: Measurement) -> dict[str, float] | None:
 
 
 def blocks(measurements: Sequence[Measurement]) -> Table | None:
-    """The like blocks of each part, taken together: sum, average, spread; None where no part is made of them."""
+    """Return the like blocks of each part, taken together: sum, average, spread; None where no part is made of them."""
     rows = []
-    for m, some in _with_blocks(measurements):
+    for m, group in _with_blocks(measurements):
         decimals = units.digits(m.samples.summary.median)
-        inside = units.plain(some.path[-1] if some.path else m.name)
-        label = inside if len(measurements) == 1 else f"{inside}, {units.plain(m.name)}"
-        cells = [label, f"{len(some.names):,}", units.ms(some.total.median, decimals)]
-        cells += [units.span(some.total.interval, decimals), units.percent(some.share)]
-        rows.append(Row([*cells, units.ms(some.average, decimals + 1), units.ms(some.spread, decimals + 1)]))
+        inside = group.path[-1] if group.path else m.name
+        label = inside if len(measurements) == 1 else f"{inside}, {m.name}"
+        cells = [label, f"{len(group.names):,}", units.ms(group.total.median, decimals)]
+        cells += [units.span(group.total.interval, decimals), units.percent(group.share)]
+        rows.append(Row([*cells, units.ms(group.average, decimals + 1), units.ms(group.spread, decimals + 1)]))
     columns = [Column("Blocks in", numeric=False), Column("Blocks"), Column("Sum (ms)")]
-    columns += [Column(_interval_title([some.total for _, some in _with_blocks(measurements)])), Column("% of whole")]
+    columns += [Column(_interval_title([group.total for _, group in _with_blocks(measurements)])), Column("% of whole")]
     columns += [Column("Average (ms)"), Column("Spread (ms)")]
     return Table(columns, rows).without_empty_columns() if rows else None
 
 
-def blocks_judged(measurements: Sequence[Measurement]) -> list[str]:
-    """For each part that is made of blocks, whether the samples show that they differ."""
-    said = []
-    for m, some in _with_blocks(measurements):
-        inside = units.plain(some.path[-1] if some.path else m.name)
-        who = inside if len(measurements) == 1 else f"{inside}, {units.plain(m.name)}"
-        tested = "too few samples for a test" if some.p is None else f"Friedman's test: p = {some.p:.2g}"
-        answer = "the blocks differ" if some.differ else "blocks do not differ by more than these samples can show"
-        said.append(f"{who}: {answer} ({tested}; spread {units.percent(_relative(some))} of the average)")
-    return said
+def describe_blocks(measurements: Sequence[Measurement]) -> list[str]:
+    """Return for each part that is made of blocks whether the samples show that they differ."""
+    sentences = []
+    for m, group in _with_blocks(measurements):
+        inside = group.path[-1] if group.path else m.name
+        who = inside if len(measurements) == 1 else f"{inside}, {m.name}"
+        tested = "too few samples for a test" if group.p is None else f"Friedman's test: p = {group.p:.2g}"
+        answer = "the blocks differ" if group.differ else "blocks do not differ by more than these samples can show"
+        sentences.append(f"{who}: {answer} ({tested}; spread {units.percent(_relative_spread(group))} of the average)")
+    return sentences
 
 
 def slowest_blocks(measurements: Sequence[Measurement]) -> Table | None:
-    """The slowest blocks of each part whose blocks were shown to differ; None where none were."""
+    """Return the slowest blocks of each part whose blocks were shown to differ; None where none were."""
     rows = []
-    for m, some in _with_blocks(measurements):
-        if not some.differ:
+    for m, group in _with_blocks(measurements):
+        if not group.differ:
             continue
         decimals = units.digits(m.samples.summary.median)
-        ranked = sorted(zip(some.medians, some.names, strict=False), reverse=True)[:SLOWEST]
+        ranked = sorted(zip(group.medians, group.names, strict=False), reverse=True)[:SLOWEST]
         for took, name in ranked:
-            place = " › ".join(units.plain(step) for step in [*some.path[-1:], name])
-            label = place if len(measurements) == 1 else f"{place}, {units.plain(m.name)}"
-            over = units.change(took / some.average) if some.average > 0 else None
+            place = " › ".join(step for step in [*group.path[-1:], name])
+            label = place if len(measurements) == 1 else f"{place}, {m.name}"
+            over = units.change(took / group.average) if group.average > 0 else None
             rows.append(Row([label, units.ms(took, decimals + 1), over]))
     columns = [Column("Slowest blocks", numeric=False), Column("ms (median)"), Column("Against the average")]
     return Table(columns, rows) if rows else None
 
 
 def _with_blocks(measurements: Sequence[Measurement]) -> list[tuple[Measurement, Blocks]]:
-    return [(m, some) for m in measurements for some in m.blocks]
+    return [(m, group) for m in measurements for group in m.blocks]
 
 
-def _relative(some: Blocks) -> float | None:
-    return some.spread / some.average if some.average > 0 else None
+def _relative_spread(group: Blocks) -> float | None:
+    return group.spread / group.average if group.average > 0 else None
+
+
+def quantile_cells(figures: Quantiles | None, decimals: int = 2) -> list[str | None]:
+    """Return a row's four figures; empty ones where there are none."""
+    if figures is None:
+        return [None] * 4
+    return [units.ms(value, decimals) for value in (figures.median, figures.p95, figures.p99, figures.max)]
+
+
+def quantile_table(
+    first: str, rows: Sequence[tuple[str, Quantiles | None]], decimals: int = 2, unit: str = "ms"
+) -> Table:
+    """Return a table of those ``rows`` that have figures; ``first`` heads the column of their names."""
+    columns = [Column(first, numeric=False), *(Column(f"{name} ({unit})" if unit else name) for name in QUANTILES)]
+    return Table(columns, [Row([name, *quantile_cells(figures, decimals)]) for name, figures in rows if figures])

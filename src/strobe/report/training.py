@@ -6,59 +6,65 @@ from collections.abc import Sequence
 
 from strobe.report import measured, memory, profiles, units
 from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.frame import Plots
 from strobe.results.answer import TrainResult
 from strobe.results.training import LoaderPart, LoaderWorker, Rank, Stall, Training
 
 
 def outline(result: TrainResult, depth: int | None = None) -> Document:
-    """The document of a training; ``depth`` limits the levels of its trees."""
+    """Return the document of a training; ``depth`` limits the levels of its trees."""
     training = result.training
-    found = sections(training) + measured.sections(result, depth) + memory.sections(result.measurements, depth)
-    found += profiles.sections(None, result.python)
-    return measured.document(result, answers(training), found, notes=notes(training), failure=training.error)
+    shown = sections(training) + measured.sections(result, depth) + memory.sections(result.measurements, depth)
+    shown += profiles.sections(None, result.python)
+    return measured.document(result, answers(training), shown, notes=notes(training), failure=training.error)
+
+
+def plots(result: TrainResult, depth: int | None = None) -> Plots:
+    """Return the plots of a measured answer."""
+    return measured.plots(result, depth)
 
 
 def answers(training: Training) -> list[str]:
-    """The verdict, then the rate and what it makes of the planned training."""
+    """Return the verdict, then the rate and what it makes of the planned training."""
     rate = f"{units.number(training.samples_per_s, 4)} samples/s"
     if (ends := training.samples_interval) is not None:
         rate += f" [{units.number(ends.low, 4)}, {units.number(ends.high, 4)}]"
     several = f" over {training.processes} processes" if training.processes > 1 else ""
     plan = f"{training.planned_steps:,} steps take {hours(training.planned_hours)}"
-    return [units.plain(training.sentence), f"{rate}{several}; {plan} at this rate."]
+    return [training.sentence, f"{rate}{several}; {plan} at this rate."]
 
 
 def hours(value: float) -> str:
-    """Hours as people read them: 0.25 is ``15 min``."""
+    """Return hours as people read them: 0.25 is ``15 min``."""
     if value < 1 / 60:
         return f"{3600 * value:.1f} s"
     return f"{60 * value:.1f} min" if value < 1 else f"{value:,.1f} h"
 
 
 def sections(training: Training) -> list[Section]:
-    """The price of the planned steps, the stalls, the loader's workers, the ranks."""
-    found = [_planned(training)]
+    """Return the price of the planned steps, the stalls, the loader's workers, the ranks."""
+    shown = [_planned(training)]
     if training.stalls:
-        found.append(
+        shown.append(
             Section("stalls", "Stalls", _stalls(training.stalls), [stall.sentence for stall in training.stalls])
         )
     if training.loader_parts:
-        found.append(Section("loader", "Inside the loader", _parts(training.loader_parts), _about(training)))
+        shown.append(Section("loader", "Inside the loader", _parts(training.loader_parts), _about(training)))
     if training.loader:
-        found.append(Section("workers", "Workers", _workers(training.loader)))
+        shown.append(Section("workers", "Workers", _workers(training.loader)))
     if len(training.ranks) > 1:
-        found.append(Section("ranks", "Ranks", _ranks(training.ranks)))
+        shown.append(Section("ranks", "Ranks", _ranks(training.ranks)))
     if training.idle:
-        found.append(Section("idle", "Idle time of the device", _idle(training.idle)))
-    return found
+        shown.append(Section("idle", "Idle time of the device", _idle(training.idle)))
+    return shown
 
 
 def notes(training: Training) -> list[str]:
-    """The price of watching it."""
-    said = f"recording took {_fraction(training.overhead)} of a step"
+    """Return the price of watching it."""
+    text = f"recording took {_fraction(training.overhead)} of a step"
     if training.loader_overhead is not None and training.workers:
-        said += f" and {_fraction(training.loader_overhead)} of loading in the workers"
-    return [f"{said}, computed from the price of a section on this machine"]
+        text += f" and {_fraction(training.loader_overhead)} of loading in the workers"
+    return [f"{text}, computed from the price of a section on this machine"]
 
 
 def _fraction(share: float) -> str:
@@ -73,7 +79,7 @@ def _planned(training: Training) -> Section:
     for name, value in sorted(training.hours.items(), key=lambda item: (item[0] == "other", -item[1])):
         share = value / whole
         kind = "other" if name == "other" else "part"
-        rows.append(Row([units.plain(name), hours(value), units.percent(share)], kind, 1, share))
+        rows.append(Row([name, hours(value), units.percent(share)], kind, 1, share))
     return Section("planned", title, Table(columns, rows))
 
 
@@ -89,12 +95,12 @@ def _stalls(stalls: Sequence[Stall]) -> Table:
 
 
 def _about(training: Training) -> list[str]:
-    said = ["Each part's own time, without the parts inside it."]
+    about = ["Each part's own time, without the parts inside it."]
     if any(part.waiting is not None for part in training.loader_parts):
-        said.append("Waiting: the worker's process used no CPU; it waited for storage, or for a core to be free.")
+        about.append("Waiting: the worker's process used no CPU; it waited for storage, or for a core to be free.")
     if training.machine_cpu is not None:
-        said.append(f"All cores of this machine were busy for {100 * training.machine_cpu:.0f} % of the time.")
-    return said
+        about.append(f"All cores of this machine were busy for {100 * training.machine_cpu:.0f} % of the time.")
+    return about
 
 
 def _parts(parts: Sequence[LoaderPart]) -> Table:
@@ -103,12 +109,7 @@ def _parts(parts: Sequence[LoaderPart]) -> Table:
     decimals = units.digits(sum(part.ms for part in parts))
     rows = [
         Row(
-            [
-                units.plain(part.name),
-                units.ms(part.ms, decimals),
-                units.percent(part.share),
-                units.percent(part.waiting),
-            ],
+            [part.name, units.ms(part.ms, decimals), units.percent(part.share), units.percent(part.waiting)],
             "other" if part.name == "other" else "part",
             share=part.share,
         )
@@ -122,9 +123,9 @@ def _workers(workers: Sequence[LoaderWorker]) -> Table:
     columns += [Column("CPU")]
     decimals = units.digits(max(worker.batch_ms for worker in workers))
     rows = []
-    for one in workers:
-        cells = [units.plain(one.name), f"{one.batches:,}", units.ms(one.batch_ms, decimals), units.percent(one.busy)]
-        rows.append(Row([*cells, units.percent(one.cpu)]))
+    for worker in workers:
+        cells = [worker.name, f"{worker.batches:,}", units.ms(worker.batch_ms, decimals), units.percent(worker.busy)]
+        rows.append(Row([*cells, units.percent(worker.cpu)]))
     return Table(columns, rows)
 
 
@@ -136,11 +137,11 @@ def _ranks(ranks: Sequence[Rank]) -> Table:
     rows.append(Row(["its own work", *(units.ms(rank.own_ms, decimals) for rank in ranks)]))
     rows.append(Row(["waiting for others", *(units.ms(rank.communication_ms, decimals) for rank in ranks)]))
     for name in names:
-        rows.append(Row([units.plain(name), *(units.ms(rank.parts.get(name), decimals) for rank in ranks)], depth=1))
+        rows.append(Row([name, *(units.ms(rank.parts.get(name), decimals) for rank in ranks)], depth=1))
     return Table(columns, rows)
 
 
 def _idle(idle: dict[str, float]) -> Table:
     columns = [Column("While the host is in", numeric=False), Column("% of the steps")]
     ordered = sorted(idle.items(), key=lambda item: -item[1])
-    return Table(columns, [Row([units.plain(name), units.percent(share)], share=share) for name, share in ordered])
+    return Table(columns, [Row([name, units.percent(share)], share=share) for name, share in ordered])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from strobe.report import measured, sameness, sameness_plots, units
 from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.report.plots import Plot
+from strobe.report.frame import Plots
 from strobe.results.agreement import Check
 from strobe.results.answer import VerifyResult
 
@@ -14,34 +14,34 @@ LEVEL = 0.95
 
 
 def outline(result: VerifyResult, _depth: int | None = None) -> Document:
-    """The document of a verification, which times nothing."""
-    found = [Section("checks", "Checks", _checks(result))] if result.checks else []
-    found += sameness.sections(sameness.of_checks(result.checks), result.yardsticks)
+    """Return the document of a verification, which times nothing."""
+    shown = [Section("checks", "Checks", _checks(result))] if result.checks else []
+    shown += sameness.sections(sameness.of_checks(result.checks), result.yardsticks)
     page = measured.document(result, answers(result), [])
-    return replace(page, sections=found, banner=_banner(result))
+    return replace(page, sections=shown, banner=_banner(result))
 
 
-def plots(result: VerifyResult, _depth: int | None = None) -> dict[str, list[Plot]]:
-    """Errors along the chunk, of the checks that deserve a closer look."""
+def plots(result: VerifyResult, _depth: int | None = None) -> Plots:
+    """Return errors along the chunk, of the checks that deserve a closer look."""
     return sameness_plots.plots(sameness.of_checks(result.checks), result.yardsticks)
 
 
 def answers(result: VerifyResult) -> list[str]:
-    """Whether it passed and by which guard, what each check found, and how often it can still be wrong."""
-    guard = units.plain(result.guard)
+    """Return whether it passed and by which guard, what each check found, and how often it can still be wrong."""
+    guard = result.guard
     moved = sameness.answers(sameness.of_checks(result.checks), result.yardsticks)
-    said = [_headline(result), *(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in moved)]
-    limited = [f"{units.plain(result.limited)}."] if result.limited else []
-    return [*said, *_still_wrong(result), *limited, *([f"Guard: {guard}."] if guard else [])]
+    sentences = [_headline(result), *(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in moved)]
+    limited = [f"{result.limited}."] if result.limited else []
+    return [*sentences, *_still_wrong(result), *limited, *([f"Guard: {guard}."] if guard else [])]
 
 
 def at_most_wrong(observations: int, level: float = LEVEL) -> float:
-    """The share of faulty observations of which so many would show none with a chance of 1 − ``level``: about 3 / n."""
+    """Return the share of faulty observations that so many would miss with a chance of 1 − ``level``: about 3 / n."""
     return 1 - (1 - level) ** (1 / observations)
 
 
 def _headline(result: VerifyResult) -> str:
-    recipe, name = units.plain(result.recipe) or "the recipe", units.plain(result.subject.name)
+    recipe, name = result.recipe or "the recipe", result.subject.name
     broken = [check for check in result.checks if check.broken]
     if result.passed:
         checks = units.count(len(result.checks), "check")
@@ -49,10 +49,10 @@ def _headline(result: VerifyResult) -> str:
     if broken:
         first = broken[0]
         more = f", and {units.count(len(broken) - 1, 'more check')} failed" if len(broken) > 1 else ""
-        failed = f"{units.plain(first.name)}: {units.plain(first.broken)}"
+        failed = f"{first.name}: {first.broken}"
         return f"FAILED: {name} with {recipe} does not act as it does without. {failed}{more}."
     why = next((check.unjudged for check in result.checks if check.unjudged), "")
-    why = units.plain(why) or ("no check was made" if not result.checks else "not all checks were made")
+    why = why or ("no check was made" if not result.checks else "not all checks were made")
     return f"NOT JUDGED: nothing shows that {name} with {recipe} acts as it does without. {why[:1].upper()}{why[1:]}."
 
 
@@ -63,7 +63,9 @@ def _still_wrong(result: VerifyResult) -> list[str]:
     them shows a fault of order, and no other.
     """
     most = max((len(check.treatments) for check in result.checks), default=0)
-    whole = [one.agreement for one in result.checks if len(one.treatments) == most and one.agreement is not None]
+    whole = [
+        check.agreement for check in result.checks if len(check.treatments) == most and check.agreement is not None
+    ]
     most_seen = max(whole, key=lambda same: same.distinct or 0, default=None)
     if not result.passed or most_seen is None or not most_seen.distinct:
         return []
@@ -90,8 +92,8 @@ def _checks(result: VerifyResult) -> Table:
 
 
 def _check(check: Check) -> Row:
-    words = units.plain(check.broken or check.unjudged)
+    words = check.broken or check.unjudged
     outcome = f"{'failed' if check.broken else 'not judged'}: {words}" if words else "held"
-    cells: list[str | None] = [units.plain(check.name), outcome, check.effect, units.plain(check.guard) or None]
-    treatments = ", ".join(units.plain(one) for one in check.treatments)
+    cells: list[str | None] = [check.name, outcome, check.effect, check.guard or None]
+    treatments = ", ".join(treatment for treatment in check.treatments)
     return Row([*cells, treatments or None], "part" if check.outcome == "held" else "whole")

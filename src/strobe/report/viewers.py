@@ -16,7 +16,11 @@ Writer = Callable[[Path, str, Iterable[Sample]], int]
 
 
 def write_rrd(path: Path, name: str, samples: Iterable[Sample]) -> int:
-    """Write a Rerun recording called ``name``; return the number of samples. Raises UserError without the extra."""
+    """Write a Rerun recording called ``name``; return the number of samples.
+
+    Raises:
+        UserError: the extra is not installed.
+    """
     try:
         import rerun as rr
         import rerun.blueprint as views
@@ -45,8 +49,11 @@ def write_rrd(path: Path, name: str, samples: Iterable[Sample]) -> int:
 
 
 def write_mcap(path: Path, name: str, samples: Iterable[Sample]) -> int:
-    """Write an MCAP file, whose numbers are JSON ``{"value": …}``; return how many samples. Raises UserError
-    without the extra."""
+    """Write an MCAP file with numbers as JSON ``{"value": …}``; return how many samples.
+
+    Raises:
+        UserError: the extra is not installed.
+    """
     try:
         import foxglove
         from foxglove import messages

@@ -1,1 +1,1 @@
-"""Results: the schema, and the folders that keep them."""
+"""Results as plain data: the schema of every answer."""

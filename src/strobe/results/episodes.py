@@ -8,6 +8,10 @@ from pydantic import Field
 
 from strobe.results.data import Data, Finite, Interval
 
+EpisodesKind = Literal[
+    "the same", "worse", "better", "not worse by more than the margin", "no difference shown", "too few"
+]
+
 
 class Episode(Data):
     """One episode of a policy in a simulator."""
@@ -47,7 +51,7 @@ class PairedEpisodes(Data):
     environment: str = Field(description="its type and task")
     planned: int = Field(description="pairs that were asked for")
     pairs: list[EpisodePair]
-    kind: Literal["the same", "worse", "better", "not worse by more than the margin", "no difference shown", "too few"]
+    kind: EpisodesKind
     by: Literal["success", "reward"] = Field(description="what it is judged by: reward where neither ever succeeded")
     baseline_success: Finite = Field(description="share of its episodes, 0 to 1")
     candidate_success: Finite

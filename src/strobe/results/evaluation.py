@@ -9,9 +9,15 @@ from pydantic import Field
 from strobe.results.chunk_times import ChunkTimes
 from strobe.results.data import Data, Finite, Interval
 from strobe.results.motion import Motion
+from strobe.results.numerals import points
 from strobe.results.timing import Timing
 
 Decided = Literal["worse", "better", "not worse by more than the margin", "undecided"]
+
+
+def verdict_in_words(kind: Decided, margin: float) -> str:
+    """Return a verdict in a few words: 'not worse by more than 10 points'."""
+    return kind.replace("the margin", points(margin))
 
 
 class SuccessRate(Data):

@@ -34,3 +34,8 @@ def significant(value: float, figures: int = 3, *, plus: bool = False) -> str:
 def minus(text: str) -> str:
     """Return the text of one number with a minus sign for its hyphen; that of an exponent stays."""
     return f"−{text[1:]}" if text.startswith("-") else text
+
+
+def points(share: float) -> str:
+    """Return a difference of rates, such as success rates: 0.1 is '10 points'."""
+    return f"{significant(100 * share)} point{'' if abs(share) == 0.01 else 's'}"

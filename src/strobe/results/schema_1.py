@@ -44,9 +44,9 @@ def with_traits(document: dict[str, object]) -> dict[str, object]:
 def _measurement(measurement: object) -> object:
     if not isinstance(measurement, dict):
         return measurement  # for the schema to refuse
-    facts = measurement.get("facts", {})
+    facts = measurement.get("facts")
     if not isinstance(facts, dict) or any(isinstance(value, list | dict) for value in facts.values()):
-        return measurement
+        return measurement  # likewise, or of a study whose measurements have none
     others = {name: value for name, value in measurement.items() if name != "facts"}
     return others | {"traits": traits_of(facts)}
 

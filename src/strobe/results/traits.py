@@ -193,6 +193,10 @@ class Traits(Record):
         return treatment.rtc if treatment is not None else None
 
     @property
+    def delay_training(self) -> DelayTraining | None:
+        return self.policy.delay_training if self.policy is not None else None
+
+    @property
     def denoising_steps(self) -> int | None:
         return self.policy.denoising_steps if self.policy is not None else None
 
@@ -213,7 +217,7 @@ class Traits(Record):
         """Return all values by the labels that reports show, in their order."""
         own = super().labelled()
         watched = [record for record in (self.loader, self.loop) if record is not None]
-        work = (self.policy, self.policy.delay_training if self.policy is not None else None, self.backbone)
+        work = (self.policy, self.delay_training, self.backbone)
         shown = {"recipe": self.recipe} if self.recipe else {}
         shown |= dict(self._of_treatments())
         shown |= {label: own[label] for label in ("device",) if label in own and not watched}

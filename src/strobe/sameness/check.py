@@ -11,11 +11,11 @@ from torch import Tensor
 
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import add_note, agree, in_common
+from strobe.policies.check_inputs import COUNT
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.sameness.reordered import reordered
 from strobe.sameness.visits import Visit, told
-from strobe.subjects.checks import COUNT
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments.flow.rtc import RealTimeChunking, supports
 from strobe.treatments.treatment import Treatment, Variant
 

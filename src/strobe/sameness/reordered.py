@@ -16,8 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from strobe.measure.dispatch import Operators
-from strobe.measure.flop import SUMS, name_of, products
+from strobe.errors import UserError, in_a_line
+from strobe.measure.agreement import agree_features
+from strobe.measure.flop import SUMS, Operators, name_of, products
+from strobe.policies.subject import Subject
+from strobe.results.agreement import Yardstick
+from strobe.treatments.treatment import Variant
 
 
 @dataclass
@@ -241,3 +245,47 @@ _WAYS: dict[str, Callable[[_Call], Any]] = {
     "aten::_scaled_dot_product_efficient_attention": _attention(6, mask=3),
     "aten::_scaled_dot_product_cudnn_attention": _attention(6, mask=3),
 }
+
+
+FEATURES_SEED = 0
+
+
+def features_reordered(
+    subject: Subject, untouched: Variant, count: int, progress: Callable[[int, int], None] | None = None
+) -> Yardstick | None:
+    """Measure how far the features of ``untouched`` move on ``count`` clips when its sums are taken in another order.
+
+    Returns:
+        None where the features have too few tokens to have a spread.
+
+    Raises:
+        UserError: a call fails.
+    """
+    call = subject.call("inference", 1)
+    before, after = [], []
+    undo = untouched.apply(subject)
+    try:
+        for index in range(count):
+            before.append(call(index).detach().float().cpu().clone())
+            with reordered(FEATURES_SEED + index):
+                after.append(call(index).detach().float().cpu().clone())
+            if progress is not None:
+                progress(index + 1, count)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"the untouched backbone fails with its sums reordered: {in_a_line(error, 200)}") from error
+    finally:
+        undo()
+    found = agree_features(before, after)
+    if found.rms is None or found.worst is None:
+        return None
+    return Yardstick(
+        name="reordered sums",
+        about="the same arithmetic, its sums taken in another order",
+        rms=found.rms,
+        worst=found.worst,
+        token=found.token,
+        observations=count,
+        dimensions=found.dimensions,
+    )

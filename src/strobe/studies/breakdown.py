@@ -9,11 +9,11 @@ import strobe
 from strobe.measure import ceiling as ceilings
 from strobe.measure import machine
 from strobe.measure.verdicts import difference_interval, paired_verdict
+from strobe.policies.subject import Phase, Subject
 from strobe.results.answer import BreakdownResult, Result
 from strobe.results.comparison import Comparison
 from strobe.results.machine import Ceiling
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
-from strobe.subjects.subject import Phase, Subject
 from strobe.treatments.treatment import Treatment, Variant
 
 PACED = "paced inference"  # the measurement of calls at the robot's pace

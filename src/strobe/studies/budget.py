@@ -12,12 +12,12 @@ import strobe
 from strobe.errors import UserError
 from strobe.measure import budget as measure
 from strobe.measure.in_time import ASKED, in_time
-from strobe.results import store
 from strobe.results.answer import OptimizeResult, Result
 from strobe.results.budget import Budget, Latency
 from strobe.results.ladder import Try
 from strobe.results.measurement import Measurement
 from strobe.results.sweep import Cell, Sweep
+from strobe.runs import store
 
 STEPS = ("num_inference_steps", "num_steps")  # settings of policies
 TOTAL = "total"

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from strobe.measure.pacing import Pacer
+from strobe.measure.sampling import Pacer
+from strobe.policies.subject import Subject
 from strobe.results.cadence import Cadence
-from strobe.subjects.subject import Subject
 
 SETTLE_S = 0.25  # of calls back to back before the first that counts: clocks rise within tenths of a second
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strobe.errors import UserError
-from strobe.measure.agreement import add_note, agree, in_common
-from strobe.measure.decision import each_of
-from strobe.measure.features import agree_features
+from strobe.measure.agreement import add_note, agree, agree_features, in_common
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.sampling import Collected
+from strobe.measure.success_rates import each_of
 from strobe.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Phase, Subject
 from strobe.results.agreement import Agreement
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
@@ -20,8 +21,6 @@ from strobe.studies.breakdown import begin
 from strobe.studies.gradients import gradients
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
 from strobe.studies.sameness import SHARE, Looked, look, look_at_features
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Phase, Subject
 from strobe.treatments.treatment import Variant
 
 MOST_S = 60.0  # of sampling, of which the check of a variant takes its share

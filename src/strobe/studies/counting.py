@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strobe.measure.accounting import Account, Accounting, allocator_of
+from strobe.measure.accounting import Account, Accounting, Weights, allocator_of
 from strobe.measure.memory import peak_process
-from strobe.measure.weights import Weights
+from strobe.policies.subject import Subject
 from strobe.results.measurement import Memory
-from strobe.subjects.subject import Subject
 from strobe.timeline.probe import Attached, Hook
 from strobe.treatments.treatment import Variant
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from strobe.errors import UserError, in_a_line
-from strobe.measure.decision import decide, each_of
 from strobe.measure.episodes import MARGIN, differences_of, judge
 from strobe.measure.sampling import Progress
+from strobe.measure.success_rates import decide, each_of
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.episodes import EpisodePair, PairedEpisodes
 from strobe.results.numerals import significant
-from strobe.subjects import environments
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.simulator import Played, Simulator
+from strobe.simulators import environments
+from strobe.simulators.simulator import Played, Simulator
 from strobe.treatments.treatment import Variant
 
 
@@ -71,7 +71,7 @@ class Episodes:
     def against(self, candidate: Variant, watching: Watching) -> tuple[PairedEpisodes | None, bool]:
         """Play ``candidate`` and, where that was not done yet, the baseline, in alternation, until success is decided.
 
-        It is decided as an evaluation is (`strobe.measure.decision.decide`): after each pair, or with several tasks,
+        It is decided as an evaluation is (`measure.success_rates.decide`): after each pair, or with several tasks,
         which are played in turn, after each round of them. A candidate that is refused makes room for another, and each
         is another chance to be wrong with "not worse by more than the margin". So each has half of the error of the one
         before it: that verdict on any candidate that does lose more has a chance of at most 5 %.

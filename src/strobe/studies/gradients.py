@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from strobe.measure.memory import available_bytes
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.comparison import GradientAgreement
 from strobe.studies.measuring import Reporter, Silent
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments.treatment import Variant
 
 OTHER_SEED = 1

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from strobe.errors import UserError
-from strobe.results import store
 from strobe.results.answer import Result
 from strobe.results.any_answer import AnyAnswer
+from strobe.runs import store
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,16 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from strobe.measure.blocks import blocks
+from strobe.measure.accounting import weight_bytes
 from strobe.measure.ceiling import raise_to_now
-from strobe.measure.components import Iteration, components, iterations, spans
-from strobe.measure.kernel import kernel_use, median_use
+from strobe.measure.components import Iteration, blocks, components, iterations, spans
+from strobe.measure.memory import kernel_use, median_use
 from strobe.measure.roofline import limits
 from strobe.measure.sampling import Collected, Progress, SamplingBudget, collect
 from strobe.measure.statistics import summarise
 from strobe.measure.verdicts import WITHIN
-from strobe.measure.weights import weight_bytes
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import ITERATION, Phase, Subject
 from strobe.results.agreement import ActionScale
 from strobe.results.data import Samples
 from strobe.results.machine import Ceiling
@@ -29,8 +30,6 @@ from strobe.studies.cadence import Spacing, ticks_between_calls
 from strobe.studies.counting import Counted, count, lacking
 from strobe.studies.outputs import Outputs
 from strobe.studies.rounds import Round, attribute, recorded
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import ITERATION, Phase, Subject
 from strobe.timeline import Section, Timeline
 from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.sections import unseen

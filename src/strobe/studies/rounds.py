@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strobe.measure.components import Iteration
-from strobe.measure.kernel import KernelUse
+from strobe.measure.memory import KernelUse
 
 
 @dataclass

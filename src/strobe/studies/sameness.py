@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from strobe.errors import UserError
 from strobe.measure.guard import strongest
 from strobe.measure.sampling import Progress
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.results.agreement import Agreement, Yardstick, YardstickName, yardstick
 from strobe.sameness.check import YARDSTICKS, CallFailed, Sameness, affordable
-from strobe.sameness.features import features_reordered
+from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import Visit, plan
 from strobe.studies.measuring import Reporter
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import Variant
 
 SHARE = 0.3  # of the time for sampling, that the check of a variant may take

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strobe.errors import UserError, nearest
-from strobe.subjects.schema import shapes
-from strobe.subjects.schema.classes import find
-from strobe.subjects.schema.source import Unreadable
+from strobe.lerobot.schema import shapes
+from strobe.lerobot.schema.classes import find
+from strobe.lerobot.schema.source import Unreadable
 from strobe.treatments import table, words, written
 
 RTC = "lerobot.policies.rtc.configuration_rtc:RTCConfig"

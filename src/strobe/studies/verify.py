@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.sampling import SamplingBudget
+from strobe.policies.check_inputs import COUNT
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import Check, Yardstick, yardstick
 from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
@@ -16,8 +18,6 @@ from strobe.sameness.visits import Visit
 from strobe.studies.breakdown import begin
 from strobe.studies.measuring import Options, Reporter, Silent
 from strobe.studies.sameness import shown, visits_of, yardsticks
-from strobe.subjects.checks import COUNT
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments.recipe import RecipeTreatment, treatments_of
 from strobe.treatments.treatment import Variant
 

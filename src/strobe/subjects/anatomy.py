@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from strobe.subjects.families.family import Family, blocks
-from strobe.subjects.families.registry import register
+from strobe.policies.families.family import Family, blocks
+from strobe.policies.families.registry import register
 
 Anatomy = Family
 

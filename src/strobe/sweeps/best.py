@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from strobe.errors import UserError, nearest
-from strobe.measure.separate_runs import BETWEEN_RUNS, Runs, fewest, slower
+from strobe.measure.verdicts import BETWEEN_RUNS, Runs, fewest, slower
 from strobe.results.data import Interval
 from strobe.results.numerals import significant
 from strobe.results.sweep import Best, Cell, Row, label

@@ -21,7 +21,7 @@ from typing import Any
 
 from strobe.errors import in_words
 from strobe.measure.memory import available_bytes
-from strobe.results import store
+from strobe.runs import store
 from strobe.sweeps.execute import LOG, ONE_DEVICE, OUTCOME, Job, Limits, Outcome, execute, write_outcome
 from strobe.sweeps.fleet import LOST_AT_MOST, Fleet, Resources, Worker, devices
 from strobe.sweeps.local import Watch

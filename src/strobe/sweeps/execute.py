@@ -26,9 +26,9 @@ import psutil
 from pydantic import Field, ValidationError
 
 from strobe.errors import in_words
-from strobe.results import store
 from strobe.results.data import Data, Finite
 from strobe.results.sweep import Status
+from strobe.runs import store
 
 if TYPE_CHECKING:
     from strobe.sweeps.server import Forked, Server

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import strobe
 from strobe.errors import UserError, in_a_line
-from strobe.results.episode_log import EpisodeLine, Key
+from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.sweeps.fleet import LOST_AT_MOST, Fleet, Resources, Worker, devices
 from strobe.sweeps.ray_cluster import LostError, answer, answered, connected
 

@@ -6,10 +6,13 @@ wrapper, a plain function to its caller, remembers the function that made it and
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
+
+from torch import nn
 
 Call = Callable[..., Any]
 
@@ -56,3 +59,70 @@ def within(layers: Iterable[Layer], call: Call) -> Call:
     for layer in reversed(list(layers)):
         call = layered(layer.around, call, probe=layer.probe)
     return call
+
+
+# A probed object is copied and pickled as if no probe were on it: what is on it would run the original's code.
+
+REDUCE = "__reduce_ex__"  # what copy, deepcopy and pickle ask an object for
+
+
+def reduced(owner: Any, protocol: Any) -> Any:
+    """What ``owner`` is copied or pickled from, as if no probe were on it: theirs run the original's code."""
+    kind: Any = type(owner)
+    made = kind.__reduce_ex__(owner, protocol)
+    if isinstance(made, str) or len(made) < 3:
+        return made
+    state = made[2]
+    if isinstance(state, dict):
+        state = _bare(owner, state)
+    elif isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], dict):  # of a class with slots
+        state = (_bare(owner, state[0]), state[1])
+    return (*made[:2], state, *made[3:])
+
+
+def forget_copying(owner: Any) -> None:
+    """An object without probes is copied as ever."""
+    here = vars(owner)
+    kept = here.get(REDUCE)
+    if isinstance(kept, functools.partial) and kept.func is reduced and not any(map(_probed, list(here.values()))):
+        delete(owner, REDUCE)
+
+
+def _probed(value: Any) -> bool:
+    return any(layer.probe for layer in peeled(value)[1])
+
+
+def _bare(owner: Any, state: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, value in state.items():
+        if name == REDUCE:
+            continue
+        bare = value
+        while (layer := layer_of(bare)) is not None and layer.probe:
+            bare = layer.inner
+        if bare is value or not is_own_method(owner, name, bare):
+            found[name] = bare
+    return found
+
+
+def is_own_method(owner: Any, name: str, call: Any) -> bool:
+    """Whether ``call`` is what the owner's class gives it under ``name``."""
+    function = getattr(call, "__func__", None)
+    return function is not None and call.__self__ is owner and function is getattr(type(owner), name, None)
+
+
+def set_on(owner: Any, attribute: str, value: Any) -> None:
+    """Set an attribute of an object, a class or a module of Python."""
+    # nn.Module._putattr__ sorts what it is given into parameters, buffers and children; a function belongs in none.
+    if isinstance(owner, nn.Module):
+        owner.__dict__[attribute] = value
+    else:
+        setattr(owner, attribute, value)
+
+
+def delete(owner: Any, attribute: str) -> None:
+    """Delete an attribute that `set_on` has set."""
+    if isinstance(owner, nn.Module):
+        owner.__dict__.pop(attribute, None)
+    else:
+        delattr(owner, attribute)

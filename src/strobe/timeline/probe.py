@@ -24,9 +24,18 @@ import torch
 from torch import nn
 
 from strobe.errors import UserError
-from strobe.timeline.layers import layered, peeled, within
+from strobe.timeline.layers import (
+    REDUCE,
+    delete,
+    forget_copying,
+    is_own_method,
+    layered,
+    peeled,
+    reduced,
+    set_on,
+    within,
+)
 from strobe.timeline.sections import section
-from strobe.timeline.unprobed import REDUCE, delete, forget_copying, is_own_method, reduced, set_on
 
 _MISSING: Any = object()
 

@@ -15,7 +15,7 @@ import torch
 from strobe.timeline import sections as sections_in_force
 from strobe.timeline import workers
 from strobe.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
-from strobe.timeline.strands import STOPS, Strand, entered, left, strands
+from strobe.timeline.sections import STOPS, Strand, entered, left, strands
 
 
 @dataclass(frozen=True, slots=True)

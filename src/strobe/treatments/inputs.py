@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from strobe.errors import UserError
+from strobe.policies.model_subject import ModelSubject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.model_subject import ModelSubject
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.timeline.sections import recording, section
 from strobe.treatments.switch import entry
 from strobe.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from torch import nn
 
 from strobe.errors import UserError, nearest
-from strobe.subjects.families.flow_parts import EXPERT, PREFIX, STEP, VISION
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.families.flow_parts import EXPERT, PREFIX, STEP, VISION
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 
 __all__ = ["EXPERT", "PREFIX", "STEP", "VISION", "dominant", "is_flow", "part_of", "parts_of"]
 

@@ -12,10 +12,10 @@ from typing import Any
 from strobe.errors import UserError
 from strobe.measure.guard import Guard, Guards, strongest
 from strobe.measure.machine import versions
-from strobe.results import recipe as files
+from strobe.policies.subject import Subject
 from strobe.results.recipe import Recipe, require_kind
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.subject import Subject
+from strobe.runs import recipe_file as files
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.treated import Treated

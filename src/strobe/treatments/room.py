@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes, peak_process
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 
 SHARE = 0.95  # of what is free
 # What a call was seen to take and to give back again, at the most: it must stay free beside what treatments hold.

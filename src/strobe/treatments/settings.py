@@ -8,9 +8,9 @@ from typing import Any
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.errors import UserError, in_a_line, nearest
+from strobe.policies.families.registry import known_families, registered, steps_field, steps_of
+from strobe.policies.subject import Phase, Subject
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.families.registry import known_families, registered, steps_field, steps_of
-from strobe.subjects.subject import Phase, Subject
 from strobe.treatments.switch import entry
 from strobe.treatments.treatment import (
     ANY_PHASE,

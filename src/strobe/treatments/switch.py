@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TypedDict, Unpack
 
 from strobe.errors import UserError
+from strobe.policies.families.family import Family
+from strobe.policies.families.registry import types_with
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.results.measurement import Measurement
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.families.family import Family
-from strobe.subjects.families.registry import types_with
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.treatments.table import WORDS, require_only
 from strobe.treatments.treatment import FOR_INFERENCE, Entry, Spec, Treatment
 

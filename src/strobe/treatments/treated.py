@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from strobe.errors import UserError, in_a_line
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Undo, Variant
 

@@ -13,11 +13,11 @@ import torch
 from strobe.devices.memory import Pool
 from strobe.devices.untried import Feature
 from strobe.errors import UserError
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Phase, Subject
 from strobe.results.agreement import Effect
 from strobe.results.measurement import Measurement
 from strobe.results.traits import Builds, Facts, Traits, TreatmentTraits
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Phase, Subject
 from strobe.treatments.table import (
     CAPTURED,
     COMPILED,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
-from strobe.subjects.families.family import Family, Tiny, blocks
+from strobe.policies.families.family import Family, Tiny, blocks
 from strobe.timeline.probe import Probe
 
 

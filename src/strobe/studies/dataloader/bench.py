@@ -9,8 +9,8 @@ from typing import Protocol
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.measure import throughput
-from strobe.measure.halving import Halved, halve
 from strobe.measure.memory import available_bytes
+from strobe.measure.throughput import Halved, halve
 from strobe.results.dataloader import DatasetFacts, LoaderRow, LoaderSettings, Rate
 from strobe.studies.dataloader.candidates import cost, label
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from lerobot.configs.train import TrainPipelineConfig
 
+from strobe.datasets.finder import checked, stopping
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
+from strobe.policies.dataset_frames import locate_dataset
 from strobe.results.dataloader import DatasetFacts, LoaderSettings
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
-from strobe.subjects.dataset.finder import checked, stopping
-from strobe.subjects.inputs import locate_dataset
 
 CACHED_SHARE = 0.5  # of free memory, up to which a dataset is taken to stay in the page cache
 

@@ -18,13 +18,13 @@ import torch
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
+from strobe.lerobot.quiet import muted_stderr, quiet
+from strobe.lerobot.refusals import first_line
 from strobe.measure import throughput
 from strobe.results.dataloader import Encoding, LoaderSettings, Rate
 from strobe.studies.dataloader.bench import Stages
 from strobe.studies.dataloader.dataset import why_not_read
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
-from strobe.subjects.quiet import muted_stderr, quiet
-from strobe.subjects.refusals import first_line
 
 TURNS = 2  # samplings of each encoding, in turn with the others
 

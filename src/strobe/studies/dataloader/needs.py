@@ -53,15 +53,15 @@ class StepNeeds:
         return StepNeed(batch_size=batch_size, samples_per_s=rate, source="measured", step_ms=samples)
 
     def _built(self) -> Any:
-        from strobe.subjects import inputs, policies
-        from strobe.subjects.policy_subject import PolicySubject
+        from strobe.policies import inputs, lerobot_policies
+        from strobe.policies.policy_subject import PolicySubject
 
         policy = copy.deepcopy(self._config.policy)
         if policy is None:
             raise UserError("a reward model's step is not measured here: give its rate with --needed=RATE or max")
         self._live.stage(f"building {policy.type}")
         fed = inputs.from_dataset(policy, self._config.dataset.root, self._config.dataset.repo_id)
-        loaded = policies.load(policy, fed, rename=self._config.rename_map or None)
+        loaded = lerobot_policies.load(policy, fed, rename=self._config.rename_map or None)
         self.notes += loaded.notes
         if self._config.peft is not None:
             self.notes.append("the step was measured without PEFT: all weights were trained")

@@ -17,12 +17,12 @@ from typing import Any
 
 from lerobot.configs.train import TrainPipelineConfig
 
+from strobe.lerobot.quiet import quiet
 from strobe.measure.lifetime import how_it_ended, kill, start_fork_server, with_children
 from strobe.results.dataloader import LoaderSettings
 from strobe.studies.dataloader.served import PATIENCE_S, serve
-from strobe.subjects.quiet import quiet
 
-PRELOADED = ["strobe.studies.dataloader.served", "strobe.subjects.train_data", "lerobot.scripts.lerobot_train"]
+PRELOADED = ["strobe.studies.dataloader.served", "strobe.datasets.train_loader", "lerobot.scripts.lerobot_train"]
 GRACE_S = 3.0  # to end by itself
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from lerobot.configs.train import TrainPipelineConfig
 
 import strobe
+from strobe.datasets.train_loader import backends_here, settings_of
 from strobe.errors import UserError
 from strobe.measure import throughput
 from strobe.results.dataloader import Dataloader, DatasetFacts, LoaderSettings, Recommendation, StepNeed
@@ -26,7 +27,6 @@ from strobe.studies.dataloader.dataset import facts_of, faults_of, fill_page_cac
 from strobe.studies.dataloader.process import LoaderFailed
 from strobe.studies.dataloader.start_ups import start_ups
 from strobe.studies.dataloader.what_ifs import what_ifs
-from strobe.subjects.train_data import backends_here, settings_of
 
 
 def study(

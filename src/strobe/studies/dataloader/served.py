@@ -23,9 +23,9 @@ import psutil
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
+from strobe.lerobot.quiet import quiet
 from strobe.measure.lifetime import end_with
 from strobe.results.dataloader import LoaderSettings
-from strobe.subjects.quiet import quiet
 from strobe.subjects.shared_memory import SHARED
 
 PATIENCE_S = 120.0  # without an answer, after which a loader counts as hung
@@ -87,7 +87,7 @@ class ServedLoader:
 
     def facts(self) -> dict[str, Any]:
         """Values of `DatasetFacts` less the name, and the dataset's folder as ``root``."""
-        from strobe.subjects.train_data import open_dataset, sample_bytes
+        from strobe.datasets.train_loader import open_dataset, sample_bytes
 
         dataset = open_dataset(self.config, self.settings)
         meta = dataset.meta
@@ -158,7 +158,7 @@ class ServedLoader:
         return first, time.perf_counter() - began
 
     def _open_loader(self, epoch: int | None) -> None:
-        from strobe.subjects.train_data import open_dataset, open_loader
+        from strobe.datasets.train_loader import open_dataset, open_loader
 
         self.dataset = self.dataset or open_dataset(self.config, self.settings)
         self.loader = open_loader(
@@ -191,7 +191,7 @@ def _prepare(parent: int, torch_threads: int | None, decoder_threads: int | None
 
         torch.set_num_threads(torch_threads)
     if decoder_threads is not None:
-        from strobe.subjects.train_data import limit_decoder
+        from strobe.datasets.train_loader import limit_decoder
 
         limit_decoder(decoder_threads)
 

@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 
 from strobe.errors import UserError
+from strobe.lerobot.quiet import muted_stderr, quiet
 from strobe.measure.lifetime import end_with, how_it_ended, kill, start_fork_server, with_children
-from strobe.subjects.quiet import muted_stderr, quiet
 
 # Imported once, by the server that the processes are forked from.
 FIT = "strobe.studies.doctor.fit"

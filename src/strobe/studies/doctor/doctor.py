@@ -11,10 +11,10 @@ import torch
 import strobe
 from strobe.measure import machine
 from strobe.measure.sampling import Progress
+from strobe.policies.loading import load_subject
 from strobe.results.doctor import Area, DoctorResult, SelfCheck
 from strobe.studies.doctor import apart, clock, devices, loaders, noise, steadiness, tools, treatments, versions
 from strobe.studies.measuring import Reporter, Silent
-from strobe.subjects.loading import load_subject
 
 # In this order. The clock and the pace are looked at first, and again at the end.
 AREAS: tuple[Area, ...] = (

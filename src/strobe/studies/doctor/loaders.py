@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from strobe.datasets.train_loader import VIDEO_BACKENDS
 from strobe.errors import UserError
 from strobe.results.doctor import SelfCheck
 from strobe.studies.doctor import apart, supplies
-from strobe.subjects.train_data import VIDEO_BACKENDS
 
 SHARED = Path("/dev/shm")
 FEW_SHARED = 1 << 30  # bytes; four workers with two batches each of two cameras take more at once

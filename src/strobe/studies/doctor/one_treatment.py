@@ -11,13 +11,13 @@ from strobe.errors import UserError
 from strobe.measure.accounting import allocator_of
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.memory import peak_process
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.report import units
 from strobe.results.agreement import Agreement, Effect
 from strobe.sameness.check import CallFailed, Sameness, guidance_of
 from strobe.studies.gradients import gradients
 from strobe.studies.sameness import visits_of
-from strobe.subjects.loading import load_subject
-from strobe.subjects.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.replayed import Replayed

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from strobe.errors import UserError
-from strobe.subjects import environments
-from strobe.subjects.quiet import muted_stderr
+from strobe.lerobot.quiet import muted_stderr
+from strobe.simulators import environments
 
 WORKERS, BATCHES = 2, 4
 BATCH_BYTES = 48 << 20  # of ten frames of 480×640 from two cameras in float32, give or take

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 from strobe.errors import UserError
 from strobe.results.doctor import SelfCheck
+from strobe.simulators import environments
+from strobe.simulators.environments import NO_OPENGL
 from strobe.studies.doctor import apart, supplies, versions
-from strobe.subjects import environments
-from strobe.subjects.opengl import NO_OPENGL
 
 SIMULATORS = ("pusht", "metaworld", "libero")
 BROWSERS = ("chromium", "google-chrome", "chrome", "firefox", "xdg-open", "open")

@@ -12,18 +12,18 @@ import torch
 
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
-from strobe.results.episode_log import EpisodeLine
+from strobe.policies import lerobot_policies
+from strobe.policies.fingerprint import fingerprint
+from strobe.policies.inputs import Inputs
+from strobe.policies.policy_subject import PolicySubject
+from strobe.runs.episode_log import EpisodeLine
+from strobe.simulators.seldom_rendered import Rendering
 from strobe.studies.evaluate.plan import Plan
 from strobe.studies.evaluate.realtime import RealtimeStage
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import AskedTiming, timed
 from strobe.studies.evaluate.variants import candidates
 from strobe.studies.evaluate.videos import Filming, Keep
-from strobe.subjects import policies
-from strobe.subjects.fingerprint import fingerprint
-from strobe.subjects.inputs import Inputs
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.seldom_rendered import Rendering
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class Alike:
         """The same; ``keep`` takes the videos, as in `Filming`."""
         torch.set_num_threads(self.threads)
         if self.path is not None:
-            config = policies.config_from_path(self.path, self.overrides)
+            config = lerobot_policies.config_from_path(self.path, self.overrides)
         else:
-            config = policies.config_from_type(self.type or "", self.overrides)
-        loaded = policies.load(config, self.fed, size=self.size, seed=self.seed, rename=self.rename or None)
+            config = lerobot_policies.config_from_type(self.type or "", self.overrides)
+        loaded = lerobot_policies.load(config, self.fed, size=self.size, seed=self.seed, rename=self.rename or None)
         subject = PolicySubject(loaded, self.fed, self.seed)
         if fingerprint(subject.policy) != self.weights:
             raise UserError("the policy was loaded again and has other weights: play in one process, with --parallel=1")

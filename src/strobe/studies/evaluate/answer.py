@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.measure.decision import LEVEL, each_of, paired_rates, success_rate
-from strobe.measure.smoothness import over_episodes
-from strobe.results.episode_log import EpisodeLine
+from strobe.measure.robot import over_episodes
+from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate
 from strobe.results.evaluation import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
+from strobe.runs.episode_log import EpisodeLine
 from strobe.studies.evaluate.plan import Episodes, Plan
 from strobe.studies.evaluate.timings import timing_of
 from strobe.studies.evaluate.variants import Candidate

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from strobe.measure.planning import foresight
 from strobe.measure.sampling import SamplingBudget
-from strobe.results.episode_log import EpisodeLog
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.evaluate import EvaluateResult
+from strobe.runs.episode_log import EpisodeLog
 from strobe.studies.breakdown import begin
 from strobe.studies.evaluate.answer import rows
 from strobe.studies.evaluate.latency import add_latency
@@ -16,7 +17,6 @@ from strobe.studies.evaluate.order import counted
 from strobe.studies.evaluate.plan import Plan
 from strobe.studies.evaluate.play import Crew, Player, Watching, play
 from strobe.studies.measuring import Options
-from strobe.subjects.policy_subject import PolicySubject
 
 
 class Evaluating(Watching, Protocol):

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import strobe
 from strobe.errors import UserError
-from strobe.measure.decision import LEVEL, each_of, paired_rates, success_rate
-from strobe.measure.unpaired_rates import unpaired_rates
+from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate, unpaired_rates
 from strobe.results.judged import Judged, JudgedOnTask, JudgedRun
 from strobe.studies.evaluate.eval_info import EvalEpisode, EvalRun, names, read
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from strobe.errors import UserError
-from strobe.measure.draws import drawn
-from strobe.results import episode_log
+from strobe.measure.rollout import drawn
 from strobe.results.recorded import EVENTS
+from strobe.runs import episode_log
 
 LIVE = "live"
 MOST_MS = 60_000  # more than an episode lasts
@@ -45,7 +45,7 @@ class Latency:
         """Nanoseconds of each call of an episode, without end.
 
         Drawn ones are blocks of neighbouring calls of the run without its first, which is slow for reasons of its own
-        (`strobe.measure.draws.drawn`); the same seed draws the same ones.
+        (`strobe.measure.rollout.drawn`); the same seed draws the same ones.
 
         Args:
             measured: nanoseconds of the call that has just ended, for 'live'.

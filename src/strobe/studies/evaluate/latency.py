@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strobe.errors import UserError, in_a_line
-from strobe.measure.budget import top_level
+from strobe.measure.budget import steps_line, top_level
 from strobe.measure.sampling import Progress, SamplingBudget
-from strobe.measure.steps_line import steps_line
 from strobe.measure.verdicts import paired_verdict
+from strobe.policies.policy_subject import PolicySubject
 from strobe.results.chunk_times import ChunkTimes
 from strobe.results.data import Interval
 from strobe.results.evaluate import EvaluateResult
 from strobe.results.measurement import Measurement
 from strobe.studies.evaluate.variants import Candidate
 from strobe.studies.measuring import Options, Reporter, measure
-from strobe.subjects.policy_subject import PolicySubject
 
 SECONDS = 90.0  # of sampling, all variants together: a chunk may take seconds
 

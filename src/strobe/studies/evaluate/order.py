@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
-from strobe.report.rates import verdict
-from strobe.results.episode_log import EpisodeLine, Key
+from strobe.results.evaluation import verdict_in_words
+from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.studies.evaluate.plan import Episodes, Plan, Start
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
@@ -74,7 +74,8 @@ class Order:
             decision = self._plan.decision(self.counted, name)
             if decision.kind != "undecided":
                 del self._undecided[name]
-                said.append(f"{name}: {verdict(decision.kind, self._plan.margin)}, decided at {decision.pairs} pairs")
+                words = verdict_in_words(decision.kind, self._plan.margin)
+                said.append(f"{name}: {words}, decided at {decision.pairs} pairs")
         return said
 
 

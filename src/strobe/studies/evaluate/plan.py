@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from strobe.measure.decision import LEVEL, decide
-from strobe.results.episode_log import EpisodeLine, Key
+from strobe.measure.success_rates import LEVEL, decide
 from strobe.results.evaluation import Decision
+from strobe.runs.episode_log import EpisodeLine, Key
 
-if TYPE_CHECKING:  # torch is not needed here, and takes seconds
+if TYPE_CHECKING:
     from strobe.studies.evaluate.variants import Candidate
+
 
 Start = tuple[str, int]  # task, seed
 Episodes = Mapping[Key, EpisodeLine]

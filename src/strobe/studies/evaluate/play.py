@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from strobe.errors import UserError
 from strobe.measure.sampling import Progress
-from strobe.results.episode_log import EpisodeLine, EpisodeLog
+from strobe.runs.episode_log import EpisodeLine, EpisodeLog
 from strobe.studies.evaluate.order import Order
 from strobe.studies.evaluate.plan import Episodes, Plan, Start
 

@@ -1,7 +1,8 @@
 """Episodes that are true to time: the simulator goes on while the policy thinks.
 
 LeRobot's own inference engines run in virtual time (`strobe.studies.replay.virtual_time`), around a simulator that
-moves by each control period that has passed (`strobe.subjects.acted_world`). Nobody waits: 300 ms of latency are 300 ms
+moves by each control period that has passed (`strobe.simulators.realtime_simulator`). Nobody waits: 300 ms of latency
+are 300 ms
 of the simulator's clock, however long the call took here.
 """
 
@@ -21,21 +22,19 @@ import torch
 from lerobot.rollout.inference.rtc import supports_rtc_inference
 
 from strobe.errors import UserError
+from strobe.lerobot.versions import guided
 from strobe.results.timing import EpisodeTiming
+from strobe.simulators import environments, libero
+from strobe.simulators.realtime_simulator import TICKET, ActedWorld
+from strobe.simulators.seldom_rendered import SeldomRendered
+from strobe.simulators.simulator import Actor, Played, outcomes_told
+from strobe.simulators.timed_simulator import EpisodeTimes, TimedSimulator
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import AskedTiming, TimedCandidate
 from strobe.studies.evaluate.variants import FIRST, Candidate
 from strobe.studies.replay import virtual_time
 from strobe.studies.replay.settings import Beat, Brain, Setting
 from strobe.studies.replay.settings import Played as Loop
-from strobe.subjects import environments, libero
-from strobe.subjects.acted_world import TICKET, ActedWorld
-from strobe.subjects.lerobot_versions import guided
-from strobe.subjects.outcomes import outcomes_told
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.seldom_rendered import SeldomRendered
-from strobe.subjects.simulator import Played
-from strobe.subjects.timed_simulator import EpisodeTimes, TimedSimulator
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Attached, Hook
 
@@ -78,7 +77,7 @@ class RealtimeSimulator(TimedSimulator):
 
     def play(self, task: str, seed: int) -> Played:
         """One episode of ``task`` from ``seed``, which is also that of the noise and of the latencies drawn."""
-        subject, timing = self.subject, self._timing
+        subject, timing = self.actor, self._timing
         subject.policy.eval()
         setting = Setting(timing.engine, timing.fps, threshold=timing.threshold, rtc=timing.rtc)
         vector = self._vectors[task]
@@ -116,7 +115,7 @@ class Meter:
         imposed_ms: of each call, by which the simulator went on.
     """
 
-    def __init__(self, subject: PolicySubject, world: ActedWorld) -> None:
+    def __init__(self, subject: Actor, world: ActedWorld) -> None:
         self._subject, self._world = subject, world
         self._before = self._call = self._after = 0  # nanoseconds of the latest
         self.call_ms: list[float] = []
@@ -149,12 +148,12 @@ class Meter:
         """The policy's preprocessor on the observation that the engine has a ticket for."""
         subject = self._subject
         looked = dict(self._world.looked)
-        batch, self._before = self._timed(lambda: subject.training.laid_out(subject.loaded.preprocessor(looked)))
+        batch, self._before = self._timed(lambda: subject.prepare(looked))
         return batch
 
     def postprocess(self, action: torch.Tensor) -> torch.Tensor:
         """The policy's postprocessor."""
-        action, self._after = self._timed(lambda: self._subject.loaded.postprocessor(action))
+        action, self._after = self._timed(lambda: self._subject.postprocessor(action))
         return action
 
     def _timed(self, work: Callable[[], Any]) -> tuple[Any, int]:
@@ -174,15 +173,14 @@ class _Processor:
         return self._run(batch)
 
 
-def _brain(subject: PolicySubject, world: ActedWorld, meter: Meter) -> Brain:
+def _brain(subject: Actor, world: ActedWorld, meter: Meter) -> Brain:
     names = [str(number) for number in range(world.size)]
     ticket = {f"observation.{TICKET}": {"dtype": "float32", "shape": (1,), "names": [TICKET]}}
     action = {"action": {"dtype": "float32", "shape": (world.size,), "names": names}}
-    loaded = subject.loaded
     return Brain(
         policy=subject.policy,
-        preprocessor=_Processor(loaded.preprocessor, meter.preprocess),
-        postprocessor=_Processor(loaded.postprocessor, meter.postprocess),
+        preprocessor=_Processor(subject.preprocessor, meter.preprocess),
+        postprocessor=_Processor(subject.postprocessor, meter.postprocess),
         robot=SimpleNamespace(robot_type="", action_features=dict.fromkeys(names, float)),
         hw_features=ticket,
         dataset_features=ticket | action,

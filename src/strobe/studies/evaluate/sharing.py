@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from strobe.errors import UserError
-from strobe.results import episode_log
+from strobe.runs import episode_log
 
 
 def parse_parallel(text: str) -> int:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from strobe.errors import UserError, in_a_line
-from strobe.measure.smoothness import motion
-from strobe.results.episode_log import EpisodeLine
+from strobe.measure.robot import motion
+from strobe.policies.policy_subject import PolicySubject
+from strobe.runs.episode_log import EpisodeLine
+from strobe.simulators import environments
+from strobe.simulators.seldom_rendered import Rendering
+from strobe.simulators.simulator import Played
+from strobe.simulators.timed_simulator import EpisodeTimes, TimedSimulator
 from strobe.studies.evaluate.variants import FIRST, Candidate
-from strobe.subjects import environments
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.seldom_rendered import Rendering
-from strobe.subjects.simulator import Played
-from strobe.subjects.timed_simulator import EpisodeTimes, TimedSimulator
 
 
 class Stage:

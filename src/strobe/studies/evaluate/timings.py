@@ -10,11 +10,11 @@ import numpy as np
 
 from strobe.errors import UserError
 from strobe.measure.rollout import quantiles
-from strobe.results.episode_log import EpisodeLine
 from strobe.results.timing import Engine, Timing
+from strobe.runs.episode_log import EpisodeLine
+from strobe.simulators.held_action import Hold
 from strobe.studies.evaluate.latencies import Latency
 from strobe.studies.evaluate.variants import Candidate
-from strobe.subjects.holding import Hold
 
 ENGINES = ("sync", "rtc")
 

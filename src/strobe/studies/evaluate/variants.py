@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from strobe.errors import UserError
 
 if TYPE_CHECKING:
-    from strobe.subjects.policy_subject import PolicySubject
+    from strobe.policies.policy_subject import PolicySubject
     from strobe.treatments.treatment import Variant
 
 FIRST = "as it is"
@@ -73,7 +73,7 @@ def candidates(subject: PolicySubject, steps: Sequence[int], recipes: Sequence[P
     Raises:
         UserError: the policy has no denoising steps, or a recipe does not apply.
     """
-    from strobe.subjects.families.registry import steps_field, steps_of
+    from strobe.policies.families.registry import steps_field, steps_of
     from strobe.treatments.recipe import rungs_of
     from strobe.treatments.settings import Settings
     from strobe.treatments.treatment import Variant

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from strobe.errors import in_words
-from strobe.results import store
-from strobe.results.episode_log import EpisodeLine
 from strobe.results.video import Video
+from strobe.runs import store
+from strobe.runs.episode_log import EpisodeLine
+from strobe.simulators.film import Film, encode, still
 from strobe.studies.evaluate.plan import Episodes, Plan
 from strobe.studies.evaluate.variants import Candidate
-from strobe.subjects.clip import encode, still
-from strobe.subjects.film import Film
 
 FOLDER = "videos"
 POSTER = ".webp"

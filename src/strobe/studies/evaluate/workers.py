@@ -18,9 +18,9 @@ import psutil
 from tqdm import tqdm
 
 from strobe.errors import UserError
+from strobe.lerobot.quiet import quiet
 from strobe.measure.lifetime import end_with, how_it_ended, kill, with_children
-from strobe.results.episode_log import EpisodeLine
-from strobe.subjects.quiet import quiet
+from strobe.runs.episode_log import EpisodeLine
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
     from strobe.studies.evaluate.variants import Candidate

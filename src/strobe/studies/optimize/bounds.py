@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strobe.advice.view import ms
-from strobe.measure.common_parts import grouped, named
+from strobe.findings.view import ms
+from strobe.measure.components import grouped, named
 from strobe.measure.roofline import least_in, times_in
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Component, Measurement

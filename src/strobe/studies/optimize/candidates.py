@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strobe.errors import UserError
-from strobe.measure.common_parts import share, shares
+from strobe.measure.components import share, shares
 from strobe.measure.guard import strongest
+from strobe.policies.subject import Subject
 from strobe.results.measurement import Measurement
-from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import CAPTURED, COMPILED, DTYPE, GUIDANCE, Effect, Entry, Spec
 

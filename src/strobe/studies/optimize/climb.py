@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 
 from strobe.errors import UserError
-from strobe.measure.common_parts import share, shares
+from strobe.measure.components import share, shares
 from strobe.measure.guard import strongest
-from strobe.measure.looks import MATTERS
+from strobe.measure.sequential import MATTERS
 from strobe.results.agreement import Agreement, Effect
 from strobe.results.comparison import Verdict
 from strobe.results.in_time import InTime

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.measure.best_rung import best_rung
+from strobe.measure.in_time import best_rung
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits
 from strobe.studies.optimize.climb import Climb

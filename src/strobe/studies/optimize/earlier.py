@@ -22,17 +22,17 @@ from pydantic import Field, ValidationError
 
 import strobe
 from strobe.errors import in_words
-from strobe.measure.looks import MATTERS
-from strobe.results import store
+from strobe.measure.sequential import MATTERS
+from strobe.policies.fingerprint import fingerprint
 from strobe.results.answer import OptimizeResult
-from strobe.results.cache import cache_folder
 from strobe.results.data import Data, Finite
 from strobe.results.ladder import Rung, Try, TryOutcome
 from strobe.results.machine import Machine
 from strobe.results.subject import SubjectInfo
+from strobe.runs import store
+from strobe.runs.cache import cache_folder
 from strobe.studies.optimize.candidates import Standing
 from strobe.studies.optimize.runs import Runs
-from strobe.subjects.fingerprint import fingerprint
 from strobe.treatments import catalogue
 
 VERSION = 3  # of the file; in its name, so that two versions of Strobe do not disturb each other

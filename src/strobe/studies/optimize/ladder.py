@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from strobe.measure import budget as budgets
-from strobe.measure.best_rung import best_rung
-from strobe.measure.common_parts import common_parts
+from strobe.measure.components import common_parts
+from strobe.measure.in_time import best_rung
 from strobe.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.results import recipe
 from strobe.results.agreement import Agreement

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from strobe.measure.looks import MATTERS, Glance
 from strobe.measure.sampling import SamplingBudget
+from strobe.measure.sequential import MATTERS, Glance
 from strobe.results.agreement import Agreement
 from strobe.studies.measuring import Measured
 from strobe.studies.optimize import limits

@@ -15,6 +15,7 @@ from functools import partial
 from strobe.errors import UserError
 from strobe.measure.guard import strongest
 from strobe.measure.planning import foresight
+from strobe.policies.subject import Subject
 from strobe.results.answer import OptimizeResult
 from strobe.results.measurement import Measurement
 from strobe.sameness.check import CallFailed
@@ -38,7 +39,6 @@ from strobe.studies.optimize.proof import prove, started
 from strobe.studies.optimize.runs import Runs, build_seconds, verdict_of
 from strobe.studies.optimize.strategy import Strategy
 from strobe.studies.optimize.tries import milliseconds, moved, speedup
-from strobe.subjects.subject import Subject
 from strobe.timeline import Section
 from strobe.treatments.treatment import Treatment, Variant
 

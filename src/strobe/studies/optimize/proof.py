@@ -9,12 +9,12 @@ from strobe.errors import UserError
 from strobe.measure.episodes import MARGIN
 from strobe.measure.guard import DROP, Guards
 from strobe.measure.planning import fewest_pairs
+from strobe.policies.subject import Subject
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import PairedEpisodes
 from strobe.results.ladder import Ladder
 from strobe.studies.episodes import CandidateFailed, Episodes, Watching
 from strobe.studies.optimize.ladder import AS_IT_IS, NOTHING
-from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import Treatment, Variant, policy_of
 
 

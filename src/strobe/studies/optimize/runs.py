@@ -9,25 +9,24 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from strobe.measure.agreement import agree, in_common
-from strobe.measure.features import agree_features
+from strobe.measure.agreement import agree, agree_features, in_common
 from strobe.measure.guard import Guard, Guards, Judgement, strongest
 from strobe.measure.in_time import InTimeLooks
-from strobe.measure.looks import Glance, Looks
 from strobe.measure.sampling import Progress, SamplingBudget
+from strobe.measure.sequential import Glance, Looks
 from strobe.measure.verdicts import paired_verdict
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.results.agreement import Agreement, Effect, Yardstick, yardstick
 from strobe.results.comparison import Verdict
 from strobe.results.machine import Ceiling
 from strobe.sameness.check import Sameness, affordable
-from strobe.sameness.features import features_reordered
+from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import plan
 from strobe.studies.cadence import ticks_between_calls
 from strobe.studies.measuring import Counted, Measured, Options, Outputs, Reporter, measure
 from strobe.studies.optimize import limits
 from strobe.studies.sameness import few, shown, visits_of, yardsticks
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.treatments import catalogue
 from strobe.treatments.room import noted
 from strobe.treatments.treatment import Spec, Treatment, Variant

@@ -22,8 +22,8 @@ from strobe.errors import UserError, install
 from strobe.results.profiles import OperatorProfile, PythonFunction, PythonProfile
 
 if TYPE_CHECKING:
+    from strobe.policies.subject import Phase, Subject
     from strobe.studies.measuring import Options
-    from strobe.subjects.subject import Phase, Subject
     from strobe.treatments.treatment import Variant
 
 Tool = Literal["cprofile", "pyinstrument", "line"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from strobe.measure import rollout as measure
-from strobe.measure.draws import drawn, in_order, jumps, middle
+from strobe.measure.rollout import drawn, in_order, jumps, middle
 from strobe.results.replay import Check, Range, Replayed
 from strobe.studies.replay.recorded import Recorded
 from strobe.studies.replay.settings import Beat, Brain, Played, Setting, no_policy

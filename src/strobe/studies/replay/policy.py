@@ -13,13 +13,13 @@ from unittest import mock
 from lerobot.rollout import context as lerobot_context
 from lerobot.rollout.configs import BaseStrategyConfig
 
+from strobe.emulator.rehearsal.policy import with_policy
 from strobe.errors import UserError
+from strobe.lerobot.flags import joined, lent
+from strobe.lerobot.quiet import quiet
+from strobe.loops.observations import Observations
+from strobe.loops.rollout_config import COMMAND, rollout_config
 from strobe.studies.replay.settings import Brain, Watched
-from strobe.subjects.lerobot_flags import joined, lent
-from strobe.subjects.observations import Observations
-from strobe.subjects.quiet import quiet
-from strobe.subjects.rehearsal.policy import with_policy
-from strobe.subjects.rollout_config import COMMAND, rollout_config
 
 SLACK_NS = 1_000_000  # a replayed tick that begins as much before the recorded one is that one
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError
+from strobe.loops import instrument
+from strobe.loops import rollout as loop
+from strobe.loops.event_log import Event, read
 from strobe.results.recorded import events_of, observations_of
 from strobe.studies.replay.settings import Beat, Setting
 from strobe.studies.rollout.course import Course, course_of
-from strobe.subjects import rollout_loop as loop
-from strobe.subjects import watching
-from strobe.subjects.rollout_log import Event, read
 
 
 @dataclass
@@ -148,7 +148,7 @@ def _add(turn: _Turn, event: Event, main: int) -> None:
     elif kind == "pick":
         turn.wanted = True
     elif kind == "s" and event[4] == main and event[2] >= turn.start:
-        if event[1] == watching.PROCESS_OBSERVATION and turn.notify is None:
+        if event[1] == instrument.PROCESS_OBSERVATION and turn.notify is None:
             turn.notify = event[3] - turn.start  # the engine is told next; one without a thread has no event for it
         elif event[1] == loop.ACTION and turn.send is None:
             turn.send = event[2] - turn.start

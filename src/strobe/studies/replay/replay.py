@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 import strobe
-from strobe.advice.rollout import FEW_SEAMS
-from strobe.advice.thresholds import DEFAULTS, Thresholds
 from strobe.errors import UserError
+from strobe.findings.rollout import FEW_SEAMS
+from strobe.findings.thresholds import DEFAULTS, Thresholds
+from strobe.loops.observations import Observations
 from strobe.measure.rollout import ticks_of
 from strobe.results.replay import Asked, Jump, Replayed, ReplayResult, Tried
 from strobe.studies.replay.asked import Changes
@@ -26,7 +27,6 @@ from strobe.studies.replay.columns import MOST_TICKS, Tell, checks, column, draw
 from strobe.studies.replay.policy import Fed, fed_policy
 from strobe.studies.replay.recorded import Recorded, load
 from strobe.studies.replay.settings import Setting
-from strobe.subjects.observations import Observations
 
 SEARCHES, FEWEST_SEARCHES = 20, 5  # draws of each threshold that is tried; of long runs fewer
 MOST_STARVED = 0.05  # of them may starve

@@ -26,12 +26,12 @@ from lerobot.utils.action_interpolator import ActionInterpolator
 from lerobot.utils.feature_utils import build_dataset_frame
 
 from strobe.errors import UserError
+from strobe.lerobot.action_queue import actions_left
+from strobe.lerobot.quiet import errors_alone
+from strobe.loops.event_log import LastError
 from strobe.measure.rollout import Action, Call, Tick
 from strobe.studies.replay.engine import engine_for, guide, mended, stand_ins
 from strobe.studies.replay.settings import Beat, Brain, Played, Setting
-from strobe.subjects.quiet import errors_alone
-from strobe.subjects.rollout_log import LastError
-from strobe.subjects.rollout_robot import actions_left
 
 AT_ONCE_NS = 1_000_000  # a call that is shorter takes no time
 

@@ -9,14 +9,15 @@ from typing import Any
 import torch
 
 import strobe
+from strobe.lerobot.thread_priority import REAL_TIME
+from strobe.loops.event_log import opener
+from strobe.loops.instrument import SLEEP
 from strobe.measure import machine
 from strobe.measure import rollout as measure
 from strobe.measure.call_times import beside
-from strobe.measure.components import Iteration, components, iterations, spans
-from strobe.measure.motor_bus import buses, worst
-from strobe.measure.price import empty_section_ms
+from strobe.measure.components import Iteration, components, empty_section_ms, iterations, spans
+from strobe.measure.robot import buses, tracking, worst
 from strobe.measure.statistics import describe, summarise
-from strobe.measure.tracking import tracking
 from strobe.results.data import Samples
 from strobe.results.measurement import Measurement
 from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult, Scheduling
@@ -31,9 +32,6 @@ from strobe.studies.rollout.remote import (
     sections_of_trips,
     trips_of,
 )
-from strobe.subjects.priority import REAL_TIME
-from strobe.subjects.rollout_log import opener
-from strobe.subjects.watching import SLEEP
 from strobe.timeline.sections import recording
 
 MOST = 3000  # ticks and calls whose parts are kept; the figures are of all

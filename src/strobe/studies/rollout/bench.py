@@ -13,6 +13,7 @@ from statistics import median
 from types import FrameType
 from typing import Any
 
+from strobe.loops.bench_calls import CallWatch
 from strobe.measure.call_times import FEWEST, beside
 from strobe.measure.rollout import Call
 from strobe.measure.sampling import SamplingBudget, collect
@@ -20,8 +21,7 @@ from strobe.results.bench import Place
 from strobe.studies.cadence import SETTLE_S, Spacing
 from strobe.studies.measuring import Reporter, Silent
 from strobe.studies.rollout.watched import Watched
-from strobe.subjects.rollout_bench import CallWatch
-from strobe.timeline.thread_clock import ThreadUse
+from strobe.timeline.clock import ThreadUse
 
 LIMIT_S = 10.0
 ROUNDS = 7  # of which the first is warm-up, and six are the fewest to judge

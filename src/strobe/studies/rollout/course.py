@@ -8,22 +8,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from strobe.measure.motor_bus import BusRead
+from strobe.loops import instrument, remote_client, teleoperation
+from strobe.loops import rollout as loop
+from strobe.loops.camera_probe import FROZEN, UNKNOWN
+from strobe.loops.event_log import Event
+from strobe.measure.robot import BusRead, Move
 from strobe.measure.rollout import Action, Call, Tick
-from strobe.measure.tracking import Move
 from strobe.results.motor_bus import Turns
-from strobe.subjects import remote_client, teleop_loop, watching
-from strobe.subjects import rollout_loop as loop
-from strobe.subjects.rollout_camera import FROZEN, UNKNOWN
-from strobe.subjects.rollout_log import Event
-from strobe.timeline.thread_clock import ThreadUse
+from strobe.timeline.clock import ThreadUse
 from strobe.timeline.timeline import Section, nest
 
 TICK, CALL = "control tick", "inference call"
-NAMES = loop.NAMES | teleop_loop.NAMES | remote_client.NAMES  # parts of a tick
+NAMES = loop.NAMES | teleoperation.NAMES | remote_client.NAMES  # parts of a tick
 CONTROL, INFERENCE, RECEIVING, OTHERS = "control", "inference", "receiving", "others"  # threads
 BESIDE = ("rtc", "remote", "server")  # engines whose policy is asked beside the control thread
-EACH = (watching.CAMERA, watching.MOTORS_READ, watching.MOTORS_WRITTEN)  # begin the names of parts: a camera, an arm
+EACH = (
+    instrument.CAMERA,
+    instrument.MOTORS_READ,
+    instrument.MOTORS_WRITTEN,
+)  # begin the names of parts: a camera, an arm
 ALWAYS = ("shared", "encoding", "cadence", "scheduled")  # events that count before and after the loop runs
 
 Row = tuple[str, int, int]  # name, start, end
@@ -226,16 +229,16 @@ class _Reader:
         beside = self.roles.get(thread, self.beside)
         self.found.rows.setdefault(CONTROL if control else beside, []).append((name, start, end))
         self.found.control_events += control
-        if name.startswith(f"{watching.CAMERA} "):
-            self.camera(name.removeprefix(f"{watching.CAMERA} ")).took_ns.append(end - start)
-        self.new_episode = self.new_episode or name == watching.SAVE
+        if name.startswith(f"{instrument.CAMERA} "):
+            self.camera(name.removeprefix(f"{instrument.CAMERA} ")).took_ns.append(end - start)
+        self.new_episode = self.new_episode or name == instrument.SAVE
         tick = self.tick
         if not control or tick is None or start < tick.start:
             return
-        if name == watching.SLEEP:
+        if name == instrument.SLEEP:
             tick.work_end = start if tick.work_end is None else tick.work_end
             return
-        if name == watching.ACTION and tick.sent is None:
+        if name == instrument.ACTION and tick.sent is None:
             tick.sent = start
         if name in NAMES or name.startswith(EACH):  # the policy's own parts are for the calls
             tick.parts[name] = tick.parts.get(name, 0) + end - start

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from strobe.emulator.arm import ArmEnded
+from strobe.emulator.rehearsal.disturb import disturbed
+from strobe.emulator.rehearsal.policy import with_policy
+from strobe.emulator.rehearsal.stage import Plan, Stage, plan, staged
 from strobe.errors import UserError
-from strobe.results import store
+from strobe.loops.registry import ROLLOUT
 from strobe.results.motor_bus import Rehearsal, ServoLeft
 from strobe.results.rollout import RolloutResult
+from strobe.runs import store
 from strobe.studies.rollout.watched import Watched, watch
-from strobe.subjects.loops import ROLLOUT
-from strobe.subjects.rehearsal.disturb import disturbed
-from strobe.subjects.rehearsal.policy import with_policy
-from strobe.subjects.rehearsal.stage import Plan, Stage, plan, staged
-from strobe.subjects.robot.arm import ArmEnded
 
 LATENCY_MS = 1.0  # of a USB adapter whose latency timer is set to its least
 

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from strobe.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
 from strobe.measure import remote as measure
 from strobe.measure.remote import Leg, Trip
 from strobe.measure.rollout import quantiles
 from strobe.results.quantiles import Quantiles
 from strobe.results.remote import Decisions, Remote
 from strobe.studies.rollout.course import RECEIVING, Course
-from strobe.subjects.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
 from strobe.timeline.timeline import Section
 
 TRIP, RECEIVED = "round trip", "observation received"

@@ -8,11 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from strobe.errors import UserError
+from strobe.loops.event_log import Event, read
+from strobe.loops.observations import Observations
 from strobe.results.recorded import events_of, observations_of
 from strobe.results.streams import Number, Picture, Sample
 from strobe.studies.rollout.course import Course, course_of
-from strobe.subjects.observations import Observations
-from strobe.subjects.rollout_log import Event, read
 
 CAMERAS, STATE, ACTION, LOOP, QUEUE, INFERENCE, SECTIONS = (
     "cameras", "state", "action", "loop", "queue", "inference", "sections",

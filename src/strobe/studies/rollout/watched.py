@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError
+from strobe.lerobot.flags import lent
+from strobe.loops.bench_calls import CallWatch
+from strobe.loops.event_log import Log, read
+from strobe.loops.instrument import Watching
+from strobe.loops.observations import Keeper
+from strobe.loops.registry import ROLLOUT, loop_of
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.course import Course, course_of
 from strobe.studies.rollout.remote import sections_of_receiving, sections_of_trips, trips_of
-from strobe.subjects.lerobot_flags import lent
-from strobe.subjects.loops import ROLLOUT, loop_of
-from strobe.subjects.observations import Keeper
-from strobe.subjects.rollout_bench import CallWatch
-from strobe.subjects.rollout_log import Log, read
-from strobe.subjects.watching import Watching
 from strobe.timeline.timeline import Section
 
 TRACED = 300  # ticks that go into the trace
@@ -62,7 +62,7 @@ def watch(
         depth: levels of the policy's parts.
         record_s: seconds that are recorded; the run goes on without Strobe after them.
         observations: a new folder for each tick's observation, left there too; None: they are not kept.
-        command: ``lerobot-rollout``, or another of `strobe.subjects.loops.NAMES`.
+        command: ``lerobot-rollout``, or another of `strobe.loops.registry.NAMES`.
 
     Raises:
         UserError: the run ended before its second tick, with what ended it.

@@ -9,9 +9,13 @@ from typing import Any
 import torch
 
 import strobe
+from strobe.loops import training as loop
 from strobe.measure import machine
 from strobe.measure.components import Iteration, components, iterations, spans
 from strobe.measure.statistics import describe, find_warmup, summarise
+from strobe.policies import lerobot_policies
+from strobe.policies.families.registry import registered
+from strobe.policies.subject import ITERATION
 from strobe.results.answer import TrainResult
 from strobe.results.data import Samples
 from strobe.results.measurement import Measurement, Memory, Span
@@ -19,10 +23,6 @@ from strobe.results.subject import SubjectInfo
 from strobe.results.traits import LoaderTraits, Traits
 from strobe.studies.training.batches import batches_of, worker_facts, worker_names
 from strobe.studies.training.summary import kernel_use_of, summary_of
-from strobe.subjects import policies
-from strobe.subjects import training_loop as loop
-from strobe.subjects.families.registry import registered
-from strobe.subjects.subject import ITERATION
 from strobe.timeline.timeline import Section
 
 STEP, LOADING = "training step", "loading a batch"
@@ -144,5 +144,5 @@ def _info(watch: loop.Watch) -> SubjectInfo:
         source="random weights" if path is None else Path(str(path)).name,
         inputs=f"the dataset {watch.config.dataset.repo_id}, {frames}",
         anatomy=family.name if family is not None and family.probes is not None else "modules",
-        **policies.count(policy),
+        **lerobot_policies.count(policy),
     )

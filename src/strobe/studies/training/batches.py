@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from strobe.loops import loader_probes
+from strobe.loops import training as loop
 from strobe.measure.components import Iteration, iterations
-from strobe.subjects import loader
-from strobe.subjects import training_loop as loop
 from strobe.timeline.timeline import Section
 
 BATCHES_KEPT = 5000  # of the loader, with their sections
@@ -28,13 +28,13 @@ def batches_of(watch: loop.Watch, sections: Sequence[Section]) -> list[Iteration
     others = {
         f"worker {one['worker']}" for one in worker_facts(watch) if one.get("loader") not in (None, "", "training")
     }
-    ours = [one for one in sections if one.path[0] == loader.BATCH and one.thread not in others]
+    ours = [one for one in sections if one.path[0] == loader_probes.BATCH and one.thread not in others]
     if not ours:  # the training process loads itself: as deep as the step's own parts
-        inside = [one for one in sections if loader.BATCH in one.path and loop.WAIT in one.path]
+        inside = [one for one in sections if loader_probes.BATCH in one.path and loop.WAIT in one.path]
         ours = [_from_batch_on(one) for one in inside]
-    return iterations(ours, loader.BATCH)[:BATCHES_KEPT]
+    return iterations(ours, loader_probes.BATCH)[:BATCHES_KEPT]
 
 
 def _from_batch_on(one: Section) -> Section:
-    at = one.path.index(loader.BATCH)
+    at = one.path.index(loader_probes.BATCH)
     return Section(one.name, one.path[at:], one.start_ns, one.end_ns, one.thread)

@@ -12,8 +12,8 @@ from typing import Self
 
 from pydantic import ValidationError
 
-from strobe.results import store
 from strobe.results.training import Rank
+from strobe.runs import store
 
 PATIENCE_S = 60.0  # that the first waits for the others, once it has ended
 

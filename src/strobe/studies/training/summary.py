@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 
+from strobe.loops import training as loop
 from strobe.measure import training as measure
-from strobe.measure.components import Iteration
-from strobe.measure.loader import loader_parts, loader_workers, mean_ms
-from strobe.measure.price import empty_section_ms
+from strobe.measure.components import Iteration, empty_section_ms
 from strobe.measure.statistics import summarise
+from strobe.measure.training import loader_parts, loader_workers, mean_ms
 from strobe.results.training import Rank, Training
 from strobe.studies.training.batches import worker_names
-from strobe.subjects import training_loop as loop
 from strobe.timeline import Timeline
 
 NAMES = measure.Names(

@@ -9,17 +9,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from strobe.datasets import finder
 from strobe.errors import UserError
-from strobe.measure.kernel import kernel_use
-from strobe.measure.memory import peak_process
+from strobe.lerobot.refusals import of_others, ran_out, refused
+from strobe.loops import training as loop
+from strobe.loops.train_config import lent
+from strobe.measure.memory import kernel_use, peak_process
 from strobe.results.answer import TrainResult
 from strobe.studies.training.answer import STEP, answer_of
 from strobe.studies.training.batches import worker_facts
-from strobe.subjects import training_loop as loop
-from strobe.subjects.dataset import finder
-from strobe.subjects.refusals import of_others, ran_out, refused
 from strobe.subjects.shared_memory import require_shared_memory
-from strobe.subjects.train_config import lent
 from strobe.timeline.timeline import Section
 
 __all__ = ["STEP", "Trained", "WatchOptions", "train"]

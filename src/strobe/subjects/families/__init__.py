@@ -1,1 +1,1 @@
-"""One file per family of policies or backbones; `registry` finds the one of a type."""
+"""Old name of `strobe.policies.families`."""

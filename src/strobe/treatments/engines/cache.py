@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from strobe.results.cache import cache_folder
+from strobe.runs.cache import cache_folder
 from strobe.treatments.engines.backends import Engine
 from strobe.treatments.engines.recorded import Call, Results
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Fed, Subject
+from strobe.policies.subject import Fed, Subject
 from strobe.treatments.engines import quantised
 from strobe.treatments.engines.backends import ENGINES, Run
 from strobe.treatments.engines.engine import ENTRY as ENGINE

@@ -18,9 +18,9 @@ from torch import nn
 from strobe.devices.memory import Pool
 from strobe.devices.which import numbered
 from strobe.errors import UserError, nearest
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.timeline.layers import peeled, within
 from strobe.treatments.graphs.host_work import aside
 from strobe.treatments.parts import is_flow, parts_of

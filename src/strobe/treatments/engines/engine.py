@@ -30,8 +30,8 @@ from strobe.devices.random_state import put_back
 from strobe.errors import UserError, in_a_line, nearest
 from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.measure.traffic import counted_as
+from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.subject import Subject
 from strobe.timeline.sections import note_unseen, recording, section
 from strobe.treatments.engines import cache
 from strobe.treatments.engines.backends import ENGINES, Engine, Run

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects.families.rtc_parts import STEP
-from strobe.subjects.subject import Subject
+from strobe.policies.families.rtc_parts import STEP
+from strobe.policies.subject import Subject
 from strobe.timeline import section
 from strobe.treatments.patch import Patches, put
 from strobe.treatments.switch import Switch

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from strobe.errors import UserError
-from strobe.subjects.families.family import nothing
-from strobe.subjects.subject import Subject
+from strobe.policies.families.family import nothing
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import deriving
 from strobe.treatments.graphs.host_work import Kept, in_region
 from strobe.treatments.parts import STEP

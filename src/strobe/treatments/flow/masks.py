@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.timeline import section
 from strobe.treatments.flow.places import FlowModules, deriving, flow_of
 from strobe.treatments.graphs.host_work import Kept

@@ -15,7 +15,7 @@ from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TO
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import deriving, flow_of
 from strobe.treatments.parts import PREFIX, VISION
 from strobe.treatments.patch import Patches

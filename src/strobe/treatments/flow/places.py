@@ -17,10 +17,10 @@ import torch
 from torch import nn
 
 from strobe.errors import UserError
-from strobe.subjects.families import family as families
-from strobe.subjects.families.registry import steps_of, types_with
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.families import family as families
+from strobe.policies.families.registry import steps_of, types_with
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import deriving, flow_of
 from strobe.treatments.graphs.host_work import Kept
 from strobe.treatments.parts import STEP

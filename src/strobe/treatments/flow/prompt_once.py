@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects.families.family import Rerun
-from strobe.subjects.subject import Subject
+from strobe.policies.families.family import Rerun
+from strobe.policies.subject import Subject
 from strobe.timeline import section
 from strobe.treatments.flow.places import deriving
 from strobe.treatments.flow.prefix_cache import PrefixCache

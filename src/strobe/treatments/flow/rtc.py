@@ -15,11 +15,11 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import Tensor
 
 from strobe.errors import UserError
+from strobe.lerobot.versions import guided
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.results import traits as records
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.lerobot_versions import guided
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.treatments.treatment import FOR_INFERENCE, Treatment, Undo, policy_of
 
 _PREVIOUS_SEED = 1_000_003  # the previous chunk has noise of its own

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import deriving, weights_seen
 from strobe.treatments.graphs.host_work import in_region
 from strobe.treatments.parts import parts_of

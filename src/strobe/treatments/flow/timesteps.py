@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import FlowModules, deriving, flow_of, weights_seen
 from strobe.treatments.graphs.host_work import in_region
 from strobe.treatments.parts import STEP

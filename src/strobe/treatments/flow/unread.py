@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects.families.family import nothing
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.families.family import nothing
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.treatments.flow.places import FlowModules, deriving, flow_of
 from strobe.treatments.parts import PREFIX, STEP, parts_of
 from strobe.treatments.patch import Patches

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
-from strobe.subjects.policy_subject import PolicySubject
+from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments.graphs.regions import Regions
 from strobe.treatments.parts import PREFIX
 

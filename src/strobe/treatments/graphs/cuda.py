@@ -20,7 +20,7 @@ import torch
 from strobe.devices.memory import Pool
 from strobe.devices.which import numbered
 from strobe.errors import UserError
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 
 Run = Callable[[], Any]
 

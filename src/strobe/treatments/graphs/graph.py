@@ -19,10 +19,10 @@ from torch import nn
 
 from strobe.devices.memory import Pool
 from strobe.errors import UserError, nearest
+from strobe.policies.families.registry import types_with
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.families.registry import types_with
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.treatments.graphs.calls import always, chunk, loop, prefix
 from strobe.treatments.graphs.cuda import Cuda
 from strobe.treatments.graphs.regions import Capture, Regions

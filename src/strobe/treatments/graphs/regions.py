@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from strobe.devices.memory import Pool
 from strobe.devices.random_state import put_back
 from strobe.errors import UserError, in_a_line
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.timeline import section
 from strobe.timeline.sections import CAPTURED as UNSEEN
 from strobe.timeline.sections import note_unseen, recording

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from strobe.devices.memory import Pool
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 
 # Operators that read a number of the device on the host, which no capture allows.
 _WAITS = {"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::equal", "aten::is_nonzero"}

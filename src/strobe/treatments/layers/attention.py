@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.graphs.host_work import Kept
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from strobe.errors import UserError
-from strobe.subjects.families.family import Conditioning
-from strobe.subjects.subject import Subject
+from strobe.policies.families.family import Conditioning
+from strobe.policies.subject import Subject
 from strobe.timeline.layers import peeled, within
 from strobe.treatments.flow.places import deriving
 from strobe.treatments.parts import STEP

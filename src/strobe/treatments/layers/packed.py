@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from strobe.errors import UserError
+from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.subject import Subject
 from strobe.timeline.layers import peeled, within
 from strobe.treatments.layers.projections import Group, group_of
 from strobe.treatments.parts import dominant, part_of, parts_of

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.layers.attention import FUSED, Masks, Place, Way, attend, places, put
 from strobe.treatments.layers.packed import require_bfloat16
 from strobe.treatments.parts import parts_of

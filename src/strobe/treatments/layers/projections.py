@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.timeline.layers import Layer, peeled, within
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches

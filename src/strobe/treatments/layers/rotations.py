@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from strobe.errors import UserError
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import ANY_PHASE, Spec, Undo
 

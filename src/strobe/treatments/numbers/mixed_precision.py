@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from strobe.errors import UserError, nearest
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.policy_subject import PolicySubject
-from strobe.subjects.subject import Subject
 from strobe.treatments.switch import entry
 from strobe.treatments.treatment import FOR_TRAINING, Spec, Treatment, Undo, policy_of
 

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from strobe.devices.which import computes_bf16
 from strobe.errors import UserError, in_a_line
 from strobe.measure.ceiling import faster_in_bfloat16
+from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.subject import Subject
 from strobe.timeline.layers import layered
 from strobe.treatments.numbers import casts
 from strobe.treatments.numbers.same_noise import SameNoise

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from strobe.devices.random_state import put_back
 from strobe.errors import UserError, install, nearest
+from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.subject import Subject
 from strobe.timeline.sections import recording
 from strobe.treatments.parts import dominant, part_of, parts_of
 from strobe.treatments.patch import Patches

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.process.wanted import Wanted
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import ANY_PHASE, Undo

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from strobe.errors import UserError
+from strobe.policies.subject import Subject
 from strobe.results.measurement import Measurement
-from strobe.subjects.subject import Subject
 from strobe.treatments.process import glibc
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import ANY_PHASE, Undo

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from strobe.errors import UserError
+from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.subject import Subject
 from strobe.treatments.process.wanted import Wanted
 from strobe.treatments.switch import entry
 from strobe.treatments.treatment import Spec, Treatment, Undo

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strobe.errors import UserError
-from strobe.subjects.subject import Subject
+from strobe.policies.subject import Subject
 from strobe.treatments import words
 from strobe.treatments.catalogue import make
 from strobe.treatments.treatment import Treatment, Variant

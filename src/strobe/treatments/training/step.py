@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError, in_a_line, nearest
+from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
-from strobe.subjects.subject import Subject
 from strobe.treatments.switch import entry
 from strobe.treatments.treatment import FOR_TRAINING, Entry, Spec, Treatment, Undo, policy_of
 from strobe.treatments.words import FORMS

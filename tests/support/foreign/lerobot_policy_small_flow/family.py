@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.subjects.families.family import Family, Tiny
+from strobe.policies.families.family import Family, Tiny
 from strobe.timeline.probe import Probe
 
 FAMILY = Family(

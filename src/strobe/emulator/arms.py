@@ -1,0 +1,70 @@
+"""Arms that can be emulated, by the names of LeRobot's robots and leaders: joints, servos, a plausible calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from strobe.emulator.brands import Brand, brand_of
+from strobe.emulator.calibration import Calibration, Joint, so101
+
+_JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """``models`` are the servos' by joint, ``folder`` is where LeRobot keeps calibration files of such arms.
+
+    ``plausible`` is a calibration as LeRobot might have left it; ``owner`` names the arm that it is of.
+    """
+
+    models: Mapping[str, str]
+    folder: str
+    plausible: Calibration
+    owner: str
+
+    @property
+    def brand(self) -> Brand:
+        return brand_of(next(iter(self.models.values())))
+
+
+def _models(*told: str) -> dict[str, str]:
+    return dict(zip(_JOINTS, told, strict=True))
+
+
+def _koch(elbow: int = 0) -> Calibration:
+    values = (
+        (1024, 0, 4095), (-985, 890, 3120), (1013, 910, 3205), (42, 850, 3190), (-510, 0, 4095), (-1291, 1890, 3010),
+    )  # fmt: skip
+    return {
+        name: Joint(id, elbow if name == "elbow_flex" else 0, *told)
+        for id, (name, told) in enumerate(zip(_JOINTS, values, strict=True), start=1)
+    }
+
+
+def _omx(first: int, gripper: tuple[int, int] = (0, 0)) -> Calibration:
+    """Servos as they leave the factory, which is what LeRobot writes to an OMX arm.
+
+    ``gripper`` is its drive mode and homing offset, which LeRobot sets otherwise in a leader.
+    """
+    joints = enumerate(_JOINTS, start=first)
+    return {name: Joint(id, *(gripper if name == "gripper" else (0, 0)), 0, 4095) for id, name in joints}
+
+
+_SO = _models(*["sts3215"] * 6)
+_FOLLOWER = Arm(_SO, "so_follower", so101(), "SO-101")
+_LEADER = Arm(_SO, "so_leader", so101(), "SO-101")
+_SMALL, _LARGE, _LEADING = "xl330-m288", "xl430-w250", "xl330-m077"
+
+FOLLOWERS = {
+    "so100_follower": _FOLLOWER,
+    "so101_follower": _FOLLOWER,
+    "koch_follower": Arm(_models(_LARGE, _LARGE, *[_SMALL] * 4), "koch_follower", _koch(), "Koch"),
+    "omx_follower": Arm(_models(*[_LARGE] * 3, *[_SMALL] * 3), "omx_follower", _omx(11), "OMX"),
+}
+LEADERS = {
+    "so100_leader": _LEADER,
+    "so101_leader": _LEADER,
+    "koch_leader": Arm(_models(*[_LEADING] * 6), "koch_leader", _koch(elbow=1), "Koch"),
+    "omx_leader": Arm(_models(*[_SMALL] * 5, _LEADING), "omx_leader", _omx(1, gripper=(1, 100)), "OMX"),
+}

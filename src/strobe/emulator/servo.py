@@ -1,0 +1,263 @@
+"""One emulated servo: registers and a shaft, of whatever model.
+
+Assumed, because nobody has looked at a real servo for it: switching the torque on makes the present position the goal;
+a shaft without torque stays where it is; there is no gravity. Only modes that hold a position move the shaft.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from strobe.emulator.register import TURN, Register
+
+
+@dataclass(frozen=True)
+class Motion:
+    """First-order motion: the speed is the distance to the goal over ``lag_s``, held to ``max_speed``."""
+
+    max_speed: float = 3000.0  # counts/s
+    lag_s: float = 0.04
+
+    def after(self, distance: float, seconds: float, max_speed: float) -> float:
+        """Distance to the goal that is left after ``seconds`` (counts), in closed form."""
+        size = abs(distance)
+        near = max_speed * self.lag_s  # from here on the speed falls with the distance
+        if size > near:
+            straight = min(seconds, (size - near) / max_speed)
+            size -= straight * max_speed
+            seconds -= straight
+        return math.copysign(size * math.exp(-seconds / self.lag_s), distance)
+
+
+_SWING = 0.2  # of a joint's range, from end to end
+_SWING_S = 4.0
+
+
+def swinging(low: int, high: int, begun: float) -> Callable[[float], float]:
+    """Return the motion of a hand that swings a joint slowly about the middle of its range.
+
+    Args:
+        low, high: the joint's range, in counts.
+        begun: seconds, when the joint is in the middle.
+    """
+
+    def at(now: float) -> float:
+        return (low + high) / 2 + _SWING / 2 * (high - low) * math.sin(math.tau * (now - begun) / _SWING_S)
+
+    return at
+
+
+class Model(ABC):
+    """Registers by what they are for, and the rules of those that differ from brand to brand.
+
+    Attributes:
+        memory: bytes of all registers.
+        eeprom_end: registers below survive a restart.
+        read_only: addresses that the host cannot write.
+        factory: values of a new servo.
+        baud_rates: bits per second by the value of ``baud_rate``.
+        motion: of the shaft, without load.
+    """
+
+    memory: int
+    eeprom_end: int
+    read_only: frozenset[int]
+    factory: Mapping[Register, int]
+    baud_rates: tuple[int, ...]
+    motion: Motion
+
+    id: Register
+    baud_rate: Register
+    return_delay: Register  # 2 µs
+    low: Register
+    high: Register
+    offset: Register
+    torque: Register
+    goal: Register
+    present: Register
+    temperature: Register
+
+    @abstractmethod
+    def calibrated(self, drive_mode: int) -> Mapping[Register, int]:
+        """Further registers that a calibration file's joint tells."""
+
+    @abstractmethod
+    def position(self, servo: Servo, shaft: float) -> float:
+        """Position that the host reads (counts) when the encoder counts ``shaft``."""
+
+    @abstractmethod
+    def shaft(self, servo: Servo, position: float) -> float:
+        """The inverse of `position`."""
+
+    @abstractmethod
+    def holds_position(self, servo: Servo) -> bool:
+        """Whether the servo's mode is one that drives to the goal."""
+
+    @abstractmethod
+    def limited(self, servo: Servo) -> bool:
+        """Whether its mode holds the goal to the limits."""
+
+    @abstractmethod
+    def wraps(self, servo: Servo) -> bool:
+        """Whether positions begin again after a turn."""
+
+    @abstractmethod
+    def max_speed(self, servo: Servo) -> float:
+        """The speed (counts/s) that registers allow; infinite where they set no limit."""
+
+    @abstractmethod
+    def answers_writes(self, servo: Servo) -> bool:
+        """Whether it confirms what is written to it."""
+
+    @abstractmethod
+    def protected(self, servo: Servo) -> bool:
+        """Whether its EEPROM is protected now."""
+
+    @abstractmethod
+    def refusal(self, servo: Servo, address: int, size: int) -> int:
+        """The error with which it refuses a write, which then changes nothing; 0 where it takes it."""
+
+    @abstractmethod
+    def identity(self, servo: Servo) -> bytes:
+        """Its answer to a ping, about itself."""
+
+    @abstractmethod
+    def restarted(self, servo: Servo) -> Mapping[Register, int]:
+        """Registers outside the EEPROM that do not begin as 0 after a loss of power."""
+
+    @abstractmethod
+    def measured(self, servo: Servo, speed: float, load: float) -> Mapping[Register, int]:
+        """Other registers of measurements, at ``speed`` (counts/s) and ``load`` (-1 to 1)."""
+
+
+AMBIENT = 30.0  # °C
+_HEATING = 35.0  # °C above ambient at full load, after a long time
+_HEATING_S = 300.0  # time constant of the motor's temperature
+
+
+class Servo:
+    """Registers, as the host reads and writes them, over a shaft that moves while torque is on.
+
+    ``shaft`` is the encoder's own count; the host sees what the model makes of it with the homing offset. ``error`` is
+    in the error byte of every answer. ``hand`` turns the shaft while torque is off: from the time to the position that
+    the host then reads (counts). All times are seconds of one monotonic clock, which the caller reads.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        id: int,
+        *,
+        low: int = 0,
+        high: int = TURN - 1,
+        offset: int = 0,
+        drive_mode: int = 0,
+        present: int | None = None,
+        motion: Motion | None = None,
+        now: float = 0.0,
+    ) -> None:
+        self.model = model
+        self.error = 0
+        self.motion = motion or model.motion
+        self.hand: Callable[[float], float] | None = None
+        self._temperature = AMBIENT
+        self._at = now
+        self._memory = bytearray(model.memory)
+        own = {model.id: id, model.low: low, model.high: high, model.offset: offset, **model.calibrated(drive_mode)}
+        for register, value in {**model.factory, **own}.items():
+            self.set(register, value)
+        self._saved = bytes(self._memory[: model.eeprom_end])
+        self.shaft = model.shaft(self, float((low + high) // 2 if present is None else present))
+        self._show(0.0, 0.0)
+        self.set(model.goal, self.get(model.present))
+
+    @property
+    def id(self) -> int:
+        return self.get(self.model.id)
+
+    @property
+    def baud(self) -> int:
+        """Bits per second on the wire."""
+        rates = self.model.baud_rates
+        return rates[min(self.get(self.model.baud_rate), len(rates) - 1)]
+
+    def get(self, register: Register) -> int:
+        """Value of a register, as of the last `advance`."""
+        return register.decode(self._memory[register.address : register.address + register.size])
+
+    def set(self, register: Register, value: int) -> None:
+        """Put ``value`` into a register, past all protection."""
+        self._memory[register.address : register.address + register.size] = register.encode(value)
+
+    def place(self, position: int) -> None:
+        """Turn the shaft by hand until the host would read ``position`` (counts)."""
+        self.shaft = self.model.shaft(self, float(position))
+        self._show(0.0, 0.0)
+
+    def advance(self, now: float) -> None:
+        """Bring shaft and present registers up to ``now``. Nothing runs in between, however long that is."""
+        seconds, self._at = max(0.0, now - self._at), max(now, self._at)
+        load = speed = 0.0
+        if self.hand is not None and not self.get(self.model.torque):
+            self.shaft = self.model.shaft(self, self.hand(now))
+        elif self.get(self.model.torque) and self.model.holds_position(self):
+            limit = min(self.model.max_speed(self), self.motion.max_speed)
+            here = self.model.position(self, self.shaft)
+            distance = self._goal() - here
+            left = self.motion.after(distance, seconds, limit)
+            self.shaft = self.model.shaft(self, here + distance - left)
+            speed = max(-limit, min(limit, left / self.motion.lag_s))
+            load = speed / self.motion.max_speed
+        share = -math.expm1(-seconds / _HEATING_S)
+        self._temperature += (AMBIENT + _HEATING * load * load - self._temperature) * share
+        self._show(speed, load)
+
+    def read(self, address: int, size: int) -> bytes:
+        """Bytes from ``address``; past the last register there are zeros."""
+        return bytes(self._memory[address : address + size]).ljust(size, b"\0")
+
+    def write(self, address: int, data: bytes) -> int:
+        """Write as the host does, and return the error of the answer, 0 for none.
+
+        Measured registers stay. What is written to the EEPROM while it is protected is forgotten at a restart.
+        """
+        if error := self.model.refusal(self, address, len(data)):
+            return error
+        model = self.model
+        had_torque, protected = self.get(model.torque), model.protected(self)
+        saved = bytearray(self._saved)
+        for at, byte in enumerate(data, address):
+            if at < len(self._memory) and at not in model.read_only:
+                self._memory[at] = byte
+                if at < model.eeprom_end and not protected:
+                    saved[at] = byte
+        self._saved = bytes(saved)
+        self._show(0.0, 0.0)  # a new offset shows at once
+        if self.get(model.torque) and not had_torque:
+            self.set(model.goal, self.get(model.present))
+        return 0
+
+    def restart(self) -> None:
+        """Lose power for a moment: torque off, and only what was saved is still there. The shaft stays."""
+        self._memory = bytearray(self._saved).ljust(self.model.memory, b"\0")
+        for register, value in self.model.restarted(self).items():
+            self.set(register, value)
+        self._show(0.0, 0.0)
+        self.set(self.model.goal, self.get(self.model.present))
+
+    def _goal(self) -> int:
+        model = self.model
+        goal, low, high = self.get(model.goal), self.get(model.low), self.get(model.high)
+        # The servo clips; LeRobot's driver does not.
+        return min(high, max(low, goal)) if model.limited(self) and low < high else goal
+
+    def _show(self, speed: float, load: float) -> None:
+        model = self.model
+        position = round(model.position(self, self.shaft))
+        self.set(model.present, position % TURN if model.wraps(self) else position)
+        self.set(model.temperature, round(self._temperature))
+        for register, value in model.measured(self, speed, load).items():
+            self.set(register, value)

@@ -1,0 +1,214 @@
+"""Rules on a search for a data loader: is the step starved, what starves it, what would feed it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strobe.findings.thresholds import Thresholds
+from strobe.results.dataloader import Dataloader, LoaderRow, Rate, Recommendation, StepNeed
+from strobe.results.finding import Finding
+
+MIN_ENCODING_GAIN = 1.2  # × the samples per second of the dataset as it is: with less, encoding it anew hardly pays
+
+
+def _own(answer: Dataloader) -> LoaderRow | None:
+    return next((row for row in answer.rows if row.own), None)
+
+
+def _asked(answer: Dataloader) -> tuple[Recommendation, StepNeed | None] | None:
+    """The recommendation for the user's batch size, and what the step needs there."""
+    for said in answer.recommendations[:1]:
+        return said, next((need for need in answer.needs if need.batch_size == said.batch_size), None)
+    return None
+
+
+def refused(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """The user's own loader does not run here."""
+    own = _own(answer)
+    if own is None or own.status not in ("refused", "failed"):
+        return
+    yield Finding(
+        rule="own-loader-fails",
+        level="warning",
+        title="The loader that your flags ask for does not run here",
+        seen=f"{own.settings.num_workers} workers, prefetch {own.settings.prefetch_factor}: {own.reason}.",
+        why="lerobot-train would start and then die with a worker, perhaps hours in.",
+        do="Train with the flags recommended here, or give the machine what is missing.",
+        evidence={"shared_most_bytes": float(own.shared_most_bytes)},
+    )
+
+
+def starved(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """The user's own loader is shown to be slower than the step, or takes turns with it."""
+    asked = _asked(answer)
+    if asked is None or asked[1] is None or asked[0].own is None:
+        return
+    said, need, own = asked[0], asked[1], asked[0].own
+    row = _own(answer)
+    serial = row is not None and row.settings.num_workers == 0
+    if not serial and (own.interval is None or own.interval.high >= need.samples_per_s):
+        return
+    gain = ""
+    if said.step_ms_now and said.step_ms_then and said.step_ms_then < said.step_ms_now:
+        hours = (said.step_ms_now - said.step_ms_then) * said.steps / 3.6e6
+        gain = (
+            f"{said.step_ms_now - said.step_ms_then:,.0f} of {said.step_ms_now:,.0f} ms a step at most, "
+            f"{hours:,.1f} h over {said.steps:,} steps, by the rates measured apart."
+        )
+    how = "Without workers, loading and the step take turns" if serial else "The loader is slower than the step"
+    yield Finding(
+        rule="loader-slower-than-step",
+        level="warning" if gain else "info",
+        title=f"{how}: {own.samples_per_s:,.1f} samples/s against {need.samples_per_s:,.1f}",
+        seen=f"Your loader delivers {_span(own)}; the step takes {need.samples_per_s:,.1f} samples/s.",
+        why="The device waits for every batch that is not there yet.",
+        do=f"Train with {' '.join(said.flags)}." if gain else "No other setting was found to be better.",
+        gain=gain,
+        evidence={"own": own.samples_per_s, "needed": need.samples_per_s, "chosen": said.chosen.samples_per_s},
+    )
+
+
+def fed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """The user's own loader keeps up with the step."""
+    asked, row = _asked(answer), _own(answer)
+    if asked is None or asked[1] is None or asked[0].own is None or row is None or row.settings.num_workers == 0:
+        return
+    need, own = asked[1], asked[0].own
+    if own.interval is not None and own.interval.low >= need.samples_per_s:
+        yield Finding(
+            rule="loader-feeds-step",
+            level="good",
+            title=f"Your loader feeds the step: {own.samples_per_s:,.1f} samples/s against {need.samples_per_s:,.1f}",
+            seen=f"It delivers {_span(own)}.",
+            why="Training is not bound by data; its time is in the step.",
+            do="Look at the step: strobe breakdown --phases='[training step]'.",
+            evidence={"own": own.samples_per_s, "needed": need.samples_per_s},
+        )
+
+
+def unfed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """Even the best starves the step."""
+    asked = _asked(answer)
+    if asked is None or asked[1] is None:
+        return
+    said, need = asked[0], asked[1]
+    if said.chosen.interval is None or said.chosen.interval.high >= need.samples_per_s:
+        return
+    share = 1 - said.chosen.samples_per_s / need.samples_per_s
+    tried = "what --encodings shows" if not answer.encodings else "the encodings in the table"
+    yield Finding(
+        rule="no-loader-feeds-step",
+        level="warning",
+        title=f"No loader here feeds the step: the best delivers {said.chosen.samples_per_s:,.1f} samples/s of "
+        f"{need.samples_per_s:,.1f}",
+        seen=f"{_span(said.chosen)} with {' '.join(said.flags)}, on {answer.machine.cores} cores.",
+        why=f"The device waits for {100 * share:.0f} % of the time, whatever the settings.",
+        do=f"More cores for the workers, smaller or fewer images, or another encoding: {tried}.",
+        evidence={"chosen": said.chosen.samples_per_s, "needed": need.samples_per_s, "idle": share},
+    )
+
+
+def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """More workers, other settings the same, and shown to be slower."""
+    worst: tuple[float, LoaderRow, LoaderRow] | None = None
+    done = [row for row in answer.rows if row.rate is not None and row.rate.interval is not None]
+    for few in done:
+        for many in done:
+            alike = few.settings.model_copy(update={"num_workers": many.settings.num_workers}) == many.settings
+            # Without workers there is nothing to prefetch, so any factor is alike.
+            if not alike or not few.rate or not many.rate or not few.rate.interval or not many.rate.interval:
+                continue
+            more = many.settings.num_workers > few.settings.num_workers
+            if more and many.rate.interval.high < few.rate.interval.low:
+                loss = 1 - many.rate.samples_per_s / few.rate.samples_per_s
+                if worst is None or loss > worst[0]:
+                    worst = (loss, few, many)
+    if worst is None:
+        return
+    loss, few, many = worst
+    assert few.rate is not None
+    assert many.rate is not None
+    yield Finding(
+        rule="more-workers-slower",
+        level="info",
+        title=f"More workers make it slower: {many.settings.num_workers} deliver {100 * loss:.0f} % less than "
+        f"{few.settings.num_workers}",
+        seen=f"{_span(many.rate)} with {many.settings.num_workers}, {_span(few.rate)} with {few.settings.num_workers} "
+        f"(prefetch {few.settings.prefetch_factor}, {answer.machine.cores} cores).",
+        why="Workers beyond the cores wait for one another, and each decoder may start threads of its own.",
+        do="Do not raise --num_workers beyond what the table shows to help.",
+        evidence={
+            "few": float(few.settings.num_workers),
+            "many": float(many.settings.num_workers),
+            "loss": loss,
+        },
+    )
+
+
+def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
+    """The time until the first batch, where it is long beside the training."""
+    asked, row = _asked(answer), _own(answer)
+    if asked is None or asked[0].step_ms_then is None or row is None:
+        return
+    own = next((one for one in answer.start_ups if one.start_method == answer.own.start_method), None)
+    timed = [one for one in answer.start_ups if one.first_batch_s is not None]
+    if own is None or own.first_batch_s is None:
+        return
+    steps = 1000 * own.first_batch_s / asked[0].step_ms_then
+    fastest = min(timed, key=lambda one: one.first_batch_s or 0.0)
+    if steps < thresholds.start_up_steps:
+        return
+    persistent = answer.own.persistent_workers
+    faster = fastest.first_batch_s is not None and fastest.first_batch_s < 0.8 * own.first_batch_s
+    flag = f"--dataloader_multiprocessing_context={fastest.start_method}"
+    do = [] if persistent else ["Keep the workers between epochs: --persistent_workers=true."]
+    do += [f"{flag} starts in {fastest.first_batch_s:.1f} s, where the libraries stand it."] if faster else []
+    yield Finding(
+        rule="start-up-long",
+        level="info" if persistent else "warning",
+        title=f"Starting the workers takes as long as {steps:,.0f} steps: {own.first_batch_s:.1f} s",
+        seen=f"By {own.start_method}, to the first batch; a step takes {asked[0].step_ms_then:,.0f} ms.",
+        why="Once for the whole training." if persistent else "At every epoch's start, since workers are not kept.",
+        do=" ".join(do),
+        evidence={"first_batch_s": own.first_batch_s, "steps": steps},
+    )
+
+
+def encoding(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """The encoding that loads fastest, if it is shown to be faster than the dataset as it is."""
+    timed = [one for one in answer.encodings if one.rate is not None]
+    if len(timed) < 2:
+        return
+    as_is, *others = timed
+    best = max(others, key=lambda one: one.rate.samples_per_s if one.rate else 0.0)
+    assert as_is.rate is not None
+    assert best.rate is not None
+    factor = best.rate.samples_per_s / as_is.rate.samples_per_s
+    apart = (
+        as_is.rate.interval is not None
+        and best.rate.interval is not None
+        and best.rate.interval.low > as_is.rate.interval.high
+    )
+    if factor < MIN_ENCODING_GAIN or not apart:
+        return
+    size = ""
+    if best.bytes_per_hour and as_is.bytes_per_hour:
+        size = f", at {best.bytes_per_hour / as_is.bytes_per_hour:.1f} × the size on disk"
+    quality = f", {best.psnr_db:.1f} dB PSNR" if best.psnr_db is not None else ""
+    yield Finding(
+        rule="encoding-faster",
+        level="info",
+        title=f"Encoded as {best.name}, the dataset loads {factor:.1f} × as fast",
+        seen=f"{_span(best.rate)} against {_span(as_is.rate)} as it is{size}{quality}.",
+        why="Decoding is what the workers do most of the time.",
+        do="Encode the dataset anew once (lerobot's dataset tools), if its size and quality are worth it to you.",
+        evidence={"factor": factor, "psnr_db": best.psnr_db},
+    )
+
+
+def _span(rate: Rate) -> str:
+    between = f" ({rate.interval.low:,.1f} to {rate.interval.high:,.1f})" if rate.interval is not None else ""
+    return f"{rate.samples_per_s:,.1f} samples/s{between}"
+
+
+RULES = (refused, starved, fed, unfed, more_workers, start_up, encoding)

@@ -1,0 +1,120 @@
+"""Rules on episodes: what they show of a treated policy, what they cannot show, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strobe.findings.thresholds import Thresholds
+from strobe.results.answer import OptimizeResult
+from strobe.results.episodes import PairedEpisodes
+from strobe.results.evaluate import EvaluateResult
+from strobe.results.finding import Finding
+
+MAX_POSSIBLE_DROP = 0.1  # of the success rate: episodes that leave more possible say little
+FEW_SHOW_LITTLE = "Whether an episode succeeds is a yes or a no: few of them show only large differences."
+
+
+def worse(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
+    """A rung that the simulator refused."""
+    for paired in result.episodes:
+        if paired.kind != "worse":
+            continue
+        yield Finding(
+            rule="episodes-worse",
+            level="warning",
+            title=f"{paired.candidate} is faster and does worse in {paired.environment}",
+            seen=f"{paired.sentence}.",
+            why="Its chunks are close to the untouched policy's, and what it makes of a whole episode is not: errors "
+            "of many chunks add up, and the robot ends in places that it was not trained for.",
+            do="The ladder ends below it. A tighter --guard finds such a treatment before the episodes do.",
+            evidence=_evidence(paired),
+        )
+
+
+def too_few(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
+    """Episodes that leave room for a loss that matters."""
+    for paired in result.episodes:
+        open_question = paired.kind in ("no difference shown", "too few") and paired.by == "success"
+        if not open_question or paired.possible_drop <= MAX_POSSIBLE_DROP:
+            continue
+        yield Finding(
+            rule="episodes-say-little",
+            level="info",
+            title=f"Too few episodes: after {len(paired.pairs)} pairs success may still be "
+            f"{100 * paired.possible_drop:.0f} points lower",
+            seen=f"{paired.sentence}.",
+            why=FEW_SHOW_LITTLE,
+            do='Take more, such as --eval.n_episodes=50, and say what must be excluded: --guard "success_drop<=0.1".',
+            evidence=_evidence(paired),
+        )
+
+
+def never_succeeds(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
+    """A policy that does not do the task at all: nothing can be lost."""
+    for paired in result.episodes:
+        if paired.by == "success" or not paired.pairs:
+            continue
+        yield Finding(
+            rule="never-succeeds",
+            level="warning",
+            title=f"Neither policy ever succeeds in {paired.environment}",
+            seen=f"0 of {len(paired.pairs)} episodes on either side; judged by reward.",
+            why="Where nothing succeeds, nothing can be lost: these episodes do not show that the robot acts the same.",
+            do="Play a checkpoint that was trained for this simulator (--policy.path), with its names mapped to the "
+            "simulator's (--rename_map); or give the episodes more time, as its config allows.",
+            evidence=_evidence(paired),
+        )
+
+
+def _evidence(paired: PairedEpisodes) -> dict[str, float | str | None]:
+    return {"pairs": float(len(paired.pairs)), "possible_drop": paired.possible_drop, "success": paired.success}
+
+
+def no_variant_succeeds(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
+    """Variants of which none does the task at all: nothing can be lost."""
+    if not result.variants or _any_success(result):
+        return
+    episodes = sum(variant.together.success.episodes for variant in result.variants)
+    yield Finding(
+        rule="evaluation-never-succeeds",
+        level="warning",
+        title=f"No variant ever succeeds in {result.environment}",
+        seen=f"0 of {episodes} episodes, over {_variants(len(result.variants))}.",
+        why="Where nothing succeeds, nothing can be lost: a verdict of 'not worse' then says nothing about the task.",
+        do="Play a checkpoint that was trained for this simulator (--policy.path), with its names mapped to the "
+        "policy's by --rename_map, and enough ticks for the task (--env.episode_length).",
+        evidence={"episodes": episodes},
+    )
+
+
+def undecided(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
+    """Variants on which these episodes have no verdict."""
+    paired = {variant.name: variant.together.paired for variant in result.variants}
+    open_pairs = {name: p for name, p in paired.items() if p is not None and p.decision.kind == "undecided"}
+    if not open_pairs or not _any_success(result):  # with no success, more episodes are no help
+        return
+    most = max(pairs.pairs for pairs in open_pairs.values())
+    possible_loss = max(-pairs.decision.interval.low for pairs in open_pairs.values())
+    seen = f"{', '.join(open_pairs)}: a loss of up to {100 * possible_loss:.3g} points is not excluded."
+    yield Finding(
+        rule="evaluation-undecided",
+        level="info",
+        title=f"{most} pairs do not decide {_variants(len(open_pairs))}",
+        seen=f"{seen} {result.foresight}".strip(),
+        why=FEW_SHOW_LITTLE,
+        do="Go on where it ended: the same command with --resume=RUN and more --episodes. Adding episodes makes no "
+        "verdict less honest, however often it is done.",
+        evidence={"pairs": most, "possible_loss": possible_loss},
+    )
+
+
+def _any_success(result: EvaluateResult) -> bool:
+    return any(variant.together.success.successes for variant in result.variants)
+
+
+def _variants(count: int) -> str:
+    return f"{count} variant{'' if count == 1 else 's'}"
+
+
+RULES = (worse, too_few, never_succeeds)
+OF_EVALUATIONS = (no_variant_succeeds, undecided)

@@ -1,0 +1,113 @@
+"""Rules on remote inference: what keeps the next chunk from the robot, and the value of the flag that mends it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from strobe.findings.thresholds import Thresholds
+from strobe.results.finding import Finding
+from strobe.results.remote import Remote
+from strobe.results.rollout import RolloutResult
+
+MAX_SERIALISATION = 0.4  # share of a round trip that may go to pickling and sending
+MUCH_SLEEP = 0.2  # share of a round trip from which the server's sleep is named
+
+
+def serialisation(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """Round trips that go to pickling and sending."""
+    remote = result.rollout.remote
+    share = None if remote is None else remote.serialisation
+    if remote is None or remote.trip is None or share is None or share < MAX_SERIALISATION:
+        return
+    sizes, other = remote.observation_bytes, remote.encoding
+    size = "" if sizes is None else f", for {sizes.median / 1e6:.2f} MB an observation"
+    do = "Fewer pixels: a smaller width and height in --robot.cameras; the server shrinks images to the policy's size."
+    if other is not None and other.saves_ms is not None and other.saves_ms > 0:
+        do += f" JPEG of quality 95, which LeRobot does not send, would save about {other.saves_ms:.0f} ms of each."
+    yield Finding(
+        rule="serialisation",
+        level="warning",
+        title=f"{100 * share:.0f} % of a round trip is serialisation",
+        seen=f"{share * remote.trip.median:,.0f} of {remote.trip.median:,.0f} ms are pickling and sending{size}.",
+        why="Images travel as they are, and sending them holds up the control loop until the server has them.",
+        do=do,
+        evidence={"share": share, "gain_share": share},
+    )
+
+
+def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
+    """Ticks without an action, since the next chunk was asked for too late."""
+    rollout, remote, queue = result.rollout, result.rollout.remote, result.rollout.queue
+    if remote is None or rollout.pace is None or remote.trip is None:
+        return
+    share = queue.starved / rollout.pace.ticks
+    if share < thresholds.ticks_starved:
+        return
+    seen = (
+        f"{queue.starved:,} of {rollout.pace.ticks:,} ticks sent nothing, {queue.longest_ms:,.0f} ms in one go; "
+        f"a round trip takes {remote.trip.p95:,.0f} ms (95 %)."
+    )
+    evidence: dict[str, str | int | float | bool | None] = {"starved": share, "gain_share": share}
+    if filtered(remote):
+        dropped = 0 if remote.decisions is None else remote.decisions.similar
+        yield Finding(
+            rule="similar-filter",
+            level="warning",
+            title="The server drops observations as similar until the queue is empty",
+            seen=f"{seen} {remote.asked_late:,} of {remote.trips:,} began with an empty queue, earlier observations "
+            f"({dropped:,} in all) having been dropped as similar.",
+            why="An observation whose joints lie within 1 (L2, in the robot's unit) of the last one used is dropped, "
+            "unless the queue is empty: then the robot waits for a whole round trip.",
+            do="--robot.use_degrees=true where joints are in smaller units (SO arms): a degree is soon moved. LeRobot "
+            "has no flag for the limit; a higher --chunk_size_threshold does not help.",
+            evidence={**evidence, "asked_late": remote.asked_late},
+        )
+        return
+    yield Finding(
+        rule="remote-starvation",
+        level="warning",
+        title=f"The robot had no action for {queue.starved_ms:,.0f} ms",
+        seen=f"{seen} Observations are sent once {remote.threshold:g} of a chunk or less is left.",
+        why="The queue was empty before the next chunk came: the arm holds its last goal. LeRobot logs nothing.",
+        do=_first_upper(_awake(remote) + _enough(result, remote)),
+        evidence=evidence,
+    )
+
+
+def filtered(remote: Remote) -> bool:
+    """Whether most round trips after the first had to wait for an empty queue, since observations were dropped."""
+    return remote.asked_late > 0 and remote.asked_late >= (remote.trips - 1) / 2
+
+
+def _first_upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _awake(remote: Remote) -> str:
+    """Advice to do without the server's sleep; '' where that is short."""
+    slept = next((step for step in remote.steps if step.name == "sleep of the server"), None)
+    if slept is None or slept.share < MUCH_SLEEP:
+        return ""
+    return f"--inference_latency=0 on the server, which sleeps {slept.ms.median:,.0f} ms of a round trip; or else "
+
+
+def _enough(result: RolloutResult, remote: Remote) -> str:
+    """The threshold at which the next chunk comes in time."""
+    assert remote.trip is not None
+    needed = math.ceil(remote.trip.p95 * result.rollout.fps / 1e3) + 1
+    chunk = remote.chunk or 0
+    if needed < chunk:
+        value = min(1.0, math.ceil(100 * needed / chunk) / 100)
+        if remote.threshold is not None and remote.threshold < value:
+            return f"--chunk_size_threshold={value:g}: a round trip is {needed - 1} actions of {chunk}."
+        return "look at the longest round trips: something holds the server or the way up."
+    hz = math.floor(1e3 * (chunk - 1) / remote.trip.p95) if chunk > 1 else 0
+    lower = f"; or --fps={hz}" if hz >= 1 else ""
+    return (
+        f"--actions_per_chunk={2 * needed}, if the policy's chunks are that long: a round trip is {needed - 1} "
+        f"actions, a chunk {chunk}{lower}."
+    )
+
+
+RULES = (serialisation, starving)

@@ -1,0 +1,353 @@
+"""Rules on how alike treated and untouched actions are: defects, broken guards, and what the figures cannot show."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from strobe.findings.thresholds import Thresholds
+from strobe.findings.view import number_in_words, sigma
+from strobe.results.agreement import Agreement, DimensionAgreement, Effect, Yardstick, yardstick
+from strobe.results.answer import CompareResult, OptimizeResult, VerifyResult
+from strobe.results.comparison import Comparison
+from strobe.results.finding import Finding
+
+Judged = CompareResult | OptimizeResult | VerifyResult
+
+OFFSET_SHARE = 0.5  # mean error over RMS: from here on errors mostly point one way
+MIN_OFFSET_RMS = 0.01  # σ: an offset of smaller errors moves no robot
+DROWNED_SHARE = 0.5  # of what another observation moves the actions: more cannot be told from it
+MIN_INPUT_RMS = 0.001  # σ by which another observation moves the actions of a policy that looks at it
+
+_SHOWN = 3  # dimensions that a finding names
+UNSEEN = (
+    "A cosine over all action numbers cannot see an inverted gripper beside joints in degrees, a joint that is always "
+    "3° off, or a policy that returns its mean action: large numbers and their means hide all three."
+)
+
+UNSEEN_OF_FEATURES = (
+    "A cosine over all features sees no factor on them. It sees nothing beside a channel of large numbers either, and "
+    "many vision transformers have one."
+)
+# What is written after --guard, as an example: the usual limits.
+ROUNDING, OF_FEATURES = "rms<=0.02, worst<=0.2, flips<=0", "cosine>=0.999, rms<=0.1, token<=0.2"
+
+
+@dataclass(frozen=True)
+class Held:
+    """Treated actions beside the untouched policy's, and what they were held against.
+
+    Args:
+        name: of the candidate, as the report has it.
+        treatment: as it is written on a command line; '' where that is not known.
+    """
+
+    name: str
+    treatment: str
+    agreement: Agreement | None
+    effect: Effect | None
+    guard: str
+    broken: str
+    unjudged: str = ""
+
+
+def exact_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
+    """A treatment that should change nothing, and does: a defect, of it or of what it stands on."""
+    defects = [one for one in _held(result) if one.broken and one.effect == "exact"]
+    # Of a ladder, each rung holds those below it: the first that breaks is to blame.
+    for one in [*(defects[:1] if isinstance(result, OptimizeResult) else defects), *_refused(result)]:
+        yield Finding(
+            rule="exact-treatment-broken",
+            level="warning",
+            title=f"Defect: {one.treatment or one.name} must not change the actions, and does",
+            seen=f"It is not: {one.broken}.{_how_far(one.agreement, yardstick(result.yardsticks, 'reordered sums'))}",
+            why="An exact treatment does the same arithmetic, so its actions may differ by what another order of sums "
+            "does and no more. More than that is a fault of the treatment, of Strobe, or of a library under them, and "
+            "the robot would act on it.",
+            do=f"{_way_round(result, one)} Report it with {_to_report(result, one)}.",
+            evidence=_evidence(one),
+        )
+
+
+def guard_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
+    """Treatments that may change the actions somewhat, and changed them more than the guard allows."""
+    broken = [one for one in _held(result) if one.broken and one.effect != "exact"]
+    for one in broken[:1] if isinstance(result, OptimizeResult) else broken:
+        limit = f" Allowed is {one.guard}." if one.guard else ""
+        far = f"The actions are {_figures(one.agreement)}" if one.agreement is not None else one.broken
+        yield Finding(
+            rule="guard-broken",
+            level="warning",
+            title=f"'{one.name}' breaks its guard: {one.broken}",
+            seen=f"{far}.{limit}",
+            why="The robot gets other actions than those that the policy was judged by. Whether it still succeeds at "
+            "its task was not measured here.",
+            do="Leave it out, put it on one part alone, or show with paired episodes that it does no harm "
+            "(strobe optimize --env.type=…) and then say what it may do: --guard.",
+            evidence=_evidence(one),
+        )
+
+
+def not_judged(result: Judged, _: Thresholds) -> Iterator[Finding]:
+    """Treatments whose guard could not be judged: nothing says that the policy acts the same with them."""
+    for one in _held(result):
+        if one.unjudged and not one.broken:
+            yield Finding(
+                rule="guard-not-judged",
+                level="warning",
+                title=f"Nothing shows that '{one.name}' keeps to its guard",
+                seen=f"Not judged: {one.unjudged}. Guard: {one.guard}.",
+                why="A limit that was not looked at is not held. The figures beside it say how far the actions moved "
+                "where they could be compared, and nothing of the rest.",
+                do="Give what is missing, or a guard whose figures can be measured here: "
+                "--guard='rms<=0.02, worst<=0.2, flips<=0'.",
+                evidence={"unjudged": one.unjudged, "guard": one.guard},
+            )
+
+
+def decisions_flip(result: Judged, _: Thresholds) -> Iterator[Finding]:
+    """Dimensions that stand for one of two things, and now and then stand for the other."""
+    for one in _looked_at(result):
+        flipped = [(d, d.flips) for d in _dimensions(one) if d.flips]
+        if not flipped:
+            continue
+        flipped.sort(key=lambda pair: -pair[1])
+        said = ", ".join(f"{d.name} in {_share(share)} of its decisions" for d, share in flipped[:_SHOWN])
+        dimension, share = flipped[0]
+        allowed = "flips" in one.guard and not one.broken
+        yield Finding(
+            rule="decisions-flip",
+            level="info" if allowed else "warning",
+            title=f"'{one.name}' flips {_share(share)} of the decisions of {dimension.name}",
+            seen=f"Flipped: {said}{_more(flipped)}; guard: {one.guard or 'none'}.",
+            why="A dimension that is open or shut has no small error: one flip drops what the gripper holds, or grasps "
+            "too early.",
+            do="Keep what comes before this dimension in its own precision, or leave the treatment out.",
+            evidence={"flips": share, "dimension": dimension.name},
+        )
+
+
+def offset(result: Judged, _: Thresholds) -> Iterator[Finding]:
+    """Dimensions whose errors mostly point one way."""
+    for one in _looked_at(result):
+        off = [d for d in _dimensions(one) if _is_off(d)]
+        if not off:
+            continue
+        off.sort(key=lambda d: -abs(d.offset))
+        first = off[0]
+        said = "; ".join(
+            f"{d.name} by {_signed(d.offset * d.spread)} in its own units "
+            f"({_signed(d.offset)} σ, of {sigma(d.rms)} RMS)" for d in off[:_SHOWN]
+        )  # fmt: skip
+        yield Finding(
+            rule="offset",
+            level="warning",
+            title=f"'{one.name}' shifts {first.name} by {_signed(first.offset * first.spread)}, always the same way",
+            seen=f"Mean errors: {said}{_more(off)}.",
+            why="Errors that scatter average out over a motion; one that always points the same way moves the whole "
+            "path, and what comes after a chunk does not mend it.",
+            do="Look for a constant: a mean or a scale that was rounded or calibrated on other data. Quantise or lower "
+            "another part, or calibrate on frames of this robot.",
+            evidence={"offset": first.offset, "own_units": first.offset * first.spread, "dimension": first.name},
+        )
+
+
+def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
+    """Actions that were held against a cosine and nothing else."""
+    blind = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
+    if blind is None:
+        return
+    features = any(one.agreement is not None and one.agreement.of == "features" for one in _held(result))
+    known = [one.agreement for one in _held(result) if one.agreement is not None and one.agreement.rms is not None]
+    worst = max(known, key=lambda same: same.rms or 0.0, default=None)
+    beside = f" At cosine {worst.cosine:.6f} the actions are {_figures(worst)}." if worst is not None else ""
+    yield Finding(
+        rule="guard-blind",
+        level="info",
+        title="The guard looks at a cosine alone, which misses what a single dimension does",
+        seen=f"Guard: {blind}.{beside}",
+        why=UNSEEN_OF_FEATURES if features else UNSEEN,
+        do=f"Leave --guard out, or say it per {'channel and token' if features else 'dimension'}: "
+        f"--guard='{OF_FEATURES if features else ROUNDING}'.",
+        evidence={"guard": blind, "rms": worst.rms if worst is not None else None},
+    )
+
+
+def drowned(result: Judged, _: Thresholds) -> Iterator[Finding]:
+    """Treatments that move the actions about as much as what the policy sees does."""
+    other = yardstick(result.yardsticks, "another observation")
+    if other is None or other.rms < MIN_INPUT_RMS:
+        return
+    for one in _looked_at(result):
+        moved = one.agreement.rms if one.agreement is not None else None
+        if moved is None or one.effect == "exact" or moved <= DROWNED_SHARE * other.rms:
+            continue
+        nearly = "nearly as much" if moved < other.rms else "as much"
+        yield Finding(
+            rule="drowned",
+            level="warning",
+            title=f"'{one.name}' moves the actions {nearly} as another observation does",
+            seen=f"'{one.name}' moves them by {sigma(moved)}, another observation by {sigma(other.rms)} (RMS of the "
+            "worst dimension).",
+            why="What the policy sees is drowned in what the treatment does, so these figures cannot tell whether it "
+            "still looks. Random weights hardly look at all.",
+            do="Check a trained checkpoint (--policy.path) on frames of its own task (--dataset.root or --env.type). "
+            "If this is one, the treatment is too coarse.",
+            evidence={"rms": moved, "another_observation": other.rms},
+        )
+
+
+def input_ignored(result: Judged, _: Thresholds) -> Iterator[Finding]:
+    """A policy whose actions hardly depend on what it is shown, so that faults of its input are not seen."""
+    other = yardstick(result.yardsticks, "another observation")
+    if other is None or other.rms >= MIN_INPUT_RMS:
+        return
+    yield Finding(
+        rule="policy-ignores-its-input",
+        level="info",
+        title="The policy hardly reacts to its input",
+        seen=f"Another observation moves its actions by {sigma(other.rms)} (RMS of the worst dimension, "
+        f"{other.observations} observations).",
+        why="A treatment that spoils the images, the prompt or a cache would move the actions as little, and pass. "
+        "Random weights act like this, and so does a policy that returns its mean action.",
+        do="Check a trained checkpoint, with --policy.path, on frames of its own task.",
+        evidence={"another_observation": other.rms},
+    )
+
+
+def _held(result: Judged) -> list[Held]:
+    """Return the treated actions that were held against the untouched policy's, in order."""
+    if isinstance(result, VerifyResult):
+        return [
+            Held(one.name, ", ".join(one.treatments), one.agreement, one.effect, one.guard, one.broken, one.unjudged)
+            for one in result.checks
+        ]
+    treatments: dict[str, str] = {}
+    comparisons: Sequence[Comparison] = result.comparisons
+    if isinstance(result, OptimizeResult) and result.ladder is not None and result.ladder.rungs:
+        rungs = result.ladder.rungs
+        treatments = {rung.name: rung.treatment for rung in rungs}
+        comparisons = [one for one in comparisons if one.baseline == rungs[0].name]
+    return [
+        Held(
+            one.candidate,
+            treatments.get(one.candidate, ""),
+            one.agreement,
+            one.effect,
+            one.guard,
+            one.broken,
+            one.unjudged,
+        )
+        for one in comparisons
+    ]
+
+
+def _looked_at(result: Judged) -> list[Held]:
+    """Those whose figures are looked at: of a ladder the chosen rung, which holds all below it."""
+    held = [one for one in _held(result) if one.agreement is None or not one.agreement.on_purpose]
+    if isinstance(result, OptimizeResult) and result.ladder is not None:
+        return [one for one in held if one.name == result.ladder.chosen]
+    return held
+
+
+def _refused(result: Judged) -> list[Held]:
+    """Exact treatments that a ladder tried and did not keep, as they are not exact."""
+    if not isinstance(result, OptimizeResult) or result.ladder is None:
+        return []
+    last = {one.treatment: one for one in result.ladder.tries}.values()
+    return [
+        Held(one.treatment, one.treatment, one.agreement, "exact", "exact", one.reason)
+        for one in last
+        if one.outcome == "guard" and one.effect == "exact"
+    ]
+
+
+def _guards(result: Judged) -> list[str]:
+    said = [one.guard for one in _held(result)]
+    if isinstance(result, VerifyResult):
+        said.append(result.guard)
+    elif isinstance(result, OptimizeResult) and result.ladder is not None:
+        said.append(result.ladder.guard)
+    return said
+
+
+def _cosine_alone(guard: str) -> bool:
+    figures = set(re.findall(r"([a-z_0-9]+)\s*[<>]=", guard)) - {"success_drop"}
+    return figures == {"cosine"} and "exact" not in guard
+
+
+def _dimensions(one: Held) -> list[DimensionAgreement]:
+    return one.agreement.dimensions if one.agreement is not None else []
+
+
+def _is_off(one: DimensionAgreement) -> bool:
+    mostly = one.rms > MIN_OFFSET_RMS and abs(one.offset) >= OFFSET_SHARE * one.rms
+    return mostly and math.isfinite(one.offset * one.spread)
+
+
+def _figures(same: Agreement) -> str:
+    if same.rms is None or same.worst is None:
+        return f"cosine {same.cosine:.6f}, largest error {same.largest_error:.3g}"
+    where = ", ".join(filter(None, (same.worst_dimension, same.worst_at)))
+    flips = f", {_share(same.flips)} of decisions flipped" if same.flips else ""
+    return f"apart by {sigma(same.rms)} (RMS of the worst dimension), {sigma(same.worst)} at most" + (
+        f" in {where}{flips}" if where else flips
+    )
+
+
+def _how_far(same: Agreement | None, reordered: Yardstick | None) -> str:
+    if same is None or same.rms is None or same.worst is None:
+        return ""
+    said = f" The actions are {_figures(same)}."
+    if reordered is None:
+        return said
+    times = same.rms / reordered.rms if reordered.rms > 0 else math.inf
+    further = f", so it moves them {number_in_words(times)} × as far" if math.isfinite(times) else ""
+    return f"{said} Reordered sums move them by {sigma(reordered.rms)}, {sigma(reordered.worst)} at most{further}."
+
+
+def _way_round(result: Judged, one: Held) -> str:
+    key = one.treatment.partition("=")[0].strip()
+    if isinstance(result, OptimizeResult) and key:
+        return f"Climb without it: --skip={key}."
+    where = "the recipe" if isinstance(result, VerifyResult) else "the variant"
+    keys = [pair.partition("=")[0].strip() for pair in one.treatment.split(",")] if one.treatment else []
+    skip = ",".join(dict.fromkeys(key for key in keys if key and "." not in key))
+    climb = f" (strobe optimize --skip={skip} makes one without)" if skip and where == "the recipe" else ""
+    return f"Take it out of {where}{climb}."
+
+
+def _to_report(result: Judged, one: Held) -> str:
+    versions = {"strobe": result.strobe_version, **result.machine.versions}
+    kept = [f"{name} {version}" for name, version in versions.items() if name in ("strobe", "torch", "lerobot")]
+    said = [f"the command ({shlex.join(result.command)})" if result.command else "the command", ", ".join(kept)]
+    said.append(f"the device ({result.machine.device_name or result.machine.device})")
+    same = one.agreement
+    if same is not None and (same.worst_dimension or same.worst_at):
+        said.append(f"the place ({', '.join(filter(None, (same.worst_dimension, same.worst_at)))})")
+    return f"{'; '.join(said)}; and this run's result.json"
+
+
+def _evidence(one: Held) -> dict[str, float | str | None]:
+    same = one.agreement
+    if same is None:
+        return {"broken": one.broken}
+    return {"broken": one.broken, "rms": same.rms, "worst": same.worst, "flips": same.flips, "cosine": same.cosine}
+
+
+def _share(share: float) -> str:
+    return f"{number_in_words(100 * share)} %"
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else '−' if value < 0 else ''}{number_in_words(abs(value))}"
+
+
+def _more(named: Sequence[object]) -> str:
+    return f"; and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+
+
+RULES = (exact_broken, guard_broken, not_judged, decisions_flip, offset, guard_blind, drowned, input_ignored)

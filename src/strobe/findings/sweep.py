@@ -1,0 +1,137 @@
+"""Rules on a whole sweep: what its rows say together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strobe.findings.parts import SMALL_BACKBONE
+from strobe.findings.thresholds import Thresholds
+from strobe.findings.view import percent
+from strobe.results.finding import Finding
+from strobe.results.numerals import significant
+from strobe.results.sweep import Cell, Row, Sweep, label
+
+FLAT = 0.95  # of the best throughput: from there on, more buys little
+APART = 0.05  # between the medians of a cell's repeats: the machine changed, or the process's start matters
+
+
+def failed(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
+    """Cells without numbers."""
+    without = [cell for cell in sweep.cells if cell.status not in ("done", "not run")]
+    if not without:
+        return
+    kinds = dict.fromkeys(cell.status for cell in without)
+    counted = ", ".join(f"{sum(c.status == kind for c in without)} {kind}" for kind in kinds)
+    first = without[0]
+    yield Finding(
+        rule="cells-failed",
+        level="warning",
+        title=f"{len(without)} of {len(sweep.cells)} cells have no numbers: {counted}",
+        seen=f"{label(first.settings)}: {first.reason}",
+        why="What follows is about the other cells only.",
+        do="Each cell's folder has its log.txt. --retry runs these again, with --memory_gib or --timeout raised "
+        "where they stopped it.",
+        evidence={"failed": float(len(without)), "cells": float(len(sweep.cells))},
+    )
+
+
+def throughput(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
+    """Along the batch: the smallest that gives nearly all there is."""
+    for others, rows in _along(sweep, "batch_size"):
+        best = max(rows, key=lambda one: one[1].throughput)
+        enough = min((one for one in rows if one[1].throughput >= FLAT * best[1].throughput), key=lambda one: one[0])
+        if enough[0] >= best[0]:
+            continue
+        memory = ""
+        if enough[1].memory_bytes and best[1].memory_bytes:
+            memory = f", at {enough[1].memory_bytes / 2**30:.1f} rather than {best[1].memory_bytes / 2**30:.1f} GiB"
+        yield Finding(
+            rule="throughput-flat",
+            level="info",
+            title=f"From batch size {enough[0]:g} on, a larger batch buys little{others}",
+            seen=f"{significant(enough[1].throughput)} samples/s at {enough[0]:g}, at best "
+            f"{significant(best[1].throughput)} at {best[0]:g}{memory} ({enough[1].measurement}).",
+            why="The device is as busy as it gets; a larger batch only waits longer and holds more memory.",
+            do=f"Use a batch size of {enough[0]:g} unless training asks for more.",
+            evidence={"batch": enough[0], "throughput": enough[1].throughput, "best": best[1].throughput},
+        )
+
+
+def backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
+    """The delay benchmark's question, over all of its variations."""
+    found: list[tuple[Cell, float]] = []
+    for cell in sweep.cells:
+        for row in cell.rows:
+            forward = next((part for part in row.parts if part.path == ["forward"]), None)
+            part = next(
+                (part for part in row.parts if part.path[:1] == ["forward"] and part.path[-1] == "backbone"), None
+            )
+            if row.phase == "training forward" and forward is not None and part is not None and forward.share > 0:
+                found.append((cell, part.share / forward.share))
+    if len(found) < 2:
+        return
+    low, high = min(found, key=lambda one: one[1]), max(found, key=lambda one: one[1])
+    viable = sum(share >= thresholds.backbone_dominates for _, share in found)
+    small = sum(share < SMALL_BACKBONE for _, share in found)
+    yield Finding(
+        rule="backbone-share",
+        level="info",
+        title=f"The backbone is {percent(low[1])} to {percent(high[1])} of the training forward",
+        seen=f"Least at {label(low[0].settings)}, most at {label(high[0].settings)}. At or above "
+        f"{percent(thresholds.backbone_dominates)} in {viable} of {len(found)} cells, under "
+        f"{percent(SMALL_BACKBONE)} in {small}.",
+        why="Training over all delays by batch expansion runs the backbone once and the rest once per delay: the "
+        "larger the share, the more it pays.",
+        do="Decide by the cells that you train with; measure the ways to train over delays against each other before "
+        "writing off one of them.",
+        evidence={
+            "lowest": low[1],
+            "highest": high[1],
+            "viable": float(viable),
+            "small": float(small),
+            "cells": float(len(found)),
+        },
+    )
+
+
+def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
+    """Repeats of a cell that are apart."""
+    spread = [
+        (max(row.repeats) / min(row.repeats) - 1, cell)
+        for cell in sweep.cells
+        for row in cell.rows
+        if len(row.repeats) > 1 and min(row.repeats) > 0
+    ]
+    wide = [one for one in spread if one[0] > APART]
+    if not wide:
+        return
+    most = max(wide, key=lambda one: one[0])
+    yield Finding(
+        rule="repeats-differ",
+        level="warning",
+        title=f"Repeats of the same cell differ by up to {percent(most[0])}",
+        seen=f"{len(wide)} of {len(spread)} rows differ by more than {percent(APART)}; "
+        f"most: {label(most[1].settings)}.",
+        why="Differences between cells of that size may be the machine's, not the setting's.",
+        do="Sweep on a quiet machine, with more repeats or a longer --seconds.",
+        evidence={"largest": most[0], "rows": float(len(wide))},
+    )
+
+
+def _along(sweep: Sweep, axis: str) -> Iterator[tuple[str, list[tuple[float, Row]]]]:
+    """Rows along a numeric axis, apart for every combination of the other settings, measurement and machine."""
+    found = next((one for one in sweep.axes if one.name == axis and one.numbers), None)
+    if found is None or found.numbers is None:
+        return
+    place = dict(zip(found.values, found.numbers, strict=True))
+    lines: dict[tuple[str, str, int | None], list[tuple[float, Row]]] = {}
+    for cell in sweep.cells:
+        others = label({name: value for name, value in cell.settings.items() if name != axis})
+        for row in cell.rows if axis in cell.settings else ():
+            lines.setdefault((others, row.measurement, cell.machine), []).append((place[cell.settings[axis]], row))
+    for (others, _, _), rows in lines.items():
+        if len(rows) > 1:
+            yield (f" ({others})" if others else ""), rows
+
+
+RULES = (failed, throughput, backbone, repeats)

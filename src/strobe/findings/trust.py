@@ -1,0 +1,150 @@
+"""Rules on how far the numbers themselves can be trusted, and the machine and its software with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from strobe.findings.thresholds import Thresholds
+from strobe.findings.view import examined, ms, percent, whole_ms
+from strobe.results.answer import Result
+from strobe.results.doctor import TITLES, DoctorResult, Outcome
+from strobe.results.finding import Finding
+
+MAX_OTHER_SHARE = 0.05  # of the whole: more, and the named parts explain too little
+# Outcome → the level of its finding, and its verb. What is missing has its place in the tables.
+CHECK_LEVELS: dict[Outcome, tuple[Literal["warning", "info"], str]] = {
+    "fails": ("warning", "fails"),
+    "doubtful": ("info", "needs care"),
+}
+
+
+def other(result: Result, _: Thresholds) -> Iterator[Finding]:
+    """Time that no named part explains, at the first two levels; deeper down much of it is a block's own code."""
+    for measurement in examined(result):
+        share = sum(component.share for component in measurement.components if component.other and component.depth <= 2)
+        if share <= MAX_OTHER_SHARE:
+            continue
+        whole, general = whole_ms(measurement), result.subject.anatomy == "modules"
+        yield Finding(
+            rule="other-large",
+            level="warning",
+            title=f"{percent(share)} of the {measurement.phase} is in no named part",
+            seen=f"{ms(whole * share)} of {ms(whole)} in '{measurement.name}' is 'other'; "
+            f"up to {percent(MAX_OTHER_SHARE)} is expected.",
+            why="Advice on the named parts misses what happens between them.",
+            do="It was cut along its modules: give its family a record that names its parts (entry-point group "
+            "'strobe.families')."
+            if general
+            else "--operators shows what runs there.",
+            evidence={"share": share, "whole_ms": whole},
+        )
+
+
+def unseen(result: Result, _: Thresholds) -> Iterator[Finding]:
+    """Probes that could not be timed: their parts are missing from the table."""
+    for measurement in result.measurements:
+        if not measurement.unseen:
+            continue
+        names = list(measurement.unseen)
+        reasons = "; ".join(dict.fromkeys(measurement.unseen.values()))
+        shown = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
+        yield Finding(
+            rule="unseen-parts",
+            level="info",
+            title=f"{len(names)} parts of '{measurement.name}' could not be timed",
+            seen=f"{shown}: {reasons}.",
+            why="Their time counts in the whole and in no part of its own.",
+            do="Read the parts from the variant that is not compiled; --operators shows the kernels of this one.",
+            evidence={"parts": len(names)},
+        )
+
+
+def too_noisy(result: Result, _: Thresholds) -> Iterator[Finding]:
+    """A comparison that these samples cannot decide."""
+    for comparison in result.judged():
+        verdict = comparison.verdict
+        if verdict.kind != "too noisy":
+            continue
+        yield Finding(
+            rule="too-noisy",
+            level="warning",
+            title=f"Too noisy to judge '{comparison.candidate}' against '{comparison.baseline}'",
+            seen=verdict.sentence,
+            why="A difference that matters could hide in this interval.",
+            do="Close what else runs, plug in the power, and measure longer: --seconds=120.",
+            evidence={
+                "ratio": verdict.ratio,
+                "low": verdict.interval.low,
+                "high": verdict.interval.high,
+                "pairs": verdict.pairs,
+            },
+        )
+
+
+def unsteady(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """Drift, throttling and noise noted while sampling."""
+    for measurement in result.measurements:
+        notes = list(dict.fromkeys(measurement.samples.notes))
+        # With few samples the notes are about that, which `few_samples` says.
+        if not notes or len(measurement.samples.values) < thresholds.few_samples:
+            continue
+        yield Finding(
+            rule="unsteady",
+            level="warning",
+            title=f"The samples of '{measurement.name}' are not steady",
+            seen="; ".join(notes),
+            why="A median over a machine that changes its pace is no property of the policy.",
+            do="Let the machine cool down, close what else runs, and measure again.",
+            evidence={"samples": len(measurement.samples.values), "notes": len(notes)},
+        )
+
+
+def few_samples(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
+    """Medians of a handful of samples."""
+    few = [m for m in result.measurements if len(m.samples.values) < thresholds.few_samples]
+    if few:
+        taken = min(len(m.samples.values) for m in few)
+        yield Finding(
+            rule="few-samples",
+            level="info" if result.judged() and taken >= 6 else "warning",
+            title="Few samples: " + ", ".join(f"{len(m.samples.values)} of '{m.name}'" for m in few),
+            seen=f"{thresholds.few_samples} or more of each are wanted.",
+            why="With so few, one slow run moves the median, and its interval is wide or missing.",
+            do="Measure longer: --seconds=120, or --iterations=50.",
+            evidence={"samples": taken},
+        )
+
+
+def stand_ins(result: Result, _: Thresholds) -> Iterator[Finding]:
+    """Things that stood in for the real ones."""
+    if result.subject.stand_ins:
+        yield Finding(
+            rule="stand-ins",
+            level="info",
+            title="Some of what was measured is a stand-in",
+            seen="; ".join(result.subject.stand_ins),
+            why="The work has the same shape, but is not what the robot will run.",
+            do="Measure the checkpoint itself, with --policy.path, where the Hub can be reached.",
+            evidence={"stand_ins": len(result.subject.stand_ins)},
+        )
+
+
+def self_checks(result: DoctorResult, _: Thresholds) -> Iterator[Finding]:
+    """A self-check that fails or needs care."""
+    for check in result.checks:
+        if check.outcome in CHECK_LEVELS:
+            level, verb = CHECK_LEVELS[check.outcome]
+            yield Finding(
+                rule="self-check",
+                level=level,
+                title=f"{TITLES[check.area]}: {check.name} {verb}",
+                seen=f"{check.seen}.",
+                why=check.means,
+                do=check.do,
+            )
+
+
+RULES = (other, unseen, unsteady, few_samples, stand_ins)
+OF_COMPARISONS = (other, unseen, too_noisy, unsteady, few_samples, stand_ins)
+OF_SELF_CHECKS = (self_checks,)

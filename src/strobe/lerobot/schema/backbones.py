@@ -1,0 +1,86 @@
+"""The types of models that transformers lists, and the fields of their configs, read from its source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from strobe.errors import UserError, nearest
+from strobe.lerobot.schema.classes import Class, bases, find
+from strobe.lerobot.schema.source import Unreadable, module
+
+_AUTO = "transformers.models.auto"
+FLAGS = ("path", "type", "size", "img_size", "num_frames", "dtype", "predictor")  # of --model.*, beside its fields
+
+
+@cache
+def known() -> frozenset[str]:
+    """The types of all models. Raises Unreadable."""
+    return frozenset(_table("configuration_auto", "CONFIG_MAPPING_NAMES"))
+
+
+@cache
+def seeing() -> tuple[str, ...]:
+    """The types that take images or video, as far as transformers lists them, in order. Raises Unreadable."""
+    listed = {
+        *_table("modeling_auto", "MODEL_FOR_IMAGE_MAPPING_NAMES"),
+        *_table("modeling_auto", "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES"),
+    }
+    return tuple(sorted({*listed, "clip_vision_model"}))
+
+
+def check(kind: str, overrides: Sequence[str]) -> None:
+    """Check a type of model and the names of its config's fields (``--hidden_size=64``).
+
+    Raises:
+        UserError: transformers lists no such type, or its config has no such field.
+        Unreadable: the source does not show it.
+    """
+    if kind not in known():
+        raise UserError(f"no model type '{kind}': {nearest(kind, seeing())}")
+    names = [override.removeprefix("--").partition("=")[0] for override in overrides]
+    if names:
+        check_names(names, fields_of(kind))
+
+
+def check_names(names: Iterable[str], fields: Iterable[str]) -> None:
+    """Raises UserError for a flag ``--model.NAME`` that is not among the fields of a model's config."""
+    for name in names:
+        if name not in fields:
+            said = nearest(f"--model.{name}", [f"--model.{one}" for one in {*fields, *FLAGS}])
+            raise UserError(f"no flag --model.{name}: {said}")
+
+
+def fields_of(kind: str) -> frozenset[str]:
+    """The fields of the config of a type. Raises Unreadable, also for one whose vision tower has its own."""
+    named = _table("configuration_auto", "SPECIAL_MODEL_TYPE_TO_MODULE_NAME")
+    folder = named.get(kind, kind.replace("-", "_"))
+    config = _table("configuration_auto", "CONFIG_MAPPING_NAMES")[kind]
+    found = frozenset(_fields(find(f"transformers.models.{folder}.configuration_{folder}:{config}")))
+    if "vision_config" in found:
+        raise Unreadable(f"the vision tower of {kind}")
+    return found
+
+
+def _fields(of: Class) -> set[str]:
+    """Every annotated name: transformers makes each config a dataclass, whether it is decorated or not."""
+    own = {
+        node.target.id
+        for node in of.node.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and "ClassVar" not in ast.unparse(node.annotation)
+    }
+    return own.union(*(_fields(base) for base in bases(of)))
+
+
+def _table(name: str, table: str) -> dict[str, str]:
+    """``TABLE = OrderedDict([(key, value), …])`` as a dictionary. Raises Unreadable."""
+    node = module(f"{_AUTO}.{name}").names.get(table)
+    if not (isinstance(node, ast.Call) and len(node.args) == 1):
+        raise Unreadable(f"{table} is not written out")
+    try:
+        return {str(row[0]): str(row[1]) for row in ast.literal_eval(node.args[0])}
+    except (ValueError, TypeError, IndexError):
+        raise Unreadable(f"{table} is not written out") from None

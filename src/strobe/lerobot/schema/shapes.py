@@ -1,0 +1,243 @@
+"""A config's shape: a dataclass with the fields, plain types and written defaults of one of LeRobot's configs.
+
+draccus checks a flag's kind against the shape as it would against LeRobot's own class, in the same words, and the shape
+says what was asked for until LeRobot is imported. A type that is not plain (a dictionary, a class of torch) is Any
+there: LeRobot's own class checks it, later, with everything that its ``__post_init__`` checks.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import enum
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, Optional, Union
+
+from draccus.cfgparsing import parse_string
+from draccus.parsers.decoding import get_decoding_fn
+
+from strobe.lerobot.schema import registries
+from strobe.lerobot.schema.classes import Class, Field, class_of, fields, find, is_choice, is_enum
+from strobe.lerobot.schema.source import Module, Unreadable, resolve
+
+_PLAIN: dict[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "Path": Path, "None": NoneType}
+_ASKED = "_strobe_asked"  # of a shape's object: what it was made of
+_SHAPES: dict[tuple[str, str], type] = {}
+
+
+class Unread:
+    """The default of a field whose expression is not read, only known to be there."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+UNREAD = Unread()
+
+
+def shape(of: Class) -> type:
+    """The shape of a config. Raises Unreadable."""
+    if of.key not in _SHAPES:
+        made = [
+            (item.name, _type(item.module, item.annotation), _default(item))
+            for item in fields(of).values()
+            if item.init
+        ]
+        _SHAPES[of.key] = dataclasses.make_dataclass(of.name, made, kw_only=True, module=of.module.name)
+    return _SHAPES[of.key]
+
+
+def options(of: Class) -> list[str]:
+    """The names that its flags may have, inner configs' with their dots. Raises Unreadable.
+
+    One that ends in ``.*`` stands for whatever begins so: what is there depends on a `type`.
+    """
+    found = []
+    for item in fields(of).values():
+        if not item.init:
+            continue
+        found.append(item.name)
+        for inner in _configs_in(item.module, item.annotation):
+            if is_choice(inner):
+                found.append(f"{item.name}.*")
+            elif fields(inner):
+                found += [f"{item.name}.{name}" for name in options(inner)]
+    return list(dict.fromkeys(found))
+
+
+def chosen(where: str, kind: str | None) -> Class:
+    """The config at ``where``, ``'module:Class'``; of a registry that of the type ``kind``.
+
+    Raises:
+        Unreadable: the source does not show it.
+        KeyError: there is no such type.
+    """
+    return registries.choices(where)[kind or ""] if where in registries.FOLDERS else find(where)
+
+
+def made(where: str, given: Mapping[str, Any], path: Sequence[str] = ()) -> Any:
+    """Return an object of the shape of the config at ``where``, with ``given`` (field → value, as YAML has them).
+
+    Args:
+        path: what stands before the fields' names in messages, such as ``('dataset',)``.
+
+    Raises:
+        Unreadable: the source does not show enough of it.
+        KeyError: there is no such type.
+        Exception: what draccus raises for a value of the wrong kind or a missing one.
+    """
+    fields_given = dict(given)
+    kind = fields_given.pop("type", None) if where in registries.FOLDERS else None
+    found: Any = get_decoding_fn(shape(chosen(where, kind)))(fields_given, tuple(path))
+    if kind is not None:
+        found.type = kind
+    setattr(found, _ASKED, Asked(where, dict(given), tuple(path)))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """The making of an object of a shape: the config's place, its fields as they were given, their prefix."""
+
+    where: str
+    given: dict[str, Any]
+    path: tuple[str, ...]
+
+    @property
+    def kind(self) -> str | None:
+        """The type that was chosen, of a registry."""
+        return self.given.get("type") if self.where in registries.FOLDERS else None
+
+
+def asked(of: Any) -> Asked | None:
+    """Return the making of an object of a shape; None for anything else."""
+    return getattr(of, _ASKED, None)
+
+
+def real(asked: Asked) -> Any:
+    """LeRobot's own object. Imports LeRobot, whose registry has to know the type.
+
+    Raises:
+        Exception: what LeRobot and draccus raise for a value that they refuse.
+    """
+    module, _, name = asked.where.partition(":")
+    cls, given = getattr(importlib.import_module(module), name), dict(asked.given)
+    if asked.kind is not None:
+        cls = cls.get_choice_class(given.pop("type"))
+    return get_decoding_fn(cls)(given, asked.path)
+
+
+def nested(given: Mapping[str, str]) -> dict[str, Any]:
+    """Dotted fields with their texts as draccus reads them: values by YAML's rules, in dictionaries in each other."""
+    found: dict[str, Any] = {}
+    for name, text in given.items():
+        *path, last = name.split(".")
+        inner = found
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = parse_string(text)
+    return found
+
+
+def _configs_in(within: Module, annotation: ast.expr) -> list[Class]:
+    """The configs that an annotation names, by themselves or as one of several."""
+    if isinstance(annotation, ast.BinOp):
+        return [*_configs_in(within, annotation.left), *_configs_in(within, annotation.right)]
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value).rpartition(".")[2] == "Optional":
+        return _configs_in(within, annotation.slice)
+    cls = class_of(within, annotation)
+    return [cls] if cls is not None and not is_enum(cls) else []
+
+
+def _type(within: Module, annotation: ast.expr) -> Any:
+    """The type that a plain annotation means; Any for one that is not plain."""
+    if isinstance(annotation, ast.Constant):
+        return NoneType if annotation.value is None else Any
+    if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
+        either = (_type(within, annotation.left), _type(within, annotation.right))
+        return Any if Any in either else Union[either]  # noqa: UP007
+    if isinstance(annotation, ast.Subscript):
+        return _subscript(within, ast.unparse(annotation.value).rpartition(".")[2], annotation.slice)
+    if isinstance(annotation, ast.Name):
+        if annotation.id in _PLAIN and annotation.id not in within.names:
+            return _PLAIN[annotation.id]
+        cls = class_of(within, annotation)
+        if cls is not None and is_enum(cls):
+            return _enumeration(cls)
+        if cls is not None and fields(cls) and not is_choice(cls):
+            return shape(cls)
+    return Any
+
+
+def _subscript(within: Module, name: str, inner: ast.expr) -> Any:
+    if name == "Literal":
+        values = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        plain = [one.value for one in values if isinstance(one, ast.Constant)]
+        return Literal[tuple(plain)] if len(plain) == len(values) else Any
+    if name in ("list", "List"):
+        item = _type(within, inner)
+        return Any if item is Any else list[item]
+    if name == "Optional":
+        item = _type(within, inner)
+        return Any if item is Any else Optional[item]  # noqa: UP045
+    return Any
+
+
+_ENUMS: dict[tuple[str, str], Any] = {}
+
+
+def _enumeration(of: Class) -> Any:
+    """An enumeration of the same names and values; Any where they are not written out."""
+    if of.key not in _ENUMS:
+        members = {
+            node.targets[0].id: node.value.value
+            for node in of.node.body
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and isinstance(node.value, ast.Constant)
+        }
+        assigned = sum(isinstance(node, ast.Assign) for node in of.node.body)
+        whole = bool(members) and len(members) == assigned
+        _ENUMS[of.key] = enum.Enum(of.name, members, module=of.module.name) if whole else Any
+    return _ENUMS[of.key]
+
+
+def _default(item: Field) -> Any:
+    """The default as `dataclasses.make_dataclass` takes it."""
+    if item.default is None:
+        return dataclasses.field()
+    if isinstance(item.default, ast.Call) and ast.unparse(item.default.func).rpartition(".")[2] == "field":
+        given = {one.arg: one.value for one in item.default.keywords}
+        if "default" in given:
+            return dataclasses.field(default_factory=_value(item.module, given["default"]))
+        if "default_factory" not in given:
+            return dataclasses.field()
+        made = ast.unparse(given["default_factory"])
+        return dataclasses.field(default_factory={"list": list, "dict": dict}.get(made, lambda: UNREAD))
+    return dataclasses.field(default_factory=_value(item.module, item.default))
+
+
+def _value(within: Module, expression: ast.expr) -> Any:
+    """A function that gives the value of a default: a constant, a constant's name, a member of an enumeration."""
+    try:
+        value: Any = ast.literal_eval(expression)
+    except ValueError:
+        value = UNREAD
+        if isinstance(expression, ast.Name):
+            value = _constant(within, expression.id)
+        elif isinstance(expression, ast.Attribute):
+            cls = class_of(within, expression.value)
+            if cls is not None and is_enum(cls) and _enumeration(cls) is not Any:
+                value = getattr(_enumeration(cls), expression.attr, UNREAD)
+    return lambda: value
+
+
+def _constant(within: Module, name: str) -> Any:
+    try:
+        found = resolve(within, name)
+        return ast.literal_eval(found[1]) if found is not None and isinstance(found[1], ast.expr) else UNREAD
+    except (Unreadable, ValueError):
+        return UNREAD

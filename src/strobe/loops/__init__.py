@@ -1,0 +1,1 @@
+"""LeRobot's loops, run as they are, with probes: training, rollout, teleoperation, robot client and policy server."""

@@ -1,0 +1,373 @@
+"""The anatomy of ``lerobot-rollout``: LeRobot's own loop and inference engines, run as they are, with probes.
+
+What the loop calls becomes sections, what passes between its threads becomes events, both as tuples in a `Log`. A
+probe takes no lock and computes nothing that the robot is given. Where one cannot be attached the robot runs without.
+
+Events, by their first field; times are nanoseconds of `host_ns`:
+
+    s name start end thread                 a section
+    tick start                              the loop asks the robot for an observation
+    seen t identity                         an engine with a thread is told of an observation
+    taken t identity                        the inference thread begins with that observation
+    get start end got depth chunk position  the loop asked for an action; depth: actions left, -1 unknown
+    values t numbers                        the action it got
+    at numbers                              the joints' positions in the observation
+    sent numbers                            the command that the robot took, after its own limits
+    pick t got                              the tick has an action to send, or none
+    call start end assumed left length      one chunk was predicted; assumed: inference_delay
+    used start end cpu waited               that call on its thread; waited: for a CPU, -1 unknown
+    merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
+    camera t name fresh age                 a camera was read: see `CameraProbe`
+    bus start end lost damaged waiting cpu  the motors were read: see `BusProbe`
+    turns t waited own all                  nanoseconds so far: see `spent`
+    frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
+    scheduled t policy priority             scheduling policy of the control thread
+    cadence text                            what LeRobot's own timer said of the run
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+from lerobot.policies.rtc import ActionQueue
+from lerobot.rollout.inference import rtc
+from lerobot.rollout.robot_wrapper import ThreadSafeRobot
+from lerobot.rollout.strategies import core
+from lerobot.scripts import lerobot_rollout as loop
+from lerobot.utils.action_interpolator import ActionInterpolator
+
+from strobe.lerobot import versions
+from strobe.lerobot.action_queue import actions_left
+from strobe.loops.bench_calls import CallWatch
+from strobe.loops.event_log import Event, LastError, Log, opener
+from strobe.loops.instrument import (
+    ACTION,
+    MOTORS_READ,
+    MOTORS_WRITTEN,
+    OBSERVATION,
+    PROCESS_ACTION,
+    PROCESS_OBSERVATION,
+    RECORD,
+    SAVE,
+    SLEEP,
+    Call,
+    Watching,
+    given,
+    sleeps,
+)
+from strobe.loops.robot_header import (
+    buses_of,
+    cameras_of,
+    header_of,
+    strategies,
+)
+from strobe.policies.families.registry import family_of
+from strobe.timeline import sections
+from strobe.timeline.clock import host_ns
+from strobe.timeline.probe import Attached, Hook
+
+PREPARE, PREPROCESSING, POSTPROCESSING = "prepare inputs", "preprocessing", "postprocessing"
+GET_ACTION, SELECT, CHUNK = "get action", "select action", "predict chunk"
+MERGE = "merge into the queue"
+TELEMETRY, QUERY = "telemetry", "query"
+NAMES = frozenset(
+    {OBSERVATION, MOTORS_READ, PROCESS_OBSERVATION, PROCESS_ACTION, PREPARE, PREPROCESSING, POSTPROCESSING, GET_ACTION}
+    | {SELECT, CHUNK, MERGE, ACTION, MOTORS_WRITTEN, RECORD, SAVE, TELEMETRY, QUERY, SLEEP}
+)
+
+
+class Watch(Watching):
+    """Watches one run of ``lerobot-rollout`` in this process, inside ``with Watch(log) as watch:``.
+
+    Args:
+        log: where events go; started once the robot is connected.
+        depth: levels of the policy's parts.
+        record_s: after so many seconds the probes come off and the run goes on by itself.
+        keep: takes each tick's start and observation, at once; None: they are not kept.
+    """
+
+    def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None) -> None:
+        super().__init__(log, record_s)
+        self.depth, self.keep = depth, keep
+        self._signals: Any = None
+        self._engine: Any = None
+        self._context: Any = None
+        self._latest: tuple[Any, int] = (None, 0)  # the queue's actions, and the number of their chunk
+        self._errors = LastError()
+
+    @property
+    def signals(self) -> int:
+        return 0 if self._signals is None else self._signals.counter
+
+    def __enter__(self) -> Self:
+        for name, around in (
+            ("build_rollout_context", self._built),
+            ("create_strategy", self._strategy),
+            ("ProcessSignalHandler", self._handler),
+        ):
+            self._swap(loop, name, functools.partial(around, getattr(loop, name)))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        if self._engine is not None and getattr(self._engine, "failed", False):
+            self.failed = self._errors.text or "the inference thread gave up"
+        self._engine = self._context = None  # the robot switches its torque off when nobody holds it any more
+        self._latest = (None, 0)
+
+    # What LeRobot's main calls before its loop.
+
+    def _handler(self, inner: Call, *args: Any, **kwargs: Any) -> Any:
+        self._signals = inner(*args, **kwargs)
+        return self._signals
+
+    def _built(self, inner: Call, config: Any, *args: Any, **kwargs: Any) -> Any:
+        context = inner(config, *args, **kwargs)
+        try:  # the robot is connected: whatever happens here must not keep LeRobot from putting it to rest
+            header = header_of(context)
+            self._context = context
+            self.attach(context)
+            self.log.start(header)
+        except Exception as error:
+            self._unwatched(error)
+        return context
+
+    def _strategy(self, inner: Call, *args: Any, **kwargs: Any) -> Any:
+        strategy = inner(*args, **kwargs)
+        run = strategy.run
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if self._until and not self.stopped:  # another segment of an interactive session
+                try:
+                    self.attach(self._context)
+                except Exception as error:
+                    self._unwatched(error)
+            self.begin()
+            try:
+                return run(*args, **kwargs)
+            finally:
+                self.end()  # what follows puts the robot to rest
+
+        strategy.run = watched
+        return strategy
+
+    # The probes.
+
+    def attach(self, context: Any) -> None:
+        """Attach every probe to what LeRobot's ``build_rollout_context`` made."""
+        self._engine, self.calls = context.policy.inference, CallWatch(context, self.log.append)
+        robot, policy = context.hardware.robot_wrapper.inner, context.policy.policy
+        multiplier = context.runtime.cfg.interpolation_multiplier
+        unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
+        base = unwrap()
+        names, told = context.data.ordered_action_keys, robot.observation_features
+        self.joints = list(names) if all(told.get(name) is float for name in names) else []
+        self._around(Hook(ThreadSafeRobot, "send_action", ACTION), self._commanding)
+        hooks: list[Hook] = []
+        if context.runtime.cfg.display_data:
+            hooks.append(Hook(core.RolloutStrategy, "_log_telemetry", TELEMETRY))
+        hooks += sleeps(strategies())
+        hooks.append(Hook(rtc, "prepare_observation_for_inference", PREPARE))
+        dataset = context.data.dataset
+        if dataset is not None:
+            hooks.append(Hook(dataset, "save_episode", SAVE))
+            self._around(Hook(dataset, "add_frame", RECORD), self._recording)
+        names = {
+            id(context.processors.robot_observation_processor): PROCESS_OBSERVATION,
+            id(context.processors.robot_action_processor): PROCESS_ACTION,
+            id(context.policy.preprocessor): PREPROCESSING,
+            id(context.policy.postprocessor): POSTPROCESSING,
+        }
+        self._attached(hooks)
+        threaded = hasattr(self._engine, "_action_queue")
+        steps = None if threaded else Steps()
+        self._processors(names, "s" if steps is None else steps.processed)
+        for name, camera in cameras_of(robot).items():
+            self._camera(name, camera)
+        self._buses(buses_of(robot))
+        self._around(Hook(ThreadSafeRobot, "get_observation", OBSERVATION), self._ticking)
+        self._around(Hook(self._engine, "get_action", GET_ACTION), self._getting(base, steps, picks=multiplier == 1))
+        if threaded:  # of one that asks the policy in the loop, it does nothing
+            self._around(Hook(self._engine, "notify_observation", ""), self._noting)
+        self._around(Hook(self._engine, "reset", ""), self._resetting)
+        if hasattr(self._engine, versions.QUERY):
+            self._attached([Hook(self._engine, versions.QUERY, QUERY)])
+        if multiplier > 1:
+            self._around(Hook(ActionInterpolator, "get", ""), self._picking)
+        self._around(Hook(rtc, "build_dataset_frame", PREPARE), self._taking)
+        self._around(Hook(policy, "predict_action_chunk", CHUNK), self._predicting)
+        self._around(Hook(ActionQueue, "merge", MERGE), self._merging)
+        try:
+            parts = family_of(base, context.runtime.cfg.policy.type).hooks(base, training=False, depth=self.depth)
+            self._probes.enter_context(Attached(parts))
+        except Exception as error:
+            self.notes.append(f"the policy's parts are not told: {error}"[:300])
+        logger = logging.getLogger(rtc.__name__)
+        logger.addHandler(self._errors)
+        self._body.callback(logger.removeHandler, self._errors)
+        self._probes.callback(sections.put_on(opener(self.log.append)))
+
+    def _getting(self, policy: Any, steps: Steps | None, picks: bool) -> Callable[[Call], Call]:
+        """``steps``: of an engine that asks the policy in the loop. ``picks``: the tick sends what it gets here.
+
+        LeRobot makes each action anew and changes none, so the writing thread may read it; one on a device it may not,
+        since it would wait for that in the middle of other work. Functions of Strobe's own are left out of a tick.
+        """
+        append, engine, used = self.log.append, self._engine, self.calls
+        chunks, ident, own = [0], threading.get_ident, vars(policy).get
+        told = _got if steps is None else steps.got
+
+        def around(inner: Call) -> Call:
+            def from_queue(*args: Any, **kwargs: Any) -> Any:
+                start = host_ns()
+                try:
+                    action = inner(*args, **kwargs)
+                except BaseException:
+                    append(("s", GET_ACTION, start, host_ns(), ident()))
+                    raise
+                queue = engine._action_queue
+                held, number, left, at = None if queue is None else queue.queue, self._latest[1], 0, 0
+                if held is not None and queue is not None:
+                    if held is not self._latest[0]:
+                        number += 1  # merged this moment
+                    at = queue.last_index
+                    left = len(held) - at
+                    if at == 0 and action is not None:
+                        number -= 1  # merged since: the action was the last one of the chunk before
+                end = host_ns()
+                kept = action if action is None or action.is_cpu else action.tolist()
+                append((_got, start, end, ident(), kept, left, number, at - 1, picks))
+                return action
+
+            def from_policy(*args: Any, **kwargs: Any) -> Any:
+                queue = own("_action_queue")
+                before, start = actions_left(policy) if queue is None else len(queue), host_ns()
+                if before <= 0:
+                    used.begin(args, kwargs)
+                try:
+                    action = inner(*args, **kwargs)
+                except BaseException:
+                    append(("s", GET_ACTION, start, host_ns(), ident()))
+                    raise
+                end, queue = host_ns(), own("_action_queue")
+                after = actions_left(policy) if queue is None else len(queue)
+                if before <= 0:
+                    used.end()
+                    chunks[0] += 1
+                kept = action if action is None or action.is_cpu else action.tolist()
+                append((told, start, end, ident(), kept, after, chunks[0], int(before > 0), picks))
+                return action
+
+            return from_queue if steps is None else from_policy
+
+        return around
+
+    def _predicting(self, bare: Call) -> Call:
+        append, inner = self.log.append, self._timed(bare, CHUNK)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.options = kwargs
+            assumed, left = kwargs.get("inference_delay"), kwargs.get("prev_chunk_left_over")
+            start = host_ns()
+            actions = inner(*args, **kwargs)
+            shape = getattr(actions, "shape", ())
+            length = shape[-2] if len(shape) > 1 else 1
+            append(("call", start, host_ns(), assumed, None if left is None else len(left), length))
+            return actions
+
+        return call
+
+    def _merging(self, bare: Call) -> Call:
+        append, inner = self.log.append, self._timed(bare, MERGE)
+
+        def call(queue: Any, *args: Any, **kwargs: Any) -> Any:
+            before, at = queue.qsize(), queue.last_index
+            self.calls.end()
+            found = inner(queue, *args, **kwargs)
+            held = queue.queue
+            self._latest = (held, self._latest[1] + 1)
+            processed = given(args, kwargs, 1, "processed_actions")
+            delay = given(args, kwargs, 2, "real_delay")
+            index = given(args, kwargs, 3, "action_index_before_inference")
+            length, after = (0 if one is None else len(one) for one in (processed, held))
+            executed = 0 if index is None else at - index
+            append(("merge", host_ns(), delay or 0, before, executed, length, after - queue.last_index))
+            return found
+
+        return call
+
+    def _noting(self, inner: Call) -> Call:
+        append = self.log.append
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            append(("seen", host_ns(), id(args[0] if args else kwargs.get("obs"))))
+            return inner(*args, **kwargs)
+
+        return call
+
+    def _taking(self, bare: Call) -> Call:
+        append, inner = self.log.append, self._timed(bare, PREPARE)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            append(("taken", host_ns(), id(given(args, kwargs, 1, "values"))))
+            self.calls.begin(args, kwargs)
+            return inner(*args, **kwargs)
+
+        return call
+
+    def _picking(self, inner: Call) -> Call:
+        append = self.log.append
+
+        def call(interpolator: Any) -> Any:
+            action = inner(interpolator)
+            append(("pick", host_ns(), int(action is not None)))
+            return action
+
+        return call
+
+    def _resetting(self, inner: Call) -> Call:
+        append = self.log.append
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            append(("reset", host_ns()))
+            return inner(*args, **kwargs)
+
+        return call
+
+
+class Steps:
+    """The steps of an engine that asks the policy in the loop, from those that are probed; on the log's thread.
+
+    Inputs are prepared until they are preprocessed, and the policy selects from then until the action is postprocessed.
+    Probes of their own would cost a tick more than they tell.
+    """
+
+    def __init__(self) -> None:
+        self._processed: dict[str, tuple[int, int]] = {}  # the last start and end of each processor
+
+    def processed(self, name: str, start: int, end: int, thread: int) -> list[Event]:
+        """Return the events of a processor's call."""
+        self._processed[name] = start, end
+        return [("s", name, start, end, thread)]
+
+    def got(self, start: int, end: int, thread: int, *action: Any) -> list[Event]:
+        """Return the events of a call for an action, which returned ``action``; see `_got`."""
+        found: list[Event] = []
+        (begun, ready), (over, _) = (self._processed.get(name, (0, 0)) for name in (PREPROCESSING, POSTPROCESSING))
+        if start <= begun <= ready <= over:
+            found = [("s", PREPARE, start, begun, thread), ("s", SELECT, ready, over, thread)]
+        return [*found, *_got(start, end, thread, *action)]
+
+
+def _got(
+    start: int, end: int, thread: int, action: Any, depth: int, chunk: int, position: int, picks: bool
+) -> list[Event]:
+    got = int(action is not None)
+    found: list[Event] = [("s", GET_ACTION, start, end, thread), ("get", start, end, got, depth, chunk, position)]
+    if got:
+        found.append(("values", end, action if isinstance(action, list) else action.tolist()))
+    return [*found, ("pick", end, got)] if picks else found

@@ -1,0 +1,183 @@
+"""A robot's joints and its motor bus: how joints follow commands, how smooth these are, how the bus answers."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from strobe.measure.rollout import quantiles
+from strobe.results.motion import Motion
+from strobe.results.motor_bus import Bus
+from strobe.results.rollout import JointTracking
+
+MOST_LAG = 15  # ticks that are looked at: half a second at 30 Hz
+FEWEST = 10  # distances, for a figure
+
+
+@dataclass(frozen=True)
+class Move:
+    """One tick's position of each joint, and the command that it was sent after that, in the robot's unit.
+
+    Args:
+        at, told: None where they are unknown, or nothing was sent.
+        follows: whether the tick comes right after the one before it.
+    """
+
+    at: Sequence[float] | None
+    told: Sequence[float] | None
+    follows: bool = True
+
+
+def tracking(moves: Sequence[Move], joints: Sequence[str]) -> list[JointTracking]:
+    """For each joint, how far it is from its last command, and by how many ticks it trails; [] without positions.
+
+    The lag is the shift of the commands, up to `MOST_LAG` ticks, at which their mean distance to the positions is
+    smallest. A joint that is never told to move has none.
+    """
+    if not joints or not moves:
+        return []
+    count = len(joints)
+    nothing = [np.nan] * count
+    at, told = (
+        np.array([one if one is not None and len(one) == count else nothing for one in column], float).reshape(
+            -1, count
+        )
+        for column in ([move.at for move in moves], [move.told for move in moves])
+    )
+    run = np.cumsum([not move.follows for move in moves])  # of ticks that follow one another
+    shifted = [_distances(at, told, run, lag) for lag in range(1, MOST_LAG + 1)]
+    found = []
+    for index, joint in enumerate(joints):
+        apart = [distances[:, index][np.isfinite(distances[:, index])] for distances in shifted]
+        if len(apart[0]) < FEWEST:
+            continue
+        lag = min((lag for lag, one in enumerate(apart) if len(one) >= FEWEST), key=lambda lag: apart[lag].mean())
+        known = told[:, index][np.isfinite(told[:, index])]
+        moves_at_all = bool(np.ptp(known) > 0)
+        found.append(
+            JointTracking(
+                joint=joint,
+                error=quantiles(apart[0].tolist()),
+                lag_ticks=lag + 1 if moves_at_all else None,
+                left=quantiles(apart[lag].tolist()) if moves_at_all else None,
+            )
+        )
+    return found
+
+
+def _distances(at: np.ndarray, told: np.ndarray, run: np.ndarray, lag: int) -> np.ndarray:
+    """From each command to the position ``lag`` ticks later; nan where a pause lies between, or one is unknown."""
+    if len(at) <= lag:
+        return np.full((0, at.shape[1]), np.nan)
+    apart = np.abs(at[lag:] - told[:-lag])
+    apart[run[lag:] != run[:-lag]] = np.nan
+    return apart
+
+
+def motion(actions: ArrayLike, begun: Collection[int]) -> Motion | None:
+    """Return the figures of one episode; None with fewer than two actions, or where one is not finite.
+
+    Jerk is the third difference of what is commanded: of positions it is the jerk, of velocities or of steps it is a
+    derivative further.
+
+    Args:
+        actions: (control ticks, action dim).
+        begun: ticks whose action is the first of a new chunk.
+    """
+    values = np.asarray(actions, dtype=np.float64)
+    if values.ndim != 2 or len(values) < 2 or not np.isfinite(values).all():
+        return None
+    steps = np.linalg.norm(np.diff(values, axis=0), axis=1)  # steps[i] leads to tick i + 1
+    third = np.diff(values, n=3, axis=0)
+    at_seam = np.isin(np.arange(1, len(values)), list(begun))
+    split = at_seam.any() and not at_seam.all()
+    return Motion(
+        path=float(steps.mean()),
+        jerk=float(np.sqrt((third**2).sum(axis=1).mean())) if len(third) else None,
+        within=float(steps[~at_seam].mean()) if split else None,
+        seam=float(steps[at_seam].mean()) if split else None,
+    )
+
+
+def over_episodes(motions: Sequence[Motion]) -> Motion | None:
+    """Return the mean of each figure over the episodes that have it; None without episodes."""
+    if not motions:
+        return None
+    return Motion(
+        path=float(np.mean([one.path for one in motions])),
+        jerk=_mean([one.jerk for one in motions]),
+        within=_mean([one.within for one in motions]),
+        seam=_mean([one.seam for one in motions]),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+@dataclass(frozen=True)
+class BusRead:
+    """One synchronous read of all motors.
+
+    Args:
+        lost, damaged: tries that ended without an answer, and with one that could not be read.
+        waiting: bytes that lay in the port's input before the question; -1 unknown.
+        cpu_ns: time that the reading thread ran on a CPU.
+        waited_ns: time that it waited for one; -1 unknown.
+        arm: its name, where the robot has several.
+    """
+
+    start_ns: int
+    end_ns: int
+    lost: int
+    damaged: int
+    waiting: int
+    cpu_ns: int
+    waited_ns: int = 0
+    arm: str = ""
+
+    @property
+    def ms(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e6
+
+
+def buses(reads: Sequence[BusRead], begin_ns: int) -> list[Bus]:
+    """The figures of each arm's bus, with moments in seconds from ``begin_ns``.
+
+    A read that found bytes waiting gets the answers to an earlier question. Whatever is in the port before the first
+    read counts too.
+    """
+    arms = dict.fromkeys(read.arm for read in reads)
+    return [_bus([read for read in reads if read.arm == arm], begin_ns, arm) for arm in arms]
+
+
+def worst(buses: Sequence[Bus]) -> Bus | None:
+    """The bus with the most old answers, then the most failed tries, then the slowest reads; None of none."""
+    return max(buses, key=lambda bus: (bus.stale, bus.lost + bus.damaged, bus.ms.median), default=None)
+
+
+def _bus(reads: Sequence[BusRead], begin_ns: int, arm: str) -> Bus:
+    stale = [read for read in reads if read.waiting > 0]
+    failed = [read for read in reads if read.lost or read.damaged]
+    whole = [read for read in reads if not read.lost and not read.damaged] or list(reads)
+    whole_ns = [(read, read.end_ns - read.start_ns) for read in whole if read.end_ns > read.start_ns]
+    ran = [min(1.0, read.cpu_ns / took) for read, took in whole_ns]
+    blocked = [max(0.0, 1 - (read.cpu_ns + max(0, read.waited_ns)) / took) for read, took in whole_ns]
+    return Bus(
+        arm=arm,
+        ms=quantiles([read.ms for read in whole]),
+        on_cpu=statistics.median(ran or [1.0]),
+        blocked=statistics.median(blocked or [0.0]),
+        lost=sum(read.lost for read in reads),
+        damaged=sum(read.damaged for read in reads),
+        failed_reads=len(failed),
+        failed_ms=quantiles([read.ms for read in failed]) if failed else None,
+        stale=len(stale),
+        stale_from_s=(stale[0].start_ns - begin_ns) / 1e9 if stale else None,
+        stale_at_end=bool(stale) and stale[-1] is reads[-1],
+    )

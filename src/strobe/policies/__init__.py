@@ -1,0 +1,1 @@
+"""Policies and backbones with their inputs, and the records of their families."""

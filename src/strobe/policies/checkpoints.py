@@ -1,0 +1,106 @@
+"""Read a policy's weights from a folder or the Hub, and make sure that they really got into the policy.
+
+LeRobot's pi0 and pi0.5 print what went wrong and return random weights; here that is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from safetensors import SafetensorError
+from torch import nn
+
+from strobe.errors import UserError
+from strobe.lerobot.refusals import of_the_hub
+from strobe.policies import folders
+from strobe.policies.standins import hub_reachable
+
+
+def locate(path: str | Path, revision: str | None = None, *, what: str = "policy") -> Path:
+    """The local folder of a checkpoint: ``path`` itself, or the snapshot of a Hub id, fetched if need be.
+
+    ``what`` is the word for it in messages.
+
+    Raises UserError if there is none, or if it lacks its config or its weights.
+    """
+    folders.check_checkpoint(path, what)
+    if Path(path).is_dir():
+        return Path(path)
+    folder = _snapshot(str(path), revision, what)
+    folders.check_checkpoint(folder, what, called=path)
+    return folder
+
+
+def _snapshot(name: str, revision: str | None, what: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    def get(local: bool) -> Path:
+        patterns = ["*.json", "*.safetensors"]
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=local))
+
+    try:
+        with contextlib.suppress(LocalEntryNotFoundError):
+            return get(local=True)
+        if not hub_reachable():
+            raise UserError(
+                f"there is no folder {name}, and the Hub cannot be reached to look for a {what} of that name"
+            )
+        return get(local=False)
+    except (HFValidationError, HfHubHTTPError, OSError) as error:
+        raise UserError(f"no {what} {name}, neither a folder nor on the Hub: {str(error).splitlines()[0]}") from error
+
+
+def source(folder: Path) -> str:
+    """Return the user's name for the checkpoint: the Hub id for a snapshot in the cache, else the folder."""
+    for part in folder.parts:
+        if part.startswith("models--"):
+            return part.removeprefix("models--").replace("--", "/")
+    return str(folder)
+
+
+@contextlib.contextmanager
+def watched(kind: type[nn.Module], folder: Path) -> Iterator[None]:
+    """Watch a ``kind`` being loaded from ``folder``. Raises UserError unless every weight was read from it."""
+    plain = nn.Module.load_state_dict
+    outcome: list[str] = ["its weights were never read"]
+
+    def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        try:
+            # Never strict: tied weights are saved once, and LeRobot gives up in silence for the other name.
+            keys = plain(self, state_dict, strict=False, assign=assign)
+        except RuntimeError as error:
+            outcome[0] = next((ln.strip() for ln in str(error).splitlines() if "size mismatch" in ln), str(error))
+            raise
+        missing = _really_missing(self, keys.missing_keys)
+        outcome[0] = f"it lacks {len(missing)} weights, the first is {missing[0]}" if missing else ""
+        return keys
+
+    with mock.patch.object(kind, "load_state_dict", load_state_dict):
+        try:
+            yield
+        except (RuntimeError, KeyError, OSError, SafetensorError) as error:
+            if not outcome[0] or of_the_hub(error):
+                raise
+            reason = outcome[0] if "never" not in outcome[0] else str(error).splitlines()[0]
+            raise UserError(_mismatch(folder, kind, reason)) from error
+    if outcome[0]:
+        raise UserError(_mismatch(folder, kind, outcome[0]))
+
+
+def _mismatch(folder: Path, kind: type, reason: str) -> str:
+    return (
+        f"the weights in {source(folder)} do not fit a {kind.__name__} ({reason}); check that config.json "
+        "and model.safetensors belong together and that no --policy flag changes the architecture"
+    )
+
+
+def _really_missing(module: nn.Module, missing: list[str]) -> list[str]:
+    """Return those of the ``missing`` names whose weight is not tied to one that was read."""
+    storages = {k: v.untyped_storage()._cdata for k, v in module.state_dict(keep_vars=True).items()}
+    read = {storage for key, storage in storages.items() if key not in missing}
+    return [key for key in missing if storages.get(key) not in read]

@@ -1,0 +1,67 @@
+"""ACT: Action Chunking with Transformers (Zhao et al. 2023, LeRobot's ``policies/act``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lerobot.policies.pretrained import PreTrainedPolicy
+
+from strobe.policies.families.family import Family, Tiny, blocks
+from strobe.timeline.probe import Probe
+
+
+def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
+    """Parts of a chunk; the image parts are there only for a policy that sees."""
+    found = [
+        Probe.module("model.encoder", "encoder"),
+        blocks("model.encoder.layers", "layer"),
+        Probe.module("model.encoder.layers.*.self_attn", "attention", level=3),
+        Probe.module("model.decoder", "decoder"),
+        blocks("model.decoder.layers", "layer"),
+        Probe.module("model.decoder.layers.*.self_attn", "self-attention", level=3),
+        Probe.module("model.decoder.layers.*.multihead_attn", "cross-attention", level=3),
+        Probe.module("model.action_head", "action head"),
+    ]
+    if policy.config.image_features:
+        found += [
+            Probe.module("model.backbone", "backbone"),
+            Probe.module("model.backbone.*", "{}", level=2),
+            Probe.module("model.encoder_img_feat_input_proj", "image projection"),
+            Probe.module("model.encoder_cam_feat_pos_embed", "image position embedding"),
+        ]
+    return found
+
+
+def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
+    """The VAE encoder sees the actions to be learnt; it does not run at inference."""
+    if not getattr(policy.config, "use_vae", False):
+        return ()
+    return [
+        Probe.module("model.vae_encoder", "VAE encoder"),
+        blocks("model.vae_encoder.layers", "layer"),
+    ]
+
+
+TINY = Tiny(
+    {
+        "dim_model": 64,
+        "dim_feedforward": 128,
+        "n_encoder_layers": 2,
+        "n_vae_encoder_layers": 2,
+        "latent_dim": 8,
+    }
+)
+
+FAMILY = Family(
+    "act",
+    ("act",),
+    probes,
+    training=training,
+    compiled=(("model", "forward"),),
+    costly=("model.backbone", "model.encoder", "model.decoder"),
+    seeing={"backbone": "model.backbone", "image projection": "model.encoder_img_feat_input_proj"},
+    whole=("model", "forward"),
+    unread_weights=True,
+    tiny=TINY,
+    any_image_size=True,
+)

@@ -1,0 +1,126 @@
+"""FastWAM (LeRobot's ``policies/fastwam``): a video model of Wan 2.2 and an action expert, layer by layer.
+
+At inference the video half runs once over one frame and fills a cache that the action half's denoising steps read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from lerobot.policies.pretrained import PreTrainedPolicy
+
+from strobe.policies.families import wan
+from strobe.policies.families.family import Arm, Family, HubNeed, Tiny, Words, blocks
+from strobe.policies.families.flow_parts import PREFIX, STEP
+from strobe.timeline.probe import Probe
+
+MOT = "model.mot"
+
+
+def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
+    """A layer holds a block of each half; which of the two runs is an argument."""
+    return [
+        Probe.method("model", "encode_prompt", "text encoder"),
+        blocks(f"{MOT}.layers", "layer"),
+    ]
+
+
+def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
+    """One frame, once; then the steps, each with its embedding and its head."""
+    return [
+        Probe.method("model", "_encode_input_image_latents_tensor", "VAE encoder"),
+        Probe.method(f"{MOT}.mixtures.video", "pre_dit", "video embedding"),
+        Probe.method(MOT, "prefill_video_cache", PREFIX),
+        Probe.method("model", "_predict_action_noise_with_cache", STEP),
+        Probe.method(MOT, "forward_action_with_video_cache", "action layers", level=2),
+    ]
+
+
+def training(_: PreTrainedPolicy) -> Sequence[Probe]:
+    """A clip of several frames, and both halves at once."""
+    return [
+        Probe.method("model", "_encode_video_latents", "VAE encoder"),
+        Probe.method(f"{MOT}.mixtures.video", "pre_dit", "video embedding"),
+        Probe.method(f"{MOT}.mixtures.action", "pre_dit", "action embedding"),
+        Probe.method(MOT, "forward", "joint transformer"),
+        Probe.method(f"{MOT}.mixtures.video", "post_dit", "video head"),
+        Probe.method(f"{MOT}.mixtures.action", "post_dit", "action head"),
+    ]
+
+
+_TINY = {
+    "num_heads": 2,
+    "attn_head_dim": 16,
+    "num_layers": 2,
+    "hidden_dim": 32,
+    "ffn_dim": 64,
+    "freq_dim": 32,
+    "text_dim": wan.TINY_WIDTH,
+}
+
+
+@contextlib.contextmanager
+def frozen(config: Any, tiny: bool) -> Iterator[None]:
+    """While open, the VAE and the text encoder are made with random weights, none of them from the Hub.
+
+    In bfloat16 the policy does not run on a CPU: LeRobot 0.6.1 opens an autocast of CUDA around its time embedding.
+    """
+    if config.device == "cpu" and config.torch_dtype != "float32":
+        logging.warning("in float32: LeRobot's FastWAM does not run in %s on a CPU", config.torch_dtype)
+        config.torch_dtype = "float32"
+    if tiny:
+        config.video_dit_config = config.video_dit_config | _TINY
+        config.action_dit_config = config.action_dit_config | _TINY | {"hidden_dim": 16, "ffn_dim": 32}
+    components = importlib.import_module("lerobot.policies.fastwam.wan.components")
+
+    def making(make: Any) -> Any:
+        return SimpleNamespace(from_pretrained=lambda *_, torch_dtype, **__: make(tiny, torch_dtype))
+
+    with (
+        mock.patch.object(components, "AutoencoderKLWan", making(wan.vae)),
+        mock.patch.object(components, "UMT5EncoderModel", making(wan.text_encoder)),
+    ):
+        yield
+
+
+def outside(policy: Any) -> list[Any]:
+    """Return the VAE and the text encoder, which the policy does not register."""
+    return [one for one in (policy.model.vae, policy.model.text_encoder) if one is not None]
+
+
+def context(policy: Any) -> list[Any]:
+    """Return what sees the prompt alone in the action expert's steps: its projection, then each layer's keys, values.
+
+    The state is a token of the prompt here, which is the same in all steps too.
+    """
+    crossing = [layer.blocks["action"].cross_attn for layer in policy.model.mot.layers]
+    expert = policy.model.mot.mixtures["action"]
+    return [expert.text_embedding, *(one for attn in crossing for one in (attn.k, attn.norm_k, attn.v))]
+
+
+FAMILY = Family(
+    "fastwam",
+    ("fastwam",),
+    probes,
+    training=training,
+    inference=inference,
+    compiled=((MOT, "forward_action_with_video_cache"),),
+    costly=(MOT,),
+    working={"mot": (PREFIX, STEP)},
+    steps="num_inference_steps",
+    context=context,
+    words=Words(("model", "encode_prompt"), lambda policy: policy.model.text_encoder),
+    tiny=Tiny({"image_size": (64, 128)}),
+    hub=(HubNeed(wan.UMT5, "tokenizer", "lerobot.policies.fastwam.wan.components", "AutoTokenizer", wan.words),),
+    flags=("--base_model_id=null",),  # else its config points at a checkpoint on the Hub
+    building=frozen,
+    arm=Arm(image=(224, 224), tiny_image=(64, 64), state=8, action=7, instead=True),
+    reads_words=True,
+    outside=outside,
+)

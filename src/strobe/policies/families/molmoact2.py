@@ -1,0 +1,251 @@
+"""MolmoAct2 (Allen AI 2026, LeRobot's ``policies/molmoact2``): Molmo, and an action expert that reads all its layers.
+
+The prefix fills the cache; the expert's keys and values of it are made once, and so is what the timesteps modulate. The
+released checkpoint is a folder of its own kind that LeRobot loads from the Hub: here its parts are stood in for one by
+one, since the weights of a stand-in folder would have to be written first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from lerobot.policies.pretrained import PreTrainedPolicy
+
+from strobe.policies.families import flow_parts, qwen, rtc_parts
+from strobe.policies.families.family import Family, Tiny, blocks
+from strobe.timeline.probe import Probe
+
+BACKBONE = "model.model"
+VISION, LANGUAGE, EXPERT = (f"{BACKBONE}.{name}" for name in ("vision_backbone", "transformer", "action_expert"))
+WORDS = f"{LANGUAGE}.wte"
+_GRAPHS = "lerobot.policies.molmoact2.molmoact2_hf_model.inference:ActionCudaGraphManager"
+
+_STATES = 256  # values of a joint that have a token each
+# Of LeRobot's processor_molmoact2.py and molmoact2_hf_model/processing_molmoact2.py.
+_IMAGE = {
+    "image_patch_id": "<im_patch>",
+    "image_col_id": "<im_col>",
+    "image_start_token_id": "<im_start>",
+    "low_res_image_start_token_id": "<low_res_im_start>",
+    "frame_start_token_id": "<frame_start>",
+    "image_end_token_id": "<im_end>",
+    "frame_end_token_id": "<frame_end>",
+    "image_low_res_id": "<im_low>",
+}
+_ROBOT = {f"{name}_token_id": f"<{name}>" for name in ("action_output", "action_start", "action_end", "state_start",
+                                                       "state_end")}  # fmt: skip
+_TOKENS = (
+    *(f"<state_{number}>" for number in range(_STATES)),
+    *_ROBOT.values(),
+    *("<setup_start>", "<setup_end>", "<control_start>", "<control_end>"),
+    *_IMAGE.values(),
+)
+
+# The classes' own defaults are not the released model's.
+_TEXT: dict[str, Any] = {
+    "hidden_size": 2560,
+    "intermediate_size": 9728,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "additional_vocab_size": 128,
+    "qkv_bias": False,
+    "use_qk_norm": True,
+    "qk_norm_type": "qwen3",
+}
+_VIT: dict[str, Any] = {"num_hidden_layers": 27, "image_num_pos": 729, "image_default_input_size": (378, 378)}
+_ADAPTER: dict[str, Any] = {"intermediate_size": 9728, "text_hidden_size": 2560}
+_EXPERT: dict[str, Any] = {"num_layers": 36}
+_SIDE = 56  # of a tiny policy's images, which make 4 tokens
+_TINY_TEXT = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 1024,
+}
+_TINY_VIT = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "image_num_pos": 16,
+    "image_default_input_size": (_SIDE, _SIDE),
+}
+_TINY_ADAPTER = {
+    "vit_layers": (-1, -2),
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "text_hidden_size": 64,
+}
+_TINY_EXPERT = {"num_layers": 3, "hidden_size": 32, "num_heads": 2, "ffn_multiple_of": 16, "timestep_embed_dim": 16}
+
+
+def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
+    """All cameras go through the vision backbone together."""
+    vit = f"{VISION}.image_vit.transformer.resblocks"
+    return [
+        Probe.module(VISION, "vision backbone"),
+        Probe.module(WORDS, "language embedding"),
+        blocks(vit, "block"),
+        Probe.module(f"{vit}.*.attention", "attention", level=3),
+        Probe.module(f"{vit}.*.feed_forward", "MLP", level=3),
+        Probe.module(f"{VISION}.image_pooling_2d", "pooling", level=2),
+        Probe.module(f"{VISION}.image_projector", "projector", level=2),
+    ]
+
+
+def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
+    """On a CUDA device LeRobot replays the whole loop as a graph, and no step of it is seen."""
+    return [
+        Probe.module(LANGUAGE, flow_parts.PREFIX),
+        blocks(f"{LANGUAGE}.blocks", "layer"),
+        Probe.module(f"{LANGUAGE}.blocks.*.self_attn", "attention", level=3),
+        Probe.module(f"{LANGUAGE}.blocks.*.mlp", "MLP", level=3),
+        Probe.method(EXPERT, "prepare_context", "context keys and values"),
+        Probe.method(EXPERT, "get_or_prepare_modulation_cache", "timesteps"),
+        Probe.function(f"{_GRAPHS}.run_action_flow", "denoising", optional=True),
+        Probe.method(EXPERT, "forward_with_context", flow_parts.STEP),
+        blocks(f"{EXPERT}.blocks", "block"),
+        Probe.module(f"{EXPERT}.blocks.*.self_attn", "self-attention", level=3),
+        Probe.module(f"{EXPERT}.blocks.*.cross_attn", "cross-attention", level=3),
+        Probe.module(f"{EXPERT}.blocks.*.mlp", "MLP", level=3),
+        *rtc_parts.PROBES,
+    ]
+
+
+def training(_: PreTrainedPolicy) -> Sequence[Probe]:
+    """Both transformers run layer by layer, in turns."""
+    return [
+        Probe.module(f"{LANGUAGE}.blocks.*", "language model"),
+        Probe.method(EXPERT, "_project_kv_tensor", "context keys and values"),
+        Probe.module(f"{EXPERT}.blocks.*", flow_parts.EXPERT),
+        Probe.module(f"{EXPERT}.final_layer", "action head"),
+    ]
+
+
+def backbone_config(tiny: bool = False) -> Any:
+    """Return the config of the released model, or one of the same architecture shrunk."""
+    from lerobot.policies.molmoact2.molmoact2_hf_model.configuration_molmoact2 import MolmoAct2Config
+
+    words = _words(tiny)
+    ids = {name: words.convert_tokens_to_ids(token) for name, token in {**_IMAGE, **_ROBOT}.items()}
+    parts = ((_TEXT, _TINY_TEXT), (_VIT, _TINY_VIT), (_ADAPTER, _TINY_ADAPTER), (_EXPERT, _TINY_EXPERT))
+    text, vit, adapter, expert = ({**full, **(small if tiny else {})} for full, small in parts)
+    values: dict[str, Any] = {
+        "text_config": text,
+        "vit_config": vit,
+        "adapter_config": adapter,
+        "action_expert_config": expert,
+        "initializer_range": 0.2 if tiny else 0.02,  # a narrow expert's gates would be so small that it changed nothing
+        "state_token_start_id": words.convert_tokens_to_ids("<state_0>"),
+        "num_state_tokens": _STATES,
+        "eos_token_id": words.eos_token_id,
+        "pad_token_id": words.pad_token_id,
+    }
+    return MolmoAct2Config(**values, **ids)
+
+
+def processor(tiny: bool = False) -> Any:
+    """Return a processor like that of the released model: each image is one crop of 196 tokens (4 if ``tiny``)."""
+    from lerobot.policies.molmoact2.molmoact2_hf_model import image_processing_molmoact2 as images
+    from lerobot.policies.molmoact2.molmoact2_hf_model import processing_molmoact2, video_processing_molmoact2
+
+    side = _SIDE if tiny else 378
+    return processing_molmoact2.MolmoAct2Processor(
+        image_processor=images.MolmoAct2ImageProcessor(size={"height": side, "width": side}, crop_mode="resize"),
+        video_processor=video_processing_molmoact2.MolmoAct2VideoProcessor(),
+        tokenizer=_words(tiny),
+        use_single_crop_col_tokens=False,
+    )
+
+
+def _words(tiny: bool) -> Any:
+    return qwen.words(tiny, _TOKENS)
+
+
+def memos(policy: Any) -> Sequence[tuple[Any, str]]:
+    """Return where the expert keeps what the timesteps modulate, and on CUDA the captured loop."""
+    backbone = policy._backbone()
+    expert = backbone.action_expert
+    kept = [(expert, name) for name in ("_modulation_cache_key", "_modulation_cache_value") if expert is not None]
+    graphs = backbone.action_cuda_graph_manager
+    return [*kept, (graphs, "action_flow_graph")] if graphs is not None else kept
+
+
+@contextlib.contextmanager
+def checkpoint(config: Any, tiny: bool) -> Iterator[Sequence[str]]:
+    """While open, nothing is fetched or read from the checkpoint, unless it is a folder that is there."""
+    from lerobot.policies.molmoact2 import modeling_molmoact2, processor_molmoact2
+
+    if Path(config.checkpoint_path).expanduser().is_dir():
+        yield ()
+        return
+    real = modeling_molmoact2.MolmoAct2ForConditionalGeneration
+
+    def made(_: str, *, config: Any, dtype: Any, **__: Any) -> Any:
+        return real._from_config(config, dtype=dtype)
+
+    stood_in: list[tuple[Any, str, Any]] = [
+        (modeling_molmoact2, "_resolve_checkpoint_location", lambda path, **_: path),
+        (modeling_molmoact2, "HFMolmoAct2Config", _giving(lambda *_, **__: backbone_config(tiny))),
+        (modeling_molmoact2, "MolmoAct2ForConditionalGeneration", _giving(made)),
+        (modeling_molmoact2, "_strict_load_safetensors_weights", lambda *_: None),
+        (processor_molmoact2, "_resolve_checkpoint_location", lambda path, **_: path),
+        (processor_molmoact2, "_load_local_molmoact2_processor", lambda _: processor(tiny)),
+    ]
+    with contextlib.ExitStack() as stack:
+        for module, name, value in stood_in:
+            stack.enter_context(mock.patch.object(module, name, value))
+        why = "local stand-ins, because the released ones come with the weights"
+        yield [f"config and processor {config.checkpoint_path}: {why}"]
+
+
+def _giving(from_pretrained: Any) -> Any:
+    return SimpleNamespace(from_pretrained=from_pretrained)
+
+
+FAMILY = Family(
+    "molmoact2",
+    ("molmoact2",),
+    probes,
+    training=training,
+    inference=inference,
+    compiled=((BACKBONE, "forward"), (EXPERT, "forward_with_context")),
+    costly=(LANGUAGE, VISION, EXPERT),
+    seeing={"vision backbone": VISION},
+    working={
+        "vision_backbone": ("vision backbone",),
+        "transformer": (flow_parts.PREFIX,),
+        WORDS: ("language embedding",),
+        "action_expert": (flow_parts.STEP,),
+    },
+    steps="num_inference_steps",
+    # The released checkpoint's own number of steps; its discrete mode needs a tokenizer from the Hub.
+    # After 0.6.1 the language model is wrapped for LoRA where nothing else is said.
+    flags=(
+        "--action_mode=continuous",
+        "--inference_action_mode=continuous",
+        "--num_inference_steps=10",
+        "--train_mode_vlm=fft",
+    ),
+    tiny=Tiny({}),
+    building=checkpoint,
+    memos=memos,
+    word_tables=WORDS,
+    reads_words=True,
+)

@@ -1,0 +1,104 @@
+"""Vision towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL (transformers' ``models/qwen*_vl``), each by itself.
+
+Every block is a part at the first level. A frame of a clip is an image of its own, as it is for a policy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from strobe.policies.families.family import Backbone, Family, blocks
+from strobe.timeline.probe import Hook, Probe
+
+# Type → the class of its tower; then the published sizes, by the numbers of their configs on the Hub.
+_TOWERS = {
+    "qwen2_vl": "Qwen2VisionTransformerPretrainedModel",
+    "qwen2_5_vl": "Qwen2_5_VisionTransformerPretrainedModel",
+    "qwen3_vl": "Qwen3VLVisionModel",
+}
+_TINY = {"depth": 3, "num_heads": 2}
+_QWEN25: dict[str, Any] = {"depth": 32, "hidden_size": 1280, "num_heads": 16, "intermediate_size": 3420}
+_QWEN3: dict[str, Any] = {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "num_heads": 16,
+                          "deepstack_visual_indexes": [5, 11, 17]}  # fmt: skip
+SIZES: dict[str, dict[str, dict[str, Any]]] = {
+    "qwen2_vl": {"tiny": {**_TINY, "embed_dim": 64, "hidden_size": 64}, "2b": {"hidden_size": 1536},
+                 "7b": {"hidden_size": 3584}},
+    "qwen2_5_vl": {
+        "tiny": {**_TINY, "hidden_size": 64, "intermediate_size": 128, "out_hidden_size": 64,
+                 "fullatt_block_indexes": [1]},
+        "3b": {**_QWEN25, "out_hidden_size": 2048}, "7b": {**_QWEN25, "out_hidden_size": 3584},
+    },
+    "qwen3_vl": {
+        "tiny": {**_TINY, "hidden_size": 64, "intermediate_size": 128, "out_hidden_size": 64,
+                 "deepstack_visual_indexes": [1]},
+        "2b": {**_QWEN3, "out_hidden_size": 2048}, "4b": {**_QWEN3, "out_hidden_size": 2560},
+        "8b": {"out_hidden_size": 4096},
+    },
+}  # fmt: skip
+
+
+def probes(tower: Any) -> Sequence[Probe]:
+    """Patches, blocks, and the merger that makes a token of four patches."""
+    return [
+        Probe.module("patch_embed", "patch embedding"),
+        blocks("blocks", "block", level=1),
+        Probe.module("blocks.*.attn", "attention", level=2),
+        Probe.module("blocks.*.mlp", "MLP", level=2),
+        Probe.module("merger", "merger"),
+        Probe.module("deepstack_merger_list.*", "deep merger {}", optional=True),
+        Probe.method("", "rot_pos_emb", "rotary positions"),
+        Probe.method("", "get_window_index", "windows", optional=True),
+        Probe.method("", "fast_pos_embed_interpolate", "position embedding", optional=True),
+    ]
+
+
+def tower(kind: str) -> type[nn.Module]:
+    """Return the class of the tower of a type."""
+    return getattr(importlib.import_module(f"transformers.models.{kind}.modeling_{kind}"), _TOWERS[kind])
+
+
+def preprocessing(model: Any) -> tuple[Any, list[Hook]]:
+    """Return its own image processor, frames (clips, frames, 3, height, width) → the tower's arguments, and probes.
+
+    Images keep their proportions; they have about as many pixels as a square of ``img_size``.
+    """
+    from transformers import Qwen2VLImageProcessor
+
+    config, pixels = model.config, model.img_size**2
+    processor: Any = Qwen2VLImageProcessor(
+        patch_size=config.patch_size,
+        merge_size=config.spatial_merge_size,
+        temporal_patch_size=config.temporal_patch_size,
+    )
+    hooks = [Hook(processor, "resize", "resize"), Hook(processor, "rescale_and_normalize", "rescale and normalise")]
+
+    def prepare(frames: Tensor) -> dict[str, Tensor]:
+        size = {"shortest_edge": pixels, "longest_edge": pixels}
+        found = processor(list(frames.flatten(0, 1)), size=size, return_tensors="pt")
+        return {"hidden_states": found["pixel_values"], "grid_thw": found["image_grid_thw"]}
+
+    return prepare, hooks
+
+
+def _family(kind: str, usual: str) -> Family:
+    return Family(
+        kind,
+        (kind,),
+        probes,
+        costly=("blocks",),
+        backbone=Backbone(
+            sizes=SIZES[kind],
+            usual=usual,
+            frames=1,
+            preprocessing=preprocessing,
+            tower=tower,
+            weights=r"^(model\.)?visual\.",
+        ),
+    )
+
+
+FAMILY = (_family("qwen2_vl", "2b"), _family("qwen2_5_vl", "3b"), _family("qwen3_vl", "2b"))

@@ -1,0 +1,274 @@
+"""A policy with its inputs, and the calls that a study runs and times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import torch
+from lerobot.policies.pretrained import PreTrainedPolicy
+from torch import Tensor
+
+from strobe.devices.memory import memory_of
+from strobe.errors import UserError
+from strobe.policies.action_scale import scale_of
+from strobe.policies.check_inputs import COUNT, Checks, varied
+from strobe.policies.families import answers
+from strobe.policies.families.family import Family
+from strobe.policies.families.registry import family_of, predict, steps_of
+from strobe.policies.inputs import Inputs
+from strobe.policies.lerobot_policies import Loaded
+from strobe.policies.subject import ITERATION, Fed, Phase
+from strobe.policies.training_step import Training, micro_batches
+from strobe.results.agreement import ActionScale
+from strobe.results.subject import SubjectInfo
+from strobe.results.traits import DelayTraining, PolicyTraits, Traits
+from strobe.timeline.clock import synchronise
+from strobe.timeline.probe import Hook
+from strobe.timeline.sections import section
+
+_LENGTHS = ("chunk_size", "horizon", "action_chunk_size")  # what configs call the length of a chunk
+
+
+@dataclass
+class PolicySubject:
+    """A loaded policy and what it is fed.
+
+    ``chunk_options`` are handed to ``predict_action_chunk`` (RTC's ``inference_delay``, ``prev_chunk_left_over``).
+    """
+
+    loaded: Loaded
+    inputs: Inputs
+    seed: int = 0
+    chunk_options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.family: Family = family_of(self.policy)
+        self.loaded.info.anatomy = self.family.name
+        self.loaded.info.inputs = self.inputs.description
+        self.training = Training(self.policy)
+        self._length: int | None = None  # of the last chunk
+
+    @property
+    def policy(self) -> PreTrainedPolicy:
+        return self.loaded.policy
+
+    @property
+    def module(self) -> torch.nn.Module:
+        return self.loaded.policy
+
+    @property
+    def info(self) -> SubjectInfo:
+        return self.loaded.info
+
+    @property
+    def notes(self) -> list[str]:
+        return self.loaded.notes
+
+    @property
+    def compiled(self) -> Sequence[tuple[str, str]]:
+        return self.family.compiled or (("", "predict_action_chunk"), ("", "forward"))
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.policy.config.device or "cpu")
+
+    @property
+    def preprocessor(self) -> Any:
+        return self.loaded.preprocessor
+
+    @property
+    def postprocessor(self) -> Any:
+        return self.loaded.postprocessor
+
+    @property
+    def fed(self) -> Fed:
+        """What it is called with."""
+        return self.inputs.fed
+
+    def observation(self, index: int) -> dict[str, Any]:
+        """A raw observation; the indices wrap around."""
+        observations = self.inputs.observations
+        return dict(observations[index % len(observations)])
+
+    def chunk(self, index: int = 0) -> Tensor:
+        """One action chunk for observation ``index``, in the action's own units, (1, chunk, action dim) on the CPU.
+
+        The noise is the same whenever the index is. Sections: preprocessing, policy, postprocessing.
+        """
+        return self.act(self.observation(index), self.seed + index)
+
+    def prepare(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """The batch that the policy is called with, on its device, of a raw observation."""
+        return self.training.laid_out(self.loaded.preprocessor(observation))
+
+    def act(self, observation: dict[str, Any], seed: int) -> Tensor:
+        """Like `chunk`, for a raw observation and the seed of its noise."""
+        self.policy.eval()
+        torch.manual_seed(seed)
+        with section(ITERATION), torch.no_grad():
+            with section("preprocessing"):
+                batch = self.prepare(observation)
+            with section("policy"):
+                actions = predict(self.policy, batch, self.chunk_options)
+            with section("postprocessing"):
+                actions = self.loaded.postprocessor(actions)
+            synchronise(self.device)
+        self._length = actions.shape[1]
+        return actions
+
+    def checks(self, count: int = COUNT) -> Checks:
+        """Observations to compare this policy's actions on: they differ in all that it looks at."""
+        steps = self.loaded.preprocessor.steps
+        words = self.family.reads_words or any("tokenizer" in type(step).__name__.lower() for step in steps)
+        return varied(self.inputs.checks(count), reads_words=words, may_miss=self.family.fills_cameras)
+
+    @property
+    def executed(self) -> int | None:
+        """Actions of a chunk that the robot executes before the next one; None where the config does not say."""
+        return getattr(self.policy.config, "n_action_steps", None)
+
+    def scale(self, chunks: Sequence[Tensor] = ()) -> ActionScale | None:
+        """The spread of its action's dimensions; from ``chunks`` of its own where there are no statistics of them."""
+        fed = self.inputs
+        # Made-up statistics are of these actions only where the policy was built on them, as its own.
+        stats = fed.stats if fed.kind == "data" else {}
+        return scale_of(self.loaded.postprocessor, stats, fed.action_names, fed.description, chunks)
+
+    def model_chunk(self, index: int = 0) -> Tensor:
+        """Like ``chunk``, but as the policy gave it, normalised: what RTC keeps as the previous chunk."""
+        self.policy.eval()
+        torch.manual_seed(self.seed + index)
+        with torch.no_grad():
+            return predict(self.policy, self.loaded.preprocessor(self.observation(index)))
+
+    def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
+        """Return one iteration of ``phase``, as a function of its index.
+
+        A training phase runs the policy in training mode on one raw batch of ``batch_size`` samples, as
+        ``lerobot-train`` does: preprocessing, forward; for a step also backward, clipping, optimizer. `training` says
+        how, and treatments change it. The learning rate is 0, so that every step is the same step: the
+        arithmetic is all there, and the weights stay as they are.
+
+        Raises:
+            UserError: the policy has no training forward pass; the memory for a training step is not there.
+        """
+        if phase == "inference":
+            return self.chunk
+        if self.family.untrained:
+            raise UserError(f"{self.info.name} has no training forward pass here: {self.family.untrained}")
+        if phase == "training step":
+            self._require_memory()
+        raw = self.inputs.batch(batch_size)
+        return lambda index: self._train(raw, index, step=phase == "training step")
+
+    def gradient(self, raw: dict[str, Any], index: int = 0, scale: float = 1.0) -> Tensor:
+        """The loss of ``raw``, with its gradient left in the parameters' ``grad``; for looking, not for timing.
+
+        The backward pass starts from the loss times ``scale``, and the gradient is divided by it again. The noise is
+        the same whenever the index is.
+        """
+        self.policy.train()
+        self.policy.zero_grad()
+        torch.manual_seed(self.seed + index)
+        loss = self._passes(raw, lambda part: part * scale)
+        for parameter in self.policy.parameters():
+            if parameter.grad is not None and scale != 1:
+                parameter.grad /= scale
+        return loss
+
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        """Return what one call works on, most of it from the policy's config.
+
+        A chunk's size is that of the last one, where there was one: a policy of single actions may call its own
+        otherwise.
+        """
+        config: Any = self.policy.config
+        length = next((value for name in _LENGTHS if (value := getattr(config, name, None))), None)
+        work = PolicyTraits(
+            chunk_size=(self._length or length) if phase == "inference" else length,
+            trainable_tensors=sum(1 for parameter in self.policy.parameters() if parameter.requires_grad),
+        )
+        if phase != "inference" and getattr(config, "use_rtc", False):  # training-time RTC
+            work.delay_training = DelayTraining(
+                way=getattr(config, "delay_training", None),
+                prefix_attention=getattr(config, "prefix_attention", None),
+                delays=getattr(config, "rtc_max_delay", 0) + 1,
+            )
+        if phase == "inference":
+            work.denoising_steps = steps_of(config)
+            work.max_tokens = getattr(config, "max_decoding_steps", None)
+            work.executed_actions = getattr(config, "n_action_steps", None)
+        return Traits(batch_size=1 if phase == "inference" else batch_size, policy=work)
+
+    def hooks(self, phase: Phase, depth: int) -> list[Hook]:
+        """Where the family's probes attach for ``phase``, and below its first level the processors' steps."""
+        hooks = self.family.hooks(self.policy, training=phase != "inference", depth=depth)
+        if depth > 1:
+            steps = [*self.loaded.preprocessor.steps, *self.loaded.postprocessor.steps]
+            kinds = {type(step): None for step in steps}
+            hooks += [Hook(kind, "__call__", _step_name(kind)) for kind in kinds]
+        return hooks
+
+    def _require_memory(self) -> None:
+        """Raises UserError where gradients and Adam's two moments cannot fit: the kernel would kill the process."""
+        trained = sum(p.numel() * p.element_size() for p in self.policy.parameters() if p.requires_grad)
+        needed = 3 * trained
+        memory = None if self.device.type == "mps" else memory_of(self.device)  # MPS takes the machine's
+        free = psutil.virtual_memory().available if memory is None else memory.free()
+        if not self.training.begun and free is not None and needed > free:
+            raise UserError(
+                f"a training step of this policy needs about {needed / 2**30:.0f} GiB beyond its weights for gradients "
+                f"and Adam's moments, and {free / 2**30:.0f} GiB are free: freeze parts of it, or --policy.size=tiny"
+            )
+
+    def _train(self, raw: dict[str, Any], index: int, *, step: bool) -> Tensor:
+        policy, training = self.policy, self.training
+        policy.train()
+        torch.manual_seed(self.seed + index)
+        optimizer = training.optimizer if step else None
+        scaler = training.scaler if step else None
+        with section(ITERATION):
+            scaled = (scaler.scale if scaler is not None else lambda loss: loss) if step else None
+            loss = self._passes(raw, scaled)
+            if optimizer is not None:
+                with section("gradient clipping"):
+                    if scaler is not None:
+                        scaler.unscale_(optimizer)
+                    torch.nn.utils.clip_grad_norm_(policy.parameters(), training.clip)
+                with section("optimizer"):
+                    if scaler is not None:
+                        scaler.step(optimizer)
+                        scaler.update()
+                    else:
+                        optimizer.step()
+                    optimizer.zero_grad()
+            synchronise(self.device)
+        return loss
+
+    def _passes(self, raw: dict[str, Any], scaled: Callable[[Tensor], Tensor] | None) -> Tensor:
+        """Forward, and backward from what ``scaled`` makes of the loss, of each micro-batch. Returns the mean loss."""
+        parts = micro_batches(raw, self.training.micro_batches)
+        losses = []
+        for part in parts:
+            with section("preprocessing"):
+                batch = self.training.laid_out(self.loaded.preprocessor(dict(part)))
+            with section("forward"), self.training.autocasting():
+                loss = answers.loss(self.policy, batch, back=scaled is not None)
+            if self.training.dtype is not None:  # as accelerate does with what comes out of autocast
+                loss = loss.float()
+            if len(parts) > 1:
+                loss = loss / len(parts)
+            if scaled is not None:
+                with section("backward"):
+                    scaled(loss).backward()
+            losses.append(loss.detach())
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+
+def _step_name(kind: type) -> str:
+    # NormalizerProcessorStep → 'normalizer', AddBatchDimensionProcessorStep → 'add batch dimension'
+    words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in kind.__name__)
+    return words.removesuffix(" processor step").strip()

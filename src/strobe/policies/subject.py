@@ -1,0 +1,104 @@
+"""The subject: what a study runs. Policies are one kind of it, other models another."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from strobe.policies.families.family import Family
+from strobe.results.subject import SubjectInfo
+from strobe.results.traits import Traits
+from strobe.timeline.probe import Hook
+
+Phase = Literal["inference", "training forward", "training step"]
+
+Kind = Literal["data", "made up", "to come"]
+
+
+@dataclass(frozen=True)
+class Fed:
+    """Observations that a subject is called with: recorded ``data``, or what was ``made up`` in their shapes.
+
+    Those of a policy that a program loads for its own observations, which are still ``to come``, are made up too.
+
+    ``digest``: of recorded data, so that what was measured on other data is told apart.
+    """
+
+    kind: Kind
+    digest: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name for files."""
+        return self.digest or self.kind.replace(" ", "-")
+
+
+def digest(observations: Sequence[Any]) -> str:
+    """Return a short name of ``observations``: of the bytes of their tensors, and of the words in them."""
+    found = hashlib.blake2b(digest_size=6)
+    for leaf in tree_leaves(list(observations)):
+        if isinstance(leaf, torch.Tensor):
+            found.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        else:
+            found.update(repr(leaf).encode())
+    return found.hexdigest()
+
+
+ITERATION = "iteration"  # the section around one run of the whole
+
+
+class Subject(Protocol):
+    """Something that runs, in sections, with places to attach probes to."""
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module that holds the weights."""
+        ...
+
+    @property
+    def info(self) -> SubjectInfo:
+        """Facts about the subject, for the result."""
+        ...
+
+    @property
+    def family(self) -> Family:
+        """The record of its family, or one that divides it along its modules."""
+        ...
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes on how it was built."""
+        ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def fed(self) -> Fed:
+        """What it is called with."""
+        ...
+
+    @property
+    def compiled(self) -> Sequence[tuple[str, str]]:
+        """Methods that ``--compile`` compiles, as (path of the object under ``module``, method)."""
+        ...
+
+    def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
+        """One iteration of ``phase`` as a function of its index: opens the section `ITERATION`, returns a tensor.
+
+        Raises UserError where the phase cannot be run.
+        """
+        ...
+
+    def hooks(self, phase: Phase, depth: int) -> list[Hook]:
+        """Where probes attach for ``phase``, down to ``depth`` levels."""
+        ...
+
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        """Return what a call works on: batch size, chunk size, steps, frames."""
+        ...

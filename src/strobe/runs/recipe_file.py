@@ -1,0 +1,134 @@
+"""A recipe's file: YAML that people read and change by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+from yaml.constructor import ConstructorError
+
+from strobe.errors import UserError, nearest
+from strobe.results.agreement import Agreement
+from strobe.results.recipe import VERSION, Recipe, RecipeEpisodes, RecipeRung
+from strobe.runs.store import replace
+
+HEADER = """\
+# A recipe of Strobe: treatments that make a policy of the type {policy} faster, in the order they were found in.
+#
+#   strobe breakdown --policy.path=FOLDER_OR_HUB_ID --recipe={name}
+#   policy, preprocessor, postprocessor = strobe.load_policy("FOLDER_OR_HUB_ID", "{name}")
+#
+# Change the treatments by hand if you like: `strobe compare --help` lists them. A policy that they take further from
+# the untouched one than `guard` allows is not loaded.
+"""
+
+
+_ALWAYS = ("version", "policy", "size", "treatments")  # written whatever they hold
+
+
+def load(path: Path | str) -> Recipe:
+    """Read a recipe. Raises UserError, in a line with the path and the field, for what is none."""
+    document = _read(Path(path))
+    if not isinstance(document, dict):
+        raise UserError(f"{path} is not a recipe: it has no fields such as policy and treatments")
+    version = document.get("version", VERSION)
+    if version != VERSION or isinstance(version, bool):
+        raise UserError(f"{path}: version: {version} is not known to this Strobe, which reads {VERSION}")
+    try:
+        return Recipe.model_validate(document)
+    except ValidationError as error:
+        raise UserError(f"{path}: {_first(error)}") from None
+
+
+def dump(recipe: Recipe, path: Path | str) -> None:
+    """Write ``recipe`` as YAML, whole or not at all. Raises UserError where it cannot be written."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, text(recipe, path.name).encode())
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def text(recipe: Recipe, name: str) -> str:
+    """``recipe`` as YAML, under a comment that says how a file called ``name`` is loaded."""
+    document = recipe.model_dump(mode="json")
+    document["rungs"] = [_Line({k: v for k, v in rung.items() if v is not None}) for rung in document["rungs"]]
+    if recipe.agreement is not None:
+        document["agreement"] = recipe.agreement.model_dump(mode="json", exclude_defaults=True)
+    body = yaml.dump(
+        {name: value for name, value in document.items() if name in _ALWAYS or value not in (None, "", [], {})},
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=float("inf"),
+    )
+    about = HEADER.format(policy=_plain(recipe.policy), name=_plain(name))
+    return f"{about}\n{body}"
+
+
+class _Line(dict[str, object]):
+    """A mapping that is written in one line, so that those of a list stand below each other as a table."""
+
+
+class _Dumper(yaml.SafeDumper):
+    pass
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice, of which YAML would take the last in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+        keys = [key.value for key, _ in node.value]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise ConstructorError(None, None, f"'{twice[0]}' is there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    # Line ends of Unicode are lost in every other style.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(_Line, lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data, True))
+
+
+def _read(path: Path) -> object:
+    try:
+        return yaml.load(path.read_bytes(), Loader=_Loader)
+    except OSError as error:
+        raise UserError(f"cannot read the recipe {path}: {(error.strerror or str(error)).lower()}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none is a ValueError
+        problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        raise UserError(f"{path} is not YAML: {where}{_plain(str(problem or error))}") from None
+
+
+def _first(error: ValidationError) -> str:
+    """The first thing that is wrong, as 'field: what'."""
+    errors = error.errors(include_url=False)
+    unknown = [one for one in errors if one["type"] == "extra_forbidden"]
+    first = (unknown or errors)[0]
+    at = list(first["loc"])
+    if first["type"] == "extra_forbidden":
+        inner = {"rungs": RecipeRung, "agreement": Agreement, "episodes": RecipeEpisodes}
+        model = inner.get(str(at[0]) if len(at) > 1 else "", Recipe)
+        return f"{_path(at)}: no such field: {nearest(str(at[-1]), model.model_fields)}"
+    if first["type"] == "missing":
+        return f"{_path(at)}: missing"
+    if at[0] == "treatments" and len(at) > 1:
+        said = "a treatment is KEY: VALUE, with a number, a text, true or false"
+        return f"{_path(at[:3] if len(at) > 2 else at)}: {said}"
+    return f"{_path(at)}: {first['msg'][:1].lower()}{_plain(first['msg'][1:])}"
+
+
+def _path(location: Sequence[object]) -> str:
+    """Where a value stands, counted from 1 as the rungs are."""
+    return ".".join(str(part + 1) if isinstance(part, int) else _plain(str(part)) for part in location)
+
+
+def _plain(text: str) -> str:
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:200]

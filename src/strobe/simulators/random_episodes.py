@@ -1,0 +1,90 @@
+"""Episodes of an environment under random actions, from which a policy's observations are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any
+
+from lerobot.configs import PreTrainedConfig
+
+from strobe.simulators import environments
+from strobe.simulators.seldom_rendered import SeldomRendered
+from strobe.timeline.probe import Attached
+
+Tick = dict[str, Any]  # as LeRobot's processors of the environment hand it to the policy's
+
+
+class RandomEpisodes:
+    """Some episodes, played again when images are asked for that were not drawn.
+
+    Drawing is most of what an episode costs, and few of its images are read. Where it is not known that the simulator
+    draws nothing but observations, all are drawn at once.
+
+    Args:
+        env: LeRobot's ``EnvConfig``; the first of its tasks is played.
+        episodes, ticks: how many, and the length of each.
+        seed: of the first episode, and of the actions; the next episodes' follow it.
+    """
+
+    def __init__(self, env: Any, config: PreTrainedConfig, episodes: int, ticks: int, seed: int) -> None:
+        self._env, self._config, self._episodes, self._ticks, self._seed = env, config, episodes, ticks, seed
+        self._whole: list[list[Tick]] | None = None
+
+    def runs(self, read: Iterable[int] | None = None) -> list[list[Tick]]:
+        """The ticks of each episode.
+
+        Args:
+            read: ticks of each episode, from 0, whose images are right; others may hold the last image drawn before
+                them. None: all.
+
+        Raises:
+            UserError: the environment cannot be started.
+        """
+        if self._whole is not None:
+            return self._whole
+        runs, kept = self._play(None if read is None else frozenset(read))
+        if not kept:
+            self._whole = runs
+        return runs
+
+    def _play(self, read: Container[int] | None) -> tuple[list[list[Tick]], bool]:
+        """The episodes, and whether any image is an older one."""
+        from lerobot.envs.factory import make_env_pre_post_processors
+        from lerobot.envs.utils import preprocess_observation
+
+        due = _Due(read)
+        seldom = SeldomRendered(due if read is not None else None)
+        runs: list[list[Tick]] = []
+        with environments.errors_in_a_line(self._env.type):
+            vector: Any = next(iter(environments.make(self._env).values()))
+            try:
+                self.space = vector.single_action_space
+                vector.action_space.seed(self._seed)
+                to_policy, _ = make_env_pre_post_processors(self._env, self._config)
+                with Attached(seldom.hooks(vector), seldom.around):
+                    for episode in range(self._episodes):
+                        raw, _ = vector.reset(seed=self._seed + episode)
+                        due.tick = 0
+                        runs.append([])
+                        while True:
+                            tick: Tick = preprocess_observation(raw)
+                            tick["task"] = environments.task_of(vector)
+                            runs[-1].append(to_policy(tick))
+                            action = vector.action_space.sample()
+                            if len(runs[-1]) == self._ticks:
+                                break
+                            due.tick += 1
+                            raw, *_ = vector.step(action)
+            finally:
+                vector.close()
+        return runs, seldom.kept > 0
+
+
+class _Due:
+    """Tells `SeldomRendered` whether the observation that comes next is read."""
+
+    def __init__(self, read: Container[int] | None) -> None:
+        self.tick, self._read = 0, read
+
+    def due(self) -> bool:
+        return self._read is None or self.tick in self._read

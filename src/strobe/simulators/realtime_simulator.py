@@ -1,0 +1,152 @@
+"""A simulator that goes on while the policy thinks: one episode on a clock of its own.
+
+A simulator moves by whole control ticks. Tick k of it is the time from k to k + 1 periods. It takes the action that was
+sent last before its middle, so that an action acts as late as it was sent, to half a period. What the loop sees is the
+observation at the end of the last tick that has passed, as a camera gives the last picture that it took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from lerobot.envs import utils as lerobot_envs
+from lerobot.utils.constants import ACTION
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strobe.lerobot import versions
+from strobe.results.episodes import Episode
+from strobe.simulators import environments
+from strobe.simulators.held_action import Hold
+from strobe.simulators.simulator import Played, digest
+
+SLACK_NS = 100_000  # moments are rounded to nanoseconds; nothing that matters is as short as this
+TICKET = "ticket"  # all that LeRobot's engine is given of an observation, which goes around it
+
+
+@dataclass
+class ActedWorld:
+    """One episode of ``vector``, a gymnasium vector of one environment: a `World` of the replay's control loop.
+
+    Args:
+        to_policy, to_env: LeRobot's processors of the environment.
+        period_ns: of a control tick.
+        watch: called with ``vector`` after the reset and after each of its ticks, as lerobot-eval's render_callback.
+
+    Attributes:
+        taken: of each tick of the simulator, the number of the loop's tick whose action it took; None: it was held.
+        lost: actions that another one followed before the simulator took them.
+        looked: the observation that was asked for last, as lerobot-eval hands it to the policy's own preprocessor.
+        start: a digest of the first observation.
+        size: of an action, its dimensions.
+        rests: whether the simulator is held before the first action; else it stands still until then.
+    """
+
+    vector: Any
+    to_policy: Callable[[dict[str, Any]], dict[str, Any]]
+    to_env: Callable[[dict[str, Any]], dict[str, Any]]
+    period_ns: float
+    hold: Hold
+    watch: Callable[[Any], None] | None = None
+    over: bool = False
+    taken: list[int | None] = field(default_factory=list)
+    lost: int = 0
+    looked: dict[str, Any] = field(default_factory=dict)
+    start: str = ""
+    size: int = 0
+    rests: bool = True
+
+    def begin(self, seed: int) -> None:
+        """Reset the simulator to ``seed``, at moment 0."""
+        observation, _ = self.vector.reset(seed=[seed], options=versions.reset_options())
+        if self.watch is not None:
+            self.watch(self.vector)
+        self._seen = self._before = observation
+        self.start = digest(self._prepared(observation))
+        self._most = int(self.vector.call("_max_episode_steps")[0])
+        self.size = int(self.vector.single_action_space.shape[0])
+        position = observation.get("agent_pos") if isinstance(observation, dict) else None
+        fits = position is not None and np.shape(position) == (1, self.size)
+        self._rest = np.asarray(position, np.float32)[0] if fits else None
+        self.rests = self.hold.kind == "zero" or fits
+        self._passed = 0  # ticks of the clock
+        self._sent = 0  # ticks of the loop
+        self._command: tuple[int, NDArray[Any]] | None = None
+        self._last: NDArray[Any] | None = None
+        self._actions: list[NDArray[Any]] = []
+        self._rewards: list[float] = []
+        self._success = False
+
+    def observe(self, moment: int) -> Callable[[], dict[str, Any]]:
+        """Return what prepares the observation of ``moment``, and gives the engine a ticket for it."""
+        while not self.over and (self._passed + 1) * self.period_ns <= moment + SLACK_NS:
+            self._step()
+        seen = self._seen if self._passed * self.period_ns <= moment + SLACK_NS else self._before
+
+        def look() -> dict[str, Any]:
+            self.looked = self._prepared(seen)
+            return {TICKET: 0.0}
+
+        return look
+
+    def act(self, moment: int, action: Tensor | None) -> None:
+        """Take the action of the loop's next tick, (action dim,), sent at ``moment``; None where it has none."""
+        while not self.over and (self._passed + 0.5) * self.period_ns + SLACK_NS < moment:
+            self._step()
+        number, self._sent = self._sent, self._sent + 1
+        if self.over or action is None:
+            return
+        self.lost += self._command is not None
+        self._command = number, self.to_env({ACTION: action.unsqueeze(0)})[ACTION].to("cpu").numpy()[0]
+
+    @property
+    def actions(self) -> list[NDArray[Any]]:
+        """The simulator's actions so far, held ones among them."""
+        return self._actions
+
+    def played(self) -> Played:
+        """The episode, once it is over."""
+        rewards = torch.tensor(self._rewards, dtype=torch.float64)
+        episode = Episode(
+            success=self._success, reward=float(rewards.sum()), best_reward=float(rewards.max()), ticks=len(rewards)
+        )
+        return Played(episode, self.start, torch.from_numpy(np.stack(self._actions)))
+
+    def _step(self) -> None:
+        """Let a tick of the clock pass."""
+        self._passed += 1
+        if self._command is not None:
+            number, action = self._command
+            self._command, self._last = None, action
+        else:
+            number, action = None, self.hold.action(self._last, self._rest, self.size)
+        if action is None:  # nothing was sent yet, and nothing is known that would let it stand still
+            return
+        self._before = self._seen
+        self._seen, reward, terminated, truncated, info = self.vector.step(action[None])
+        if self.watch is not None:
+            self.watch(self.vector)
+        self.taken.append(number)
+        self._actions.append(np.array(action))
+        self._rewards.append(float(reward[0]))
+        self._success = self._success or _succeeded(info)
+        self.over = bool(terminated[0] or truncated[0]) or len(self._rewards) >= self._most
+
+    def _prepared(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """An observation as lerobot-eval prepares it."""
+        prepared: dict[str, Any] = dict(lerobot_envs.preprocess_observation(observation))
+        prepared["task"] = environments.task_of(self.vector)
+        return self.to_policy(prepared)
+
+
+def _succeeded(info: dict[str, Any]) -> bool:
+    """Whether the tick ended in success, as lerobot-eval reads it."""
+    final = info.get("final_info", info)
+    if not isinstance(final, dict):  # gymnasium before 1.0: an entry for each environment, None where it goes on
+        final = final[0] if final[0] is not None else {}
+    found = final.get("is_success", False)
+    return bool(np.asarray(found).reshape(-1)[0])

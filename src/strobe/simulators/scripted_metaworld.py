@@ -1,0 +1,159 @@
+"""MetaWorld: a Sawyer arm and the scripted expert that comes with each of its 50 tasks. It renders with OpenGL."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
+
+from strobe.errors import UserError, install, nearest
+from strobe.lerobot.quiet import quiet
+from strobe.simulators.environments import NO_OPENGL, choose_opengl
+from strobe.simulators.recorder import Frame, Scripted, write
+
+TASK = "reach-v3"
+CAMERAS = ("corner2", "topview")
+_AXES = ["x", "y", "z", "gripper"]
+# Standard deviation of the noise on the expert's velocities, which are clipped to [-1, 1]. With more, most of what
+# there is to predict would be noise.
+_NOISE = 0.03
+
+
+def record_metaworld(
+    root: str | Path,
+    episodes: int = 3,
+    frames: int = 80,
+    fps: int = 80,
+    *,
+    task: str = TASK,
+    cameras: Sequence[str] = CAMERAS,
+    image: int = 480,
+    width: int | None = None,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Record ``episodes`` of ``frames`` steps each into a new dataset at ``root``, and return its folder.
+
+    A frame has ``observation.images.<camera>`` (``image`` pixels high, ``width`` or as many wide, video) of each
+    camera, ``observation.state`` (the hand's x, y, z in metres and how far the gripper is open) and ``action`` (the
+    hand's velocity and the gripper's effort, each in [-1, 1]), all as LeRobot's own environment has them. The expert's
+    velocities get some noise; what was executed is what is recorded. ``progress`` is called with (frames done, frames
+    in all).
+
+    Raises UserError if ``root`` holds something already, MetaWorld is not installed, it cannot render here, or there is
+    no such task or camera.
+    """
+    start = partial(_start, task, cameras, (image, width or image), seed)
+    return write(root, start, episodes, frames, fps, seed=seed, progress=progress)
+
+
+@dataclass(frozen=True)
+class MetaWorld:
+    """A task as LeRobot's environment sets it up, seen by any number of cameras at any size."""
+
+    env: Any  # MetaWorld's own, whose observation is the full one that the expert needs
+    expert: Any
+    description: str
+    cameras: tuple[str, ...]
+    renderer: Any
+
+    def reset(self, seed: int) -> np.ndarray:
+        """The first observation of an episode, (39,); its first four numbers are LeRobot's ``agent_pos``."""
+        self.env.seed(seed)
+        return self.env.reset(seed=seed)[0]
+
+    def images(self) -> dict[str, np.ndarray]:
+        """Return the image of each camera, under its feature's name: (height, width, 3) uint8."""
+        seen = {}
+        for camera in self.cameras:
+            self.renderer.update_scene(self.env.data, camera=camera)
+            image = self.renderer.render()
+            # MetaWorld's corner2 hangs upside down; LeRobot's environment turns its image, and so does this.
+            seen[f"{OBS_IMAGES}.{camera}"] = np.ascontiguousarray(image[::-1, ::-1]) if camera == "corner2" else image
+        return seen
+
+    def close(self) -> None:
+        self.renderer.close()
+        self.env.close()
+
+
+def open_metaworld(
+    task: str, cameras: Sequence[str] = CAMERAS, image: int = 480, width: int | None = None
+) -> MetaWorld:
+    """Set up ``task`` for images ``image`` pixels high, ``width`` or as many wide.
+
+    Raises UserError, see `record_metaworld`.
+    """
+    size = (image, width or image)
+    mujoco, lerobot_env = _import()
+    name = task.removeprefix("metaworld-")
+    if name not in lerobot_env.TASK_DESCRIPTIONS:
+        raise UserError(f"unknown MetaWorld task '{task}': {nearest(name, lerobot_env.TASK_DESCRIPTIONS)}")
+    theirs = lerobot_env.MetaworldEnv(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs._ensure_env()  # its public reset and step would render 480 × 480 each time
+    env = theirs._env.unwrapped
+    known = [env.model.camera(index).name for index in range(env.model.ncam)]
+    for camera in cameras:
+        if camera not in known:
+            raise UserError(f"MetaWorld has no camera '{camera}': {nearest(camera, known)}")
+    if not cameras or len(set(cameras)) < len(cameras):
+        raise UserError("name at least one camera of MetaWorld, each once")
+    buffer = env.model.vis.global_
+    buffer.offheight, buffer.offwidth = max(buffer.offheight, size[0]), max(buffer.offwidth, size[1])
+    try:
+        with quiet():
+            renderer = mujoco.Renderer(env.model, *size)
+    except Exception as error:  # each of MuJoCo's ways to OpenGL fails with an exception of its own
+        raise UserError(NO_OPENGL) from error
+    return MetaWorld(env, theirs.expert_policy, theirs.task_description, tuple(cameras), renderer)
+
+
+def _start(task: str, cameras: Sequence[str], size: tuple[int, int], seed: int) -> Scripted:
+    world = open_metaworld(task, cameras, *size)
+    picture = {"dtype": "video", "shape": (*size, 3), "names": ["height", "width", "channels"]}
+    numbers = {"dtype": "float32", "shape": (4,), "names": _AXES}
+    features = {f"{OBS_IMAGES}.{camera}": picture for camera in cameras} | {OBS_STATE: numbers, ACTION: numbers}
+    random = np.random.default_rng(seed)
+
+    def play(episode_seed: int) -> Iterator[Frame]:
+        observation = world.reset(episode_seed)
+        while True:
+            action = _act(world.expert, observation, random)
+            state = observation[:4].astype(np.float32)
+            yield {**world.images(), OBS_STATE: state, ACTION: action, "task": world.description}
+            observation, *_ = world.env.step(action)
+
+    return Scripted("metaworld", features, play, world.close)
+
+
+def _act(expert: Any, observation: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return the expert's action, (4,) float32. Noise on the hand's velocity makes it correct itself, visibly."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that velocities beyond 1 will be clipped, which happens right here
+        action = np.asarray(expert.get_action(observation), dtype=np.float32)
+    action = action + np.append(random.normal(0, _NOISE, 3), 0)
+    return np.clip(action, -1, 1).astype(np.float32)
+
+
+def _import() -> tuple[Any, Any]:
+    """mujoco, and LeRobot's module of MetaWorld environments."""
+    choose_opengl()
+    try:
+        with quiet():
+            import mujoco
+            from lerobot.envs import metaworld
+    except ModuleNotFoundError as error:
+        raise UserError(f"MetaWorld is not installed: {install('metaworld')}") from error
+    except (ImportError, AttributeError, RuntimeError) as error:  # from where MuJoCo loads its OpenGL
+        raise UserError(NO_OPENGL) from error
+    if getattr(mujoco, "mjNEQDATA", 11) != 11:  # numbers of a weld, which MetaWorld 3.0.0 writes as 11
+        raise UserError(f"MetaWorld does not run with mujoco {mujoco.__version__}: pip install 'mujoco<3.17'")
+    return mujoco, metaworld

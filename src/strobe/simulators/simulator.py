@@ -1,0 +1,215 @@
+"""A simulator of LeRobot's with a policy in it: one episode from one seed, by the rollout of lerobot-eval itself."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+from unittest import mock
+
+import torch
+from lerobot.policies.pretrained import PreTrainedPolicy
+from lerobot.utils.constants import ACTION
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.lerobot.quiet import quiet
+from strobe.results.episodes import Episode
+from strobe.simulators import environments, libero
+from strobe.simulators.camera_use import Looks
+from strobe.simulators.seldom_rendered import Rendering, SeldomRendered
+from strobe.timeline.probe import Attached
+
+READ = "is_success"
+OTHERS = ("success", "succeed")  # seen in simulators of plug-ins
+
+
+@contextlib.contextmanager
+def outcomes_told(vector: Any) -> Iterator[None]:
+    """While open, the last info of an episode of ``vector`` has the key that lerobot-eval's rollout reads.
+
+    Where it is missing, LeRobot 0.6.1 takes every episode that ends for a success: its default, ``[False]``, is a list
+    that is not empty, and so true. Simulators that name it otherwise are read by their own name.
+
+    Raises:
+        UserError: within, at the end of an episode of which a simulator does not say whether it succeeded.
+    """
+    step = vector.step
+
+    def told(*args: Any, **kwargs: Any) -> Any:
+        *rest, info = step(*args, **kwargs)
+        last = info.get("final_info")
+        if isinstance(last, dict) and READ not in last:
+            name = next((name for name in OTHERS if name in last), None)
+            if name is None:
+                raise UserError(
+                    f"the simulator does not say whether an episode succeeded: no '{READ}' in its last info "
+                    f"({', '.join(last) or 'empty'})"
+                )
+            last[READ] = last[name]
+        return (*rest, info)
+
+    with mock.patch.object(vector, "step", told):
+        yield
+
+
+class Actor(Protocol):
+    """What acts in a simulator: a policy of LeRobot's with its processors, such as `PolicySubject`."""
+
+    @property
+    def policy(self) -> PreTrainedPolicy: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def preprocessor(self) -> Any: ...
+
+    @property
+    def postprocessor(self) -> Any: ...
+
+    def prepare(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Return the batch that the policy is called with."""
+        ...
+
+
+@dataclass(frozen=True)
+class Played:
+    """An episode, where it began, and what was done in it.
+
+    Args:
+        start: a digest of the first observation.
+        actions: as the simulator got them, (control ticks, action dim), on the CPU.
+        drawn: control ticks after which the simulator drew an observation; None where drawing was not seen.
+    """
+
+    episode: Episode
+    start: str
+    actions: Tensor
+    drawn: int | None = None
+
+    def same_ticks(self, other: Played) -> int:
+        """Control ticks from the start with the same action, to the bit."""
+        ours, theirs = self._while_both(other)
+        differ = (ours != theirs).any(dim=1)
+        return int(differ.int().argmax()) if differ.any() else len(ours)
+
+    def largest_error(self, other: Played) -> float:
+        """Largest absolute difference of two actions of one tick, while both episodes ran, in the action's units."""
+        ours, theirs = self._while_both(other)
+        return float((ours.double() - theirs.double()).abs().max())
+
+    def _while_both(self, other: Played) -> tuple[Tensor, Tensor]:
+        shorter = min(len(self.actions), len(other.actions))
+        return self.actions[:shorter], other.actions[:shorter]
+
+
+class Simulator:
+    """The simulators of LeRobot's ``EnvConfig``, one for each of its tasks, each started when it is first played.
+
+    One environment at a time, as on a robot: not a batch of them. What is on the policy while an episode is played
+    (treatments) is what acts in it.
+
+    Args:
+        rendering: 'needed' draws the observations that the policy looks at, which changes no action; 'always' draws
+            them all.
+
+    Raises:
+        UserError: the simulator is not installed, or cannot be started.
+    """
+
+    def __init__(self, env: Any, actor: Actor, rendering: Rendering = "needed") -> None:
+        from lerobot.envs.factory import make_env_pre_post_processors
+
+        self.actor = actor
+        self.watch: Callable[[Any], None] | None = None  # called with the vector, after the reset and each tick
+        self.rendering: Rendering = rendering
+        self.name = env.type
+        with environments.errors_in_a_line(env.type):
+            self._vectors = environments.make(env)
+            self._to_policy, self._to_env = make_env_pre_post_processors(env, actor.policy.config)
+
+    @property
+    def tasks(self) -> list[str]:
+        """Their names: the suite's, with the task's number where there are several."""
+        return list(self._vectors)
+
+    def play(self, task: str, seed: int) -> Played:
+        """One episode of ``task`` from ``seed``, which is also the seed of the policy's noise.
+
+        Raises:
+            UserError: the simulator fails at the start; policy and simulator do not fit.
+        """
+        actor, vector = self.actor, self._vectors[task]
+        first, seldom = _First(self._to_policy), SeldomRendered(self._looks() if self.rendering == "needed" else None)
+        actor.policy.eval()
+        torch.manual_seed(seed)
+        libero.choose_starts(vector, [seed])
+        with (
+            _without_bar() as lerobot_eval,
+            environments.errors_in_a_line(self.name, "failed in an episode"),
+            Attached(seldom.hooks(vector), seldom.around),
+            outcomes_told(vector),
+        ):
+            out = lerobot_eval.rollout(
+                vector,
+                actor.policy,
+                first,  # pyright: ignore[reportArgumentType]
+                self._to_env,
+                actor.prepare,  # pyright: ignore[reportArgumentType]
+                actor.postprocessor,
+                seeds=[seed],
+                render_callback=self.watch,
+            )
+        rewards = out["reward"][0].double()
+        episode = Episode(
+            success=bool(out["success"][0].any()),
+            reward=float(rewards.sum()),
+            best_reward=float(rewards.max()),
+            ticks=len(rewards),
+        )
+        return Played(episode, first.digest, out[ACTION][0].clone(), seldom.drawn if seldom.seen else None)
+
+    def _looks(self, early: int = 0) -> Looks:
+        pipelines = (self._to_policy, self.actor.preprocessor)
+        return Looks(self.actor.policy, (step for one in pipelines for step in one.steps), early)
+
+    def close(self) -> None:
+        """Close what was started."""
+        for vector in self._vectors.values():
+            with contextlib.suppress(Exception):  # a renderer that is gone already must not cost the run
+                vector.close()
+
+
+@contextlib.contextmanager
+def _without_bar() -> Iterator[Any]:
+    """lerobot-eval's module, whose bar would be drawn into ours: in a cluster's job it draws none."""
+    with quiet():  # it takes seconds to import, and says things
+        from lerobot.scripts import lerobot_eval
+    with mock.patch.object(lerobot_eval, "inside_slurm", return_value=True):
+        yield lerobot_eval
+
+
+class _First:
+    """The environment's own preprocessor, which also keeps a digest of the first observation that it sees."""
+
+    def __init__(self, step: Any) -> None:
+        self.step, self.digest = step, ""
+
+    def __call__(self, observation: dict[str, Any]) -> dict[str, Any]:
+        observation = self.step(observation)
+        if not self.digest:
+            self.digest = digest(observation)
+        return observation
+
+
+def digest(observation: dict[str, Any]) -> str:
+    """A digest of an observation that is ready for the policy's own preprocessor."""
+    seen = hashlib.sha256()
+    for key in sorted(observation):
+        value = observation[key]
+        content = value.contiguous().cpu().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode()
+        seen.update(key.encode() + content)
+    return seen.hexdigest()

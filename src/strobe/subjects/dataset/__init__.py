@@ -1,1 +1,0 @@
-"""Faults of a LeRobotDataset: where they are, by how much, and what mends them."""

@@ -1,0 +1,178 @@
+"""LeRobot's own driver on the emulated arm: what it does when all is well, and with each fault.
+
+It is unmodified but for its patience, 300 ms instead of 50. The positions that the arm is placed at tell which moment
+an answer is from, so no test here judges time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strobe.emulator import calibration, faults
+from strobe.emulator.arm import EmulatedArm
+
+pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
+# The driver gives an answer 50 ms and spins meanwhile: beside other tests on two cores answers come late, which is just
+# what it takes for a fault. `STROBE_REAL_TIME=1 pytest -n 0` runs these on a machine with nothing else to do.
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux"),
+    pytest.mark.skipif(os.environ.get("STROBE_REAL_TIME") != "1", reason="in real time: STROBE_REAL_TIME=1, alone"),
+]
+
+STEP = 40  # counts
+PATIENCE_MS = 250  # more than the driver's 50 ms: a busy machine must not look like a fault
+ALL = [1, 2, 3, 4, 5, 6]
+
+
+@pytest.fixture
+def arm() -> Iterator[EmulatedArm]:
+    with EmulatedArm(latency_ms=0.2) as arm:
+        yield arm
+
+
+@pytest.fixture
+def robot(arm: EmulatedArm, tmp_path: Path) -> Iterator[Any]:
+    made = follower(arm, tmp_path)
+    made.connect()
+    yield made
+    with contextlib.suppress(Exception):
+        made.bus.port_handler.closePort()
+
+
+def follower(arm: EmulatedArm, folder: Path) -> Any:
+    from lerobot.robots.so_follower import SO101Follower, SO101FollowerConfig
+
+    calibration.write(calibration.so101(), folder / "arm.json")
+    robot = SO101Follower(SO101FollowerConfig(port=arm.port, id="arm", calibration_dir=folder))
+    handler: Any = robot.bus.port_handler
+    plain = handler.setPacketTimeout
+
+    def patient(length: int) -> None:
+        plain(length)
+        handler.packet_timeout += PATIENCE_MS
+
+    handler.setPacketTimeout = patient
+    handler.getCurrentTime = lambda: time.monotonic() * 1e3  # a step of the wall clock is no fault
+    return robot
+
+
+def elbow(robot: Any) -> int:
+    """Counts that the driver believes the elbow to be at."""
+    return robot.bus.sync_read("Present_Position", ["elbow_flex"], normalize=False, num_retry=2)["elbow_flex"]
+
+
+def test_connect_move_and_disconnect(arm: EmulatedArm, tmp_path: Path) -> None:
+    robot = follower(arm, tmp_path)
+    robot.connect()  # would ask on stdin, if registers and file did not agree
+    assert arm.state().packets == {"ping": 6, "read": 42, "write": 69}
+    assert arm.state().holding == ALL
+    start = robot.get_observation()
+    assert start["elbow_flex.pos"] == 0.0
+    sent = {name: value + 10.0 for name, value in start.items()}
+    assert robot.send_action(sent) == sent
+    # Each observation is another step of the way, so waiting is looking.
+    for _ in range(5000):
+        there = robot.get_observation()
+        if there == pytest.approx(sent, abs=0.2):
+            break
+    assert there == pytest.approx(sent, abs=0.2)
+    robot.disconnect()
+    state = arm.state()
+    assert (state.holding, [each for each in state.servos.values() if each.lock]) == ([], [])
+    assert (state.corrupt, state.noise) == (0, 0)
+
+
+def test_a_goal_out_of_range_is_stopped_by_the_servo_alone(arm: EmulatedArm, robot: Any) -> None:
+    robot.send_action({"elbow_flex.pos": 1000.0})
+    assert robot.bus.sync_read("Goal_Position", ["elbow_flex"], normalize=False)["elbow_flex"] == 13345
+    for _ in range(5000):
+        if elbow(robot) == calibration.so101()["elbow_flex"].range_max:
+            break
+    assert arm.state().servos[3].present == calibration.so101()["elbow_flex"].range_max
+
+
+@pytest.mark.parametrize("fault", [faults.Lost(servo=3), faults.Corrupt(servo=3), faults.Short(servo=3)])
+def test_one_spoilt_answer_costs_one_more_read(arm: EmulatedArm, robot: Any, fault: faults.Fault) -> None:
+    robot.bus.disable_torque()
+    arm.place(elbow_flex=2000)
+    before = arm.state().packets.get("sync_read", 0)
+    arm.plant(fault)
+    assert elbow(robot) == 2000
+    assert arm.state().packets["sync_read"] - before == 2
+
+
+def test_after_one_late_answer_every_observation_is_one_tick_old(arm: EmulatedArm, robot: Any) -> None:
+    """The retry eats the late answers and leaves its own in the input, which the driver never empties."""
+    robot.bus.disable_torque()
+    arm.place(elbow_flex=2000)
+    assert elbow(robot) == 2000
+    arm.plant(faults.Late(seconds=0.45))  # the driver waits for 300 ms, twice
+    assert elbow(robot) == 2000
+    seen, asked = [], arm.state().packets["sync_read"]
+    for tick in range(1, 6):
+        arm.place(elbow_flex=2000 + tick * STEP)
+        seen.append(elbow(robot))
+        while arm.state().packets["sync_read"] < asked + tick:
+            pass  # the driver has an older answer before the servos have heard it ask
+    assert seen == [2000 + tick * STEP for tick in range(5)]
+    assert arm.state().struck == {"late": 1}
+
+
+def test_a_dead_servo_ends_the_observation(arm: EmulatedArm, robot: Any) -> None:
+    arm.plant(faults.Dead(servo=4))
+    with pytest.raises(ConnectionError, match=r"after 3 tries.*no status packet"):
+        robot.get_observation()
+
+
+def test_an_overload_is_not_seen_in_an_observation(arm: EmulatedArm, robot: Any) -> None:
+    arm.plant(faults.ErrorBits(servo=4))
+    assert len(robot.get_observation()) == 6
+    assert arm.state().struck == {"error-bits": 1}
+
+
+def test_an_error_bit_in_a_ping_makes_a_motor_missing(arm: EmulatedArm, tmp_path: Path) -> None:
+    arm.plant(faults.ErrorBits(servo=2))
+    robot = follower(arm, tmp_path)
+    with pytest.raises(RuntimeError, match=r"(?s)Missing motor IDs.*- 2"):
+        robot.connect()
+    robot.bus.port_handler.closePort()
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised"),
+    [
+        (faults.ErrorBits(servo=3), RuntimeError),
+        (faults.Lost(instruction="write", servo=3, count=None), ConnectionError),
+    ],
+)
+def test_an_error_at_disconnect_leaves_the_later_joints_holding(
+    arm: EmulatedArm, robot: Any, fault: faults.Fault, raised: type[Exception]
+) -> None:
+    arm.plant(fault)
+    with pytest.raises(raised):
+        robot.disconnect()
+    assert arm.state().holding == [4, 5, 6]
+
+
+def test_a_restarted_servo_goes_limp_and_the_driver_does_not_notice(arm: EmulatedArm, robot: Any) -> None:
+    arm.plant(faults.Restart(servo=2))
+    assert len(robot.get_observation()) == 6
+    assert arm.state().holding == [1, 3, 4, 5, 6]
+
+
+def test_a_pulled_plug_ends_the_observation(arm: EmulatedArm, robot: Any) -> None:
+    import serial
+
+    arm.plant(faults.Unplugged())
+    with pytest.raises(serial.SerialException):
+        robot.get_observation()
+    assert robot.is_connected
+    assert arm.state().holding == ALL

@@ -1,0 +1,161 @@
+import math
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, get_args
+
+import draccus
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.findings_results import compared, measured, put_on, result, summary, treated
+
+from strobe.cli.judge_results import JudgeConfig
+from strobe.cli.parse import parse
+from strobe.errors import UserError
+from strobe.findings import Thresholds
+from strobe.kinds import advise
+from strobe.results.answer import BreakdownResult, CompareResult, Result
+from strobe.results.comparison import Verdict
+from strobe.results.data import Samples
+from strobe.results.finding import Finding
+from strobe.results.measurement import Component, Measurement
+from strobe.results.traits import PolicyTraits, RealTimeChunking, TreatmentTraits
+
+
+def test_a_healthy_result_has_no_warnings():
+    inference = measured({"preprocessing": 8.0, "policy": 90.0, "policy/backbone": 60.0, "policy/encoder": 29.0})
+    parts = {"forward": 98.0, "forward/backbone": 80.0, "forward/encoder": 17.0}
+    training = measured(parts, name="training forward", phase="training forward")
+    found = advise(result(inference, training))
+    assert found
+    assert not [finding for finding in found if finding.level == "warning"]
+
+
+def test_warnings_come_first_then_the_larger_gain():
+    slow = measured({"preprocessing": 40.0, "policy": 60.0, "policy/encoder": 55.0, "other": 6.0})
+    found = advise(result(slow, measured({"policy": 100.0}, name="again")))
+    assert [finding.rule for finding in found][:2] == ["preprocessing-heavy", "other-large"]
+    levels = [finding.level for finding in found]
+    assert levels == sorted(levels, key=["warning", "info", "good"].index)
+    gains = [float(f.evidence.get("gain_share") or 0) for f in found if f.level == "info"]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_of_a_comparison_only_the_baseline_is_cut_into_parts():
+    found = advise(result(measured({"policy": 90.0}), measured({"policy": 80.0}, name="with"), of=CompareResult))
+    assert [finding.rule for finding in found].count("biggest-part") == 1
+
+
+def test_thresholds_can_be_set_on_the_command_line():
+    assert draccus.parse(Thresholds, args=["--backbone_dominates=0.9", "--delays=4"]).backbone_dominates == 0.9
+
+
+def test_a_limit_that_was_a_flag_once_is_refused_in_a_line(tmp_path: Path):
+    file = tmp_path / "config.yaml"
+    file.write_text("thresholds:\n  graph_growth: 0.1\n")
+    for flag in ("--thresholds.graph_growth=0.1", f"--config_path={file}"):
+        with pytest.raises(UserError, match=r"^--thresholds.graph_growth: no flag any more, [^\n]*constant"):
+            parse(JudgeConfig, [flag])
+
+
+def always(result: Result, thresholds: Thresholds) -> list[Finding]:
+    return [Finding(rule="always", level="good", title="Always", seen="1 thing", why="It does.")]
+
+
+def never(result: Result, thresholds: Thresholds) -> list[Finding]:
+    raise RuntimeError("broken")
+
+
+def test_another_package_adds_a_rule_and_a_broken_one_is_reported(monkeypatch: pytest.MonkeyPatch):
+    entries = [EntryPoint(name, f"{__name__}:{name}", "strobe.rules") for name in ("always", "never", "missing")]
+    monkeypatch.setattr("strobe.findings.rules.entry_points", lambda group: entries)
+    found = {finding.title: finding for finding in advise(result())}
+    assert "Always" in found
+    assert "broken" in found[f"The rule '{__name__}:never' failed"].seen
+    assert f"The rule '{__name__}:missing' failed" in found
+
+
+NAMES = ["policy", "preprocessing", "postprocessing", "forward", "backward", "backbone", "encoder", "other"]
+NAMES += ["denoise step", "RTC step", "autograd correction", "vision tower"]
+numbers = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(0, 1000),
+    st.sampled_from([0.0, 1e-300, 1e-6, 1.0, 30.0, 1e12, 1e300]),
+)
+maybe = st.none() | numbers
+# Not what a number that is none looks like: the test takes it for one.
+words = st.text(min_size=1, max_size=3).filter(lambda text: text.strip() not in ("nan", "inf"))
+summaries = numbers.map(summary)
+
+
+@st.composite
+def components(draw: Any, n: int) -> Component:
+    path = draw(st.lists(st.sampled_from(NAMES), max_size=3))
+    return Component(
+        path=path,
+        other=draw(st.booleans()),
+        calls=draw(numbers),
+        values=draw(st.lists(numbers, min_size=n, max_size=n) | st.lists(numbers, max_size=3)),
+        summary=draw(summaries),
+        share=draw(numbers),
+        host_ms=draw(maybe),
+        gflop=draw(maybe),
+        ceiling_share=draw(maybe),
+    )
+
+
+@st.composite
+def measurements(draw: Any) -> Measurement:
+    values = draw(st.lists(numbers, max_size=3))
+    whole = st.none() | st.integers() | st.integers(0, 50)
+    guidance = st.builds(RealTimeChunking, execution_horizon=whole, inference_delay=whole)
+    treatments = [
+        *draw(st.lists(st.builds(TreatmentTraits, key=st.just("rtc"), value=st.just(True), rtc=guidance), max_size=1)),
+        *draw(st.lists(st.sampled_from([put_on("precision", "fp32"), put_on("precision", "fp16")]), max_size=1)),
+        *draw(st.lists(st.just(put_on("compile", builds="compiled")), max_size=1)),
+    ]
+    policy = draw(st.none() | st.builds(PolicyTraits, trainable_tensors=whole, denoising_steps=whole))
+    return Measurement(
+        name=draw(st.sampled_from(["without RTC", "with RTC", "inference"])),
+        phase=draw(st.sampled_from(["inference", "training forward", "training step"])),
+        clock=draw(st.sampled_from(["host", "device"])),
+        samples=Samples(values=values, summary=draw(summaries), notes=draw(st.lists(words, max_size=2))),
+        components=draw(st.lists(components(len(values)), max_size=8)),
+        traits=treated(*treatments, policy=policy, batch_size=draw(whole)),
+        unseen=draw(st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2)),
+    )
+
+
+@st.composite
+def results(draw: Any) -> Result:
+    made = result(
+        *draw(st.lists(measurements(), max_size=4)),
+        device=draw(st.sampled_from(["cpu", "cuda:0", "mps"])),
+        compilable=draw(st.booleans()),
+        mps_known=draw(st.booleans()),
+        of=draw(st.sampled_from([BreakdownResult, CompareResult])),
+        gflops=draw(st.dictionaries(st.sampled_from(["float32", "bfloat16", "float16"]), numbers)),
+        dtypes=draw(st.dictionaries(st.sampled_from(["float32", "bfloat16", "float16"]), st.integers())),
+        stand_ins=draw(st.lists(words, max_size=2)),
+    )
+    kinds = get_args(Verdict.model_fields["kind"].annotation)
+    if not isinstance(made, CompareResult):
+        return made
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=2)):
+        made.comparisons.append(compared(kind))
+    return made
+
+
+@given(results())
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_advice_on_any_valid_result_is_whole_and_finite(made: Result):
+    before = made.model_dump_json()
+    for finding in advise(made):
+        assert finding.rule != "rule-failed", finding.seen
+        assert finding.title
+        assert finding.seen
+        assert all(math.isfinite(v) for v in finding.evidence.values() if isinstance(v, int | float))
+        assert "nan" not in finding.seen.split()
+        assert "inf" not in finding.seen.split()
+        assert 0 <= float(finding.evidence.get("gain_share") or 0) <= 1
+    assert made.model_dump_json() == before

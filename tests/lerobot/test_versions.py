@@ -1,0 +1,44 @@
+"""Where versions of LeRobot differ: the installed one is asked, and one that is not known is told."""
+
+from __future__ import annotations
+
+import pytest
+from lerobot.policies.act.modeling_act import ACTPolicy
+
+from strobe.errors import UserError
+from strobe.lerobot import versions
+from strobe.policies.loading import load_subject
+from strobe.timeline import ProbeError
+from strobe.treatments.flow.rtc import require
+
+
+@pytest.mark.parametrize(
+    ("installed", "told"),
+    [("0.6.1", False), ("0.6.2", False), ("0.6.2.dev3+g7427f31", False), ("0.6.9", True), ("0.7.0", True)],
+)
+def test_a_version_that_was_never_tried_is_told(monkeypatch: pytest.MonkeyPatch, installed: str, told: bool) -> None:
+    monkeypatch.setattr(versions.metadata, "version", lambda _: installed)
+    said = versions.untried()
+    assert bool(said) is told
+    assert not told or f"never run on LeRobot {installed}, only on 0.6.1 and 0.6.2" in said
+
+
+def test_the_note_comes_with_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "TRIED", ("0.1",))
+    assert any("never run on LeRobot" in note for note in load_subject(policy_type="act", size="tiny").notes)
+
+
+def test_the_types_that_can_be_guided_are_those_of_the_installed_lerobot(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = load_subject(policy_type="act", size="tiny")
+    with pytest.raises(UserError, match=r"'act' has no Real-Time Chunking \(LeRobot [\d.]+ guides .*\bpi05\b.*smolvla"):
+        require(subject)
+    monkeypatch.setattr(ACTPolicy, "supports_rtc", lambda self: True)
+    assert "act" in versions.guided()
+    require(subject)
+
+
+def test_a_part_that_no_longer_fits_is_refused_with_its_name_and_the_version() -> None:
+    subject = load_subject(policy_type="act", size="tiny")
+    del subject.policy.model.action_head
+    with pytest.raises(ProbeError, match=r"probe 'action head' does not fit lerobot's ACTPolicy as installed \(0\.6"):
+        subject.hooks("inference", 1)

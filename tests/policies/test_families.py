@@ -1,0 +1,209 @@
+"""Anatomies on tiny versions of the real policies: every part is seen, the parts are the whole, nothing stays on."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from torch import nn
+
+from strobe.policies.families.modules import along_modules
+from strobe.policies.families.registry import family_of, predict
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import ITERATION
+from strobe.timeline import ProbeError, Timeline
+from strobe.timeline.probe import Attached
+from strobe.treatments.flow.rtc import RealTimeChunking
+
+# policy type → parts that inference and the training forward pass must show at the default depth
+PARTS = {
+    "act": (
+        {"backbone", "image projection", "encoder", "decoder", "action head"},
+        {"backbone", "image projection", "encoder", "decoder", "action head", "VAE encoder"},
+    ),
+    "diffusion": ({"image encoder", "denoise step", "scheduler step"}, {"image encoder", "denoise step"}),
+    "smolvla": (
+        {"image resize", "vision tower", "language embedding", "prefix KV cache", "denoise step", "action expert"},
+        {"vision tower", "language embedding", "suffix embedding", "joint transformer", "action head"},
+    ),
+    "pi0": (
+        {"image resize", "vision tower", "language embedding", "prefix KV cache", "denoise step", "KV cache clone"},
+        {"vision tower", "language embedding", "suffix embedding", "joint transformer", "action head"},
+    ),
+    "pi05": (
+        {"image resize", "vision tower", "language embedding", "prefix KV cache", "denoise step", "action expert"},
+        {"vision tower", "language embedding", "suffix embedding", "joint transformer", "action head"},
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=PARTS)
+def subject(request) -> PolicySubject:
+    return load_subject(policy_type=request.param, size="tiny")
+
+
+def paths(subject: PolicySubject, phase, depth: int) -> list[tuple[str, ...]]:
+    with Attached(subject.hooks(phase, depth)), Timeline() as timeline:
+        subject.call(phase, 2)(0)
+    return [section.path for section in timeline.sections()]
+
+
+@pytest.mark.parametrize("phase", ["inference", "training forward", "training step"])
+def test_the_parts_of_each_phase(subject, phase):
+    found = paths(subject, phase, depth=1)
+    whole = "policy" if phase == "inference" else "forward"
+    inside = {path[-1] for path in found if path[:2] == (ITERATION, whole)}
+    assert PARTS[subject.policy.config.type][phase != "inference"] <= inside
+    top = {path[1] for path in found if len(path) == 2}
+    expected = {
+        "inference": {"preprocessing", "policy", "postprocessing"},
+        "training forward": {"preprocessing", "forward"},
+        "training step": {"preprocessing", "forward", "backward", "gradient clipping", "optimizer"},
+    }
+    assert top == expected[phase]
+
+
+def test_denoising_steps_are_counted(subject):
+    config = subject.policy.config
+    steps = getattr(config, "num_inference_steps", None) or getattr(config, "num_steps", None)
+    if config.type == "diffusion":
+        steps = subject.policy.diffusion.num_inference_steps
+    found = paths(subject, "inference", depth=1)
+    assert sum(path[-1] == "denoise step" for path in found) == (0 if config.type == "act" else steps)
+
+
+def test_deeper_cuts_have_more_parts_and_hold_the_shallower_ones(subject):
+    levels = [set(paths(subject, "inference", depth)) for depth in (1, 2, 3)]
+    names = [{path[-1] for path in level} for level in levels]
+    assert names[0] < names[1]
+    assert names[1] <= names[2]
+
+
+def test_probes_do_not_change_the_actions_and_leave_nothing_behind(subject):
+    bare = subject.chunk(1)
+    before = [(module, set(vars(module))) for module in subject.policy.modules()]
+    with Attached(subject.hooks("inference", 3)), Timeline():
+        probed = subject.chunk(1)
+    assert torch.equal(bare, probed)
+    assert all(set(vars(module)) == names for module, names in before)
+
+
+def test_no_part_of_a_policy_is_left_out_of_its_parts(subject):
+    """Modules that run are inside a section of the anatomy: none of the FLOP of a chunk escapes the parts."""
+    from strobe.measure.accounting import Accounting
+
+    accounting = Accounting()
+    with Attached(subject.hooks("inference", 1)):
+        accounting.run(lambda: subject.chunk(0))
+    policy = accounting.accounts[(ITERATION, "policy")].gflop
+    parts = sum(a.gflop for path, a in accounting.accounts.items() if len(path) == 3 and path[1] == "policy")
+    assert parts == pytest.approx(policy, rel=0.01)
+
+
+@pytest.mark.parametrize("policy_type", ["smolvla", "pi0", "pi05"])
+def test_rtc_wraps_every_denoising_step(policy_type):
+    subject = load_subject(policy_type=policy_type, size="tiny")
+    rtc = RealTimeChunking(RTCConfig(execution_horizon=4), inference_delay=2)
+    plain = subject.chunk(0)
+    undo = rtc.apply(subject)
+    found = paths(subject, "inference", depth=1)
+    guided = subject.chunk(0)
+    undo()
+    steps = [path for path in found if path[-1] == "RTC step"]
+    assert len(steps) == sum(path[-2:] == ("RTC step", "denoise step") for path in found)
+    assert len(steps) == sum(path[-2:] == ("RTC step", "autograd correction") for path in found) > 0
+    assert not torch.equal(plain, guided)
+    assert torch.equal(subject.chunk(0), plain)
+    assert subject.policy.config.rtc_config is None
+
+
+def test_a_policy_that_nobody_here_has_seen_is_cut_along_its_modules(subject):
+    generic = along_modules(subject.policy)
+    hooks = generic.hooks(subject.policy, training=False, depth=1)
+    with Attached(hooks), Timeline() as timeline:
+        subject.chunk(0)
+    fired = {section.name for section in timeline.sections()}
+    assert fired & {hook.name for hook in hooks}
+
+
+def test_an_anatomy_that_does_not_fit_fails_with_the_probes_name():
+    subject = load_subject(policy_type="act", size="tiny")
+    subject.policy.model.trunk = subject.policy.model.backbone
+    del subject.policy.model.backbone
+    with pytest.raises(ProbeError, match=r"^probe 'backbone' does not fit lerobot's ACTPolicy"):
+        family_of(subject.policy).hooks(subject.policy, training=False)
+
+
+def test_containers_are_looked_through_in_a_generic_cut():
+    class Config:
+        type = "never seen"
+
+    class Policy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.config = Config()
+            self.model = nn.Module()
+            self.model.trunk = nn.Linear(2, 2)
+            self.model.heads = nn.ModuleDict({"left": nn.Linear(2, 2), "right": nn.Linear(2, 2)})
+
+        def forward(self, x):
+            return sum(head(self.model.trunk(x)) for head in self.model.heads.values())
+
+    policy = Policy()
+    with Attached(family_of(policy).hooks(policy, training=False)), Timeline() as timeline:
+        policy(torch.ones(1, 2))
+    assert [s.name for s in timeline.sections()] == ["trunk", "heads.left", "trunk", "heads.right"]
+
+
+def test_a_generic_cut_names_the_methods_in_which_a_policys_own_modules_work(monkeypatch):
+    """As a vision backbone that is trained at inference does (act_ttt, a plug-in)."""
+
+    class Backbone(nn.Module):
+        def forward(self, x):
+            return x
+
+        def adapt(self, x):
+            return x + 1
+
+        def _inner(self, x):
+            return x
+
+    class Policy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.ModuleDict({"backbone": Backbone(), "head": nn.Linear(2, 2)})
+
+        def forward(self, x):
+            return self.model["head"](self.model["backbone"].adapt(self.model["backbone"]._inner(x)))
+
+    for kind in (Policy, Backbone):
+        monkeypatch.setattr(kind, "__module__", "lerobot_policy_made_up.modeling")
+    policy = Policy()
+    with Attached(along_modules(policy).hooks(policy, training=False)), Timeline() as timeline:
+        policy(torch.ones(1, 2))
+    assert [section.name for section in timeline.sections()] == ["model.backbone.adapt", "model.head"]
+
+
+class Smooth(nn.Module):
+    """The part of ACT-Smooth that Strobe calls; the plug-in is not installed here."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.config = SimpleNamespace(type="act_smooth", action_feature=SimpleNamespace(shape=(width,)))
+
+    def build_inference_action_prefix(self, future, past):
+        assert past.shape[1] == 0
+        return future, torch.zeros(future.shape[:2], dtype=torch.bool)
+
+    def predict_action_chunk(self, batch):
+        assert not batch["inference_action_is_pad"].any()
+        return batch["inference_action"].expand(-1, 4, -1)
+
+
+@pytest.mark.parametrize(("width", "continued"), [(3, 7.0), (2, 0.0)])
+def test_a_chunk_that_must_continue_actions_continues_the_state(width, continued):
+    chunk = predict(Smooth(width), {"observation.state": torch.full((1, 3), 7.0)})
+    assert torch.equal(chunk, torch.full((1, 4, width), continued))

@@ -1,0 +1,130 @@
+"""Families whose chunk comes out of queues or single actions: TD-MPC, VQ-BeT, multi-task DiT, the Gaussian actor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
+
+from strobe.errors import UserError
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.treatments.catalogue import make
+
+# type → parts of inference, parts of training, shape of a chunk
+KINDS: dict[str, tuple[set[str], set[str], tuple[int, int, int]]] = {
+    "tdmpc": (
+        {"observation encoder", "actor", "latent dynamics", "value estimate"},
+        {"observation encoder", "dynamics and reward", "Q ensemble", "value head", "target encoder"},
+        (1, 5, 6),
+    ),
+    "vqbet": (
+        {"image encoder", "image projection", "state projection", "GPT", "action head"},
+        {"VQ-VAE"},
+        (1, 5, 6),
+    ),
+    "multi_task_dit": (
+        {"vision encoder", "text encoder", "denoise step", "scheduler step"},
+        {"vision encoder", "text encoder", "denoise step"},
+        (1, 24, 6),
+    ),
+    "gaussian_actor": (
+        {"image features", "encoder", "network", "mean head", "deviation head", "distribution", "sampling"},
+        set(),
+        (1, 1, 6),
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def subject(request: pytest.FixtureRequest) -> PolicySubject:
+    return load_subject(policy_type=request.param, size="tiny", overrides=["--device=cpu"])
+
+
+def test_a_chunk_has_its_shape_and_its_parts(subject: PolicySubject) -> None:
+    inference, _, shape = KINDS[subject.info.kind]
+    require_the_same_actions_under_probes(subject)
+    assert subject.chunk(0).shape == shape
+    require_parts(subject, "inference", inference)
+
+
+def test_a_chunk_is_the_actions_that_the_robot_would_get(subject: PolicySubject) -> None:
+    """``select_action``, fed tick by tick from a fresh start, gives the chunk's actions."""
+    policy: Any = subject.policy
+    batch = {
+        key: value for key, value in subject.loaded.preprocessor(subject.observation(1)).items() if key != "action"
+    }
+    ticks = batch["observation.state"].shape[1] if batch["observation.state"].ndim == 3 else 1
+    policy.reset()
+    acted = None
+    for tick in range(ticks):
+        if ticks > 1:  # the actions of the first ticks are those of older windows
+            getattr(policy, "_queues", {"action": []})["action"].clear()
+        torch.manual_seed(7)
+        one = {
+            k: v[:, tick] if ticks > 1 and isinstance(v, torch.Tensor) and v.ndim > 2 else v for k, v in batch.items()
+        }
+        acted = policy.select_action(one)
+    policy.reset()
+    assert acted is not None
+    assert torch.equal(subject.loaded.postprocessor(acted), subject.act(subject.observation(1), seed=7)[:, 0])
+
+
+def test_a_chunk_does_not_depend_on_the_one_before_and_leaves_the_policy_as_it_was(subject: PolicySubject) -> None:
+    first = subject.chunk(0)
+    kept = {name: vars(subject.policy).get(name) for name in ("_queues", "_prev_mean")}
+    subject.chunk(1)
+    assert all(vars(subject.policy).get(name) is value for name, value in kept.items())
+    assert not any(kept["_queues"].values() if kept["_queues"] else ())
+    assert torch.equal(subject.chunk(0), first)
+
+
+def test_training_shows_its_parts_or_says_why_there_is_none(subject: PolicySubject) -> None:
+    if subject.info.kind == "gaussian_actor":
+        with pytest.raises(UserError, match=r"no training forward pass here: its loss lives in lerobot\.rl"):
+            subject.call("training forward", 2)
+        return
+    require_parts(subject, "training step", KINDS[subject.info.kind][1])
+
+
+def test_vqbets_later_training_steps_are_one_setting_away() -> None:
+    made = load_subject(policy_type="vqbet", size="tiny", overrides=["--device=cpu", "--n_vqvae_training_steps=1"])
+    made.call("training forward", 2)(0)
+    assert {"image encoder", "GPT", "action head", "loss"} <= set(parts_of(made, "training forward"))
+
+
+def test_the_value_of_a_plan_depends_on_its_weights() -> None:
+    """LeRobot begins the heads at zero, where no treatment of them could be seen to be wrong."""
+    made = load_subject(policy_type="tdmpc", size="tiny", overrides=["--device=cpu"])
+    policy: Any = made.policy
+    before = made.chunk(0)
+    with torch.no_grad():
+        for head in policy.model._Qs:
+            head[-1].weight.neg_()
+    assert not torch.equal(made.chunk(0), before)
+
+
+def test_each_objective_of_the_dit_has_its_own_number_of_steps() -> None:
+    made = load_subject(policy_type="multi_task_dit", size="tiny", overrides=["--device=cpu"])
+    flow = ["--device=cpu", "--objective=flow_matching", "--use_separate_rgb_encoder_per_camera=true"]
+    flowing = load_subject(policy_type="multi_task_dit", size="tiny", overrides=flow)
+    for subject, name, built in ((made, "num_inference_steps", 10), (flowing, "num_integration_steps", 100)):
+        assert subject.traits("inference", 1).denoising_steps == built
+        undo = make({f"policy.{name}": 3}).apply(subject)
+        assert parts_of(subject, "inference").count("denoise step") == 3
+        undo()
+    assert {"vision encoder 0", "vision encoder 1"} <= set(parts_of(flowing, "inference"))
+    require_parts(flowing, "inference", {"text encoder"})
+
+
+def test_the_dit_reads_its_prompt_and_uses_its_blocks() -> None:
+    made = load_subject(policy_type="multi_task_dit", size="tiny", overrides=["--device=cpu"])
+    policy: Any = made.policy
+    observation = made.observation(0)
+    first, other = made.act(observation, 0), made.act(observation | {"task": "pick up the red cube"}, 0)
+    assert not torch.equal(first, other)
+    with torch.no_grad():
+        policy.noise_predictor.transformer_blocks[1].mlp[0].weight.neg_()
+    assert not torch.equal(made.act(observation, 0), first)

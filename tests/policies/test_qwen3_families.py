@@ -1,0 +1,112 @@
+"""GR00T and VLA-JEPA, both on a Qwen3-VL: made of stand-ins, cut into their parts, guided."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
+
+from strobe.policies.families import qwen3, vla_jepa
+from strobe.policies.families.registry import building
+from strobe.policies.lerobot_policies import config_from_type
+from strobe.policies.loading import load_subject
+from strobe.policies.policy_subject import PolicySubject
+from strobe.treatments import catalogue
+from strobe.treatments.flow.rtc import RealTimeChunking
+
+STEP = {"language model", "vision tower", "language head", "action encoder", "denoise step", "action decoder"}
+PARTS = {
+    "groot": ({*STEP, "context self-attention", "state encoder"}, {*STEP, "context self-attention"}),
+    "vla_jepa": ({*STEP, "image and word processor"}, {*STEP, "video encoder", "video predictor"}),
+}
+
+
+@cache
+def tiny(kind: str) -> PolicySubject:
+    # VLA-JEPA's default of bfloat16 cannot be trained on a CPU: LeRobot asks there for an autocast to float32.
+    wide = ["--torch_dtype=float32"] if kind == "vla_jepa" else []
+    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *wide])
+
+
+@pytest.mark.parametrize("kind", PARTS)
+@pytest.mark.parametrize("phase", ["inference", "training forward"])
+def test_the_parts_of_each_phase(kind, phase):
+    require_parts(tiny(kind), phase, PARTS[kind][phase != "inference"])
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_probes_change_nothing_and_the_policy_looks_at_what_it_is_given(kind):
+    require_the_same_actions_under_probes(tiny(kind))
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_fewer_steps_are_fewer_parts(kind):
+    owner = tiny(kind)
+    undo = catalogue.make({"policy.num_inference_timesteps": 2}).apply(owner)
+    try:
+        assert parts_of(owner, "inference").count("denoise step") == 2
+    finally:
+        undo()
+    assert parts_of(owner, "inference").count("denoise step") == 4
+    assert owner.traits("inference", 1).denoising_steps == 4
+
+
+def test_groot_is_guided_in_its_own_way_and_left_as_it_was():
+    owner = tiny("groot")
+    before, names = owner.model_chunk(0), set(vars(owner.policy.config))
+    rtc = RealTimeChunking(RTCConfig(enabled=True, execution_horizon=10), 4)
+    undo = rtc.apply(owner)
+    guided = owner.chunk(0)
+    previous = rtc._left_over
+    with torch.no_grad():
+        batch = owner.loaded.preprocessor(owner.observation(0))
+        torch.manual_seed(0)
+        chunk = owner.policy.predict_action_chunk(batch, **owner.chunk_options)
+    undo()
+    assert previous is not None
+    assert torch.allclose(chunk[0, :4], previous[:4], atol=0.01), "the first actions are those of the previous chunk"
+    assert guided.shape[1] == 40
+    assert torch.equal(owner.model_chunk(0), before)
+    assert set(vars(owner.policy.config)) == names
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_their_weights_are_those_of_the_released_sizes(kind):
+    """Counted on the meta device, so that nothing of that size is made."""
+    config: Any = config_from_type(kind, ["--device=cpu"])
+    if kind == "groot":
+        from lerobot.policies.groot import groot_n1_7, modeling_groot
+
+        with building(config, False), torch.device("meta"):
+            model = modeling_groot.GR00TN17.from_pretrained(
+                "-", tune_projector=True, tune_diffusion_model=True, tune_vlln=True
+            )
+        assert isinstance(model, groot_n1_7.GR00TN17)
+        assert 3.13e9 < sum(parameter.numel() for parameter in model.parameters()) < 3.15e9
+    else:
+        from transformers import Qwen3VLForConditionalGeneration, VJEPA2Model
+
+        with torch.device("meta"):
+            qwen = Qwen3VLForConditionalGeneration(qwen3.config())
+            jepa = VJEPA2Model(vla_jepa.jepa_config())
+        assert 2.1e9 < sum(parameter.numel() for parameter in qwen.parameters()) < 2.2e9
+        assert 3.0e8 < sum(parameter.numel() for parameter in jepa.parameters()) < 3.5e8
+
+
+def test_the_tokens_of_images_have_their_own_ids_at_full_size():
+    words = qwen3.words().get_vocab()
+    assert (words["<|image_pad|>"], words["<|vision_start|>"], len(words)) == (151655, 151652, 151669)
+    assert len(set(words.values())) == len(words)
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_the_words_of_a_task_count_and_are_varied_where_actions_are_compared(kind):
+    owner = tiny(kind)
+    seen = owner.observation(0)
+    said = [owner.act(seen | {"task": task}, seed=0) for task in (seen["task"], "wave")]
+    assert not torch.equal(*said)
+    assert len({str(observation["task"]) for observation in owner.checks(4).observations}) > 1

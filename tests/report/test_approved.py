@@ -1,0 +1,152 @@
+"""What Strobe prints, word for word: reports of every result on disk, and the help of every command.
+
+Each text is compared with an approved file. Where one differs on purpose, `make approve` writes all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from support.approved import APPROVED, APPROVING, approve
+from support.golden import ALL, EXAMPLES, name_of
+
+from strobe.cli.main import COMMANDS, main
+from strobe.kinds import advise
+from strobe.runs import store
+
+HELP = APPROVED / "help"
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print without colours, at the width of a file."""
+    for name in ("COLUMNS", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert main(argv) == 0
+    return capsys.readouterr().out
+
+
+def trimmed(text: str) -> str:
+    """Lines without the spaces that fill a terminal's."""
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def approved(file: Path, ending: str) -> Path:
+    return APPROVED / f"{file.parent.name}.{ending}"
+
+
+class Outline(HTMLParser):
+    """A page's headings, the sizes of its tables, and what its plots draw."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._tag, self._text, self._rows, self._cells = "", "", 0, 0
+        self._plots = 0
+        self._data = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        have = dict(attrs)
+        if tag in ("h1", "h2", "h3", "summary"):
+            self._tag, self._text = tag, ""
+        elif tag == "script":
+            self._tag = "data" if have.get("id") == "figures" else "script"
+        elif tag == "table":
+            self._rows = self._cells = 0
+        elif tag == "tr":
+            self._rows += 1
+        elif tag in ("td", "th"):
+            self._cells += 1
+        elif tag == "div" and have.get("class") == "plot":
+            self.lines.append(f"plot {self._plots}")
+            self._plots += 1
+        elif tag in ("video", "img"):
+            self.lines.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self._tag == "data":
+            self._data += data
+        elif self._tag in ("h1", "h2", "h3", "summary"):
+            self._text += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._tag and self._text.strip():
+            self.lines.append(f"{tag} {self._text.strip()}")
+            self._text = ""
+        elif tag == "table":
+            self.lines.append(f"table {self._rows} rows, {self._cells} cells")
+        if tag != "span":
+            self._tag = ""
+
+    def outline(self) -> str:
+        """Return a line for each thing, each plot followed by its traces."""
+        figures = json.loads(self._data)
+        assert len(figures) == self._plots, "a plot without a place, or a place without a plot"
+        lines = []
+        for line in self.lines:
+            if not line.startswith("plot "):
+                lines.append(line)
+                continue
+            figure = figures[int(line.removeprefix("plot "))]
+            lines.append(f"plot {figure['title']}")
+            for trace in figure["data"]:
+                most = max((len(value) for value in trace.values() if isinstance(value, list)), default=0)
+                lines.append(f"  {trace['type']} {trace.get('name', '')!r} {most}")
+        return "\n".join(lines)
+
+
+@pytest.mark.parametrize("file", ALL, ids=name_of)
+def test_the_terminal_shows_what_was_approved(file: Path, capsys: pytest.CaptureFixture[str]):
+    brief = printed(capsys, "report", str(file), "--format=console")
+    full = printed(capsys, "report", str(file), "--format=console", "--full")
+    approve(f"{trimmed(brief)}\n\n{' --full ':=^120}\n\n{trimmed(full)}", approved(file, "txt"))
+
+
+@pytest.mark.parametrize("file", ALL, ids=name_of)
+def test_markdown_is_what_was_approved(file: Path, capsys: pytest.CaptureFixture[str]):
+    page = file.parent / "report.md" if file in EXAMPLES else approved(file, "md")
+    approve(printed(capsys, "report", str(file), "--format=markdown"), page)
+
+
+@pytest.mark.parametrize("file", ALL, ids=name_of)
+def test_a_page_has_the_sections_tables_and_plots_that_were_approved(file: Path, tmp_path: Path):
+    assert main(["report", str(file), "--format=html", "--output", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    approve(Outline(page).outline(), approved(file, "page.txt"))
+
+
+@pytest.mark.parametrize("file", ALL, ids=name_of)
+def test_the_rules_find_what_was_approved(file: Path):
+    found = [
+        f"[{finding.level}] {finding.rule}: {finding.title}\n  seen: {finding.seen}\n  why: {finding.why}\n"
+        f"  do: {finding.do}\n  gain: {finding.gain}\n  evidence: {finding.evidence}"
+        for finding in advise(store.load_answer(file))
+    ]
+    approve("\n\n".join(found) or "nothing", approved(file, "findings.txt"))
+
+
+@pytest.mark.parametrize("command", ["strobe", *COMMANDS])
+def test_help_is_what_was_approved(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "110")
+    argv = ["--help"] if command == "strobe" else [command, "--help"]
+    approve(trimmed(printed(capsys, *argv)), HELP / f"{command}.txt")
+
+
+def test_no_approved_file_is_left_without_its_text():
+    reports = {approved(file, ending) for file in ALL for ending in ("txt", "page.txt", "findings.txt")}
+    reports |= {approved(file, "md") for file in ALL if file not in EXAMPLES}
+    wanted = reports | {HELP / f"{command}.txt" for command in ("strobe", *COMMANDS)}
+    spare = {file for file in APPROVED.rglob("*.[mt]*") if file.is_file()} - wanted
+    if APPROVING:
+        for file in spare:
+            file.unlink()
+    else:
+        assert spare == set(), "nothing prints these any longer: `make approve` removes them"

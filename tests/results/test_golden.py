@@ -1,0 +1,47 @@
+"""Results of every kind that earlier versions wrote: each loads, and nothing in it is lost when it is saved again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.golden import ALL, name_of
+
+from strobe.kinds import KINDS
+from strobe.runs import store
+
+# Fields that loading converts into others, by their names. Whoever adds one tests its conversion by itself.
+CONVERTED = frozenset({"facts", "schema_version"})  # `tests.results.test_traits` holds the first
+
+
+def lost(before: Any, after: Any, where: str = "") -> Iterator[str]:
+    """Yield the places of ``before`` whose values ``after`` has not. It may have more fields."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name, value in before.items():
+            if name in CONVERTED:
+                continue
+            # A field that was shared by all studies once may be left out where it is empty.
+            if name in after or value not in (None, [], {}, ""):
+                yield from lost(value, after.get(name), f"{where}.{name}" if where else name)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from lost(one, other, f"{where}[{index}]")
+    elif before != after:
+        yield f"{where}: {before!r:.60} became {after!r:.60}"
+
+
+def test_every_kind_of_answer_has_a_result_on_disk():
+    studies = {json.loads(file.read_bytes())["study"] for file in ALL}
+    assert {kind.model_fields["study"].default for kind in KINDS} == studies
+
+
+@pytest.mark.parametrize("file", ALL, ids=name_of)
+def test_a_result_is_whole_after_it_was_saved_again(file: Path, tmp_path: Path):
+    answer = store.load_answer(file)
+    store.save(answer, tmp_path)
+    assert store.load_answer(tmp_path) == answer
+    written = json.loads((tmp_path / store.RESULT).read_bytes())
+    assert list(lost(json.loads(file.read_bytes()), written)) == []

@@ -1,0 +1,49 @@
+"""Events of rollouts as an earlier version wrote them: they are read, and replayed, with the figures they had then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.approved import APPROVED, approve
+from support.golden import TESTS
+
+from strobe.cli.main import main
+from strobe.runs import store
+
+EVENTS = TESTS / "golden" / "events"
+
+
+def rounded(value: Any) -> Any:
+    """The same with four digits of every number, which no rounding on another machine moves."""
+    if isinstance(value, dict):
+        return {name: rounded(inside) for name, inside in value.items()}
+    if isinstance(value, list):
+        return [rounded(inside) for inside in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def answer(folder: Path, *argv: str, ends_with: int = 0) -> dict[str, Any]:
+    assert main([*argv, f"--output_dir={folder}", "--quiet"]) == ends_with
+    (file,) = folder.glob(f"*/{store.RESULT}")
+    return rounded(json.loads(file.read_bytes()))
+
+
+@pytest.mark.parametrize("name", ["rtc", "sync", "remote"])
+def test_kept_events_are_read_as_they_were(name: str, tmp_path: Path):
+    rollout = answer(tmp_path, "rollout", f"--events={EVENTS / name}.jsonl.gz", ends_with=1)["rollout"]
+    del rollout["overhead_ms"]  # measured anew
+    rollout["series"] = {key: len(points) for key, points in rollout["series"].items()}
+    approve(json.dumps(rollout, indent=1, ensure_ascii=False), APPROVED / "events" / f"{name}.json")
+
+
+@pytest.mark.parametrize("name", ["rtc", "sync"])
+def test_kept_events_are_replayed_as_they_were(name: str, tmp_path: Path):
+    replay = answer(tmp_path, "replay", f"{EVENTS / name}.jsonl.gz", "--draws=2", "--latency=x0.5")
+    shown = {key: replay[key] for key in ("verdict", "checks", "least_threshold", "delay")}
+    for column in replay["columns"]:
+        figures = column["figures"].items()
+        shown[column["name"]] = {name: f"{one['value']} [{one['low']}, {one['high']}]" for name, one in figures}
+    approve(json.dumps(shown, indent=1, ensure_ascii=False), APPROVED / "events" / f"replay-{name}.json")

@@ -1,0 +1,40 @@
+"""Text that a person has approved, one file for each under ``tests/approved``.
+
+``make approve`` writes all of them anew: read the diff before you commit it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+REPOSITORY = TESTS.parent
+APPROVED = TESTS / "approved"
+APPROVING = "STROBE_APPROVE" in os.environ  # what `make approve` sets
+MOST = 60  # lines of a difference that are shown
+
+
+def approve(text: str, file: Path) -> None:
+    """Fail with the difference where ``text`` is not what ``file`` holds, or there is no such file.
+
+    While approving, the file is written instead.
+    """
+    lines = text.rstrip("\n").splitlines()
+    if APPROVING:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return
+    name = str(file.relative_to(REPOSITORY))
+    if not file.exists():
+        pytest.fail(f"{name} is missing: write it with `make approve`, and read it", pytrace=False)
+    before = file.read_text(encoding="utf-8").splitlines()
+    if lines == before:
+        return
+    difference = list(difflib.unified_diff(before, lines, name, "now", lineterm="", n=1))
+    more = [f"… and {len(difference) - MOST} lines more"] if len(difference) > MOST else []
+    advice = "If the new text is better, `make approve` writes it; commit it with the change."
+    pytest.fail("\n".join([*difference[:MOST], *more, "", advice]), pytrace=False)

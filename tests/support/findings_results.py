@@ -1,0 +1,108 @@
+"""Small results for the rules to read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strobe.findings import Thresholds
+from strobe.kinds import advise
+from strobe.results.answer import BreakdownResult, Result
+from strobe.results.comparison import Comparison, Verdict
+from strobe.results.data import Interval, Samples, Summary
+from strobe.results.finding import Finding
+from strobe.results.machine import Ceiling, Machine
+from strobe.results.measurement import Component, Measurement
+from strobe.results.subject import SubjectInfo
+from strobe.results.traits import Traits, TreatmentTraits, Value
+
+N = 20
+
+
+def summary(ms: float, n: int = N) -> Summary:
+    interval = Interval(low=ms, high=ms) if n >= 6 else None
+    return Summary(n=n, median=ms, interval=interval, mean=ms, std=0.0, min=ms, max=ms, p95=ms)
+
+
+def measured(
+    parts: dict[str, float],
+    *,
+    name: str = "inference",
+    phase: Any = "inference",
+    whole: float = 100.0,
+    n: int = N,
+    more: dict[str, dict[str, Any]] | None = None,
+    notes: list[str] | None = None,
+    **fields: Any,
+) -> Measurement:
+    """A measurement of ``whole`` ms, with parts such as {"policy": 95, "policy/backbone": 50, "other": 1}."""
+    components = [
+        Component(
+            path=path.split("/"),
+            other=path.split("/")[-1] == "other",
+            calls=1,
+            values=[ms] * n,
+            summary=summary(ms, n),
+            share=ms / whole,
+            **(more or {}).get(path, {}),
+        )
+        for path, ms in parts.items()
+    ]
+    samples = Samples(values=[whole] * n, summary=summary(whole, n), notes=notes or [])
+    return Measurement(name=name, phase=phase, samples=samples, components=components, **fields)
+
+
+def treated(*treatments: TreatmentTraits, **fields: Any) -> Traits:
+    return Traits(treatments=list(treatments), **fields)
+
+
+def put_on(key: str, value: Value = True, **fields: Any) -> TreatmentTraits:
+    return TreatmentTraits(key=key, value=value, **fields)
+
+
+def result(
+    *measurements: Measurement, of: type[Any] = BreakdownResult, device: str = "cpu", kind: str = "act", **fields: Any
+) -> Any:
+    """A result of the class ``of``; ``fields`` are its own, its subject's, or its machine's ``gflops``."""
+    subject = SubjectInfo(
+        name=kind,
+        kind=kind,
+        source="random weights",
+        parameters=52_000_000,
+        weight_bytes=208_000_000,
+        dtypes=fields.pop("dtypes", {"float32": 52_000_000}),
+        inputs="frames of a dataset",
+        stand_ins=fields.pop("stand_ins", []),
+        anatomy=fields.pop("anatomy", kind),
+        compilable=fields.pop("compilable", False),
+        mps_known=fields.pop("mps_known", False),
+    )
+    machine = Machine(
+        system="Linux",
+        cpu="a CPU",
+        cores=2,
+        threads=2,
+        memory_bytes=2**34,
+        device=device,
+        device_name="a device",
+        ceiling=Ceiling(gflops=fields.pop("gflops", {})),
+    )
+    return of(
+        strobe_version="0.1.0",
+        title="a result",
+        subject=subject,
+        machine=machine,
+        measurements=list(measurements),
+        **fields,
+    )
+
+
+def compared(kind: Any, *, candidate: str = "with RTC", baseline: str = "without RTC") -> Comparison:
+    verdict = Verdict(
+        kind=kind, ratio=1.2, interval=Interval(low=1.1, high=1.3), pairs=N, sentence="1.2 times as long [1.1, 1.3]"
+    )
+    return Comparison(baseline=baseline, candidate=candidate, verdict=verdict, difference_ms=20.0)
+
+
+def rules(result: Result, thresholds: Thresholds | None = None) -> dict[str, Finding]:
+    """Rule id → its last finding."""
+    return {finding.rule: finding for finding in advise(result, thresholds or Thresholds())}

@@ -1,0 +1,18 @@
+"""Results on disk, as earlier versions of Strobe wrote them: the committed examples, and those frozen for tests.
+
+What lies under ``tests/golden`` stays as it is for ever: it is never written anew, only added to.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+EXAMPLES = sorted((TESTS.parent / "docs" / "examples").glob("*/result.json"))
+GOLDEN = sorted((TESTS / "golden").glob("*/result.json"))
+ALL = [*EXAMPLES, *GOLDEN]
+
+
+def name_of(file: Path) -> str:
+    """Return the name of a result: its folder's, and where that lies."""
+    return f"{file.parent.parent.name}/{file.parent.name}"

@@ -1,0 +1,16 @@
+"""Tiny policies with random weights, on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+KINDS = ("act", "diffusion", "smolvla", "pi0", "pi05")
+
+
+def build(kind: str, *overrides: str, size: str = "tiny", seed: int = 0) -> tuple[Any, Any, Any]:
+    """A policy of ``kind`` with synthetic inputs: (config, inputs, loaded)."""
+    from strobe.policies import inputs, lerobot_policies
+
+    config = lerobot_policies.config_from_type(kind, ["--device=cpu", *overrides])
+    made = inputs.synthetic(config, tiny=size == "tiny")
+    return config, made, lerobot_policies.load(config, made, size=size, seed=seed)
