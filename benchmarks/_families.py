@@ -16,6 +16,7 @@ from strobe.lerobot.refusals import first_line
 from strobe.measure.accounting import Accounting
 from strobe.measure.components import components, iterations
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import ITERATION, Phase
 from strobe.studies.doctor import one_treatment
@@ -64,7 +65,9 @@ class Looked:
 def look(kind: str, size: str, image: tuple[int, int] | None = None) -> Looked:
     """Return what one type shows; a full size is not trained, which would take four times its memory."""
     torch.set_num_threads(2)
-    subject = load_subject(policy_type=kind, size="tiny" if size == "tiny" else "full", image_size=image)
+    subject = load_subject(
+        PolicyOptions(type=kind, size="tiny" if size == "tiny" else "full"), InputOptions(image_size=image)
+    )
     untrained = subject.family.untrained or ("" if size == "tiny" else "not tried at full size")
     inference, training = parts(subject, "inference", CHUNKS, full=size != "tiny"), None
     if not untrained:
@@ -142,7 +145,7 @@ def treated(kind: str, spec: Spec) -> str:
 
 def guided(kind: str) -> str:
     """Return how far Real-Time Chunking works: 'guided', and whether its guidance has a closed form here."""
-    subject = load_subject(policy_type=kind, size="tiny", image_size=one_treatment.IMAGE)
+    subject = load_subject(PolicyOptions(type=kind, size="tiny"), InputOptions(image_size=one_treatment.IMAGE))
     plain = subject.chunk(0)
     undo = RealTimeChunking(RTCConfig(execution_horizon=4), inference_delay=2).apply(subject)
     chunk = subject.chunk(0)

@@ -11,6 +11,7 @@ from strobe.errors import UserError
 from strobe.measure.guard import Guards
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_model, load_subject
+from strobe.policies.options import InputOptions, ModelOptions, PolicyOptions
 from strobe.policies.subject import Subject
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
@@ -122,14 +123,13 @@ def _subject(case: Case, quick: bool) -> Subject:
     if policy_type == "vjepa2":
         small = ["--num_hidden_layers=3"] if quick else []
         side, frames = (64, 4) if quick else (256, 16)
-        made = {"kind": "vjepa2", "size": "large", "img_size": side, "num_frames": frames, "overrides": small}
-        return load_model(**made, dtype="float32", device="cpu")
+        large = ModelOptions(
+            type="vjepa2", size="large", img_size=side, num_frames=frames, dtype="float32", overrides=small
+        )
+        return load_model(large, device="cpu")
     return load_subject(
-        policy_type=policy_type,
-        size="tiny" if quick else "full",
-        overrides=["--device=cpu", *case.flags],
-        image_size=None if quick else IMAGE,
-        cameras=CAMERAS,
+        PolicyOptions(type=policy_type, size="tiny" if quick else "full", overrides=["--device=cpu", *case.flags]),
+        InputOptions(image_size=None if quick else IMAGE, cameras=CAMERAS),
     )
 
 

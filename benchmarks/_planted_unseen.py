@@ -18,6 +18,7 @@ from strobe.measure.agreement import agree_features
 from strobe.measure.guard import Guard, Guards, Judgement
 from strobe.policies.loading import load_model
 from strobe.policies.model_subject import ModelSubject
+from strobe.policies.options import ModelOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.sameness.check import Sameness
@@ -53,7 +54,7 @@ def of_rulers() -> Iterator[Case]:
 
 def of_backbones() -> Iterator[Case]:
     """Features that are wrong, held against the usual guard and against what users write."""
-    subject = load_model(kind="vjepa2", size="tiny")
+    subject = load_model(ModelOptions(type="vjepa2", size="tiny"))
     untouched = Variant("untouched")
     reordered = features_reordered(subject, untouched, 1)
     features = _features(subject)

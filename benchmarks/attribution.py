@@ -21,6 +21,7 @@ from _shared import finish, keep_memory
 from rich.console import Console
 
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 
 OTHER, BIG = 0.05, 0.05
 
@@ -40,7 +41,7 @@ def attribute(
     kind: str, overrides: list[str], seconds: float, profiled: int, quick: bool, console: Console
 ) -> dict[str, Any]:
     """One policy's figures; prints its table."""
-    subject = load_subject(policy_type=kind, overrides=[*overrides, "--device=cpu"])
+    subject = load_subject(PolicyOptions(type=kind, overrides=[*overrides, "--device=cpu"]))
     figures, _ = study(
         subject.chunk,
         subject.hooks("inference", 1),

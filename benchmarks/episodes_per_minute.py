@@ -153,10 +153,13 @@ def made(folder: Path, kind: str, size: Any, env: list[str]) -> Path:
     from lerobot.envs.factory import make_env_config
 
     from strobe.policies.loading import load_subject
+    from strobe.policies.options import InputOptions, PolicyOptions
 
     given = dict(flag.removeprefix("--env.").split("=") for flag in env)
     config = make_env_config(given.pop("type"), **{k: int(v) if v.isdecimal() else v for k, v in given.items()})
-    subject = load_subject(policy_type=kind, size=size, env=config, overrides=["--device=cpu", "--push_to_hub=false"])
+    subject = load_subject(
+        PolicyOptions(type=kind, size=size, overrides=["--device=cpu", "--push_to_hub=false"]), InputOptions(env=config)
+    )
     for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
         part.save_pretrained(folder)
     return folder

@@ -17,6 +17,7 @@ from rich.table import Table
 from strobe.measure.agreement import agree_features
 from strobe.measure.guard import OF_FEATURES, Guard
 from strobe.policies.loading import load_model
+from strobe.policies.options import ModelOptions
 from strobe.results.agreement import Agreement
 from strobe.sameness.reordered import reordered
 from strobe.treatments import catalogue
@@ -29,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the tiny architecture instead of ViT-L")
     arguments = parser.parse_args()
-    subject = load_model(kind="vjepa2", size="tiny" if arguments.quick else "large")
+    subject = load_model(ModelOptions(type="vjepa2", size="tiny" if arguments.quick else "large"))
     call = subject.call("inference", 1)
     untouched = call(0).float().clone()
     found: dict[str, Agreement] = {}

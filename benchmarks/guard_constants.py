@@ -48,6 +48,7 @@ from torch import Tensor, nn
 from strobe.measure.agreement import agree
 from strobe.policies import inputs, lerobot_policies
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.episodes import PairedEpisodes
@@ -88,7 +89,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.quick:
-            subject = load_subject(policy_type="diffusion", size="tiny", overrides=["--device=cpu"])
+            subject = load_subject(PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu"]))
         else:
             policy, dataset = made(arguments.policy, arguments.dataset, arguments.keep or Path(folder))
             subject = loaded(policy, dataset)

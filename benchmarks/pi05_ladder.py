@@ -21,6 +21,7 @@ from strobe.cli.live import Live
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.families import pi
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.measurement import Measurement
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
@@ -58,10 +59,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tiny policy; its ratio is not judged")
     arguments = parser.parse_args()
     subject = load_subject(
-        policy_type="pi05",
-        size="tiny" if arguments.quick else "full",
-        overrides=[f"--device={arguments.device}", "--dtype=bfloat16"],
-        cameras=2,
+        PolicyOptions(
+            type="pi05",
+            size="tiny" if arguments.quick else "full",
+            overrides=[f"--device={arguments.device}", "--dtype=bfloat16"],
+        ),
+        InputOptions(cameras=2),
     )
     mask = subject.loaded.preprocessor(subject.observation(0))["observation.language.attention_mask"]
     steps = subject.traits("inference", 1).denoising_steps or 0

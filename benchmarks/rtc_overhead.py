@@ -20,6 +20,7 @@ from rich.table import Table
 from strobe.measure.sampling import SamplingBudget, collect
 from strobe.measure.verdicts import paired_verdict
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking
 from strobe.treatments.treatment import Variant
@@ -37,7 +38,7 @@ def main() -> None:
     arguments = parser.parse_args()
     overrides = [f"--device={arguments.device}", *([f"--dtype={arguments.dtype}"] if arguments.dtype else [])]
     subject = load_subject(
-        policy_type=arguments.policy, size="tiny" if arguments.quick else "full", overrides=overrides
+        PolicyOptions(type=arguments.policy, size="tiny" if arguments.quick else "full", overrides=overrides)
     )
     rtc = RealTimeChunking(RTCConfig(enabled=True, execution_horizon=20), 4)
     variants = {

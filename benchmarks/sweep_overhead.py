@@ -28,7 +28,7 @@ from rich.table import Table
 
 from strobe.cli import breakdown, sweep
 from strobe.cli.live import Live
-from strobe.cli.study import finish as finish_study
+from strobe.cli.runner import finish as finish_study
 from strobe.kinds import page
 from strobe.runs import store
 from strobe.sweeps.answer import answer

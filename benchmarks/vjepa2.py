@@ -21,6 +21,7 @@ from rich.table import Table
 
 from strobe.measure.components import blocks
 from strobe.policies.loading import load_model
+from strobe.policies.options import ModelOptions
 
 SUM, BIG = 0.02, 0.01
 ENCODER = ("model", "encoder")
@@ -39,7 +40,9 @@ def main() -> None:
     layers = ["--num_hidden_layers=3"] if quick else []
     side, frames = (128, 8) if quick else (256, 16)
     subject = load_model(
-        kind="vjepa2", size="large", img_size=side, num_frames=frames, dtype=arguments.dtype, overrides=layers
+        ModelOptions(
+            type="vjepa2", size="large", img_size=side, num_frames=frames, dtype=arguments.dtype, overrides=layers
+        )
     )
     figures, parts = study(
         subject.call("inference"),

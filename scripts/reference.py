@@ -8,14 +8,11 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
 import functools
 import importlib
 import inspect
-import io
 import json
-import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -53,11 +50,15 @@ def navigation() -> list[Any]:
 
 def commands_page() -> str:
     """Return the list of all commands, as `strobe --help` has it, and the flags that all of them take."""
-    from strobe.cli import logged, showing
+    from strobe.cli import display
+    from strobe.cli.main import GROUPS
 
-    lines = ["# Every command", "", "As `strobe COMMAND --help` has them.", "", "| command | answers |", "|---|---|"]
-    lines += [f"| [`strobe {name}`](commands/{name}.md) | {escaped(about)} |" for name, about in _commands().items()]
-    lines += ["", *_flags(f"{showing.HELP}\n{logged.HELP}")]
+    lines = ["# Every command", "", "As `strobe COMMAND --help` has them.", ""]
+    for group, commands in GROUPS.items():
+        lines += [f"## {group}", "", "| command | answers |", "|---|---|"]
+        lines += [f"| [`strobe {name}`](commands/{name}.md) | {escaped(about)} |" for name, about in commands.items()]
+        lines.append("")
+    lines += _flags(display.HELP)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -66,8 +67,7 @@ def command_page(name: str) -> str:
     text = help_of(name)
     about, _, flags = text.partition("\nFlags:\n")
     about, listed, _ = about.partition("\nTreatments (")
-    about = about.removeprefix(f"strobe {name}: ")
-    lines = [f"# strobe {name}", "", *_prose(about if about.startswith("usage:") else _capital(about))]
+    lines = [f"# strobe {name}", "", *_prose(_capital(about.removeprefix(f"strobe {name}: ")))]
     if listed:
         lines += ["The treatments that a variant can have: [every treatment](../treatments.md).", ""]
     if flags:
@@ -84,18 +84,7 @@ def command_page(name: str) -> str:
 @functools.cache
 def help_of(command: str) -> str:
     """Return what ``strobe COMMAND --help`` prints."""
-    printed = io.StringIO()
-    columns = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "110"  # argparse folds its lines there
-    try:
-        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-            importlib.import_module(f"strobe.cli.{command}").run(["--help"])
-    finally:
-        if columns is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = columns
-    return printed.getvalue()
+    return importlib.import_module(f"strobe.cli.{command}").run.help()
 
 
 def _commands() -> dict[str, str]:
@@ -105,14 +94,14 @@ def _commands() -> dict[str, str]:
 
 
 def _prose(text: str) -> Iterator[str]:
-    """Paragraphs of a docstring as Markdown; what is indented, or made by argparse, as it stands."""
+    """Paragraphs of a docstring as Markdown; what is indented as it stands."""
     for block in re.split(r"\n\s*\n", text.strip("\n")):
         lines = block.splitlines()
         heading = lines[0].endswith(":") and len(lines) > 1 and all(line.startswith("  ") for line in lines[1:])
         if heading:
             yield from ("", f"**{escaped(lines[0].removesuffix(':'))}**", "")
             lines = lines[1:]
-        if heading or lines[0].startswith(("usage:", "  ")):
+        if heading or lines[0].startswith("  "):
             yield from ("```text", *textwrap.dedent("\n".join(lines)).splitlines(), "```", "")
         else:
             yield from (*map(escaped, lines), "")
@@ -121,7 +110,7 @@ def _prose(text: str) -> Iterator[str]:
 def _flags(text: str) -> Iterator[str]:
     """The flags of a help text, each under a heading of its own, where the site's search finds it.
 
-    ``text`` has them as `strobe.cli.parse.help_text` writes them, or each in a line with its words. A line that is not
+    ``text`` has them as `strobe.cli.help.help_text` writes them, or each in a line with its words. A line that is not
     indented stands above more flags.
     """
     for line in text.splitlines():

@@ -14,9 +14,11 @@ from strobe.cli.batch import BatchConfig
 from strobe.cli.bounds import above, at_least, between, check_bounds
 from strobe.cli.breakdown import BreakdownConfig, read
 from strobe.cli.dataloader import DataloaderConfig
+from strobe.cli.help import help_text
 from strobe.cli.optimize import OptimizeConfig
-from strobe.cli.parse import help_text, parse, split_subject
+from strobe.cli.parse import parse
 from strobe.cli.record import RecordConfig
+from strobe.cli.subject_flags import split_subject
 from strobe.cli.sweep import SweepConfig
 from strobe.cli.train import TrainConfig
 from strobe.errors import UserError
@@ -141,5 +143,5 @@ def test_no_command_module_imports_in_a_circle():
         named = {node.module for node in nodes}
         named |= {f"strobe.cli.{alias.name}" for node in nodes if node.module == "strobe.cli" for alias in node.names}
         imports[name] = named & files.keys()
-    assert imports["strobe.cli.breakdown"] >= {"strobe.cli.flags", "strobe.cli.study"}
+    assert imports["strobe.cli.breakdown"] >= {"strobe.cli.flags", "strobe.cli.runner"}
     TopologicalSorter(imports).prepare()  # raises CycleError

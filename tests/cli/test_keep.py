@@ -18,7 +18,8 @@ from support import example_sweeps as sweeps
 from strobe.cli import breakdown, dataloader, train
 from strobe.cli import keep as keeping
 from strobe.cli.main import main
-from strobe.cli.study import Studied
+from strobe.cli.runner import Studied
+from strobe.cli.subject import studied
 from strobe.errors import NotKeptError
 from strobe.findings import Thresholds
 from strobe.results.answer import Result
@@ -124,12 +125,12 @@ def test_a_folder_that_refuses_is_told_without_advice_to_free_room(tmp_path: Pat
 def test_a_sweep_s_earlier_answer_outlives_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    keeping.keep_sweep(sweeps.square(), tmp_path)
+    keeping.keep_in(sweeps.square(), tmp_path)
     assert capsys.readouterr().out.endswith(f"\nreport   {tmp_path / store.REPORT}\ncells    {tmp_path / 'cells'}\n")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     full(monkeypatch, store.RESULT)
     with pytest.raises(NotKeptError, match=r"cannot keep the sweep in .*; free some or .* --sweep_dir"):
-        keeping.keep_sweep(sweeps.line(), tmp_path)
+        keeping.keep_in(sweeps.line(), tmp_path)
     assert "strobe sweep of" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -137,7 +138,7 @@ def test_a_sweep_s_earlier_answer_outlives_a_full_disk(
 def test_a_command_on_a_full_disk_ends_with_one_line_and_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(breakdown, "study", lambda flags, config, live: Studied(runs.act(), flags, config))
+    monkeypatch.setattr(breakdown.run, "study", lambda flags, config, live: studied(runs.act(), flags, config))
     argv = ["breakdown", "--policy.type=act", f"--output_dir={tmp_path}"]
     assert main(argv) == 0
     (kept,) = tmp_path.iterdir()
@@ -158,7 +159,7 @@ def test_a_full_disk_anywhere_else_is_one_line_too(monkeypatch: pytest.MonkeyPat
     def study(*_: object) -> Studied:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/frames")
 
-    monkeypatch.setattr(breakdown, "study", study)
+    monkeypatch.setattr(breakdown.run, "study", study)
     assert main(["breakdown", "--policy.type=act"]) == 2
     assert capsys.readouterr().err == "strobe: no space left on device: /tmp/frames\n"
 
@@ -209,8 +210,8 @@ def test_a_training_ends_like_the_other_commands(
 ):
     trained = SimpleNamespace(result=runs.act(status="failed"), sections=[], mistake=False)
     monkeypatch.setattr("strobe.studies.training.train.train", lambda *_, **__: trained)
-    config = train.TrainConfig(output_dir=tmp_path)
-    assert train.watch(config, ["--steps=2"], ["train", "--", "--steps=2"]) == 1
+    monkeypatch.setattr(train.run, "read", lambda _: (train.TrainConfig(output_dir=tmp_path), ["--steps=2"]))
+    assert train.run(["--", "--steps=2"]) == 1
     (folder,) = tmp_path.iterdir()
     kept = store.load(folder)
     assert kept.command == ["strobe", "train", "--", "--steps=2"]
@@ -219,5 +220,5 @@ def test_a_training_ends_like_the_other_commands(
     assert f"trace    {folder / store.TRACE}" in capsys.readouterr().out
     full(monkeypatch, store.RESULT)
     with pytest.raises(NotKeptError):
-        train.watch(config, ["--steps=2"], ["train", "--", "--steps=2"])
+        train.run(["--", "--steps=2"])
     assert "Image backbone takes" in capsys.readouterr().out

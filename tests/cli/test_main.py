@@ -183,8 +183,9 @@ def test_cuda_without_one_is_refused(capsys):
 
 def test_a_dataset_that_does_not_fit_the_checkpoint_is_told_by_feature(pusht, tmp_path, capsys):
     from strobe.policies.loading import load_subject
+    from strobe.policies.options import PolicyOptions
 
-    subject = load_subject(policy_type="act", size="tiny")
+    subject = load_subject(PolicyOptions(type="act", size="tiny"))
     subject.policy.save_pretrained(tmp_path / "checkpoint")
     subject.loaded.preprocessor.save_pretrained(tmp_path / "checkpoint")
     subject.loaded.postprocessor.save_pretrained(tmp_path / "checkpoint")

@@ -28,6 +28,7 @@ from strobe.deploy import Watch
 from strobe.deploy.checking import Applied, put_on
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 
 FLOW = ("pi0", "pi05", "smolvla")
@@ -55,7 +56,7 @@ def untouched(kind: str) -> PolicySubject:
 
 def made(kind: str) -> PolicySubject:
     overrides = ["--device=cpu", *STEPS[kind]]
-    return load_subject(policy_type=kind, size="tiny", overrides=overrides, image_size=(48, 64))
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=overrides), InputOptions(image_size=(48, 64)))
 
 
 @functools.cache
@@ -329,7 +330,9 @@ def test_an_engine_is_one_of_the_weights_that_the_policy_has(act: PolicySubject)
 
 def test_a_recipe_of_what_is_executed_is_checked_on_what_both_predict_and_loads():
     """Diffusion's chunk is as long as the actions that it executes."""
-    subject = load_subject(policy_type="diffusion", size="tiny", overrides=["--device=cpu", "--n_action_steps=4"])
+    subject = load_subject(
+        PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu", "--n_action_steps=4"])
+    )
     applied = put_on(subject, tiny_recipe("diffusion", {"policy.n_action_steps": 6}), "fast.yaml", seconds=0.1)
     assert applied.agreement is not None
     assert applied.agreement.predicted == 4

@@ -18,11 +18,10 @@ from typing import Any
 import pytest
 from support.documented import LEROBOTS, OTHERS, OURS, Command, commands
 
-from strobe.cli import showing
-from strobe.cli.late import groups, options
+from strobe.cli import display
+from strobe.cli.lazy_flags import groups, option_names, options
 from strobe.cli.main import COMMANDS
 from strobe.cli.parse import check_names, pairs
-from strobe.cli.refused import option_names
 from strobe.errors import UserError
 from strobe.lerobot.schema.registries import POLICY
 from strobe.policies.lerobot_policies import known_types
@@ -150,7 +149,7 @@ def strobe(words: list[str]) -> None:
                 fields(kind, [axis])
 
 
-EVERYWHERE = ("--help", "--policy.path", "--policy.type", "--policy.size", *showing.FLAGS, "--log", "--log.project")
+EVERYWHERE = ("--help", "--policy.path", "--policy.type", "--policy.size", *display.FLAGS, "--log", "--log.project")
 
 
 def flags(words: list[str]) -> Iterator[tuple[str, str | None]]:
@@ -197,13 +196,11 @@ def flags_of(command: str) -> frozenset[str]:
     configs = [
         value
         for name, value in vars(module).items()
-        if name.endswith("Config") and dataclasses.is_dataclass(value) and value.__module__ == module.__name__
+        if name.endswith("Config") and dataclasses.is_dataclass(value) and value.__module__.startswith("strobe.cli.")
     ]
     known: set[str] = set().union(*map(option_names, configs))
     known |= {f"--{group}.{name}" for one in configs for group, where in groups(one).items() for name in options(where)}
-    listed = r"^  (--[a-z]\w*)" if configs else r"--[a-z][\w-]*"  # argparse's own stand in its help alone
-    found = re.findall(listed, helped(command), re.MULTILINE)
-    known |= {flag.replace("-", "_").replace("__", "--", 1) for flag in found}
+    known |= set(re.findall(r"^  (--[a-z]\w*)", helped(command), re.MULTILINE))
     more = {
         "batch": flags_of("breakdown") if command == "batch" else (),
         "evaluate": {"--results", "--same_seeds", "--inference", "--policy.*"},

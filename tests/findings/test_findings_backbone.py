@@ -15,6 +15,7 @@ from strobe.findings import Thresholds, backbone
 from strobe.kinds import advise
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_model
+from strobe.policies.options import ModelOptions
 from strobe.results.measurement import Blocks, Memory
 from strobe.results.profiles import GapCause, Gaps, OperatorProfile
 from strobe.runs import store
@@ -46,7 +47,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def subject(clock):
-    made = load_model(kind="vjepa2", size="tiny")
+    made = load_model(ModelOptions(type="vjepa2", size="tiny"))
     pace(made, clock)
     return made
 

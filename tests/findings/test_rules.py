@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.findings_results import compared, measured, put_on, result, summary, treated
 
-from strobe.cli.judge_results import JudgeConfig
+from strobe.cli.evaluate import JudgeConfig
 from strobe.cli.parse import parse
 from strobe.errors import UserError
 from strobe.findings import Thresholds

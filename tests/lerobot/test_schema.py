@@ -14,7 +14,7 @@ import pytest
 from lerobot.configs import PreTrainedConfig
 from lerobot.envs.configs import EnvConfig
 
-from strobe.cli.refused import option_names
+from strobe.cli.lazy_flags import option_names
 from strobe.lerobot.schema import backbones, classes, registries, shapes, source
 from strobe.lerobot.schema.source import Unreadable
 from strobe.policies import lerobot_policies

@@ -8,6 +8,7 @@ from lerobot.policies.act.modeling_act import ACTPolicy
 from strobe.errors import UserError
 from strobe.lerobot import versions
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.timeline import ProbeError
 from strobe.treatments.flow.rtc import require
 
@@ -25,11 +26,11 @@ def test_a_version_that_was_never_tried_is_told(monkeypatch: pytest.MonkeyPatch,
 
 def test_the_note_comes_with_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "TRIED", ("0.1",))
-    assert any("never run on LeRobot" in note for note in load_subject(policy_type="act", size="tiny").notes)
+    assert any("never run on LeRobot" in note for note in load_subject(PolicyOptions(type="act", size="tiny")).notes)
 
 
 def test_the_types_that_can_be_guided_are_those_of_the_installed_lerobot(monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = load_subject(policy_type="act", size="tiny")
+    subject = load_subject(PolicyOptions(type="act", size="tiny"))
     with pytest.raises(UserError, match=r"'act' has no Real-Time Chunking \(LeRobot [\d.]+ guides .*\bpi05\b.*smolvla"):
         require(subject)
     monkeypatch.setattr(ACTPolicy, "supports_rtc", lambda self: True)
@@ -38,7 +39,7 @@ def test_the_types_that_can_be_guided_are_those_of_the_installed_lerobot(monkeyp
 
 
 def test_a_part_that_no_longer_fits_is_refused_with_its_name_and_the_version() -> None:
-    subject = load_subject(policy_type="act", size="tiny")
+    subject = load_subject(PolicyOptions(type="act", size="tiny"))
     del subject.policy.model.action_head
     with pytest.raises(ProbeError, match=r"probe 'action head' does not fit lerobot's ACTPolicy as installed \(0\.6"):
         subject.hooks("inference", 1)

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strobe.measure.accounting import Accounting, Weights, allocator_of
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.timeline import section
 from strobe.timeline.probe import Hook
 
@@ -21,7 +22,7 @@ from strobe.timeline.probe import Hook
 @pytest.mark.parametrize("policy_type", ["act", "diffusion", "smolvla", "pi05"])
 @pytest.mark.parametrize("phase", ["inference", "training step"])
 def test_the_whole_is_what_torchs_counter_counts(policy_type, phase):
-    subject = load_subject(policy_type=policy_type, size="tiny")
+    subject = load_subject(PolicyOptions(type=policy_type, size="tiny"))
     call = subject.call(phase, 2)
     call(0)
     accounting = Accounting()

@@ -122,9 +122,10 @@ def test_a_share_that_is_none_is_told(
 def test_strobe_itself_loads_policies_as_they_are(saved: tuple[Path, PolicySubject], lines: Any) -> None:
     """It measures them, or puts a recipe of its own on."""
     from strobe.policies.loading import load_subject
+    from strobe.policies.options import PolicyOptions
 
     assert dtype(strobe.load_policy(saved[0]).policy) == torch.float32
-    assert dtype(load_subject(path=saved[0], overrides=["--device=cpu"]).policy) == torch.float32
+    assert dtype(load_subject(PolicyOptions(path=saved[0], overrides=["--device=cpu"])).policy) == torch.float32
     with with_recipe(tiny_recipe("act", {"channels_last": True})):
         assert dtype(load(saved[0])) == torch.float32
     assert lines() == []

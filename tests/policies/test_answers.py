@@ -12,6 +12,7 @@ from strobe.errors import UserError
 from strobe.lerobot.refusals import in_a_line
 from strobe.policies.families.registry import predict
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 
 
@@ -89,7 +90,7 @@ def test_a_mistake_inside_of_a_method_stays_the_policys_own(monkeypatch: pytest.
 
 @pytest.fixture(scope="module")
 def act() -> PolicySubject:
-    return load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
 
 
 @pytest.mark.parametrize(

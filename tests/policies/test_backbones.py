@@ -15,6 +15,7 @@ from strobe.measure.accounting import Accounting
 from strobe.policies import backbones, clips
 from strobe.policies.loading import load_model
 from strobe.policies.model_subject import ModelSubject
+from strobe.policies.options import InputOptions, ModelOptions
 from strobe.policies.subject import ITERATION
 from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached
@@ -24,7 +25,7 @@ BLOCKS = [f"block {index}" for index in range(6)]
 
 @pytest.fixture(scope="module")
 def subject() -> ModelSubject:
-    return load_model(kind="vjepa2", size="tiny")
+    return load_model(ModelOptions(type="vjepa2", size="tiny"))
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +68,11 @@ def test_sizes_are_the_published_ones(size, width, layers, heads, side, millions
 
 
 def test_weights_are_the_same_for_a_seed_and_of_the_dtype_asked_for():
-    one, two, other = (load_model(kind="vjepa2", size="tiny", seed=seed) for seed in (3, 3, 4))
+    one, two, other = (load_model(ModelOptions(type="vjepa2", size="tiny"), seed=seed) for seed in (3, 3, 4))
     same = [torch.equal(a, b) for a, b in zip(one.module.parameters(), two.module.parameters(), strict=True)]
     assert all(same)
     assert not torch.equal(one.call("inference")(0), other.call("inference")(0))
-    half = load_model(kind="vjepa2", size="tiny", dtype="bfloat16")
+    half = load_model(ModelOptions(type="vjepa2", size="tiny", dtype="bfloat16"))
     assert half.info.dtypes == {"bfloat16": half.info.parameters}
     assert half.call("inference")(0).dtype == torch.bfloat16
 
@@ -105,12 +106,12 @@ def test_probes_change_nothing_and_leave_nothing_behind(subject):
 
 
 def test_the_predictor_runs_where_it_is_asked_for(subject):
-    predicting = load_model(kind="vjepa2", size="tiny", predictor=True)
+    predicting = load_model(ModelOptions(type="vjepa2", size="tiny", predictor=True))
     found = paths(predicting, depth=2)
     assert ("model", "predictor") in found
     assert ("model", "predictor", "block 1") in found
     with pytest.raises(UserError, match="vit has none"):
-        load_model(kind="vit", size="tiny", predictor=True)
+        load_model(ModelOptions(type="vit", size="tiny", predictor=True))
 
 
 def test_traits_tell_frames_from_clips_and_count_tokens(subject):
@@ -132,7 +133,7 @@ def test_preprocessing_is_the_one_of_transformers(subject):
 
 @pytest.mark.parametrize("kind", ["vit", "dinov2", "videomae", "timesformer", "siglip_vision_model"])
 def test_any_backbone_is_cut_down_to_its_blocks(kind):
-    subject = load_model(kind=kind, size="tiny")
+    subject = load_model(ModelOptions(type=kind, size="tiny"))
     found = paths(subject, batch_size=2)
     blocks = [path for path in found if path[-1].startswith("block ")]
     assert [path[-1] for path in blocks] == BLOCKS[:4]
@@ -143,28 +144,30 @@ def test_any_backbone_is_cut_down_to_its_blocks(kind):
     assert any("Strobe's own" in note for note in subject.notes)
     config = CONFIG_MAPPING[kind]()
     own = {"img_size": 2 * config.patch_size, "num_frames": 6 if hasattr(config, "num_frames") else 2}
-    again = load_model(kind=kind, size="tiny", **own)
+    again = load_model(ModelOptions(type=kind, size="tiny", **own))
     again.call("inference")(0)
     sizes = again.traits("inference", 1).backbone
     assert (sizes.image_size, sizes.frames_per_clip) == (own["img_size"], own["num_frames"])
 
 
 def test_stages_that_differ_by_design_are_not_blocks():
-    subject = load_model(kind="swin", overrides=["--depths=[1, 1]", "--num_heads=[2, 2]", "--embed_dim=16"])
+    subject = load_model(
+        ModelOptions(type="swin", overrides=["--depths=[1, 1]", "--num_heads=[2, 2]", "--embed_dim=16"])
+    )
     assert {path[-1] for path in paths(subject)} >= {"stage 0", "stage 1"}
 
 
 def test_a_saved_model_is_read_again(subject, tmp_path):
     subject.module.save_pretrained(tmp_path)  # type: ignore[operator]
-    again = load_model(path=str(tmp_path))
+    again = load_model(ModelOptions(path=str(tmp_path)))
     assert again.model.img_size == 96
     assert again.model.frames == 4
     assert again.info.source == str(tmp_path)
-    assert torch.equal(again.call("inference")(0), load_model(path=str(tmp_path)).call("inference")(0))
+    assert torch.equal(again.call("inference")(0), load_model(ModelOptions(path=str(tmp_path))).call("inference")(0))
     same = zip(again.module.parameters(), subject.module.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in same)
     with pytest.raises(UserError, match="do not fit"):
-        load_model(path=str(tmp_path), overrides=["--num_hidden_layers=7"])
+        load_model(ModelOptions(path=str(tmp_path), overrides=["--num_hidden_layers=7"]))
 
 
 def test_the_decoder_is_chosen_once(video, monkeypatch):
@@ -179,7 +182,7 @@ def test_the_decoder_is_chosen_once(video, monkeypatch):
 
 
 def test_a_video_is_decoded_inside_the_iteration(video):
-    subject = load_model(kind="vjepa2", size="tiny", video=video)
+    subject = load_model(ModelOptions(type="vjepa2", size="tiny"), InputOptions(video=video))
     assert [path for path in paths(subject) if len(path) == 1] == [("decode",), ("preprocessing",), ("model",)]
     assert "3 clips of 4 successive frames, 96×128, 30 frames/s" in subject.info.inputs
     first, second, fourth = (subject.clips.read(index) for index in (0, 1, 3))
@@ -222,19 +225,19 @@ def test_clips_of_a_dataset_stay_in_an_episode(recording):
 
 
 WRONG = {
-    "type": ({"kind": "vjepa"}, "did you mean 'vjepa2'"),
-    "text model": ({"kind": "bert"}, "images or video"),
-    "words alone": ({"kind": "bert"}, "images or video"),
-    "size": ({"kind": "vjepa2", "size": "lage"}, "did you mean 'large'"),
-    "size of another": ({"kind": "vit", "size": "huge"}, "full"),
-    "no tiny one": ({"kind": "swin", "size": "tiny"}, "not available"),
-    "dtype": ({"kind": "vjepa2", "size": "tiny", "dtype": "bfloat"}, "did you mean 'bfloat16'"),
-    "patches": ({"kind": "vjepa2", "size": "tiny", "img_size": 100}, "take 96 or 112"),
-    "tubelets": ({"kind": "vjepa2", "size": "tiny", "num_frames": 5}, "take 4 or 6"),
-    "field": ({"kind": "vit", "overrides": ["--hiden_size=64"]}, "did you mean '--model.hidden_size'"),
-    "value": ({"kind": "vit", "overrides": ["--hidden_size=wide"]}, "hidden_size"),
+    "type": ({"type": "vjepa"}, "did you mean 'vjepa2'"),
+    "text model": ({"type": "bert"}, "images or video"),
+    "words alone": ({"type": "bert"}, "images or video"),
+    "size": ({"type": "vjepa2", "size": "lage"}, "did you mean 'large'"),
+    "size of another": ({"type": "vit", "size": "huge"}, "full"),
+    "no tiny one": ({"type": "swin", "size": "tiny"}, "not available"),
+    "dtype": ({"type": "vjepa2", "size": "tiny", "dtype": "bfloat"}, "did you mean 'bfloat16'"),
+    "patches": ({"type": "vjepa2", "size": "tiny", "img_size": 100}, "take 96 or 112"),
+    "tubelets": ({"type": "vjepa2", "size": "tiny", "num_frames": 5}, "take 4 or 6"),
+    "field": ({"type": "vit", "overrides": ["--hiden_size=64"]}, "did you mean '--model.hidden_size'"),
+    "value": ({"type": "vit", "overrides": ["--hidden_size=wide"]}, "hidden_size"),
     "folder": ({"path": "/no/such/model"}, "no folder"),
-    "device": ({"kind": "vjepa2", "size": "tiny", "device": "xpu"}, "xpu"),
+    "device": ({"type": "vjepa2", "size": "tiny"}, "xpu"),
 }
 
 
@@ -242,7 +245,7 @@ WRONG = {
 def test_what_does_not_fit_is_said_in_one_line(name):
     given, words = WRONG[name]
     with pytest.raises(UserError, match=words) as error:
-        load_model(**given)
+        load_model(ModelOptions(**given), device="xpu" if name == "device" else None)
     assert "\n" not in str(error.value)
 
 
@@ -250,7 +253,7 @@ def test_a_folder_that_holds_a_policy_is_no_model(tmp_path):
     (tmp_path / "config.json").write_text('{"type": "act"}')
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match=r"--policy\.path"):
-        load_model(path=str(tmp_path))
+        load_model(ModelOptions(path=str(tmp_path)))
 
 
 def test_training_a_backbone_is_refused(subject):

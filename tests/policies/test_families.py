@@ -12,6 +12,7 @@ from torch import nn
 from strobe.policies.families.modules import along_modules
 from strobe.policies.families.registry import family_of, predict
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import ITERATION
 from strobe.timeline import ProbeError, Timeline
@@ -42,7 +43,7 @@ PARTS = {
 
 @pytest.fixture(scope="module", params=PARTS)
 def subject(request) -> PolicySubject:
-    return load_subject(policy_type=request.param, size="tiny")
+    return load_subject(PolicyOptions(type=request.param, size="tiny"))
 
 
 def paths(subject: PolicySubject, phase, depth: int) -> list[tuple[str, ...]]:
@@ -105,7 +106,7 @@ def test_no_part_of_a_policy_is_left_out_of_its_parts(subject):
 
 @pytest.mark.parametrize("policy_type", ["smolvla", "pi0", "pi05"])
 def test_rtc_wraps_every_denoising_step(policy_type):
-    subject = load_subject(policy_type=policy_type, size="tiny")
+    subject = load_subject(PolicyOptions(type=policy_type, size="tiny"))
     rtc = RealTimeChunking(RTCConfig(execution_horizon=4), inference_delay=2)
     plain = subject.chunk(0)
     undo = rtc.apply(subject)
@@ -130,7 +131,7 @@ def test_a_policy_that_nobody_here_has_seen_is_cut_along_its_modules(subject):
 
 
 def test_an_anatomy_that_does_not_fit_fails_with_the_probes_name():
-    subject = load_subject(policy_type="act", size="tiny")
+    subject = load_subject(PolicyOptions(type="act", size="tiny"))
     subject.policy.model.trunk = subject.policy.model.backbone
     del subject.policy.model.backbone
     with pytest.raises(ProbeError, match=r"^probe 'backbone' does not fit lerobot's ACTPolicy"):

@@ -13,6 +13,7 @@ from support.family_checks import parts_of, require_parts, require_the_same_acti
 
 from strobe.policies.families.pi0_fast import fast_tokens
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments.catalogue import make
 
@@ -22,7 +23,7 @@ TOKENS = 6
 @pytest.fixture(scope="module")
 def subject() -> PolicySubject:
     overrides = ["--device=cpu", f"--max_decoding_steps={TOKENS}"]
-    return load_subject(policy_type="pi0_fast", size="tiny", overrides=overrides)
+    return load_subject(PolicyOptions(type="pi0_fast", size="tiny", overrides=overrides))
 
 
 def test_its_parts_are_the_prefix_and_each_token(subject: PolicySubject) -> None:

@@ -10,6 +10,7 @@ from support.family_checks import parts_of, require_parts, require_the_same_acti
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments.catalogue import make
 
@@ -40,7 +41,7 @@ KINDS: dict[str, tuple[set[str], set[str], tuple[int, int, int]]] = {
 
 @pytest.fixture(scope="module", params=KINDS)
 def subject(request: pytest.FixtureRequest) -> PolicySubject:
-    return load_subject(policy_type=request.param, size="tiny", overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type=request.param, size="tiny", overrides=["--device=cpu"]))
 
 
 def test_a_chunk_has_its_shape_and_its_parts(subject: PolicySubject) -> None:
@@ -90,14 +91,16 @@ def test_training_shows_its_parts_or_says_why_there_is_none(subject: PolicySubje
 
 
 def test_vqbets_later_training_steps_are_one_setting_away() -> None:
-    made = load_subject(policy_type="vqbet", size="tiny", overrides=["--device=cpu", "--n_vqvae_training_steps=1"])
+    made = load_subject(
+        PolicyOptions(type="vqbet", size="tiny", overrides=["--device=cpu", "--n_vqvae_training_steps=1"])
+    )
     made.call("training forward", 2)(0)
     assert {"image encoder", "GPT", "action head", "loss"} <= set(parts_of(made, "training forward"))
 
 
 def test_the_value_of_a_plan_depends_on_its_weights() -> None:
     """LeRobot begins the heads at zero, where no treatment of them could be seen to be wrong."""
-    made = load_subject(policy_type="tdmpc", size="tiny", overrides=["--device=cpu"])
+    made = load_subject(PolicyOptions(type="tdmpc", size="tiny", overrides=["--device=cpu"]))
     policy: Any = made.policy
     before = made.chunk(0)
     with torch.no_grad():
@@ -107,9 +110,9 @@ def test_the_value_of_a_plan_depends_on_its_weights() -> None:
 
 
 def test_each_objective_of_the_dit_has_its_own_number_of_steps() -> None:
-    made = load_subject(policy_type="multi_task_dit", size="tiny", overrides=["--device=cpu"])
+    made = load_subject(PolicyOptions(type="multi_task_dit", size="tiny", overrides=["--device=cpu"]))
     flow = ["--device=cpu", "--objective=flow_matching", "--use_separate_rgb_encoder_per_camera=true"]
-    flowing = load_subject(policy_type="multi_task_dit", size="tiny", overrides=flow)
+    flowing = load_subject(PolicyOptions(type="multi_task_dit", size="tiny", overrides=flow))
     for subject, name, built in ((made, "num_inference_steps", 10), (flowing, "num_integration_steps", 100)):
         assert subject.traits("inference", 1).denoising_steps == built
         undo = make({f"policy.{name}": 3}).apply(subject)
@@ -120,7 +123,7 @@ def test_each_objective_of_the_dit_has_its_own_number_of_steps() -> None:
 
 
 def test_the_dit_reads_its_prompt_and_uses_its_blocks() -> None:
-    made = load_subject(policy_type="multi_task_dit", size="tiny", overrides=["--device=cpu"])
+    made = load_subject(PolicyOptions(type="multi_task_dit", size="tiny", overrides=["--device=cpu"]))
     policy: Any = made.policy
     observation = made.observation(0)
     first, other = made.act(observation, 0), made.act(observation | {"task": "pick up the red cube"}, 0)

@@ -14,6 +14,7 @@ from strobe.policies.families import qwen3, vla_jepa
 from strobe.policies.families.registry import building
 from strobe.policies.lerobot_policies import config_from_type
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.rtc import RealTimeChunking
@@ -29,7 +30,7 @@ PARTS = {
 def tiny(kind: str) -> PolicySubject:
     # VLA-JEPA's default of bfloat16 cannot be trained on a CPU: LeRobot asks there for an autocast to float32.
     wide = ["--torch_dtype=float32"] if kind == "vla_jepa" else []
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *wide])
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *wide]))
 
 
 @pytest.mark.parametrize("kind", PARTS)

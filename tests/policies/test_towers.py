@@ -13,6 +13,7 @@ from strobe.measure.accounting import Accounting
 from strobe.policies.backbones import config_of
 from strobe.policies.loading import load_model
 from strobe.policies.model_subject import ModelSubject
+from strobe.policies.options import InputOptions, ModelOptions
 from strobe.policies.subject import ITERATION
 from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached
@@ -27,7 +28,10 @@ TOWERS = {
 
 
 def tower(kind: str, **more: object) -> ModelSubject:
-    return load_model(kind=kind, size="tiny", img_size=112, image_size=(112, 112), **more)  # type: ignore[arg-type]
+    return load_model(
+        ModelOptions(type=kind, size="tiny", img_size=112, **more),  # type: ignore[arg-type]
+        InputOptions(image_size=(112, 112)),
+    )
 
 
 @pytest.mark.parametrize("kind", TOWERS)
@@ -75,7 +79,9 @@ def test_a_checkpoint_of_the_whole_model_gives_its_tower(kind: str, tmp_path: Pa
 
     whole = AutoModel.from_config(CONFIG_MAPPING[kind](**_WHOLE[kind]))
     whole.save_pretrained(tmp_path)
-    subject = load_model(path=str(tmp_path), img_size=112, image_size=(112, 112), num_frames=1)
+    subject = load_model(
+        ModelOptions(path=str(tmp_path), img_size=112, num_frames=1), InputOptions(image_size=(112, 112))
+    )
     expected = getattr(whole, "visual", None) or whole.vision_model
     mine, its = dict(subject.module.named_parameters()), dict(expected.named_parameters())
     assert len(mine) == len(its)
@@ -90,4 +96,7 @@ def test_a_side_that_is_no_multiple_of_the_patch_is_refused() -> None:
 
 
 def test_a_convolutional_net_has_a_tiny_size() -> None:
-    assert load_model(kind="dinov3_convnext", size="tiny", image_size=(64, 64)).info.parameters < 1e6
+    assert (
+        load_model(ModelOptions(type="dinov3_convnext", size="tiny"), InputOptions(image_size=(64, 64))).info.parameters
+        < 1e6
+    )

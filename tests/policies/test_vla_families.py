@@ -10,6 +10,7 @@ from support.family_checks import parts_of, require_parts, require_the_same_acti
 
 from strobe.policies import lerobot_policies
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.treatments.treatment import Treatment, Undo, Variant
@@ -38,7 +39,7 @@ STEPS = {"eo1": 10, "evo1": 32, "molmoact2": 10, "wall_x": 10}
 
 @pytest.fixture(scope="module", params=PARTS)
 def subject(request: pytest.FixtureRequest) -> PolicySubject:
-    return load_subject(policy_type=request.param, size="tiny")
+    return load_subject(PolicyOptions(type=request.param, size="tiny"))
 
 
 def test_parts_hold_all_of_the_work(subject: PolicySubject) -> None:
@@ -74,7 +75,7 @@ class Doubled(Treatment):
 
 
 def test_what_a_policy_keeps_from_call_to_call_is_each_variants_own() -> None:
-    owner = load_subject(policy_type="molmoact2", size="tiny")
+    owner = load_subject(PolicyOptions(type="molmoact2", size="tiny"))
     variant = Variant("doubled", (Doubled(),))
     expert: Any = owner.policy.get_submodule("model.model.action_expert")
     plain, kept = owner.chunk(0), expert._modulation_cache_value

@@ -19,6 +19,7 @@ from strobe.policies import build, inputs
 from strobe.policies.build import build_fast
 from strobe.policies.lerobot_policies import config_from_type
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.studies.measuring import Options, measure
 from strobe.treatments.treatment import Variant
@@ -33,7 +34,7 @@ INSIDE = {
 @cache
 def tiny(kind: str) -> PolicySubject:
     few = [*FEW[kind], *(["--action_num_inference_steps=3"] if kind == "lingbot_va" else [])]
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *few])
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *few]))
 
 
 @pytest.mark.parametrize("kind", INSIDE)
@@ -85,10 +86,12 @@ def test_a_chunk_of_lingbot_va_is_an_episodes_first_one():
 
 def test_fastwams_own_dimensions_are_followed():
     owner = load_subject(
-        policy_type="fastwam",
-        size="tiny",
-        overrides=["--device=cpu", "--action_dim=6", "--proprio_dim=5", "--num_inference_steps=1"],
-        cameras=1,
+        PolicyOptions(
+            type="fastwam",
+            size="tiny",
+            overrides=["--device=cpu", "--action_dim=6", "--proprio_dim=5", "--num_inference_steps=1"],
+        ),
+        InputOptions(cameras=1),
     )
     assert list(owner.policy.config.image_features) == ["observation.images.front"]
     assert owner.chunk(0).shape == (1, 32, 6)
@@ -101,7 +104,7 @@ def test_the_full_size_with_all_outside_of_it_is_refused_before_memory_is_taken(
     monkeypatch.setattr(build.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
     monkeypatch.setattr(build._PutOff, "value", lambda *_: pytest.fail("memory was taken"))
     with pytest.raises(UserError, match=rf"its weights take {gib} GiB, and 1\.0 GiB are free on this machine"):
-        load_subject(policy_type=kind, overrides=["--device=cpu"])
+        load_subject(PolicyOptions(type=kind, overrides=["--device=cpu"]))
 
 
 def test_modules_outside_of_the_tree_are_filled_like_those_inside():

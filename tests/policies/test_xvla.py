@@ -11,13 +11,14 @@ from support.family_checks import parts_of, require_parts, require_the_same_acti
 from strobe.errors import UserError
 from strobe.policies.families.xvla import FLORENCE
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments.catalogue import entry_of, make
 
 
 @pytest.fixture(scope="module")
 def subject() -> PolicySubject:
-    return load_subject(policy_type="xvla", size="tiny", overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type="xvla", size="tiny", overrides=["--device=cpu"]))
 
 
 def test_its_parts(subject: PolicySubject) -> None:
@@ -85,7 +86,7 @@ def accounted(subject: PolicySubject, accounting: Any) -> float:
 
 
 def test_it_is_offered_where_a_step_reads_some_rows_and_refused_elsewhere(subject: PolicySubject) -> None:
-    act = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+    act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
     assert list(entry_of("last_block").candidates(subject)) == [{"last_block": "read_rows"}]
     assert not entry_of("last_block").candidates(act)
     with pytest.raises(UserError, match="last_block is for xvla"):

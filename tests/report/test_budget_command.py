@@ -143,7 +143,7 @@ def test_few_chunks_are_not_judged_and_say_how_many_it_takes(tmp_path, capsys):
 
 def test_a_share_that_is_none_is_one_line(table, capsys):
     assert main(["budget", str(table), "--in-time=95"]) == 2
-    assert "'95' is not a share between 0 and 1" in capsys.readouterr().err
+    assert "--in_time=95.0: must be between 0 and 1" in capsys.readouterr().err
 
 
 def test_a_run_tells_its_parts_and_its_steps(tmp_path):
@@ -178,5 +178,5 @@ def test_a_table_that_is_none_is_one_line(tmp_path, content, said):
 
 def test_wrong_flags_are_one_line(table, capsys):
     assert main(["budget", str(table), "--target-hz=0"]) == 2
-    assert "is not a rate in Hz" in capsys.readouterr().err
+    assert "--target_hz=0.0: must be above 0" in capsys.readouterr().err
     assert main(["budget", "/nowhere"]) == 2

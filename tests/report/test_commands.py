@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -73,20 +74,20 @@ def test_a_sweep_is_shown_again_and_not_compared(run: Path, tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
-        (["--depth", "0"], "'0' is not a number of levels"),
-        (["--depht", "2"], "unrecognized arguments: --depht"),
-        (["--format", "pdf"], "invalid choice: 'pdf'"),
+        (["--depth", "0"], "--depth=0: must be at least 1"),
+        (["--depht", "2"], "unknown flag --depht: did you mean --depth?"),
+        (["--format", "pdf"], "--format=pdf: known: console"),
         (["--output", "/nowhere/at/all.html"], "cannot write /nowhere/at/all.html: no such file or directory"),
     ],
 )
 def test_wrong_flags_of_report_are_one_line(run: Path, extra: list[str], said: str):
-    with pytest.raises(UserError, match=said) as caught:
+    with pytest.raises(UserError, match=re.escape(said)) as caught:
         report_command.run([str(run), *extra])
     assert "\n" not in str(caught.value)
 
 
 def test_report_without_a_run():
-    with pytest.raises(UserError, match="required: RUN"):
+    with pytest.raises(UserError, match="RUN is missing"):
         report_command.run([])
     with pytest.raises(UserError, match="no run at"):
         report_command.run(["/nowhere"])
@@ -94,9 +95,7 @@ def test_report_without_a_run():
 
 @pytest.mark.parametrize("command", [report_command, diff_command])
 def test_help_shows_examples(command, capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as caught:
-        command.run(["--help"])
-    assert caught.value.code == 0
+    assert command.run(["--help"]) == 0
     assert "Examples:\n  strobe " in capsys.readouterr().out
 
 

@@ -12,6 +12,7 @@ import torch
 
 from strobe.measure.guard import Guards
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.sameness.check import CallFailed, Sameness, affordable
@@ -49,7 +50,7 @@ class Fault(Treatment):
 @cache
 def tiny(kind: str) -> PolicySubject:
     steps = {"pi05": ["--num_inference_steps=2"], "smolvla": ["--num_steps=2"]}.get(kind, [])
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *steps])
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]))
 
 
 @cache

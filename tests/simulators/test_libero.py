@@ -127,12 +127,13 @@ def test_a_real_episode_begins_where_its_seed_says_whatever_was_played_before(mo
     from lerobot.envs.factory import make_env_config
 
     from strobe.policies.loading import load_subject
+    from strobe.policies.options import InputOptions, PolicyOptions
     from strobe.simulators.timed_simulator import TimedSimulator
 
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked on standard input"))
     size = {"observation_height": 64, "observation_width": 64}
     env = make_env_config("libero", task="libero_spatial", task_ids=[0], episode_length=3, **size)
-    subject = load_subject(policy_type="act", size="tiny", env=env, overrides=["--device=cpu"])
+    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env))
     simulator = TimedSimulator(env, subject)
     try:
         first, times = simulator.play_timed("libero_spatial", 4)

@@ -9,6 +9,7 @@ from lerobot.envs.factory import make_env_config
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.simulator import Simulator
 
 
@@ -26,7 +27,9 @@ class Renamed(gym.Wrapper):
 @pytest.fixture(scope="module")
 def simulator():
     env = make_env_config("pusht", episode_length=3)
-    simulator = Simulator(env, load_subject(policy_type="act", size="tiny", env=env, overrides=["--device=cpu"]))
+    simulator = Simulator(
+        env, load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env))
+    )
     vector = simulator._vectors["pusht"]
     vector.envs = tuple(Renamed(one) for one in vector.envs)
     yield simulator

@@ -8,7 +8,7 @@ import pytest
 from lerobot.envs.configs import EnvConfig
 
 from strobe.cli.flags import RunConfig
-from strobe.cli.late import realise
+from strobe.cli.lazy_flags import realise
 from strobe.cli.parse import parse
 from strobe.errors import UserError
 

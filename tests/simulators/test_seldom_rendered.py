@@ -12,6 +12,7 @@ from lerobot.envs.factory import make_env_config
 
 from strobe.policies import inputs
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.camera_use import Looks
 from strobe.simulators.seldom_rendered import SeldomRendered
 from strobe.simulators.timed_simulator import TimedSimulator
@@ -28,7 +29,9 @@ POLICIES = {
 
 def both(env, kind: str, overrides: list[str], ticks: int, seed: int = 3):
     """An episode with all images, one with those that are needed, and the times of the second."""
-    subject = load_subject(policy_type=kind, size="tiny", env=env, overrides=["--device=cpu", *overrides])
+    subject = load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *overrides]), InputOptions(env=env)
+    )
     simulator = TimedSimulator(env, subject, "always")
     (vector,) = simulator._vectors.values()
     vector.envs[0].unwrapped._max_episode_steps = ticks
@@ -85,7 +88,7 @@ def test_a_policy_that_nobody_read_sees_every_image():
 
 
 def test_a_processor_of_somebody_else_sees_every_image():
-    subject = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
     policy: Any = subject.policy
     policy._action_queue.extend(range(4))
     assert not Looks(subject.policy, subject.loaded.preprocessor.steps).due()

@@ -8,6 +8,7 @@ from lerobot.envs.factory import make_env_config
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.simulator import Simulator
 
 
@@ -18,7 +19,7 @@ def env():
 
 @pytest.fixture(scope="module")
 def subject(env):
-    return load_subject(policy_type="diffusion", size="tiny", env=env, overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env))
 
 
 def test_the_same_policy_from_the_same_seed_does_the_same_to_the_bit(env, subject):

@@ -8,6 +8,7 @@ import torch
 from strobe.measure import ceiling
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.results.machine import Ceiling
 from strobe.studies import measuring
 from strobe.studies.measuring import ABOVE_CEILING, ABOVE_WITH_TF32, Options, measure
@@ -44,7 +45,7 @@ class Anywhere(TensorFloat32):
 
 def test_what_runs_above_the_ceiling_has_it_measured_again(again):
     figures, asked = again
-    subject = load_subject(policy_type="act", size="tiny")
+    subject = load_subject(PolicyOptions(type="act", size="tiny"))
     options = Options(SamplingBudget(iterations=2))
     known = low()
     [found] = measure(subject, "inference", [Variant("as it is")], options, known).measurements
@@ -62,7 +63,7 @@ def test_what_runs_above_the_ceiling_has_it_measured_again(again):
 
 
 def test_tf32_is_not_compared_with_the_ceiling_of_float32(monkeypatch, again):
-    subject = load_subject(policy_type="act", size="tiny")
+    subject = load_subject(PolicyOptions(type="act", size="tiny"))
     variants = [Variant("as it is"), Variant("tf32", (Anywhere(),))]
     found = measure(subject, "inference", variants, Options(SamplingBudget(iterations=2)), low()).measurements
     assert any(part.ceiling_share for part in found[0].components)
@@ -75,7 +76,7 @@ def test_tf32_is_not_compared_with_the_ceiling_of_float32(monkeypatch, again):
 
 
 def test_a_note_names_the_products_that_are_not_counted(monkeypatch):
-    subject = load_subject(policy_type="act", size="tiny")
+    subject = load_subject(PolicyOptions(type="act", size="tiny"))
     bare = subject.policy.predict_action_chunk
 
     def solving(batch, **options):

@@ -10,6 +10,7 @@ from strobe.measure import ceiling as ceilings
 from strobe.measure.roofline import limits
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement
 from strobe.studies import measuring
@@ -101,7 +102,9 @@ def test_a_target_that_arithmetic_alone_does_not_meet_is_told():
 @pytest.fixture
 def act(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(precision, "_fast", lambda device: ("bf16",))
-    return load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+    return load_subject(
+        PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
+    )
 
 
 def test_a_climb_leaves_out_what_gains_nothing_here_unless_all_is_asked_for(act, monkeypatch):

@@ -8,6 +8,7 @@ import torch
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
 from strobe.treatments.settings import Settings
@@ -15,7 +16,7 @@ from strobe.treatments.treatment import Treatment, Variant
 
 
 def test_a_comparison_needs_two_names():
-    subject = load_subject(policy_type="act", size="tiny")
+    subject = load_subject(PolicyOptions(type="act", size="tiny"))
     options = Options(SamplingBudget(iterations=2))
     with pytest.raises(UserError, match="two variants"):
         compare(subject, [Variant("alone")], "inference", options)
@@ -24,7 +25,7 @@ def test_a_comparison_needs_two_names():
 
 
 def test_a_setting_is_put_back_even_where_it_was_copied():
-    subject = load_subject(policy_type="diffusion", size="tiny")
+    subject = load_subject(PolicyOptions(type="diffusion", size="tiny"))
     policy = subject.policy
     before = (policy.config.num_inference_steps, policy.diffusion.num_inference_steps)
     undo = Settings({"num_inference_steps": 3}).apply(subject)
@@ -34,7 +35,7 @@ def test_a_setting_is_put_back_even_where_it_was_copied():
 
 
 def test_a_variant_that_fails_half_way_leaves_the_subject_as_it_was():
-    subject = load_subject(policy_type="diffusion", size="tiny")
+    subject = load_subject(PolicyOptions(type="diffusion", size="tiny"))
     before = subject.policy.diffusion.num_inference_steps
     variant = Variant("bad", (Settings({"num_inference_steps": 2}), Settings({"no_such_setting": 1})))
     with pytest.raises(UserError, match="no_such_setting"):
@@ -43,7 +44,7 @@ def test_a_variant_that_fails_half_way_leaves_the_subject_as_it_was():
 
 
 def test_training_phases_can_be_compared_too():
-    subject = load_subject(policy_type="act", size="tiny")
+    subject = load_subject(PolicyOptions(type="act", size="tiny"))
     options = Options(SamplingBudget(iterations=3), batch_size=2, counted=False)
     result, _ = compare(subject, [Variant("a"), Variant("b")], "training forward", options)
     assert [m.name for m in result.measurements] == ["a", "b"]
@@ -51,7 +52,7 @@ def test_training_phases_can_be_compared_too():
 
 
 def test_verdicts_on_several_variants_are_together_as_sure_as_one():
-    subject = load_subject(policy_type="act", size="tiny")
+    subject = load_subject(PolicyOptions(type="act", size="tiny"))
     options = Options(SamplingBudget(iterations=14), counted=False, checked=False)
     for names, level in (("ab", 0.99), ("abcde", 0.9975)):
         result, _ = compare(subject, [Variant(name) for name in names], "inference", options)
@@ -69,7 +70,7 @@ def test_a_policy_that_fails_where_faults_are_looked_for_keeps_its_timing(monkey
         raise RuntimeError("this observation\nis too hard")
 
     monkeypatch.setattr(check.Sameness, "_act", fails)
-    subject = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
     variants = [Variant("one"), Variant("two")]
     options = Options(SamplingBudget(iterations=3), counted=False)
     result, _ = compare(subject, variants, "inference", options)
@@ -110,7 +111,7 @@ class Zeros(Treatment):
 
 def test_one_observation_that_the_policy_cannot_take_leaves_a_yardstick_and_a_note(monkeypatch):
     fails_on(monkeypatch, 1)
-    subject = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
     options = Options(SamplingBudget(iterations=3), counted=False)
     result, _ = compare(subject, [Variant("one"), Variant("two", (Zeros(),))], "inference", options)
     assert "reordered sums" in [one.name for one in result.yardsticks]
@@ -122,7 +123,9 @@ def test_one_observation_that_the_policy_cannot_take_leaves_a_yardstick_and_a_no
 
 def test_a_setting_of_what_is_executed_is_judged_on_the_actions_that_both_predict():
     """Diffusion's chunk is as long as the actions that it executes."""
-    subject = load_subject(policy_type="diffusion", size="tiny", overrides=["--device=cpu", "--n_action_steps=4"])
+    subject = load_subject(
+        PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu", "--n_action_steps=4"])
+    )
     longer = Variant("longer", (Settings({"n_action_steps": 6}),))
     result, _ = compare(
         subject, [Variant("as it is"), longer], "inference", Options(SamplingBudget(iterations=3), counted=False)
@@ -136,7 +139,7 @@ def test_a_setting_of_what_is_executed_is_judged_on_the_actions_that_both_predic
 @pytest.mark.parametrize("steps", [20, 3])
 def test_a_running_policy_executes_its_chunk_from_the_first_action_on(steps):
     """Its queue is made again when the number of executed actions changes, and when that is taken back."""
-    subject = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu", "--n_action_steps=8"])
+    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu", "--n_action_steps=8"]))
     policy = subject.policy
     batch = subject.loaded.preprocessor(subject.observation(0))
     policy.reset()

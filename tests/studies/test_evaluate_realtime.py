@@ -16,6 +16,7 @@ from strobe.cli.report import as_text
 from strobe.errors import UserError
 from strobe.kinds import document
 from strobe.policies import loading
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.report.evaluate import plots
 from strobe.results.timing import EpisodeTiming
 from strobe.runs.episode_log import NAME, EpisodeLog
@@ -37,7 +38,9 @@ def timing(latency, engine="sync", **more):
 @pytest.fixture(scope="module")
 def diffusion():
     overrides = ["--device=cpu", "--num_inference_steps=2", "--n_action_steps=5"]
-    return loading.load_subject(path=None, policy_type="diffusion", size="tiny", overrides=overrides, env=ENV, seed=0)
+    return loading.load_subject(
+        PolicyOptions(path=None, type="diffusion", size="tiny", overrides=overrides), InputOptions(env=ENV), seed=0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +132,9 @@ def test_the_same_seed_draws_the_same_latencies_of_a_run_and_another_one_others(
 def test_real_time_chunking_acts_from_its_queue_and_leaves_the_policy_as_it_was():
     overrides = ["--device=cpu", "--n_action_steps=10"]
     subject = loading.load_subject(
-        path=None, policy_type="smolvla", size="tiny", overrides=overrides, env=replace(ENV, episode_length=45), seed=0
+        PolicyOptions(path=None, type="smolvla", size="tiny", overrides=overrides),
+        InputOptions(env=replace(ENV, episode_length=45)),
+        seed=0,
     )
     require_engine(subject.policy, "rtc")
     simulator = RealtimeSimulator(replace(ENV, episode_length=45), subject)

@@ -13,6 +13,7 @@ from support.made_up_simulator import MadeUp, example, plan
 
 from strobe.kinds import page
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.report import html
 from strobe.results.video import Video
 from strobe.simulators import film
@@ -36,7 +37,9 @@ def decoded(content: bytes) -> tuple[int, tuple[int, int]]:
 
 def test_a_real_episode_is_filmed_and_its_times_and_its_end_stay_as_they_are(tmp_path):
     env = make_env_config("pusht", episode_length=9)
-    subject = load_subject(policy_type="diffusion", size="tiny", env=env, overrides=["--device=cpu"])
+    subject = load_subject(
+        PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env)
+    )
     asked = plan(2)
     stage = Stage(env, subject)
     filming = Filming(stage, asked, 1, tmp_path, env.fps)

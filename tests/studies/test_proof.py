@@ -11,6 +11,7 @@ from strobe.errors import UserError
 from strobe.measure.episodes import judge
 from strobe.measure.guard import Guards
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import Episode, EpisodePair
 from strobe.results.ladder import Ladder, Rung
@@ -41,7 +42,7 @@ def env():
 
 @pytest.fixture(scope="module")
 def subject(env):
-    return load_subject(policy_type="smolvla", size="tiny", env=env, overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type="smolvla", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from strobe.cli import compare as command
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Phase
 from strobe.results.recipe import Recipe
@@ -28,7 +29,9 @@ from strobe.treatments.treatment import Treatment, Variant
 
 @cache
 def subject(kind: str = "act") -> PolicySubject:
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+    return load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
+    )
 
 
 def names(kind: str, **wanted: Any) -> list[str]:

@@ -11,6 +11,7 @@ from strobe.cli import main as cli
 from strobe.measure.guard import Guards
 from strobe.measure.sampling import Progress
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.report.verify import answers
 from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
@@ -55,7 +56,7 @@ def reused(monkeypatch):
 
 @pytest.fixture(scope="module")
 def subject():
-    return load_subject(policy_type="pi05", size="tiny", overrides=["--num_inference_steps=2", "--device=cpu"])
+    return load_subject(PolicyOptions(type="pi05", size="tiny", overrides=["--num_inference_steps=2", "--device=cpu"]))
 
 
 def test_a_recipe_that_acts_the_same_passes_and_its_exact_treatments_are_held_to_more(subject):

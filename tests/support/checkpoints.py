@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from strobe.policies import inputs, lerobot_policies
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.recipe import Recipe
 
@@ -31,7 +32,7 @@ EXACT = [
 def tiny_checkpoint(kind: str, folder: Path, *overrides: str) -> PolicySubject:
     """Save a tiny policy of the type ``kind`` with its processors in ``folder``; returns what was saved."""
     subject = load_subject(
-        policy_type=kind, size="tiny", overrides=["--device=cpu", *FEW_STEPS.get(kind, []), *overrides]
+        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *FEW_STEPS.get(kind, []), *overrides])
     )
     for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
         part.save_pretrained(folder)

@@ -20,6 +20,7 @@ from strobe.errors import UserError
 from strobe.policies.check_inputs import PROMPTS
 from strobe.policies.families.registry import registered, types_with
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
@@ -96,7 +97,9 @@ def tiny(kind: str) -> PolicySubject:
     """A tiny policy on the CPU, of few denoising steps."""
     family = registered(kind)
     steps = [f"--{family.steps}={STEPS}"] if family is not None and family.steps else []
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *steps], image_size=(64, 64))
+    return load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]), InputOptions(image_size=(64, 64))
+    )
 
 
 @cache

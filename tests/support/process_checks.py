@@ -15,6 +15,7 @@ from strobe.errors import UserError
 from strobe.measure.memory import kernel_use
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.measurement import Memory
 from strobe.results.recipe import Recipe
 from strobe.runs.recipe_file import dump
@@ -75,7 +76,9 @@ def test_memory_stays_kept_for_as_long_as_one_of_two_wants_it():
 
 @ON_GLIBC
 def test_the_same_bits_with_kept_memory_and_what_stays_is_in_the_result():
-    act = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+    act = load_subject(
+        PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
+    )
     kept = Variant("kept", (memory.KeptMemory(),))
     options = Options(SamplingBudget(iterations=3), counted=False)
     untreated, treated = measure(act, "inference", [Variant("as it is"), kept], options).measurements

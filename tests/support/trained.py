@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments.training import levers
 from strobe.treatments.treatment import Variant
@@ -68,7 +69,8 @@ def pair(kind: str, checkpoints: bool) -> tuple[PolicySubject, PolicySubject]:
     """Two tiny policies of the same weights, fed the same batch: one for the CPU, one for the device."""
     settings = ["--device=cpu", *([f"--{CHECKPOINTS}=true"] if checkpoints else [])]
     one, other = (
-        load_subject(policy_type=kind, size="tiny", overrides=settings, image_size=(64, 64)) for _ in range(2)
+        load_subject(PolicyOptions(type=kind, size="tiny", overrides=settings), InputOptions(image_size=(64, 64)))
+        for _ in range(2)
     )
     batch = one.inputs.batch(BATCH)
     one.inputs.make_batch = other.inputs.make_batch = lambda _: batch

@@ -18,9 +18,10 @@ from support import example_runs as runs
 from strobe.cli import breakdown, cell
 from strobe.cli import sweep as command
 from strobe.cli.main import main
-from strobe.cli.parse import PolicyFlags
-from strobe.cli.study import Studied
+from strobe.cli.runner import Studied
+from strobe.cli.subject import studied
 from strobe.errors import UserError
+from strobe.policies.options import PolicyOptions
 from strobe.results.sweep import Sweep
 from strobe.runs import store
 from strobe.sweeps.cluster import _bring_home
@@ -170,7 +171,7 @@ def test_a_cell_says_by_its_exit_code_that_it_could_not_write(
 ) -> None:
     def study(*_: object) -> Studied:
         _, config = breakdown.read(TINY)
-        return Studied(runs.act(), PolicyFlags(type="act"), config)
+        return studied(runs.act(), PolicyOptions(type="act"), config)
 
     def ends(code: int) -> None:
         raise SystemExit(code)

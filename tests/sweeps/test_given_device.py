@@ -54,7 +54,7 @@ def test_a_cell_with_one_card_runs_on_it_and_says_what_was_asked(monkeypatch, tm
     )
     commands = []
     monkeypatch.setattr(cell, "importlib", SimpleNamespace(import_module=lambda _: command))
-    monkeypatch.setattr("strobe.cli.study.finish", lambda answer, line, started: commands.append(line))
+    monkeypatch.setattr("strobe.cli.runner.finish", lambda answer, line, started: commands.append(line))
     monkeypatch.setattr(cell.store, "save", lambda *_: None)
     if alone:
         monkeypatch.setenv(ONE_DEVICE, "1")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.recipe import Recipe
 from strobe.studies.compare import agree
 from strobe.studies.optimize.candidates import slot_of, together
@@ -31,7 +32,9 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def subject_of(kind: str, fed: Any = "made up") -> Any:
-    subject: Any = load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"], cameras=1)
+    subject: Any = load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(cameras=1)
+    )
     subject.inputs = replace(subject.inputs, kind=fed)
     return subject
 
@@ -76,7 +79,9 @@ def test_its_scales_are_of_all_recorded_calls(monkeypatch: pytest.MonkeyPatch) -
         return quantised.calibrated(model, calls)
 
     monkeypatch.setattr("strobe.treatments.engines.backends.calibrated", watching)
-    subject = load_subject(policy_type="diffusion", size="tiny", overrides=["--num_inference_steps=2"], cameras=1)
+    subject = load_subject(
+        PolicyOptions(type="diffusion", size="tiny", overrides=["--num_inference_steps=2"]), InputOptions(cameras=1)
+    )
     run(subject, part("diffusion.unet"))
     [calls] = seen
     assert len(calls) == 8, "2 denoising steps of 4 observations"

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from strobe.policies.loading import load_model, load_subject
+from strobe.policies.options import ModelOptions, PolicyOptions
 from strobe.treatments import catalogue
 from strobe.treatments.numbers import precision
 from strobe.treatments.numbers.channels_last import ChannelsLast
@@ -16,7 +17,7 @@ from strobe.treatments.treatment import Variant
 
 @functools.cache
 def subject(kind: str):
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_a_lower_precision_is_offered_for_what_sees_and_for_the_whole(kind, fast
 def test_float32_is_offered_for_16_bits_where_the_machine_is_slower_in_them(monkeypatch):
     monkeypatch.setattr(precision, "_fast", lambda _: ())
     monkeypatch.setattr(precision, "faster_in_bfloat16", lambda: False)
-    pi05 = load_subject(policy_type="pi05", size="tiny", overrides=["--device=cpu", "--dtype=bfloat16"])
+    pi05 = load_subject(PolicyOptions(type="pi05", size="tiny", overrides=["--device=cpu", "--dtype=bfloat16"]))
     found = offered("precision", pi05)
     joint = "model.paligemma_with_expert"
     assert found[f"precision=fp32, precision.part={joint}.paligemma.model.language_model"] == ("prefix KV cache",)
@@ -76,7 +77,7 @@ def test_what_is_low_already_is_not_offered_again(fast_bf16):
 
 
 def test_a_backbone_is_lowered_as_a_whole(fast_bf16):
-    assert offered("precision", load_model(kind="vjepa2", size="tiny")) == {"precision=bf16": ()}
+    assert offered("precision", load_model(ModelOptions(type="vjepa2", size="tiny"))) == {"precision=bf16": ()}
 
 
 def test_without_arithmetic_for_it_nothing_is_offered(monkeypatch):
@@ -90,7 +91,7 @@ def test_channels_last_is_offered_where_convolutions_are_more_than_a_patch_embed
     assert offered("channels_last", subject("act")) == {"channels_last=true": ("backbone", "image projection")}
     assert offered("channels_last", subject("diffusion")) == {"channels_last=true": ("image encoder",)}
     assert offered("channels_last", subject("pi05")) == {}
-    assert offered("channels_last", load_model(kind="vjepa2", size="tiny")) == {}
+    assert offered("channels_last", load_model(ModelOptions(type="vjepa2", size="tiny"))) == {}
 
 
 def test_channels_last_reaches_inference_images_too_and_leaves_no_trace():
@@ -124,6 +125,6 @@ def test_fewer_steps_are_offered_by_halves():
 
 @pytest.mark.gpu
 def test_cuda_is_offered_tf32_and_both_halves():
-    act = load_subject(policy_type="act", size="tiny", overrides=["--device=cuda"])
+    act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cuda"]))
     assert offered("tf32", act) == {"tf32=true": ()}
     assert {spec.split(",")[0] for spec in offered("precision", act)} == {"precision=bf16", "precision=fp16"}

@@ -14,6 +14,7 @@ from lerobot.policies.rtc.modeling_rtc import RTCProcessor
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.treatments.flow.closed_form import ClosedFormGuidance, Guidance, require_identity
 from strobe.treatments.flow.rtc import RealTimeChunking
 from strobe.treatments.treatment import Variant
@@ -82,7 +83,7 @@ def test_a_lerobot_that_differentiates_through_the_denoiser_is_noticed(monkeypat
 
 @pytest.mark.parametrize("kind", ["pi0", "pi05", "smolvla"])
 def test_chunks_of_the_real_policies_have_the_same_bits(kind: str) -> None:
-    subject = load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"])
+    subject = load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
     rtc = RealTimeChunking(RTCConfig(enabled=True, execution_horizon=6), 2)
     chunks = {}
     for name, treatments in {"theirs": (rtc,), "ours": (rtc, ClosedFormGuidance())}.items():
@@ -98,6 +99,6 @@ def test_chunks_of_the_real_policies_have_the_same_bits(kind: str) -> None:
 
 
 def test_without_rtc_it_does_not_apply() -> None:
-    subject = load_subject(policy_type="smolvla", size="tiny", overrides=["--device=cpu"])
+    subject = load_subject(PolicyOptions(type="smolvla", size="tiny", overrides=["--device=cpu"]))
     with pytest.raises(UserError, match="needs RTC on"):
         ClosedFormGuidance().apply(subject)

@@ -11,6 +11,7 @@ import torch
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.studies.measuring import Options, measure
 from strobe.treatments import catalogue
@@ -28,7 +29,7 @@ VISION = "model.paligemma_with_expert.paligemma.model.vision_tower"
 @functools.cache
 def tiny(kind: str) -> PolicySubject:
     steps = {"pi05": ["--num_inference_steps=2"], "diffusion": ["--num_inference_steps=2"]}.get(kind, [])
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *steps])  # type: ignore[return-value]
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]))  # type: ignore[return-value]
 
 
 @pytest.fixture

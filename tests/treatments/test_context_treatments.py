@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached
 from strobe.treatments import catalogue
@@ -32,7 +33,7 @@ EACH = [pytest.param(kind, spec, id=f"{kind}-{next(iter(spec))}") for kind, spec
 @cache
 def tiny(kind: str) -> PolicySubject:
     few = ["--num_inference_steps=2", "--action_num_inference_steps=3"] if kind == "lingbot_va" else []
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *few])
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *few]))
 
 
 def treated(owner: PolicySubject, *treatments: Treatment) -> list[Tensor]:
@@ -151,7 +152,7 @@ def test_a_context_that_is_written_over_is_projected_again(monkeypatch):
 
 @pytest.mark.parametrize(("spec", "kind"), [(HEAD, "groot, vla_jepa"), (KEYS, "fastwam"), (HALF, "lingbot_va")])
 def test_other_policies_are_refused_in_a_line_and_other_values_too(spec, kind):
-    act = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+    act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
     with pytest.raises(UserError, match=rf"is for .*{kind}"):
         catalogue.make(spec).apply(act)
     assert not catalogue.entry_of(next(iter(spec))).candidates(act)

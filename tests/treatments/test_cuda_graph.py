@@ -18,6 +18,7 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
@@ -43,7 +44,7 @@ STEPS = {
 @functools.cache
 def tiny(kind: str, device: str = "cpu") -> PolicySubject:
     steps = [f"--{STEPS[kind]}=2"] if kind in STEPS else []
-    return load_subject(policy_type=kind, size="tiny", overrides=[f"--device={device}", *steps])  # type: ignore[return-value]
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=[f"--device={device}", *steps]))  # type: ignore[return-value]
 
 
 def chunks(subject: PolicySubject, *treatments: Treatment, count: int = 2) -> list[Tensor]:

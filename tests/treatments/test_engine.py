@@ -21,6 +21,7 @@ from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.families.family import Family
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.sameness.check import Sameness, guidance_of
 from strobe.sameness.visits import plan
 from strobe.studies.compare import agree, compare
@@ -108,7 +109,7 @@ FEW_STEPS = {
 @functools.cache
 def subject_of(kind: str) -> Any:
     overrides = ["--device=cpu", *FEW_STEPS.get(kind, [])]
-    return load_subject(policy_type=kind, size="tiny", overrides=overrides, cameras=1)
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=overrides), InputOptions(cameras=1))
 
 
 def run(subject: Any, *treatments: Any, index: int = 0) -> Any:
@@ -348,7 +349,7 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_tensorrt(precision: str) -> None:
     pytest.importorskip("torch_tensorrt")
-    subject = load_subject(policy_type="pi05", size="tiny", overrides=["--device=cuda", "--dtype=bfloat16"])
+    subject = load_subject(PolicyOptions(type="pi05", size="tiny", overrides=["--device=cuda", "--dtype=bfloat16"]))
     plain = subject.call("inference")(0)
     for cached in (False, True):
         treatment = PartInEngine("tensorrt", VISION, precision)

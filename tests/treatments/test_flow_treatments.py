@@ -19,6 +19,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached
@@ -65,12 +66,16 @@ def in_float64() -> Iterator[None]:
 
 @cache
 def subject(kind: str) -> PolicySubject:
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+    return load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
+    )
 
 
 @cache
 def double(kind: str) -> PolicySubject:
-    owner = load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+    owner = load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
+    )
     owner.policy.double()
     return owner
 
@@ -249,7 +254,9 @@ def test_another_number_of_steps_is_another_table():
 
 
 def test_other_weights_are_another_table():
-    owner = load_subject(policy_type="pi05", size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+    owner = load_subject(
+        PolicyOptions(type="pi05", size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
+    )
     spec = catalogue.make({"timesteps": "precomputed"})
     Variant("it", (spec,)).apply(owner)()
     with torch.no_grad():
@@ -270,7 +277,7 @@ def test_in_bf16_they_are_the_same_policy():
 
 @pytest.mark.parametrize("spec", EXACT, ids=lambda spec: next(iter(spec)))
 def test_other_policies_are_refused_in_a_line_and_other_values_too(spec):
-    owner = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+    owner = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
     with pytest.raises(UserError, match="this is for pi0"):
         catalogue.make(spec).apply(owner)
     with pytest.raises(UserError, match="is the only value"):
@@ -280,7 +287,11 @@ def test_other_policies_are_refused_in_a_line_and_other_values_too(spec):
 def test_a_policy_beside_a_treated_one_stays_as_it_was():
     one, other = (
         subject("pi05"),
-        load_subject(policy_type="pi05", size="tiny", overrides=["--device=cpu"], image_size=(64, 64), seed=1),
+        load_subject(
+            PolicyOptions(type="pi05", size="tiny", overrides=["--device=cpu"]),
+            InputOptions(image_size=(64, 64)),
+            seed=1,
+        ),
     )
     wanted = chunk(other, 0)
     undo = Variant("it", catalogue.compose(EXACT)).apply(one)

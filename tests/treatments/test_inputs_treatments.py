@@ -13,6 +13,7 @@ from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.clips import Clips
 from strobe.policies.loading import load_model, load_subject
+from strobe.policies.options import InputOptions, ModelOptions, PolicyOptions
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
 from strobe.treatments import catalogue
@@ -24,11 +25,13 @@ from strobe.treatments.treatment import Variant
 @cache
 def subject_of(kind: str) -> Any:
     if kind == "vjepa2":
-        return load_model(kind=kind, size="tiny", num_frames=8, img_size=96)
+        return load_model(ModelOptions(type=kind, size="tiny", num_frames=8, img_size=96))
     if kind in ("vit", "resnet"):
-        return load_model(kind=kind, size="tiny" if kind == "vit" else None, overrides=[])
+        return load_model(ModelOptions(type=kind, size="tiny" if kind == "vit" else None, overrides=[]))
     extra = ["--crop_shape=[48,56]", "--num_inference_steps=2"] if kind == "diffusion" else []
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *extra], cameras=1)
+    return load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *extra]), InputOptions(cameras=1)
+    )
 
 
 def under(subject: Any, text: str, call: Any, *others: Any) -> Any:
@@ -99,7 +102,9 @@ def test_a_video_model_sees_what_one_built_for_that_size_sees(text: str) -> None
     """Positions, cropping and resizing are those of a model of that size with the same weights."""
     subject = subject_of("vjepa2")
     spec = {key: value for one in catalogue.parse(text) for key, value in one.items()}
-    other = load_model(kind="vjepa2", size="tiny", num_frames=spec.get("frames", 8), img_size=spec.get("images", 96))
+    other = load_model(
+        ModelOptions(type="vjepa2", size="tiny", num_frames=spec.get("frames", 8), img_size=spec.get("images", 96))
+    )
     other.module.load_state_dict(subject.module.state_dict())
     frames = subject.clips.batch(0, 1)
     clip = frames[0, list(evenly(8, spec.get("frames", 8)))]

@@ -15,6 +15,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.training_step import own_autocast
 from strobe.studies.compare import compare
@@ -33,7 +34,9 @@ ON_A_CPU = ("amp", "channels_last", "fused", "accumulate=2")
 @cache
 def subject(kind: str) -> PolicySubject:
     # Small images: what is tested does not depend on them.
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"], image_size=(64, 64))
+    return load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
+    )
 
 
 @cache
@@ -184,10 +187,8 @@ def test_autocast_to_the_other_format_of_16_bits_is_refused_in_a_line():
 def test_micro_batches_give_the_batch_s_gradient():
     # In float64 and without noise, where nothing but the order of sums differs.
     owner = load_subject(
-        policy_type="act",
-        size="tiny",
-        overrides=["--device=cpu", "--use_vae=false", "--dropout=0.0"],
-        image_size=(64, 64),
+        PolicyOptions(type="act", size="tiny", overrides=["--device=cpu", "--use_vae=false", "--dropout=0.0"]),
+        InputOptions(image_size=(64, 64)),
     )
     owner.policy.double()
     latent = owner.policy.get_submodule("model.encoder_latent_input_proj")  # which ACT hands float32 zeros
@@ -242,7 +243,9 @@ def test_levers_together_in_any_order_compute_the_same_and_leave_no_trace(order:
 def test_gradients_are_compared_on_the_same_weights_and_seed(monkeypatch):
     # A CPU takes seconds for a pass in float16: few pixels, and a scale that is too large once rather than seven times.
     monkeypatch.setattr("strobe.studies.gradients.LARGEST_SCALE", 2048.0)
-    owner = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"], image_size=(32, 32))
+    owner = load_subject(
+        PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(32, 32))
+    )
     variants = [Variant("as it is"), Variant("again"), *parse("amp=fp16,accumulate=2")]
     found, why = gradients(owner, variants, 2)
     assert not why
@@ -310,7 +313,8 @@ def test_a_lever_that_does_not_apply_is_told_in_a_line():
 
 def test_the_config_says_what_lerobot_train_casts_to():
     owner = load_subject(
-        policy_type="act", size="tiny", overrides=["--device=cpu", "--use_amp=true"], image_size=(64, 64)
+        PolicyOptions(type="act", size="tiny", overrides=["--device=cpu", "--use_amp=true"]),
+        InputOptions(image_size=(64, 64)),
     )
     # LeRobot itself turns use_amp off where it knows no AMP for the device.
     wanted = torch.get_autocast_dtype("cpu") if owner.policy.config.use_amp else None
@@ -328,7 +332,9 @@ def test_every_lever_has_a_treatment():
 
 @pytest.mark.gpu
 def test_levers_on_a_gpu_leave_the_weights_and_the_counters_where_they_were():
-    owner = load_subject(policy_type="act", size="tiny", overrides=["--device=cuda"], image_size=(64, 64))
+    owner = load_subject(
+        PolicyOptions(type="act", size="tiny", overrides=["--device=cuda"]), InputOptions(image_size=(64, 64))
+    )
     before = [p.detach().clone() for p in owner.policy.parameters()]
     batch = owner.inputs.batch(4)
     owner._train(batch, 0, step=True)

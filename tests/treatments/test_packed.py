@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline import section
 from strobe.treatments.layers import packed
@@ -270,7 +271,7 @@ def test_it_is_for_cpus() -> None:
 
 @functools.cache
 def tiny() -> PolicySubject:
-    return load_subject(policy_type="pi05", size="tiny", overrides=["--device=cpu", "--num_inference_steps=2"])
+    return load_subject(PolicyOptions(type="pi05", size="tiny", overrides=["--device=cpu", "--num_inference_steps=2"]))
 
 
 @needs_kernels

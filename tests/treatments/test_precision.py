@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.studies.compare import agree
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Variant
@@ -68,7 +69,7 @@ def trace(module: nn.Module) -> list[Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_real_architectures_in_every_precision_stay_close_and_come_back(kind):
     overrides = ("--dtype=bfloat16",) if kind == "pi05" else ()
-    subject = load_subject(policy_type=kind, size="tiny", overrides=overrides)
+    subject = load_subject(PolicyOptions(type=kind, size="tiny", overrides=overrides))
     before, chunk = trace(subject.module), subject.call("inference")(0)
     for dtype, least in (("fp32", 0.9999), ("bf16", 0.999), ("fp16", 0.9999)):
         got = under(subject, lambda: subject.call("inference")(0), Precision(dtype))
@@ -81,7 +82,7 @@ def test_real_architectures_in_every_precision_stay_close_and_come_back(kind):
 def test_the_weights_really_are_in_the_dtype_and_the_arithmetic_with_them():
     from strobe.measure.accounting import Accounting
 
-    subject = load_subject(policy_type="act", size="tiny")
+    subject = load_subject(PolicyOptions(type="act", size="tiny"))
     accounting = Accounting()
     under(subject, lambda: accounting.run(lambda: subject.call("inference")(0)), Precision("bf16"))
     assert accounting.flop["bfloat16"] > 0.99 * sum(accounting.flop.values())
@@ -102,7 +103,7 @@ PARTS = {
 def test_parts_with_neighbours_in_other_dtypes(kind):
     # pi0.5 in bf16 with a part in fp16 is where 'Half against BFloat16' was met.
     overrides = ("--dtype=bfloat16",) if kind == "pi05" else ()
-    subject = load_subject(policy_type=kind, size="tiny", overrides=overrides)
+    subject = load_subject(PolicyOptions(type=kind, size="tiny", overrides=overrides))
     before, chunk = trace(subject.module), subject.call("inference")(0)
     for part in PARTS[kind]:
         for dtype in ("bf16", "fp16"):
@@ -359,7 +360,7 @@ class Casts(TorchDispatchMode):
 
 
 def test_the_weights_are_converted_once_however_often_it_is_applied():
-    subject, treatment = load_subject(policy_type="act", size="tiny"), Precision("bf16")
+    subject, treatment = load_subject(PolicyOptions(type="act", size="tiny")), Precision("bf16")
     with Casts() as first:
         treatment.apply(subject)()
     assert first.count > 10

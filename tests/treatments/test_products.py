@@ -11,6 +11,7 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.treatments import catalogue
 from strobe.treatments.layers import packed, products
 from strobe.treatments.layers.attention import Masks, attend
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 @cache
 def subject(kind: str) -> Any:
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
 
 
 def put_on(text: str, kind: str) -> Undo:

@@ -14,6 +14,7 @@ from transformers import VJEPA2Config, VJEPA2Model
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached, Hook
 from strobe.treatments import catalogue
@@ -29,7 +30,7 @@ STEPS = {"pi05": "num_inference_steps", "smolvla": "num_steps"}
 @functools.cache
 def tiny(kind: str) -> PolicySubject:
     steps = [f"--{STEPS[kind]}=2"] if kind in STEPS else []
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu", *steps])  # type: ignore[return-value]
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *steps]))  # type: ignore[return-value]
 
 
 def chunk(subject: PolicySubject, *treatments: Treatment, index: int = 0) -> Tensor:

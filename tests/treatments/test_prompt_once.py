@@ -15,6 +15,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached
 from strobe.treatments.flow.prompt_once import PromptOnce
@@ -31,12 +32,12 @@ class _Wide(ModuleType):
 
 @pytest.fixture(scope="module")
 def subject() -> PolicySubject:
-    return load_subject(policy_type="wall_x", size="tiny", overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type="wall_x", size="tiny", overrides=["--device=cpu"]))
 
 
 @pytest.fixture
 def wide() -> Iterator[PolicySubject]:
-    found = load_subject(policy_type="wall_x", size="tiny", overrides=["--device=cpu"])
+    found = load_subject(PolicyOptions(type="wall_x", size="tiny", overrides=["--device=cpu"]))
     found.policy.double()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(modeling_wall_x, "torch", _Wide("torch"))
@@ -96,4 +97,4 @@ def test_a_prompt_that_looks_at_the_actions_is_refused(subject: PolicySubject, m
 
 def test_it_is_for_policies_that_run_the_prompt_again() -> None:
     with pytest.raises(UserError, match=r"^act: prompt is for wall_x$"):
-        PromptOnce().apply(load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"]))
+        PromptOnce().apply(load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"])))

@@ -15,6 +15,7 @@ from torch import nn
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting, weight_bytes
 from strobe.policies.loading import load_model, load_subject
+from strobe.policies.options import ModelOptions, PolicyOptions
 from strobe.studies.compare import agree
 from strobe.treatments import catalogue
 from strobe.treatments.numbers import quantise, quantised_weights
@@ -38,9 +39,9 @@ FEW_STEPS = {
 @cache
 def subject_of(kind: str) -> Any:
     if kind == "vjepa2":
-        return load_model(kind=kind, size="tiny")
+        return load_model(ModelOptions(type=kind, size="tiny"))
     overrides = ["--device=cpu", *FEW_STEPS.get(kind, [])]
-    return load_subject(policy_type=kind, size="tiny", overrides=overrides)
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=overrides))
 
 
 def run(subject: Any, *treatments: Any) -> Any:
@@ -310,7 +311,7 @@ def test_candidates_are_where_linear_layers_are() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("text", ["int8=dynamic", "int8=weights", "fp8=dynamic", "fp8=static", "fp8=weights"])
 def test_on_a_gpu(text: str) -> None:
-    subject = load_subject(policy_type="pi05", size="tiny", overrides=["--device=cuda", "--dtype=bfloat16"])
+    subject = load_subject(PolicyOptions(type="pi05", size="tiny", overrides=["--device=cuda", "--dtype=bfloat16"]))
     plain = subject.call("inference")(0)
     try:
         got = run(subject, *catalogue.compose(catalogue.parse(text)))

@@ -14,6 +14,7 @@ from strobe.errors import UserError
 from strobe.measure.guard import ROUNDING, Guard
 from strobe.measure.machine import versions
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import Agreement
 from strobe.results.recipe import Recipe
@@ -34,7 +35,7 @@ from strobe.treatments.treatment import Treatment, Variant
 
 @cache
 def subject(kind: str) -> PolicySubject:
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
 
 
 def recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:

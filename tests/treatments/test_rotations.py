@@ -10,6 +10,7 @@ import torch
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_model, load_subject
+from strobe.policies.options import InputOptions, ModelOptions, PolicyOptions
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Undo, Variant
 
@@ -18,7 +19,7 @@ ATTENTION = "encoder.layer.0.attention"
 
 @cache
 def subject() -> Any:
-    return load_model(kind="vjepa2", size="tiny", num_frames=8, img_size=96)
+    return load_model(ModelOptions(type="vjepa2", size="tiny", num_frames=8, img_size=96))
 
 
 def put_on(text: str) -> Undo:
@@ -102,7 +103,7 @@ def test_what_is_printed_of_the_part_says_so_while_it_is_on() -> None:
 
 def test_only_v_jepa_2_has_it() -> None:
     assert list(catalogue.entry_of("rotations").candidates(subject())) == [{"rotations": "once"}]
-    act = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"], cameras=1)
+    act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(cameras=1))
     assert not catalogue.entry_of("rotations").candidates(act)
     with pytest.raises(UserError, match="V-JEPA 2's attention, and there is none"):
         catalogue.make({"rotations": "once"}).apply(act)

@@ -10,6 +10,7 @@ import torch
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments.catalogue import compose, entry_of, make, parse
 from strobe.treatments.treatment import Variant
@@ -19,7 +20,7 @@ from strobe.treatments.treatment import Variant
 def dit(request: pytest.FixtureRequest) -> PolicySubject:
     steps = "--num_integration_steps=4" if request.param == "flow_matching" else "--num_inference_steps=4"
     overrides = ["--device=cpu", f"--objective={request.param}", steps]
-    return load_subject(policy_type="multi_task_dit", size="tiny", overrides=overrides)
+    return load_subject(PolicyOptions(type="multi_task_dit", size="tiny", overrides=overrides))
 
 
 def gflop(subject: PolicySubject) -> float:
@@ -68,7 +69,7 @@ def test_in_bf16_it_sees_the_features_as_the_layers_do(dit: PolicySubject) -> No
 
 
 def test_it_is_offered_to_its_family_alone() -> None:
-    act = load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"])
+    act = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
     assert not entry_of("conditioning").candidates(act)
     with pytest.raises(UserError, match="conditioning is for multi_task_dit"):
         make({"conditioning": "once"}).apply(act)

@@ -11,6 +11,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached
 from strobe.treatments import catalogue
@@ -18,7 +19,9 @@ from strobe.treatments.flow.cameras import PresentViews
 
 
 def load(cameras: int = 2, *overrides: str) -> PolicySubject:
-    return load_subject(policy_type="evo1", size="tiny", cameras=cameras, overrides=["--device=cpu", *overrides])
+    return load_subject(
+        PolicyOptions(type="evo1", size="tiny", overrides=["--device=cpu", *overrides]), InputOptions(cameras=cameras)
+    )
 
 
 @pytest.fixture
@@ -72,4 +75,4 @@ def test_it_is_offered_where_a_view_is_empty() -> None:
     assert entry.parts(load(), {"views": "present"}) == ("vision tower", "language model")
     assert list(entry.candidates(load(3))) == []
     with pytest.raises(UserError, match=r"^act: views is for evo1$"):
-        PresentViews().apply(load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"]))
+        PresentViews().apply(load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"])))

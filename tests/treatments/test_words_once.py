@@ -12,6 +12,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting
 from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached
 from strobe.treatments.flow import text
@@ -23,7 +24,7 @@ KINDS = ("fastwam", "multi_task_dit")
 
 @cache
 def tiny(kind: str) -> PolicySubject:
-    return load_subject(policy_type=kind, size="tiny", overrides=["--device=cpu"])
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
 
 
 def encoder(owner: PolicySubject) -> Any:
@@ -98,4 +99,4 @@ def test_no_more_tasks_are_kept_than_a_few() -> None:
 
 def test_it_is_for_policies_with_a_text_encoder_apart() -> None:
     with pytest.raises(UserError, match=r"^act: words is for fastwam, multi_task_dit$"):
-        WordsOnce().apply(load_subject(policy_type="act", size="tiny", overrides=["--device=cpu"]))
+        WordsOnce().apply(load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"])))

@@ -1,12 +1,12 @@
 """strobe batch: which is the largest training batch that fits, and from which on is a larger one no faster?
 
 Each size is a full training step (forward, backward, clipping, optimizer) in a process of its own, so that running out
-of memory is a row of the table and not the end. Two small batches foretell the memory of larger ones (a + b × batch);
-sizes are then doubled, the foretold one is tried itself, and the rest is bisected. The table shows what was foretold
-beside what was measured, with milliseconds per step and samples per second.
+of memory is a row of the table and not the end. Two small batches predict the memory of larger ones (a + b × batch);
+sizes are then doubled, the predicted one is tried itself, and the rest is bisected. The table shows predicted and
+measured memory, with milliseconds per step and samples per second.
 
 The limit is the device's memory, or on the CPU what is free (of the machine, the container or the job) or --memory_gib.
-A size is kept when it ends: interrupted or killed, the same command goes on where it was.
+A size is saved when it ends: interrupted or killed, the same command goes on where it was.
 
 Examples:
   strobe batch --policy.type=act --dataset.root=DATASET
@@ -18,16 +18,17 @@ The other flags are those of `strobe breakdown`.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.cli.bounds import above, at_least, between
-from strobe.cli.live import CellsLive, importing
-from strobe.cli.parse import help_text, pairs, parse
+from strobe.cli.live import CellsLive, Live, importing
+from strobe.cli.parse import pairs, parse, spelt
+from strobe.cli.runner import Command, Studied
 from strobe.cli.sweep import locked, name_of
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
@@ -74,37 +75,14 @@ class BatchConfig:
 _OWN = tuple(BatchConfig.__dataclass_fields__)
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    if not argv or {"-h", "--help"} & set(argv):
-        print(help_text(__doc__ or "", BatchConfig))
-        return 0
-    config, flags = read(argv)
-    started = time.monotonic()
-    root = config.sweep_dir or Path("runs") / name_of("batch", [_cell(flags, 1)])
-    with locked(root):
-        from strobe.cli.keep import complete, keep_sweep, plain
-
-        search, foretold, ended = look(config, flags, root)
-        sweep = answer(config, flags, search, foretold, root)
-        sweep.status = "complete" if ended else "interrupted"
-        complete(sweep, ["batch", *argv], started, {"batch": plain(config), "flags": flags})
-        keep_sweep(sweep, root)
-    if not ended:
-        print(f"stopped before the answer; go on with the same command:\n  {shlex.join(sweep.command)}")
-        return 130
-    return 0
-
-
 def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
-    """The search's flags, and the breakdown's. Raises UserError."""
+    """Return the search's flags, and the breakdown's. Raises UserError."""
     from strobe.cli import breakdown
-    from strobe.cli.flags import check_values
+    from strobe.cli.subject_flags import check_values
 
     own, rest = [], []
     for name, value in pairs(argv):
-        written = name if value is None else f"{name}={value}"
-        (own if name.removeprefix("--") in _OWN else rest).append(written)
+        (own if name.removeprefix("--") in _OWN else rest).append(spelt(name, value))
     config = parse(BatchConfig, own)
     named = {flag.split("=", 1)[0] for flag in rest}
     for flag, why in REFUSED.items():
@@ -117,36 +95,54 @@ def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
     return config, flags
 
 
+def study(config: BatchConfig, flags: list[str], live: Live) -> Studied:
+    """Try sizes, in the search's folder. Raises UserError; KeyboardInterrupt if no size has ended by then."""
+    root = config.sweep_dir or Path("runs") / name_of("batch", [_cell(flags, 1)])
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(locked(root))
+        search, predicted, ended = look(config, flags, root)
+        sweep = answer(config, flags, search, predicted, root)
+        sweep.status = "complete" if ended else "interrupted"
+
+        def say_how_to_go_on(_: Path | None) -> Iterator[str]:
+            if not ended:
+                yield f"stopped before the answer; go on with the same command:\n  {shlex.join(sweep.command)}"
+
+        options = {"batch": config, "flags": flags}
+        held = stack.pop_all()
+        return Studied(sweep, options, None, None, folder=root, after=say_how_to_go_on, held=held)
+
+
 def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search, dict[int, int], bool]:
-    """Try sizes until the answer is known. Returns the search, size → bytes foretold, and whether it was completed.
+    """Try sizes until the answer is known. Return the search, size → predicted bytes, and whether it was completed.
 
     Raises UserError where a size failed for another reason than memory or time.
     """
     allowed = int(config.memory_gib * 2**30) if config.memory_gib is not None else int(0.9 * available_bytes())
     limits = Limits(config.timeout, allowed)
     search = Search(config.largest, config.within, allowed)
-    foretold: dict[int, int] = {}
+    predicted: dict[int, int] = {}
     with CellsLive(None, 0) as live, Server() as server:
         try:
             while (size := search.next()) is not None:
                 if (bytes_ := search.predict(size)) is not None:
-                    foretold[size] = bytes_
+                    predicted[size] = bytes_
                 cell = _cell(flags, size)
                 folder = folder_of(root, cell, 1)
                 outcome = ended(root, cell, 1)
                 if outcome is None or (config.retry and outcome.status != "done"):
-                    job = Job(cell.key, 1, STUDY, cell.argv, _label(size, foretold), folder, limits)
+                    job = Job(cell.key, 1, STUDY, cell.argv, _label(size, predicted), folder, limits)
                     live.began(job)
                     outcome = execute(job, lambda line, job=job: live.said(job, line), server=server)
                     live.ended(job, outcome)
-                _tell(search, size, outcome, folder)
+                _record(search, size, outcome, folder)
         except KeyboardInterrupt:
-            return search, foretold, False
-    return search, foretold, True
+            return search, predicted, False
+    return search, predicted, True
 
 
-def answer(config: BatchConfig, flags: Sequence[str], search: Search, foretold: dict[int, int], root: Path) -> Sweep:
-    """The table of the sizes tried, with the answer in sentences."""
+def answer(config: BatchConfig, flags: Sequence[str], search: Search, predicted: dict[int, int], root: Path) -> Sweep:
+    """Return the table of the sizes tried, with the answer in sentences."""
     from strobe.sweeps import answer as sweeps
 
     sizes = sorted([*search.fitted, *search.failed])
@@ -156,9 +152,9 @@ def answer(config: BatchConfig, flags: Sequence[str], search: Search, foretold: 
     sweep = sweeps.answer(STUDY, cells, 1, {}, root)
     sweep.title = f"{sweep.title.split(':')[0]}: the largest batch of a training step"
     for cell in sweep.cells:
-        cell.predicted_bytes = foretold.get(_size(cell))
-    found = {size: store.load(folder_of(root, _cell(flags, size), 1)) for size in search.fitted}
-    samples = {size: result.measurements[0].samples.values for size, result in found.items()}
+        cell.predicted_bytes = predicted.get(_size(cell))
+    results = {size: store.load(folder_of(root, _cell(flags, size), 1)) for size in search.fitted}
+    samples = {size: result.measurements[0].samples.values for size, result in results.items()}
     sweep.best = [_fits(config, search, sweep), *_flat(sweep, samples)]
     sweep.findings = [finding for finding in sweep.findings if finding.rule not in ("cells-failed", "throughput-flat")]
     return sweep
@@ -170,7 +166,7 @@ def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
         return Best(asked="largest batch", key=None, sentence=f"No batch fits: {_size(smallest)} {_why(smallest)}.")
     cell = next(cell for cell in sweep.cells if _size(cell) == search.largest)
     row = cell.rows[0]
-    held = f", {row.memory_bytes / 2**30:.2f} GiB at its peak" if row.memory_bytes else ""
+    memory = f", {row.memory_bytes / 2**30:.2f} GiB at its peak" if row.memory_bytes else ""
     failed = min((cell for cell in sweep.cells if cell.status in DID_NOT), key=_size, default=None)
     if failed is not None:
         beyond = f"{_size(failed)} {_why(failed)}"
@@ -180,7 +176,7 @@ def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
         beyond = "the search was stopped there"
     sentence = (
         f"The largest batch that fits is {search.largest}: {significant(row.ms.median, 4)} ms a step, "
-        f"{significant(row.throughput, 4)} samples/s{held}; {beyond}."
+        f"{significant(row.throughput, 4)} samples/s{memory}; {beyond}."
     )
     return Best(
         asked="largest batch", key=cell.key, settings=cell.settings, measurement=row.measurement, sentence=sentence
@@ -188,7 +184,7 @@ def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
 
 
 def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
-    """From which size on a larger batch is shown to gain less than `FLAT`; nothing where no size fitted.
+    """Return the size from which on a larger batch is shown to gain less than `FLAT`; nothing if no size fitted.
 
     Args:
         samples: size → milliseconds of a step, raw.
@@ -216,7 +212,7 @@ def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
     return [Best(asked="throughput", key=cell.key, settings=cell.settings, sentence=sentence)]
 
 
-def _tell(search: Search, size: int, outcome: Outcome, folder: Path) -> None:
+def _record(search: Search, size: int, outcome: Outcome, folder: Path) -> None:
     if outcome.status in DID_NOT:
         search.tried(size, False)
         return
@@ -238,10 +234,13 @@ def _size(cell: Cell) -> int:
     return int(cell.settings["batch_size"])
 
 
-def _label(size: int, foretold: dict[int, int]) -> str:
-    said = f" ({foretold[size] / 2**30:.2f} GiB foretold)" if size in foretold else ""
-    return f"batch_size={size}{said}"
+def _label(size: int, predicted: dict[int, int]) -> str:
+    memory = f" ({predicted[size] / 2**30:.2f} GiB predicted)" if size in predicted else ""
+    return f"batch_size={size}{memory}"
 
 
 def _why(cell: Cell) -> str:
     return f"{'ran out of memory' if cell.status == 'out of memory' else cell.status} ({cell.reason})"
+
+
+run = Command("batch", __doc__, BatchConfig, read, study, bar=False, bare=True)

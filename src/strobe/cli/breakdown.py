@@ -29,28 +29,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from strobe.cli.flags import PacedConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
+from strobe.cli.flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
 from strobe.cli.live import Live
-from strobe.cli.study import Studied, run_study
-from strobe.cli.subject import begin, load_subject, options_of, recipe_notes
+from strobe.cli.runner import Command, Studied
+from strobe.cli.subject import Profilers, load_subject, options_of, recipe_notes, studied
 from strobe.errors import UserError, nearest
 
 PHASES = ("inference", "training forward", "training step")
 
 
 @dataclass
-class BreakdownConfig(PacedConfig):
+class BreakdownConfig(RunConfig):
     # What to measure, one or more of: inference, training forward, training step.
     phases: list[str] = field(default_factory=lambda: ["inference"])
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    return run_study("breakdown", __doc__, BreakdownConfig, read, study, argv)
-
-
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
-    """The command's flags, checked. Raises UserError."""
+    """Return the command's flags, checked. Raises UserError."""
     flags, config = read_flags(BreakdownConfig, argv)
     for phase in config.phases:
         if phase not in PHASES:
@@ -62,23 +57,18 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
 
 
 def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
-    """Load the subject and measure it. Raises UserError, and KeyboardInterrupt where nothing was measured."""
-    begin(flags, config, live)
-    from strobe.cli.profilers import Profilers
-    from strobe.policies.subject import ITERATION
+    """Load the subject and measure it. Raises UserError; KeyboardInterrupt before the first measurement."""
+    subject = load_subject(flags, config, live)
     from strobe.studies.breakdown import breakdown
+    from strobe.treatments.flow.rtc import RealTimeChunking, require
+    from strobe.treatments.recipe import rungs_of
     from strobe.treatments.treatment import Treatment, Variant
 
-    subject = load_subject(flags, config, live)
     options = options_of(config)
     treatments: tuple[Treatment, ...] = ()
     if config.recipe is not None:
-        from strobe.treatments.recipe import rungs_of
-
         treatments = rungs_of(subject, config.recipe)
     if config.rtc is not None and config.rtc.enabled:
-        from strobe.treatments.flow.rtc import RealTimeChunking, require
-
         require(subject)
         treatments = (RealTimeChunking(config.rtc, config.inference_delay), *treatments)
     profilers = Profilers(subject, config, options)
@@ -86,8 +76,9 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     if not result.measurements:
         raise KeyboardInterrupt
     result.notes += recipe_notes(config.recipe)
-    from strobe.cli.keep import latest  # brings all reports, which measuring need not wait for
-
-    sections = [section for one in measured for section in latest(one.sections, ITERATION)]
+    sections = [measurement.sections for measurement in measured]
     first = Variant(config.phases[0], treatments if config.phases[0] == "inference" else ())
-    return profilers.look(Studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
+    return profilers.look(studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
+
+
+run = Command("breakdown", __doc__, BreakdownConfig, read, study, subject="policy or model")

@@ -4,8 +4,8 @@ Shows latencies by part for each number of denoising steps, the line a + b × st
 would have to fall to for the target, what could be tried on it, and what asynchronous execution (Real-Time Chunking)
 makes of it: delay in control ticks, execution horizon, age of the actions.
 
-A target is reached where enough chunks are shown to be in time (--in-time, 95 % unless given): a robot waits for the
-late ones, whatever the median is. Runs and sweeps keep each chunk's time; of a table only its figures are known.
+A target is reached if enough chunks are shown to be in time (--in-time, 95 % by default): a robot waits for the late
+ones, whatever the median is. Runs and sweeps hold each chunk's time; a table holds its figures alone.
 
 A RUN is the folder of a breakdown or a comparison of a policy with denoising steps, of a sweep over them, or a table
 (.csv) of latencies measured elsewhere, in milliseconds: steps,total,<part>,<part> …
@@ -14,41 +14,38 @@ Examples:
   strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10
   strobe budget runs/sweep_breakdown_pi05 --target-hz 20
   strobe budget runs/2026-11-21_0412_compare_pi05 --target-hz 20 --control-hz 50 --output budget.html
-  strobe budget runs/2026-11-21_0412_compare_pi05 --output-dir runs          keep it: `strobe report` shows it again
+  strobe budget runs/2026-11-21_0412_compare_pi05 --output-dir runs          saved: `strobe report` shows it again
   strobe budget latencies.csv --target-hz 20
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.cli.arguments import Arguments, keep_flag, page_flag, rate, share
-from strobe.cli.report import hand_over, page_shape
-from strobe.kinds import advise
+from strobe.cli.bounds import above, between, positional
+from strobe.cli.flags import PageFlags
+from strobe.cli.live import Live
+from strobe.cli.runner import Command, Studied
 from strobe.studies.budget import budget
 
 
-def run(argv: Sequence[str]) -> int:
-    """``strobe budget``; returns the exit code."""
-    parser = Arguments("budget", __doc__)
-    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run folder, a sweep's, or a table (.csv)")
-    parser.add_argument(
-        "--target-hz", "--target_hz", type=rate, default=20.0, metavar="HZ", help="chunks per second (20)"
-    )
-    parser.add_argument(
-        "--control-hz", "--control_hz", type=rate, default=30.0, metavar="HZ", help="the robot's control rate (30)"
-    )
-    parser.add_argument(
-        "--in-time", "--in_time", type=share, default=0.95, metavar="SHARE",
-        help="share of chunks that must be ready within a period of the target (0.95)",
-    )  # fmt: skip
-    page_flag(parser)
-    keep_flag(parser)
-    asked = parser.parse_args(argv)
-    shape = page_shape(asked.output)
-    found = budget(asked.runs, asked.target_hz, asked.control_hz, asked.in_time)
-    found.command = ["strobe", "budget", *argv]
-    found.findings = advise(found)
-    hand_over(found, shape, asked.output, asked.output_dir)
-    return 0
+@dataclass
+class BudgetConfig(PageFlags):
+    # Folders of runs or sweeps, or tables (.csv).
+    runs: list[Path] = field(default_factory=list, metadata=positional("RUN…"))
+    # Chunks per second.
+    target_hz: float = field(default=20.0, metadata=above(0, finite=True))
+    # The robot's control rate in Hz.
+    control_hz: float = field(default=30.0, metadata=above(0, finite=True))
+    # Share of chunks that must be ready within a period of the target.
+    in_time: float = field(default=0.95, metadata=between(0, 1))
+
+
+def study(config: BudgetConfig, live: Live) -> Studied:
+    """Compute the budget of the runs. Raises UserError."""
+    answer = budget(config.runs, config.target_hz, config.control_hz, config.in_time)
+    return Studied(answer, vars(config), config.output_dir, page=config.output)
+
+
+run = Command("budget", __doc__, BudgetConfig, None, study, bar=False)

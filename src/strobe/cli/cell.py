@@ -1,6 +1,6 @@
 """One cell of a sweep, in a process of its own: ``python -m strobe.cli.cell FOLDER STUDY FLAGS…``.
 
-Not a command for users. It runs the study and keeps its result in FOLDER, then writes how it ended to ``outcome.json``.
+Not a command for users. It runs the study and saves its result in FOLDER, then writes how it ended to ``outcome.json``.
 It ends when the process that started it ends, so that a sweep that was killed leaves nothing running.
 """
 
@@ -29,9 +29,9 @@ from strobe.sweeps.given import on_the_one_device
 NEEDED = (
     "scipy.signal",
     "scipy.stats",
-    "strobe.cli.late",
+    "strobe.cli.lazy_flags",
     "strobe.cli.keep",
-    "strobe.cli.profilers",
+    "strobe.cli.subject",
     "strobe.measure.operators",
     "strobe.studies.measuring",
     "strobe.studies.profilers.operators",
@@ -81,7 +81,7 @@ def prepare(study: str, argv: Sequence[str]) -> None:
 
 
 def attempt(folder: Path, study: str, argv: list[str]) -> tuple[Status, str]:
-    """Run the study and keep its result. Returns how it ended, and why; NotKeptError where it cannot be written."""
+    """Run the study and save its result. Return how it ended, and why. Raises NotKeptError if it cannot be written."""
     try:
         keep(folder, study, argv)
     except NotKeptError:
@@ -98,21 +98,21 @@ def attempt(folder: Path, study: str, argv: list[str]) -> tuple[Status, str]:
 
 
 def keep(folder: Path, study: str, argv: list[str]) -> None:
-    """Run the study as its command does, and keep result and trace, but no page: the sweep's report has the numbers.
+    """Run the study as its command does, and save result and trace, but no page: the sweep's report has the numbers.
 
-    Raises NotKeptError where they cannot be written; and whatever the study raises.
+    Raises NotKeptError if they cannot be written, and whatever the study raises.
     """
     from strobe.cli.live import Live
-    from strobe.cli.study import finish
+    from strobe.cli.runner import finish
 
     command = importlib.import_module(f"strobe.cli.{study}")
-    given, asked = on_the_one_device(argv) if ONE_DEVICE in os.environ else (argv, None)
+    given, note = on_the_one_device(argv) if ONE_DEVICE in os.environ else (argv, None)
     flags, config = command.read(given)
     started = time.monotonic()
     with Live() as live:
         answer = command.study(flags, config, live)
-    if asked is not None:
-        answer.result.notes.append(asked)
+    if note is not None:
+        answer.result.notes.append(note)
     trace = finish(answer, [study, *argv], started)
     try:
         store.save(answer.result, folder, trace, answer.files)
@@ -121,7 +121,7 @@ def keep(folder: Path, study: str, argv: list[str]) -> None:
 
 
 def die_first() -> None:
-    """Where memory runs out, let the kernel end this process rather than the sweep."""
+    """If memory runs out, let the kernel end this process rather than the sweep."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 

@@ -47,12 +47,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from strobe.cli.bounds import above
-from strobe.cli.flags import PacedConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
-from strobe.cli.listing import with_treatments
+from strobe.cli.flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
+from strobe.cli.help import with_treatments
 from strobe.cli.live import Live, importing
-from strobe.cli.parse import ModelFlags, take_repeated
-from strobe.cli.study import Studied, run_study
-from strobe.cli.subject import begin, load_subject, options_of, recipe_notes
+from strobe.cli.parse import take_repeated
+from strobe.cli.runner import Command, Studied
+from strobe.cli.subject import Profilers, load_subject, options_of, recipe_notes, studied
+from strobe.cli.subject_flags import ModelFlags
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
 
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class CompareConfig(PacedConfig):
+class CompareConfig(RunConfig):
     # Also compare every variant compiled with torch.compile.
     compile: bool = False
     # torch.compile's mode: default, reduce-overhead, max-autotune.
@@ -80,13 +81,8 @@ class CompareConfig(PacedConfig):
     variant: list[str] = field(default_factory=list)
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    return run_study("compare", with_treatments(__doc__, argv), CompareConfig, read, study, argv)
-
-
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
-    """The command's flags, checked. Raises UserError."""
+    """Return the command's flags, checked. Raises UserError."""
     texts, rest = take_repeated(argv, "--variant")
     flags, config = read_flags(CompareConfig, rest, extra=["--variant"])
     config.phase = config.phase or ("training step" if config.levers else "inference")
@@ -123,28 +119,24 @@ def check_variants(config: CompareConfig) -> None:
 
 
 def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
-    """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt where nothing was measured."""
-    begin(flags, config, live)
-    from strobe.cli.keep import latest
-    from strobe.cli.profilers import Profilers
-    from strobe.policies.subject import ITERATION
+    """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt before the first measurement."""
+    subject = load_subject(flags, config, live)
     from strobe.studies.compare import compare
     from strobe.studies.variants import compose
 
     wanted = wanted_of(config)
-    subject = load_subject(flags, config, live)
     composed = compose(subject, wanted)
     options = options_of(config)
     profilers = Profilers(subject, config, options)
     result, measured = compare(subject, composed.variants, wanted.phase, options, live)
     result.notes += [f"left out: {reason}" for reason in composed.left_out]
     result.notes += [note for path in composed.recipes for note in recipe_notes(path)]
-    answer = Studied(result, flags, config, latest(measured.sections, ITERATION))
+    answer = studied(result, flags, config, [measured.sections])
     return profilers.look(answer, wanted.phase, composed.variants[0], live)
 
 
 def wanted_of(config: CompareConfig) -> Wanted:
-    """Return what the flags ask for. Raises UserError for a variant that cannot be read."""
+    """Return the variants that the flags ask for. Raises UserError for one that cannot be read."""
     from strobe.studies.variants import Wanted, parse_variant
 
     return Wanted(
@@ -159,3 +151,6 @@ def wanted_of(config: CompareConfig) -> Wanted:
         recipe=config.recipe,
         batch_size=options_of(config).batch_size,
     )
+
+
+run = Command("compare", lambda: with_treatments(__doc__), CompareConfig, read, study, subject="policy or model")

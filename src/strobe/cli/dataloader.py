@@ -1,7 +1,7 @@
 """strobe dataloader: which settings of lerobot-train's data loader feed the policy's training step?
 
 Measures what the step needs, searches among the loader's settings until one of them delivers that, and prints it in
-lerobot-train's spelling, with what it should win. The loader is lerobot-train's own: its dataset, sampler, collation,
+lerobot-train's spelling, with what it should gain. The loader is lerobot-train's own: its dataset, sampler, collation,
 and DataLoader, each candidate in a process of its own. Nothing is trained, written or pushed.
 
 Strobe's flags come first, then --, then the dataset and policy flags as lerobot-train takes them.
@@ -13,34 +13,33 @@ Examples:
   strobe dataloader --batch_sizes=32,64 --workers=0,4,8,16 -- …
   strobe dataloader --encodings --encoding_episodes=4 -- …  and what re-encoding the videos would buy
 
-Ctrl-C keeps what was measured by then.
+Ctrl-C saves what was measured by then.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.cli.bounds import above, at_least
-from strobe.cli.parse import help_text, parse, refuse_recipe, split_lerobot
+from strobe.cli.flags import NO_TRAINING_RECIPE, OutputFlags
+from strobe.cli.live import Live
+from strobe.cli.parse import parse, require_lerobot, split_lerobot
+from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
-from strobe.findings.thresholds import Thresholds
 from strobe.lerobot.argument_names import check
 
 if TYPE_CHECKING:
     from lerobot.configs.train import TrainPipelineConfig
 
-    from strobe.cli.live import Live
     from strobe.results.dataloader import Dataloader, LoaderSettings, StepNeed
     from strobe.studies.dataloader.candidates import SearchOptions
 
 
 @dataclass
-class DataloaderConfig:
+class DataloaderConfig(OutputFlags):
     # Samples per second that the training step takes: a number, or max for the fastest loader (default: measured).
     needed: str | None = None
     # Numbers of workers to try, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the cores), beside the flags' own.
@@ -59,34 +58,22 @@ class DataloaderConfig:
     encodings: bool = False
     # Episodes in that sample.
     encoding_episodes: int = field(default=2, metadata=at_least(1))
-    # Where run folders go.
-    output_dir: Path = Path("runs")
-    # Limits at which findings fire, e.g. --thresholds.start_up_steps=200
-    thresholds: Thresholds = field(default_factory=Thresholds)
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    own, theirs = split_lerobot(argv)
-    if {"-h", "--help"} & set(own):
-        print(help_text(__doc__ or "", DataloaderConfig))
-        return 0
-    refuse_recipe(own)
-    config = parse(DataloaderConfig, own)
+def read(argv: Sequence[str]) -> tuple[DataloaderConfig, SearchOptions, list[str]]:
+    """Return the command's flags, the candidates that they name, and lerobot-train's flags. Raises UserError."""
+    own, after = split_lerobot(argv)
+    config = parse(DataloaderConfig, own, refused=NO_TRAINING_RECIPE)
     options = options_of(config)
-    if theirs is None:
-        raise UserError("lerobot-train's flags come after --: strobe dataloader -- --dataset.repo_id=… --policy.type=…")
+    theirs = require_lerobot(after, "lerobot-train", "dataloader -- --dataset.repo_id=… --policy.type=…")
     check(theirs, "lerobot-train")
-    from strobe.cli.keep import complete, keep, plain
-    from strobe.cli.live import Live
+    return config, options, theirs
 
-    started = time.monotonic()
-    with Live() as live:
-        answer = search(config, options, theirs, live)
-    asked = {"dataloader": plain(config), "lerobot-train": list(theirs)}
-    complete(answer, ["dataloader", *argv], started, asked, config.thresholds)
-    keep(answer, config.output_dir)
-    return 0 if answer.status == "complete" else 130
+
+def study(config: DataloaderConfig, options: SearchOptions, theirs: list[str], live: Live) -> Studied:
+    """Search for the settings. Raises UserError; KeyboardInterrupt if nothing was measured by then."""
+    flags = {"dataloader": config, "lerobot-train": theirs}
+    return Studied(search(config, options, theirs, live), flags, config.output_dir, config.thresholds)
 
 
 def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[str], live: Live) -> Dataloader:
@@ -129,7 +116,7 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
 
 
 def options_of(config: DataloaderConfig) -> SearchOptions:
-    """The candidates and times of the search, from the flags. Raises UserError."""
+    """Return the candidates and times of the search. Raises UserError."""
     from strobe.studies.dataloader.candidates import SearchOptions
 
     needed: float | None = None
@@ -153,7 +140,7 @@ def options_of(config: DataloaderConfig) -> SearchOptions:
 
 
 def _encodings(
-    answer: Dataloader, train: TrainPipelineConfig, chosen: LoaderSettings, config: DataloaderConfig, live: Any
+    answer: Dataloader, train: TrainPipelineConfig, chosen: LoaderSettings, config: DataloaderConfig, live: Live
 ) -> None:
     from strobe.studies.dataloader.encodings import encodings
 
@@ -172,3 +159,6 @@ def _numbers(name: str, text: str | None, least: int) -> list[int] | None:
     if not all(part.isdecimal() and int(part) >= least for part in parts):
         raise UserError(f"--{name}={text}: whole numbers from {least}, separated by commas, such as 2,4")
     return [int(part) for part in parts]
+
+
+run = Command("dataloader", __doc__, DataloaderConfig, read, study)

@@ -1,44 +1,47 @@
-"""Say what changed between two runs of the same study, with intervals.
+"""strobe diff: what changed between two runs of the same study, with intervals?
 
-Exit code 0. With --fail-on-regression 1 where a measurement is shown to be slower, and 3 where one is not judged: its
-samples are too few or too noisy to exclude a slow-down of 10 % (of PERCENT, where that is more), the runs measured
-different work, or one of them lacks it. --allow-not-judged makes that 0.
+Exit code: 0. With --fail-on-regression 1 if a measurement is shown to be slower, 3 if one is not judged: its samples
+are too few or too noisy to exclude a slow-down of 10 % (or of PERCENT, if that is more), the runs measured different
+work, or one of them lacks it. --allow-not-judged makes that 0.
 
 Examples:
   strobe diff runs/2026-11-20_1803_breakdown_act runs/2026-11-21_0412_breakdown_act
   strobe diff BEFORE AFTER --output changes.html
-  strobe diff BEFORE AFTER --output-dir runs          (keep it: `strobe report` shows it again)
+  strobe diff BEFORE AFTER --output-dir runs          (saved: `strobe report` shows it again)
   strobe diff BEFORE AFTER --fail-on-regression       (any slow-down that is shown)
   strobe diff BEFORE AFTER --fail-on-regression=5     (one of more than 5 %)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.cli.arguments import Arguments, keep_flag, page_flag
-from strobe.cli.gates import bare, close, gate_flags
-from strobe.cli.report import hand_over, page_shape
-from strobe.kinds import advise
+from strobe.cli.bounds import positional
+from strobe.cli.flags import PageFlags
+from strobe.cli.gates import GateFlags, gate
+from strobe.cli.live import Live
+from strobe.cli.runner import Command, Studied
 from strobe.runs import store
-from strobe.studies.diff import diff, gate
+from strobe.studies.diff import diff
+from strobe.studies.diff import gate as judge
 
 
-def run(argv: Sequence[str]) -> int:
-    """``strobe diff``; returns the exit code."""
-    parser = Arguments("diff", __doc__)
-    parser.add_argument("before", metavar="BEFORE", type=Path, help="a run folder, or its result.json")
-    parser.add_argument("after", metavar="AFTER", type=Path, help="another run of the same study")
-    gate_flags(parser, "exit with 1 where a measurement is shown to be slower (by more than PERCENT)")
-    page_flag(parser)
-    keep_flag(parser)
-    asked = parser.parse_args(bare(argv))
-    shape = page_shape(asked.output)
-    difference = diff(store.load(asked.before), store.load(asked.after))
-    difference.command = ["strobe", "diff", *argv]
-    difference.findings = advise(difference)
-    hand_over(difference, shape, asked.output, asked.output_dir)
-    if asked.fail_on_regression is None:
-        return 0
-    return close(gate(difference, asked.fail_on_regression / 100), asked.allow_not_judged)
+@dataclass
+class DiffConfig(PageFlags, GateFlags):
+    # A run folder, or its result.json.
+    before: Path | None = field(default=None, metadata=positional("BEFORE"))
+    # Another run of the same study.
+    after: Path | None = field(default=None, metadata=positional("AFTER"))
+
+
+def study(config: DiffConfig, live: Live) -> Studied:
+    """Compare the two runs. Raises UserError."""
+    assert config.before is not None
+    assert config.after is not None
+    difference = diff(store.load(config.before), store.load(config.after))
+    answer = Studied(difference, vars(config), config.output_dir, page=config.output)
+    return gate(answer, config, lambda allowed: judge(difference, allowed))
+
+
+run = Command("diff", __doc__, DiffConfig, None, study, bar=False)

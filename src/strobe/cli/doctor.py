@@ -23,16 +23,15 @@ Examples:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 from strobe.cli.live import Live
-from strobe.cli.parse import help_text, parse
+from strobe.cli.parse import parse
+from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError, nearest
-from strobe.findings.thresholds import DEFAULTS
 
 
 @dataclass
@@ -45,11 +44,8 @@ class DoctorConfig:
     output_dir: Path = Path("runs")
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    if {"-h", "--help"} & set(argv):
-        print(help_text(__doc__ or "", DoctorConfig))
-        return 0
+def read(argv: Sequence[str]) -> tuple[DoctorConfig, list[str]]:
+    """Return the command's flags and the areas that they name, checked. Raises UserError."""
     config = parse(DoctorConfig, argv)
     from strobe.results.doctor import Area
 
@@ -58,20 +54,22 @@ def run(argv: Sequence[str]) -> int:
     for area in only:
         if area not in areas:
             raise UserError(f"--only={config.only}: no area '{area}': {nearest(area, areas)}")
-    started = time.monotonic()
-    with Live() as live:
-        live.stage("starting")
-        import torch
+    return config, only
 
-        from strobe.devices.which import check_device
-        from strobe.studies.doctor import devices
-        from strobe.studies.doctor.doctor import AREAS, doctor
 
-        check_device(config.device)
-        device = torch.device(config.device) if config.device else devices.best()
-        result = doctor(device, config.output_dir, live, only=[area for area in AREAS if area in only])
-    from strobe.cli.keep import complete, keep, plain
+def study(config: DoctorConfig, only: list[str], live: Live) -> Studied:
+    """Examine the machine. Raises UserError."""
+    live.stage("starting")
+    import torch
 
-    complete(result, ["doctor", *argv], started, plain(config), DEFAULTS)
-    keep(result, config.output_dir)
-    return 130 if result.status == "interrupted" else int(not result.trusted)
+    from strobe.devices.which import check_device
+    from strobe.studies.doctor import devices
+    from strobe.studies.doctor.doctor import AREAS, doctor
+
+    check_device(config.device)
+    device = torch.device(config.device) if config.device else devices.best()
+    result = doctor(device, config.output_dir, live, only=[area for area in AREAS if area in only])
+    return Studied(result, vars(config), config.output_dir, code=int(not result.trusted))
+
+
+run = Command("doctor", __doc__, DoctorConfig, read, study)

@@ -1,34 +1,28 @@
-"""The flags that the measuring commands share: RunConfig, its reading, and its checks."""
+"""The flags that commands share, as mix-ins of their configs, and the checks of a measuring command's flags."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.cli.bounds import above, at_least
-from strobe.cli.late import kinds
+from strobe.cli.bounds import above, at_least, checked
 from strobe.cli.live import importing
-from strobe.cli.parse import (
+from strobe.cli.parse import parse
+from strobe.cli.subject_flags import (
     MODEL_NAMES,
     POLICY_NAMES,
     ModelFlags,
-    PolicyFlags,
-    check_policy,
-    parse,
-    policy_type,
+    SubjectFlags,
+    check_model,
+    check_overrides,
     require_subject,
     split_subject,
 )
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
 from strobe.findings.thresholds import Thresholds
-from strobe.lerobot.schema import backbones
-from strobe.lerobot.schema.registries import POLICY
-from strobe.lerobot.schema.source import Unreadable
-from strobe.policies.folders import check_checkpoint, type_of
 
 if TYPE_CHECKING:
     from lerobot.configs.default import DatasetConfig
@@ -36,37 +30,84 @@ if TYPE_CHECKING:
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 
-SubjectFlags = PolicyFlags | ModelFlags
-DTYPES = ("float32", "bfloat16", "float16")  # a model's
-# torch's words for types of devices (c10/core/DeviceType.cpp).
-DEVICES = (
-    "cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy", "vulkan", "mps",
-    "xpu", "hpu", "meta", "ipu", "mtia", "privateuseone",
-)  # fmt: skip
+NO_TRAINING_RECIPE = {"--recipe": "--recipe is about inference: `strobe breakdown` and `strobe compare` take it"}
 
 
 @dataclass
-class InputFlags:
+class OutputFlags:
+    # Where run folders go.
+    output_dir: Path = Path("runs")
+    # Limits at which findings fire, e.g. --thresholds.control_hz=50
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+def _not_a_page(file: Path) -> str:
+    return "" if file.suffix.lower() in (".html", ".htm", ".md") else "name a file that ends in .html or .md"
+
+
+@dataclass
+class PageFlags:
+    """Where an answer about saved runs goes; it is shown alone unless one of them is given."""
+
+    # Also write a page there: .html, or .md for Markdown.
+    output: Path | None = field(default=None, metadata=checked(_not_a_page))
+    # Also keep it there, in a run folder of its own.
+    output_dir: Path | None = None
+
+
+@dataclass
+class VideoFlags:
     # A video file, decoded as LeRobot decodes; decoding is part of what is measured.
     video: Path | None = None
 
 
 @dataclass
-class RunConfig:
+class InputFlags:
+    """What the policy or model is fed, and on which device."""
+
     # Frames of a LeRobotDataset as inputs: --dataset.root=FOLDER (or --dataset.repo_id=ID from the Hub or its cache).
     dataset: DatasetConfig | None = None
     # Observations of an environment as inputs: --env.type=pusht, metaworld, libero …
     env: EnvConfig | None = None
     # Clips of a video file as inputs of a model, decoded in every iteration: --input.video=FILE
-    input: InputFlags = field(default_factory=InputFlags)
+    input: VideoFlags = field(default_factory=VideoFlags)
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
+    # Height and width of synthetic cameras' images, before any preprocessing, e.g. 240x320 (default: 480x640).
+    image_size: str | None = None
+    # Number of synthetic cameras (default: 2).
+    cameras: int | None = field(default=None, metadata=at_least(1))
+    # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
+    device: str | None = field(default=None, metadata={KEY: ("the clock and memory of a device",)})
+    # torch's threads on the CPU; by default as torch chooses.
+    threads: int | None = field(default=None, metadata=at_least(1))
+    # Seed of weights, inputs and noise.
+    seed: int = 0
+
+    @property
+    def plays(self) -> bool:
+        """Whether --env is where episodes are played; then --dataset may give the inputs all the same."""
+        return False
+
+
+@dataclass
+class GuidanceFlags:
     # Real-Time Chunking, as in lerobot-rollout: --rtc.execution_horizon=20, --rtc.max_guidance_weight=10 …
     rtc: RTCConfig | None = None
     # RTC: control ticks from the observation to the first action of the chunk that is executed.
     inference_delay: int = field(default=4, metadata=at_least(0))
+
+
+@dataclass
+class RecipeFlags:
     # A file of treatments to put on the policy or model in inference, as written by hand or by `strobe optimize`.
     recipe: Path | None = None
+
+
+@dataclass
+class SamplingFlags:
+    """How often a subject is run, and how closely it is looked at."""
+
     # How many times each thing is run; by default, until its interval is narrow enough (see --interval).
     iterations: int | None = field(default=None, metadata=at_least(1))
     # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit).
@@ -79,20 +120,20 @@ class RunConfig:
     # Samples in a training batch (default: 8; a policy's inference is always one observation), or a model's clips at
     # once (default: 1).
     batch_size: int | None = field(default=None, metadata=at_least(1))
-    # Height and width of synthetic cameras' images, before any preprocessing, e.g. 240x320 (default: 480x640).
-    image_size: str | None = None
-    # Number of synthetic cameras (default: 2).
-    cameras: int | None = field(default=None, metadata=at_least(1))
-    # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
-    device: str | None = field(default=None, metadata={KEY: ("the clock and memory of a device",)})
-    # torch's threads on the CPU; by default as torch chooses.
-    threads: int | None = field(default=None, metadata=at_least(1))
-    # Seed of weights, inputs and noise.
-    seed: int = 0
+    # The robot's control rate in Hz: calls are spaced as on a robot that runs at it, not back to back. The policy is
+    # called once every policy.n_action_steps ticks (with --rtc.* every rtc.execution_horizon ticks, a model in every
+    # tick): at --pace=30 and 10 steps a call begins every 333 ms, and the machine idles in between.
+    pace: float | None = field(default=None, metadata=above(0, finite=True))
     # Synchronise the device around every part: true host time per part, nothing overlaps, a slower whole.
     serialised: bool = False
     # Leave out the pass that counts FLOP and memory, and the measuring of this machine's ceiling.
     skip_counting: bool = False
+
+
+@dataclass
+class ProfilerFlags:
+    """Closer looks, once everything is measured."""
+
     # One more iteration under torch.profiler: top operators and kernels, gaps, and all of them in the trace.
     operators: bool = False
     # Leave out what --operators asks for.
@@ -104,88 +145,76 @@ class RunConfig:
     profile_functions: str | None = None
     # Keep every allocation of one more iteration with its stack, for pytorch.org/memory_viz (CUDA only).
     memory_snapshot: bool = field(default=False, metadata={KEY: ("memory snapshots",)})
-    # Where run folders go.
-    output_dir: Path = Path("runs")
-    # Limits at which findings fire, e.g. --thresholds.backbone_dominates=0.7
-    thresholds: Thresholds = field(default_factory=Thresholds)
-
-    @property
-    def plays(self) -> bool:
-        """Whether --env is where episodes are played: then the inputs may come from --dataset all the same."""
-        return False
 
 
 @dataclass
-class PacedConfig(RunConfig):
-    # The robot's control rate in Hz: calls are spaced as on a robot that runs at it, not back to back. The policy is
-    # called once every policy.n_action_steps ticks (with --rtc.* every rtc.execution_horizon ticks, a model in every
-    # tick): at --pace=30 and 10 steps a call begins every 333 ms, and the machine idles in between.
-    pace: float | None = field(default=None, metadata=above(0, finite=True))
+class RunConfig(OutputFlags, ProfilerFlags, SamplingFlags, RecipeFlags, GuidanceFlags, InputFlags):
+    """All flags of a command that measures, in the order in which its help has them."""
 
 
-def check_pace(config: PacedConfig, phases: Sequence[str]) -> None:
+@dataclass
+class RayFlags:
+    # The cluster: 'auto' or HOST:PORT; left out, the one found here, or one of this machine alone.
+    address: str | None = None
+
+
+def check_launcher(launcher: str, ray: RayFlags) -> None:
+    """Raises UserError for the address of a cluster that nothing runs on."""
+    if ray.address is not None and launcher != "ray":
+        raise UserError("--ray.address needs --launcher=ray")
+
+
+def check_pace(config: SamplingFlags, phases: Sequence[str]) -> None:
     """Raises UserError for a pace where nothing is called as on a robot."""
     if config.pace is not None and "inference" not in phases:
         raise UserError(f"--pace is about inference, as on a robot, not '{phases[0]}': leave it out")
 
 
-def read_flags[C: RunConfig](
-    config_class: type[C], argv: Sequence[str], extra: Sequence[str] = ()
+def read_flags[C: InputFlags](
+    config_class: type[C],
+    argv: Sequence[str],
+    extra: Sequence[str] = (),
+    refused: Mapping[str, str] | None = None,
 ) -> tuple[SubjectFlags, C]:
-    """Parse a measuring command's flags. Raises UserError, before anything heavy is loaded."""
+    """Parse a measuring command's flags, before anything heavy is loaded.
+
+    Args:
+        extra, refused: as `parse` takes them.
+
+    Raises:
+        UserError: wrong flags, or flags that exclude each other.
+    """
     flags, rest = split_subject(argv)
     names = [argument.split("=", 1)[0] for argument in rest]
     if "--dataset.root" in names and "--dataset.repo_id" not in names:
         root = next(argument.split("=", 1)[1] for argument in rest if argument.startswith("--dataset.root="))
         rest.append(f"--dataset.repo_id=local/{Path(root).name}")
-    config = parse(config_class, rest, extra=[*extra, *POLICY_NAMES, *MODEL_NAMES])
+    config = parse(config_class, rest, extra=[*extra, *POLICY_NAMES, *MODEL_NAMES], refused=refused)
     require_subject(flags)
     if isinstance(flags, ModelFlags):
-        _check_model(flags, config)
+        _check_model_inputs(config)
+        check_model(flags)
+    elif config.input.video is not None:
+        raise UserError("--input.video is for models (--model.type, --model.path); a policy takes --dataset or --env")
     else:
-        _check_policy(flags, config)
+        check_overrides(flags, config.device)
     if config.dataset is not None and config.env is not None and not config.plays:
         raise UserError("inputs come from --dataset or from --env, not both")
     if config.image_size is not None:
         size_of(config.image_size)
     if (config.image_size or config.cameras) and (config.dataset or config.env):
         raise UserError("--image_size and --cameras shape synthetic inputs; a dataset or an environment has its own")
-    if config.batch_size is None and isinstance(flags, ModelFlags):
+    if isinstance(config, SamplingFlags) and config.batch_size is None and isinstance(flags, ModelFlags):
         config.batch_size = 1
-    _check_profilers(config)
+    if isinstance(config, ProfilerFlags):
+        _check_profilers(config)
     return flags, config
 
 
-def _check_policy(flags: PolicyFlags, config: RunConfig) -> None:
-    """Raises UserError for what is no policy, a field that its config does not have, or a model's input."""
-    if config.input.video is not None:
-        raise UserError("--input.video is for models (--model.type, --model.path); a policy takes --dataset or --env")
-    check_overrides(flags, config.device)
-
-
-def _check_device(name: str) -> None:
-    """Raises UserError for what is no type of device to torch; whether one is there is asked once torch is loaded."""
-    if "torch" not in sys.modules and name.partition(":")[0] not in DEVICES:
-        raise UserError(f"no device '{name}': use cpu, cuda, cuda:N or mps")
-
-
-def check_overrides(flags: PolicyFlags, device: str | None) -> None:
-    """Add ``device`` to the overrides. Raises UserError for an unknown type, or a field that its config lacks."""
-    if device is not None:
-        _check_device(device)
-    if flags.type is not None:
-        check_policy(policy_type(flags.type), flags.overrides)
-    elif flags.path is not None:
-        check_checkpoint(flags.path)
-        if (kind := type_of(flags.path)) in kinds(POLICY):
-            check_policy(str(kind), flags.overrides)
-    if device is not None and not any(o.startswith("--device=") for o in flags.overrides):
-        flags.overrides.append(f"--device={device}")
-
-
-def _check_model(flags: ModelFlags, config: RunConfig) -> None:
-    """Raises UserError for flags that mean nothing to a backbone, or that its config refuses."""
-    unfit = {"env": config.env, "rtc": config.rtc, "rename_map": config.rename_map, "cameras": config.cameras}
+def _check_model_inputs(config: InputFlags) -> None:
+    """Raises UserError for inputs that mean nothing to a backbone."""
+    rtc = config.rtc if isinstance(config, GuidanceFlags) else None
+    unfit = {"env": config.env, "rtc": rtc, "rename_map": config.rename_map, "cameras": config.cameras}
     for name, value in unfit.items():
         if value:
             raise UserError(f"--{name} is for policies; a model takes clips: --input.video, --dataset, or synthetic")
@@ -193,27 +222,9 @@ def _check_model(flags: ModelFlags, config: RunConfig) -> None:
         raise UserError("clips come from --input.video or from --dataset, not both")
     if config.input.video is not None and config.image_size is not None:
         raise UserError("--image_size shapes synthetic frames; a video has its own")
-    if flags.dtype is not None and flags.dtype not in DTYPES:
-        raise UserError(f"--model.dtype={flags.dtype}: {nearest(flags.dtype, DTYPES)}")
-    if flags.path is not None:
-        check_checkpoint(flags.path, "model")
-    if flags.type is not None:
-        _check_model_words(flags.type, flags.overrides)
-        with importing():
-            check_values(flags)
 
 
-def _check_model_words(kind: str, overrides: Sequence[str]) -> None:
-    """Raises UserError for a type that transformers does not list, or a field that its config lacks."""
-    if "transformers.models.auto.configuration_auto" in sys.modules:  # which may know more by now
-        return
-    try:
-        backbones.check(kind, overrides)
-    except Unreadable:  # transformers itself says it, later
-        return
-
-
-def _check_profilers(config: RunConfig) -> None:
+def _check_profilers(config: ProfilerFlags) -> None:
     """Raises UserError for a profiler that is unknown or not installed, or functions that nothing times."""
     if config.python_profile is None and config.profile_functions is None:
         return
@@ -266,25 +277,6 @@ def check_recipe_file(flags: SubjectFlags, path: Path) -> None:
         from strobe.treatments.recipe import load
 
     load(path)
-
-
-def check_values(flags: SubjectFlags) -> None:
-    """Build the subject's config, which checks the values of its overrides. Raises UserError."""
-    from strobe.policies import backbones, lerobot_policies
-
-    if isinstance(flags, ModelFlags):
-        backbones.config_of(
-            path=flags.path,
-            kind=flags.type,
-            size=flags.size,
-            img_size=flags.img_size,
-            num_frames=flags.num_frames,
-            overrides=flags.overrides,
-        )
-    elif flags.type is not None:
-        lerobot_policies.config_from_type(flags.type, flags.overrides)
-    else:
-        lerobot_policies.config_from_path(flags.path or "", flags.overrides)
 
 
 def size_of(text: str) -> tuple[int, int]:

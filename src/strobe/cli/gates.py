@@ -1,42 +1,59 @@
-"""The gates of speed of `strobe diff` and `strobe history`: their flags, their closing lines, their exit codes."""
+"""The gate of `strobe diff` and `strobe history`: its flags, its closing lines, its exit code."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-from strobe.cli.arguments import percent
+from strobe.cli.bounds import bare, checked
+from strobe.cli.runner import EXIT_CODES, Studied
 from strobe.report import units
 from strobe.results.agreement import Outcome
 from strobe.studies.gates import Gated
 
-EXIT_CODES: dict[Outcome, int] = {"held": 0, "broken": 1, "not judged": 3}
 WORDS: dict[Outcome, str] = {"broken": "regression", "not judged": "not judged", "held": "held"}
 
 
-def gate_flags(parser: argparse.ArgumentParser, about: str) -> None:
-    """Add ``--fail-on-regression[=PERCENT]``, None where it is not given and 0 where it is bare, and its exception."""
-    parser.add_argument("--fail-on-regression", type=percent, metavar="PERCENT", nargs="?", const=0.0, help=about)
-    parser.add_argument(
-        "--allow-not-judged",
-        action="store_true",
-        help="with --fail-on-regression: exit with 0 where the samples cannot tell, too",
-    )
+def _not_a_percentage(text: str) -> str:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    return "" if 0 <= percent < math.inf else f"'{text}' is not a percentage, such as 5"
 
 
-def bare(argv: Sequence[str]) -> list[str]:
-    """``argv`` for a parser with `gate_flags`: bare, the flag must not take what follows it for its percentage."""
-    return ["--fail-on-regression=0" if argument == "--fail-on-regression" else argument for argument in argv]
+@dataclass
+class GateFlags:
+    # Exit with 1 where a slow-down is shown; --fail-on-regression=PERCENT allows one of up to PERCENT.
+    fail_on_regression: str | None = field(default=None, metadata={**bare("0"), **checked(_not_a_percentage)})
+    # With --fail-on-regression: exit with 0 where the samples cannot tell, too.
+    allow_not_judged: bool = False
 
 
-def close(gated: Sequence[Gated], allow_not_judged: bool) -> int:
-    """Print how each measurement fared, the broken first. Return the exit code: 0, 1 (a regression), 3 (not judged)."""
-    print()
-    for outcome, word in WORDS.items():
-        for one in gated:
-            if one.outcome == outcome:
-                print(units.plain(f"{word}: {one.what}{f': {one.why}' if one.why else ''}"))
-    outcomes = {one.outcome for one in gated}
+def gate(answer: Studied, flags: GateFlags, judge: Callable[[float], Sequence[Gated]]) -> Studied:
+    """Add the gate's lines and exit code (0, 1: a regression, 3: not judged) to the answer, if the flags ask for it.
+
+    Args:
+        judge: judges each measurement, given the share by which it may be slower.
+    """
+    if flags.fail_on_regression is None:
+        return answer
+    gated = judge(float(flags.fail_on_regression.removesuffix("%")) / 100)
+    outcomes = {measurement.outcome for measurement in gated}
     if "broken" in outcomes:
-        return EXIT_CODES["broken"]
-    return EXIT_CODES["not judged"] if "not judged" in outcomes and not allow_not_judged else 0
+        answer.code = EXIT_CODES["broken"]
+    elif "not judged" in outcomes and not flags.allow_not_judged:
+        answer.code = EXIT_CODES["not judged"]
+    answer.after = lambda _: _lines(gated)
+    return answer
+
+
+def _lines(gated: Sequence[Gated]) -> list[str]:
+    """Return a line on each measurement, the broken first."""
+    lines = [""]
+    for outcome, word in WORDS.items():
+        for gate in gated:
+            if gate.outcome == outcome:
+                lines.append(units.plain(f"{word}: {gate.what}{f': {gate.why}' if gate.why else ''}"))
+    return lines

@@ -1,14 +1,13 @@
-"""Keep a finished answer: complete it, show it, write its folder, say where it is.
+"""Complete an answer, show it, and save it: in a run's folder, as a page.
 
-Every command that keeps a run ends here. The answer goes to the screen before anything is written, so a full disk
-costs the folder and not the answer.
+Every command that answers ends here. The answer goes to the screen before anything is written, so a full disk costs the
+folder and not the answer.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import errno
-import json
+import os
 import shlex
 import shutil
 import time
@@ -16,17 +15,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strobe.cli.logged import log
-from strobe.cli.showing import show
-from strobe.errors import NotKeptError, in_words
+from rich.console import Console
+
+from strobe.cli.display import WIDTH, log, refuse_log, show
+from strobe.errors import NotKeptError, UserError, in_words
 from strobe.findings.thresholds import Thresholds
-from strobe.kinds import advise, page
+from strobe.kinds import advise, document, page
+from strobe.report import console, markdown
 from strobe.results.answer import Answer, Result
 from strobe.results.sweep import Sweep
 from strobe.runs import store
 
-if TYPE_CHECKING:  # the timeline brings torch, and what is kept may have none
+if TYPE_CHECKING:
     from strobe.timeline.timeline import Section
+
 
 TRACED = 20  # iterations of each variant that go into the trace
 
@@ -46,13 +48,13 @@ def complete(
     config: dict[str, Any],
     thresholds: Thresholds | None = None,
 ) -> None:
-    """Write into ``answer`` how it came about, and draw its findings.
+    """Write into ``answer`` its command, its duration and its config, and draw its findings.
 
     Args:
         argv: the command and its flags, without 'strobe'.
         started: `time.monotonic` at the command's start, in seconds.
         config: the command's config as JSON data.
-        thresholds: None where the study has drawn its findings itself.
+        thresholds: limits of the findings; None for a study that has drawn its findings itself.
     """
     answer.duration_s = round(time.monotonic() - started, 3)
     answer.command = ["strobe", *argv]
@@ -64,15 +66,17 @@ def complete(
 def trace_of(
     answer: Result, sections: Sequence[Section], profiled: list[dict[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """The trace of a completed answer, from its sections and torch.profiler's events."""
+    """Return the trace of a completed answer, from its sections and torch.profiler's events."""
     from strobe.timeline.trace import chrome_trace
 
     return chrome_trace(sections, profiled=profiled, metadata={"command": shlex.join(answer.command)})
 
 
-def latest(sections: Sequence[Section], root: str) -> list[Section]:
-    """The sections of the last ``TRACED`` top-level ``root`` sections, so that a trace stays small enough to open."""
-    starts = [section.start_ns for section in sections if section.path == (root,)]
+def latest(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections of the last ``TRACED`` iterations; a longer trace is too large to open."""
+    from strobe.policies.subject import ITERATION  # brings torch, which a report need not wait for
+
+    starts = [section.start_ns for section in sections if section.path == (ITERATION,)]
     if len(starts) <= TRACED:
         return list(sections)
     begin = sorted(starts)[-TRACED]
@@ -81,27 +85,38 @@ def latest(sections: Sequence[Section], root: str) -> list[Section]:
 
 def keep(
     answer: Answer,
-    root: Path,
+    root: Path | None,
     trace: dict[str, Any] | None = None,
     files: Mapping[str, bytes] | None = None,
-) -> Path:
-    """Show a completed answer and keep it in a new folder below ``root``. Returns the folder.
+    page_file: Path | None = None,
+) -> Path | None:
+    """Show a completed answer and save it in a new folder below ``root``. Return the folder, None without a root.
 
     Args:
         files: name → content of what else belongs into the folder.
+        page_file: where a page of the answer is written as well.
 
     Raises:
         NotKeptError: the folder, or its page, could not be written.
+        UserError: ``page_file`` cannot be written; `--log` was given, and no root.
     """
+    folder: Path | None = None
+    if root is None:
+        refuse_log("the answer is not kept; --output_dir=FOLDER keeps it")
     try:
         show(answer)
     finally:  # a reader that is gone (`| head`) must not cost the run
-        folder = write_run(answer, root, trace, files)
-    print(f"\nreport   {folder / store.REPORT}")
-    if trace is not None:
-        print(f"trace    {folder / store.TRACE}  (open in ui.perfetto.dev)")
-    for name in files or {}:
-        print(_line(folder / name))
+        if root is not None:
+            folder = write_run(answer, root, trace, files)
+    if page_file is not None:
+        write(page_file, as_markdown(answer) if page_file.suffix.lower() == ".md" else page(answer))
+        print(f"\nreport: {page_file}")
+    if folder is not None:
+        print(f"\nreport   {folder / store.REPORT}")
+        if trace is not None:
+            print(f"trace    {folder / store.TRACE}  (open in ui.perfetto.dev)")
+        for name in files or {}:
+            print(_line(folder / name))
     return folder
 
 
@@ -129,40 +144,50 @@ def write_run(
     return folder
 
 
-def keep_in(answer: Answer, folder: Path, what: str = "run", flag: str = "--output_dir") -> None:
-    """Show a completed answer and keep it in ``folder``, which holds what it was made from.
-
-    Args:
-        what, flag: what is kept there, and the flag that names another place for it, for an error's words.
+def keep_in(answer: Answer, folder: Path) -> None:
+    """Show a completed answer and save it in ``folder``, which holds what it was made from: episodes, a sweep's cells.
 
     Raises:
         NotKeptError: the answer, or its page, could not be written. What was there before stays.
     """
+    is_sweep = isinstance(answer, Sweep)
     try:
         show(answer)
     finally:
         try:
             store.save(answer, folder)
         except OSError as error:
+            what, flag = ("sweep", "--sweep_dir") if is_sweep else ("run", "--output_dir")
             raise _not_kept(what, flag, folder, error) from None
         _write_page(answer, folder)
     log(answer, folder.name)
     print(f"\nreport   {folder / store.REPORT}")
+    if is_sweep:
+        print(f"cells    {folder / 'cells'}")
 
 
-def keep_sweep(sweep: Sweep, root: Path) -> None:
-    """Show a completed sweep and keep it in ``root``, beside its cells. Raises NotKeptError as `keep_in` does."""
-    keep_in(sweep, root, "sweep", "--sweep_dir")
-    print(f"cells    {root / 'cells'}")
+def as_markdown(answer: Answer, depth: int | None = None) -> str:
+    """Return the answer as Markdown."""
+    return markdown.render(document(answer, depth))
 
 
-def plain(config: Any) -> dict[str, Any]:
-    """A config as JSON data."""
-    return json.loads(json.dumps(dataclasses.asdict(config), default=str))
+def as_text(answer: Answer, depth: int | None = None) -> str:
+    """Return what the console shows of the answer, without colours."""
+    screen = Console(width=WIDTH, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.render(document(answer, depth), screen)
+    return screen.export_text()
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text whole or not at all. Raises UserError where there is no such place."""
+    try:
+        store.replace(path, text.encode())
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {in_words(error)}") from None
 
 
 def _write_page(answer: Answer, folder: Path) -> None:
-    """Write the page of an answer that is kept in ``folder``. Raises NotKeptError."""
+    """Write the page of an answer that is saved in ``folder``. Raises NotKeptError."""
     content = page(answer, folder=folder).encode()
     try:
         store.replace(folder / store.REPORT, content)
@@ -184,7 +209,7 @@ def _is_full(error: OSError) -> bool:
 
 
 def _line(file: Path) -> str:
-    """The closing line for a file of a run: where it is, and what opens it."""
+    """Return the closing line for a file of a run: where it is, and what opens it."""
     viewer = next((how for ending, how in VIEWERS.items() if file.name.endswith(ending)), None)
     kind = "recipe " if file.suffix == ".yaml" else "profile"
     return f"{kind}  {file}{f'  (open in {viewer})' if viewer else ''}"

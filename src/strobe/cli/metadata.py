@@ -29,17 +29,17 @@ def packages_distributions() -> Mapping[str, list[str]]:
 
     Files that a distribution lists and that are not there count, too.
     """
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for distribution in importlib.metadata.distributions():
         name = _name(distribution)
         for package in _top_level(distribution):
-            found.setdefault(package, []).append(name)
-    return found
+            names.setdefault(package, []).append(name)
+    return names
 
 
 def _name(distribution: importlib.metadata.Distribution) -> str:
-    said = _NAME.search(distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "")
-    return said[1] if said is not None else distribution.metadata["Name"]
+    written = _NAME.search(distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "")
+    return written[1] if written is not None else distribution.metadata["Name"]
 
 
 def _top_level(distribution: importlib.metadata.Distribution) -> Iterable[str]:

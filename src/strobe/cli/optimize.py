@@ -1,18 +1,19 @@
 """strobe optimize: a ladder to a target rate, and proof that the robot still acts the same.
 
 Climbs from the policy as it is. At each rung it looks where the time goes, tries what applies to the part that costs
-most (exact treatments before rounding ones, what is quick to build before what is not), and keeps what is shown to be
-faster: what was kept so far against the same with the candidate, in alternation, judged on the paired ratio. All that
-is on together must hold the guard against the untouched policy, on the same observations with the same noise. One
+most (exact treatments before rounding ones, what is quick to build before what is not), and accepts what is shown to be
+faster: the current best, and the current best plus the candidate, alternating; the verdict is on the paired ratio. All
+that is on together must hold the guard against the untouched policy, on the same observations with the same noise. One
 interleaved run of all rungs gives the ladder's figures; the ladder ends with the best of them by that run, and
 recipe.yaml in the run's folder says what to put on.
 
-The target is reached where enough chunks are shown to be in time, 95 % of them unless --in-time says otherwise: a
-robot waits for each late one, whatever the median is. The climb and its answer go by the same rule; the answer rests on
-a run of the last rung alone.
+The target is reached when enough chunks are shown to be in time, 95 % of them by default (--in-time): a robot waits for
+each late one, whatever the median is. The climb and its answer go by the same rule; the answer rests on a run of the
+last rung alone.
 
-What this machine is slower in (bfloat16, on some CPUs) is not tried, nor what can buy little where much is missing; the
-answer counts both. A target that arithmetic alone does not meet here is told at once.
+It skips dtypes that are slower on this machine (bfloat16 on some CPUs) and treatments too small to matter when the
+target is far. The report counts what was skipped. If the arithmetic alone takes longer than the target, it says so at
+once and stops.
 
 The guard knows what a treatment may do. Exact ones must agree with the untouched policy as well as it agrees with
 itself when its sums are taken in another order. The others may move no action dimension by more than 0.02 of its spread
@@ -20,12 +21,12 @@ itself when its sums are taken in another order. The others may move no action d
 ladder ends with is looked at more closely: other prompts, missing cameras, earlier observations again, calls with
 Real-Time Chunking.
 
-A try ends as soon as it is clear which is faster. What the last ladder of this machine and this kind of policy kept is
-put on first, together, and judged like anything else. What earlier ladders of the same checkpoint, inputs and guard
+A try ends as soon as it is clear which is faster. What the last ladder of this machine and this kind of policy accepted
+is put on first, together, and judged like anything else. What earlier ladders of the same checkpoint, inputs and guard
 have shown to be slower, to save less than 3 %, or to break the guard is left out. --fresh ignores them.
 
-Where chunks take too long for that (about 1 s on a CPU, unless --time_limit is raised), all exact treatments are one
-rung and all rounding ones the next, and the closing run judges them.
+If chunks take too long for that (about 1 s on a CPU, unless --time_limit is raised), all exact treatments are one rung
+and all rounding ones the next, and the closing run judges them.
 
 Hz are chunks per second of inference, 1000 / ms. A target of 20 Hz means that a chunk is ready within 50 ms, one tick
 of a control loop of 20 Hz: a robot that executes several actions of each chunk, or runs asynchronously
@@ -36,11 +37,11 @@ call every 333 ms leaves room for 240 calls in 80 s): raise --time_limit.
 
 Rounding treatments are tried, lossy ones (fewer denoising steps) only with --allow=lossy, always under the guard.
 
-With --eval.n_episodes the policy so treated is also played against the untouched one in the simulator of --env.*: pairs
+With --eval.n_episodes the resulting policy is also played against the untouched one in the simulator of --env.*: pairs
 of episodes from the same starts with the same noise, judged after each of them as `strobe evaluate` judges. They end as
-soon as they show that it does worse, better, or not worse by more than 10 points; what so many can decide is said
-before anything is measured. The ladder ends below what does worse there, or, with success_drop<=0.1 in the guard, below
-what these episodes do not show to lose less than that.
+soon as they show that it does worse, better, or not worse by more than 10 points. What so many episodes can decide is
+printed before anything is measured. The ladder ends below a rung that does worse there. With success_drop<=0.1 in the
+guard it ends below one that these episodes do not show to lose less than that.
 
 Examples:
   strobe optimize --policy.path=FOLDER --dataset.root=DATASET --target-hz 20
@@ -58,23 +59,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from strobe.cli.bounds import above, at_least, between
-from strobe.cli.flags import PacedConfig, SubjectFlags, read_flags
-from strobe.cli.listing import with_treatments
+from strobe.cli.flags import GuidanceFlags, InputFlags, OutputFlags, SamplingFlags, SubjectFlags, read_flags
+from strobe.cli.help import with_treatments
 from strobe.cli.live import Live, importing
-from strobe.cli.parse import ModelFlags, take_repeated
-from strobe.cli.study import Studied, run_study
-from strobe.cli.subject import begin, load_subject, options_of
+from strobe.cli.parse import take_repeated
+from strobe.cli.runner import Command, Studied
+from strobe.cli.subject import load_subject, options_of, studied
+from strobe.cli.subject_flags import ModelFlags
 from strobe.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from strobe.measure.guard import Guards
-    from strobe.results.answer import Result
+    from strobe.results.answer import OptimizeResult
+
 
 RECIPE = "recipe.yaml"
+REFUSED = {
+    f"--{name}": f"--{name} looks at one measurement: `strobe breakdown` has it"
+    for name in ("operators", "skip_detailed", "python_profile", "profile_functions", "memory_snapshot")
+} | {"--recipe": "--recipe is what optimize writes: begin with treatments by --start='precision=bf16, …'"}
 
 
 @dataclass
@@ -84,7 +92,7 @@ class EpisodeFlags:
 
 
 @dataclass
-class OptimizeConfig(PacedConfig):
+class OptimizeConfig(OutputFlags, SamplingFlags, GuidanceFlags, InputFlags):
     # Chunks per second to climb to: a chunk must be ready within 1/target s.
     target_hz: float = field(default=20.0, metadata=above(0, finite=True))
     # Share of chunks that must be ready within it, for the target to be reached: 0.95 is 95 %.
@@ -118,9 +126,9 @@ class OptimizeConfig(PacedConfig):
     candidate: list[str] = field(default_factory=list)
     # Treatments that are on from the first rung, as in --variant: 'precision=bf16, channels_last=true'.
     start: str = ""
-    # Ignore earlier ladders of this machine and this kind of policy. Otherwise what the last one kept is tried first,
-    # together in one try, and what one of the same checkpoint, inputs and guard has shown to gain too little is left
-    # out (with --all: comes last).
+    # Ignore earlier ladders of this machine and this kind of policy. Otherwise what the last one accepted is tried
+    # first, together in one try, and what one of the same checkpoint, inputs and guard has shown to gain too little is
+    # left out (with --all: comes last).
     fresh: bool = False
     # How narrow the closing run's intervals must be: this fraction to either side of each rung's ratio to the untouched
     # policy, or half of the smallest gain of a rung where that is less.
@@ -133,22 +141,11 @@ class OptimizeConfig(PacedConfig):
         return self.eval.n_episodes > 0
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    return run_study("optimize", with_treatments(__doc__, argv), OptimizeConfig, read, study, argv)
-
-
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
-    """The command's flags, checked. Raises UserError."""
+    """Return the command's flags, checked. Raises UserError."""
     texts, rest = take_repeated(argv, "--candidate")
-    flags, config = read_flags(OptimizeConfig, rest, extra=["--candidate"])
+    flags, config = read_flags(OptimizeConfig, rest, extra=["--candidate"], refused=REFUSED)
     config.candidate = texts
-    closer = {"operators": config.operators, "python_profile": config.python_profile}
-    for name, asked in (closer | {"memory_snapshot": config.memory_snapshot}).items():
-        if asked:
-            raise UserError(f"--{name} looks at one measurement: `strobe breakdown` has it")
-    if config.recipe is not None:
-        raise UserError("--recipe is what optimize writes: begin with treatments by --start='precision=bf16, …'")
     _check_words(config)
     _check_episodes(flags, config)
     if config.recipe_out is not None and config.recipe_out.is_dir():
@@ -207,16 +204,13 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
 
 
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
-    """Load the subject and climb. Raises UserError; KeyboardInterrupt where nothing was measured."""
-    begin(flags, config, live)
-    from strobe.cli.keep import latest
-    from strobe.policies.subject import ITERATION
+    """Load the subject and climb. Raises UserError; KeyboardInterrupt before the first measurement."""
+    subject = load_subject(flags, config, live)
     from strobe.studies.optimize.earlier import Earlier
     from strobe.studies.optimize.optimize import optimize
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
     aim = aim_of(config)
-    subject = load_subject(flags, config, live)
     base: list[Any] = []
     if config.rtc is not None:
         require(subject)
@@ -232,12 +226,11 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
         live,
         lambda of, under: Earlier(of.subject, of.machine, under, ignored=config.fresh),
     )
-    written = Recipes(config.recipe_out)
-    return Studied(result, flags, config, latest(sections, ITERATION), made_of=written)
+    return studied(result, flags, config, [sections], made_of=partial(recipe_files, copy=config.recipe_out))
 
 
 def aim_of(config: OptimizeConfig) -> Any:
-    """The target, the guard and the candidates of a climb, from the flags. Raises UserError."""
+    """Return the target, the guard and the candidates of a climb. Raises UserError."""
     from strobe.studies.optimize.aim import Aim
     from strobe.studies.optimize.candidates import Choice
     from strobe.treatments import catalogue
@@ -266,41 +259,38 @@ def aim_of(config: OptimizeConfig) -> Any:
     )
 
 
-@dataclass
-class Recipes:
-    """The file that a ladder ends in: of a finished result, for the run's folder, and where ``--recipe_out`` says."""
+def recipe_files(result: OptimizeResult, copy: Path | None) -> dict[str, bytes]:
+    """Return the recipe that a finished ladder ends in, for the run's folder; nothing where nothing was accepted.
 
-    out: Path | None
+    Args:
+        copy: where the recipe is written as well. What goes wrong there is a note: the run must not be lost for it.
+    """
+    from strobe.runs import recipe_file
+    from strobe.studies.optimize.ladder import recipe_of
 
-    def __call__(self, result: Result) -> dict[str, bytes]:
-        from strobe.results.answer import OptimizeResult
-        from strobe.runs import recipe_file
-        from strobe.studies.optimize.ladder import recipe_of
-
-        assert isinstance(result, OptimizeResult)
-        made = recipe_of(result)
-        if made is None:
-            if self.out is not None:
-                result.notes.append(f"no recipe was written to {self.out}: nothing made the policy faster")
-            return {}
-        if self.out is not None:
-            try:
-                recipe_file.dump(made, self.out)
-            except UserError as error:  # the run must not be lost for it
-                result.notes.append(str(error))
-        return {RECIPE: recipe_file.text(made, RECIPE).encode()}
+    made = recipe_of(result)
+    if made is None:
+        if copy is not None:
+            result.notes.append(f"no recipe was written to {copy}: nothing made the policy faster")
+        return {}
+    if copy is not None:
+        try:
+            recipe_file.dump(made, copy)
+        except UserError as error:
+            result.notes.append(str(error))
+    return {RECIPE: recipe_file.text(made, RECIPE).encode()}
 
 
 def _effects(config: OptimizeConfig) -> tuple[str, ...]:
     from strobe.results.agreement import Effect
 
     effects = get_args(Effect)
-    asked = [*(_names(config.effects) or ["exact", "rounding"]), *_names(config.allow)]
-    for name in asked:
+    wanted = [*(_names(config.effects) or ["exact", "rounding"]), *_names(config.allow)]
+    for name in wanted:
         if name not in effects:
             flag = "effects" if name in _names(config.effects) else "allow"
             raise UserError(f"--{flag}={getattr(config, flag)}: no effect '{name}': {nearest(name, effects)}")
-    return tuple(effect for effect in effects if effect in asked)
+    return tuple(effect for effect in effects if effect in wanted)
 
 
 def _treatments(flag: str, text: str) -> list[Any]:
@@ -315,7 +305,7 @@ def _treatments(flag: str, text: str) -> list[Any]:
 
 
 def _key(flag: str, name: str, keys: Sequence[str]) -> str:
-    """The key of the catalogue that ``name`` is, or begins with. Raises UserError."""
+    """Return the key of the catalogue that ``name`` is, or begins with. Raises UserError."""
     for key in keys:
         if name == key or (key.endswith(".") and (name.startswith(key) or name == key[:-1])):
             return key
@@ -324,3 +314,6 @@ def _key(flag: str, name: str, keys: Sequence[str]) -> str:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+run = Command("optimize", lambda: with_treatments(__doc__), OptimizeConfig, read, study, subject="policy or model")

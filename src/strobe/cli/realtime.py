@@ -1,23 +1,21 @@
-"""Flags of evaluations that are true to time, and the timings that they ask for."""
+"""The flags of an evaluation that is true to time, and the timings that they ask for."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from strobe.cli.bounds import at_least
-from strobe.cli.late import of_lerobot
 from strobe.errors import UserError
 
 if TYPE_CHECKING:
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
     from strobe.runs.episode_log import EpisodeLine
-else:
-    RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
+    from strobe.studies.evaluate.timings import AskedTiming
 
 
 @dataclass
@@ -31,28 +29,40 @@ class InferenceFlags:
     rtc: RTCConfig = field(default_factory=RTCConfig)
 
 
-def spelt_out(argv: Sequence[str]) -> list[str]:
-    """``argv`` with --inference=sync,rtc as LeRobot spells it: --inference.type=sync,rtc."""
-    return [f"--inference.type{one[11:]}" if one.partition("=")[0] == "--inference" else one for one in argv]
+@dataclass
+class RealtimeFlags:
+    # True to time: while the policy thinks, the simulator goes on, on a virtual clock.
+    realtime: bool = False
+    # With --realtime: of each call, in ms; live, as it takes here (the default); or drawn from the calls of a rollout,
+    # rehearsal or evaluation (its folder). Several, separated by commas, are a row each: 0,100,live,runs/RUN.
+    latency: str = ""
+    # With --realtime: the same in control ticks of the simulator: 0,2,5,20.
+    delay_ticks: str = ""
+    # With --realtime: as lerobot-rollout's --inference.type=sync, rtc, or both: sync,rtc;
+    # --inference.queue_threshold=30, --inference.rtc.execution_horizon=10 and other fields of it.
+    inference: InferenceFlags = field(default_factory=InferenceFlags)
+    # With --realtime, a tick without an action: last repeats the last one, zero moves nothing. By default as fits the
+    # simulator: zero where actions are movements (metaworld, libero), else last.
+    hold: str = ""
 
 
-def check(config: Any) -> None:
-    """Check the flags that are about time, as far as that goes without a policy. Raises UserError."""
+def check(config: RealtimeFlags, env: Any) -> None:
+    """Check the flags that are about time, as far as possible without a policy. Raises UserError."""
     given = [f"--{name}" for name in ("latency", "delay_ticks", "hold") if getattr(config, name)]
-    given += ["--inference"] * (_said(config.inference) != _said(InferenceFlags()))
+    given += ["--inference"] * (_values(config.inference) != _values(InferenceFlags()))
     if given and not config.realtime:
         raise UserError(f"{given[0]} needs --realtime: without it the simulator waits for the policy")
     if config.realtime:
-        timings(config)
+        timings(config, env)
 
 
-def timings(config: Any) -> list[Any]:
-    """Each engine with each latency, in the order in which they were asked for, as `AskedTiming`. Raises UserError."""
+def timings(config: RealtimeFlags, env: Any) -> list[AskedTiming]:
+    """Return each engine with each latency, in the order of the flags. Raises UserError."""
     from strobe.simulators.held_action import HOLDS, hold_for
     from strobe.studies.evaluate.latencies import LIVE, parse_latency, parse_ticks
     from strobe.studies.evaluate.timings import AskedTiming, parse_engines
 
-    fps, inference = config.env.fps, config.inference
+    fps, inference = env.fps, config.inference
     if not fps > 0:
         raise UserError(f"--env.fps={fps}: must be above 0")
     if config.hold not in ("", *HOLDS):
@@ -62,12 +72,12 @@ def timings(config: Any) -> list[Any]:
     ticks = config.delay_ticks
     latencies = parse_ticks(ticks, fps) if ticks else parse_latency(config.latency or LIVE)
     engines = parse_engines(inference.type)
-    if "rtc" not in engines and _said(inference) != _said(InferenceFlags(inference.type)):
+    if "rtc" not in engines and _values(inference) != _values(InferenceFlags(inference.type)):
         raise UserError("--inference.queue_threshold and --inference.rtc.* are of --inference.type=rtc, or sync,rtc")
     if inference.rtc.execution_horizon < 1:
         raise UserError(f"--inference.rtc.execution_horizon={inference.rtc.execution_horizon}: must be at least 1")
-    rtc = {name: value for name, value in _said(inference)["rtc"].items() if not name.startswith("debug")}
-    hold = hold_for(config.env, config.hold)
+    rtc = {name: value for name, value in _values(inference)["rtc"].items() if not name.startswith("debug")}
+    hold = hold_for(env, config.hold)
     return [
         AskedTiming(engine, latency, hold, fps, rtc if engine == "rtc" else {}, inference.queue_threshold)
         for engine in engines
@@ -75,8 +85,8 @@ def timings(config: Any) -> list[Any]:
     ]
 
 
-def timed_live(config: Any) -> bool:
-    """Whether an evaluation takes latencies as they come here."""
+def timed_live(config: RealtimeFlags) -> bool:
+    """Return whether the latency of an episode's call is what the call takes here."""
     if not config.realtime or config.delay_ticks:
         return False
     from strobe.studies.evaluate.latencies import LIVE
@@ -84,31 +94,30 @@ def timed_live(config: Any) -> bool:
     return LIVE in (config.latency or LIVE).split(",")
 
 
-def _said(inference: InferenceFlags) -> dict[str, Any]:
-    """The flags as plain values, the same before and after LeRobot's own class holds them."""
+def _values(inference: InferenceFlags) -> dict[str, Any]:
+    """Return the flags as plain values, the same before and after LeRobot's own class holds them."""
     rtc = dataclasses.asdict(inference.rtc)
     plain = {name: value.value if isinstance(value, enum.Enum) else value for name, value in rtc.items()}
     return {**{item.name: getattr(inference, item.name) for item in dataclasses.fields(inference)}, "rtc": plain}
 
 
-def notes(config: Any, asked: list[Any], played: Iterable[EpisodeLine]) -> list[str]:
-    """Notes on the timings ``asked`` for, once episodes were ``played``."""
-    hold = asked[0].hold
+def notes(config: RealtimeFlags, env: Any, requested: list[AskedTiming], played: Iterable[EpisodeLine]) -> list[str]:
+    """Return notes on the requested timings, once episodes were ``played``."""
+    hold = requested[0].hold
     gripper = "; a gripper keeps its goal" if hold.gripper is not None else ""
-    held = {
+    meaning = {
         "last": "a tick without an action repeats the last one, as an arm that takes positions holds its goal",
         "zero": f"a tick without an action moves nothing (zeros{gripper})",
     }[hold.kind]
-    said = [f"{held}: --hold={hold.kind}"]
+    lines = [f"{meaning}: --hold={hold.kind}"]
     if not hold.known and not config.hold:
-        said.append(f"it is not known what actions of '{config.env.type}' are: if they are movements, add --hold=zero")
+        lines.append(f"it is not known what actions of '{env.type}' are: if they are movements, add --hold=zero")
     if any(not line.timing.rests for line in played if line.timing is not None):
-        said.append("the simulator stood still until the first action of an episode: its arm's position is not known")
-    runs = {one.latency.name: one.latency.runs for one in asked if one.latency.runs}
+        lines.append("the simulator stood still until the first action of an episode: its arm's position is not known")
+    runs = {timing.latency.name: timing.latency.runs for timing in requested if timing.latency.runs}
     for name, calls in runs.items():
-        count = len(calls[""])
-        of = "of policies alone, without processors" if len(calls) > 1 else "of a rollout"
-        said.append(f"latencies of {name} are drawn from {count} calls {of}; its first call is left out")
+        source = "of policies alone, without processors" if len(calls) > 1 else "of a rollout"
+        lines.append(f"latencies of {name} are drawn from {len(calls[''])} calls {source}; its first call is left out")
     if any(len(calls[""]) < 30 for calls in runs.values()):
-        said.append("few calls were kept: an episode knows no call longer than the longest of them")
-    return said
+        lines.append("few calls were recorded: an episode knows no call longer than the longest of them")
+    return lines

@@ -8,7 +8,7 @@ The dataset is a real one (LeRobot's own writer and encoder), for trying Strobe 
              pip install 'strobe-lab[metaworld]' and OpenGL: without a screen Debian's libosmesa6 (MUJOCO_GL=osmesa) or
              libegl1 (MUJOCO_GL=egl), of which the one that is there is taken unless MUJOCO_GL is set.
 
-Ctrl-C ends a recording early and keeps the episodes finished by then.
+Ctrl-C ends a recording early and saves the episodes finished by then.
 
 Examples:
   strobe record --root=data/pusht                                   3 episodes of 40 frames, 480×480
@@ -24,12 +24,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.cli import logged
 from strobe.cli.bounds import at_least
-from strobe.cli.parse import help_text, parse
+from strobe.cli.display import refuse_log
+from strobe.cli.live import Live
+from strobe.cli.parse import parse
+from strobe.cli.runner import Command
 from strobe.errors import UserError, nearest
 
-# env → frames in an episode and frames per second, if not said otherwise
+# env → frames in an episode and frames per second, by default
 _DEFAULTS = {"pusht": (40, 10), "metaworld": (80, 80)}
 
 
@@ -60,18 +62,20 @@ class RecordConfig:
         return _DEFAULTS[self.env][0] if self.frames is None else self.frames
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    if {"-h", "--help"} & set(argv):
-        print(help_text(__doc__ or "", RecordConfig))
-        return 0
+def read(argv: Sequence[str]) -> tuple[RecordConfig]:
+    """Return the command's flags, checked. Raises UserError."""
     config = parse(RecordConfig, argv)
-    logged.refuse("a dataset is recorded, nothing is measured")
+    refuse_log("a dataset is recorded, nothing is measured")
+    return (config,)
+
+
+def record_and_say(config: RecordConfig, live: Live) -> int:
+    """Record the dataset and print where it is. Return the exit code. Raises UserError."""
     try:
         record(config)
     except KeyboardInterrupt:
         if not config.root or not config.root.exists():
-            print("interrupted before the first episode was finished: nothing is kept")
+            print("interrupted before the first episode was finished: nothing is saved")
             return 130
         print(f"interrupted; the episodes finished before are in {config.root}")
         print(f"use them with --dataset.root={config.root}")
@@ -125,3 +129,6 @@ def _recorder(config: RecordConfig, width: int) -> Callable[..., Path]:
 
     cameras = CAMERAS if config.cameras is None else [name for name in config.cameras.split(",") if name]
     return partial(record_metaworld, width=width, task=config.task or TASK, cameras=cameras)
+
+
+run = Command("record", __doc__, RecordConfig, read, record_and_say, bar=False)

@@ -9,16 +9,16 @@ The first word after -- chooses another loop of LeRobot, lerobot-record or lerob
 emulated arm as well, whose joints a hand swings slowly. A data set that a rehearsal records goes to a temporary folder,
 and never to the Hub.
 
-It ends by telling how the servos were left: torque, lock, goal. And it tries what nobody wants to try on an arm: lost
-answers, a dead servo, a camera that freezes, an inference of 700 ms, Ctrl-C at a bad moment.
+It ends with the state of the servos: torque, lock, goal. And it tries what nobody wants to try on an arm: lost answers,
+a dead servo, a camera that freezes, an inference of 700 ms, Ctrl-C at a bad moment.
 
 Faults (--fault=KIND,key=value, also several):
 {faults}
 
   Those from `lost` to `unplugged` strike requests on the bus, and also take: servo (its id or joint; all), instruction
-  (sync_read unless told; sync_write, read, write, ping), when (second of the loop, 1 unless told; 'connect' or 'end'),
+  (sync_read by default; sync_write, read, write, ping), when (second of the loop, 1 by default; 'connect' or 'end'),
   after (requests that pass first), count (requests that it strikes; null is for ever), arm (teleop for the leader; of
-  two arms left unless told, right, 'teleop left', 'teleop right'). A camera's seconds begin when it connects.
+  two arms left by default, right, 'teleop left', 'teleop right'). A camera's seconds begin when it connects.
 
 No checkpoint yet? --policy.type=act (or smolvla, …) after the -- makes a tiny one of random weights for the robot;
 --policy.size=full makes a full one.
@@ -38,17 +38,16 @@ Linux only. Exit code: 0, 1 when the run failed, 2 for wrong input, 130 when it 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from strobe.cli import rollout
 from strobe.cli.bounds import at_least
-from strobe.cli.live import importing
-from strobe.cli.parse import help_text, pairs, parse, split_lerobot, take_repeated
+from strobe.cli.flags import OutputFlags
+from strobe.cli.live import Live, importing
+from strobe.cli.parse import pairs, parse, require_lerobot, spelt, split_lerobot, take_repeated
+from strobe.cli.rollouts import choose_loop, events_file, measure_on_bench, studied_rollout
+from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
-from strobe.findings.thresholds import Thresholds
 from strobe.lerobot.argument_names import check
 from strobe.results.recorded import beside
 
@@ -56,7 +55,7 @@ PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 
 
 @dataclass
-class RehearseConfig:
+class RehearseConfig(OutputFlags):
     # A recording that the cameras show: a video, a LeRobotDataset's folder, or 'live'. --frames.NAME=… is for one.
     frames: str | None = None
     # Episode of the dataset.
@@ -71,59 +70,61 @@ class RehearseConfig:
     observations: bool = False
     # Afterwards, call the policy on the bench as well, about ten seconds: what do robot, cameras and threads cost it?
     bench: bool = False
-    # Where run folders go.
-    output_dir: Path = Path("runs")
-    # Limits at which findings fire, e.g. --thresholds.seam_jump=5
-    thresholds: Thresholds = field(default_factory=Thresholds)
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    ours, theirs = split_lerobot(argv)
-    if {"-h", "--help"} & set(ours):
-        from strobe.emulator.rehearsal.faults import listed
+@dataclass
+class Staging:
+    """What is played, and how.
 
-        print(help_text((__doc__ or "").format(faults=listed()), RehearseConfig))
-        return 0
+    Args:
+        frames: camera → what it shows; '' for all others.
+        faults: as --fault has them.
+        theirs: the arguments after ``--``.
+    """
+
+    frames: dict[str, str]
+    faults: list[str]
+    theirs: list[str]
+
+
+def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
+    """Return the command's flags, and what they stage, checked. Raises UserError."""
+    ours, after = split_lerobot(argv)
     faults, ours = take_repeated(ours, "--fault")
-    frames = {name.removeprefix("--frames."): value for name, value in pairs(ours) if name.startswith("--frames.")}
-    ours = [
-        name if value is None else f"{name}={value}"
-        for name, value in pairs(ours)
-        if name.removeprefix("--frames.") not in frames
-    ]
-    config = parse(RehearseConfig, ours)
-    for name, value in frames.items():
-        if value is None:
-            raise UserError(f"--frames.{name} needs a value: a video, a dataset's folder or 'live'")
-    if theirs is None:
-        raise UserError(
-            "lerobot-rollout's arguments come after --: strobe rehearse -- --robot.type=so101_follower "
-            "--robot.port=/dev/ttyACM0 --policy.path=FOLDER"
-        )
-    from strobe.loops.registry import ROLLOUT, chosen
-
-    command, arguments = chosen(theirs)
+    frames, rest = {}, []
+    for name, value in pairs(ours):
+        if not name.startswith("--frames."):
+            rest.append(spelt(name, value))
+        elif value is None:
+            raise UserError(f"{name} needs a value: a video, a dataset's folder or 'live'")
+        else:
+            frames[name.removeprefix("--frames.")] = value
+    config = parse(RehearseConfig, rest)
+    example = "rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER"
+    theirs = require_lerobot(after, "lerobot-rollout", example)
+    command, arguments = choose_loop(theirs, config.observations)
     if command not in PLAYED:
         raise UserError(f"a rehearsal plays {', '.join(PLAYED[:-1])} and {PLAYED[-1]}, not {command}")
-    if command == ROLLOUT:
+    if command == "lerobot-rollout":
         check(arguments, command, new_policy=True)
-    elif config.observations:
-        raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} leaves none to replay")
     elif config.bench:
-        raise UserError(f"--bench calls the policy of {ROLLOUT}: {command} asks none")
-    started = time.monotonic()
+        raise UserError(f"--bench calls the policy of lerobot-rollout: {command} asks none")
+    return config, Staging(frames | ({"": config.frames} if config.frames else {}), faults, theirs)
+
+
+def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
+    """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
         from strobe.studies.rollout.rehearsed import rehearse
 
-    events = rollout.events_file(config.output_dir)
-    shown = {name: value for name, value in frames.items() if value is not None}
-    found = rehearse(
+    command, arguments = choose_loop(staging.theirs, config.observations)
+    events = events_file(config.output_dir)
+    watched = rehearse(
         arguments,
         events,
-        frames=shown | ({"": config.frames} if config.frames else {}),
+        frames=staging.frames,
         episode=config.episode,
-        faults=faults,
+        faults=staging.faults,
         latency_ms=config.latency_ms,
         depth=config.depth,
         record_s=config.record_s,
@@ -131,5 +132,15 @@ def run(argv: Sequence[str]) -> int:
         command=command,
     )
     if config.bench:
-        rollout.benched(found)
-    return rollout.kept(config, found, ["rehearse", *argv], theirs, started, events)
+        measure_on_bench(watched, live)
+    return studied_rollout("rehearse", config, watched, staging.theirs, events)
+
+
+def help_words() -> str:
+    """Return the help's text, with each fault, what it does and takes."""
+    from strobe.emulator.rehearsal.faults import listed
+
+    return (__doc__ or "").format(faults=listed())
+
+
+run = Command("rehearse", help_words, RehearseConfig, read, study, bar=False)

@@ -3,10 +3,10 @@
 Runs `lerobot-rollout` as it is, with the arguments after --, and watches the control loop, the inference thread and
 the queue of actions between them: each camera and motor bus, the processors, the policy's parts, the queue, the sleep.
 The first word after -- chooses another loop of LeRobot: lerobot-record or lerobot-teleoperate, whose rate and
-recording are told in the same way; or one side of remote inference (lerobot.async_inference), robot_client or
+recording are reported in the same way; or one side of remote inference (lerobot.async_inference), robot_client or
 policy_server: what a round trip is made of, what the server drops, and what images as JPEG would buy. Watch both, and
-the client's answer tells the server's steps as well, on one clock.
-Nothing that the robot is told changes, and where a probe cannot be attached the robot runs without it.
+the client's answer shows the server's steps as well, on one clock.
+The robot gets the same commands. If a probe cannot be attached, the robot runs without it.
 
 It says which rate the loop held, how long actions lasted and when there were none, how old the observation behind
 each action was, which delay Real-Time Chunking assumed and which one happened, how far the arm jumps from chunk to
@@ -18,7 +18,7 @@ part of the difference is clocks, other threads, the GIL or the rest. --bench=fa
 
 Ctrl-C and SIGTERM end the run as LeRobot ends it: the tick ends, the arm goes back to its start, the robot is
 disconnected. The other loops know only Ctrl-C, and die of a SIGTERM with torque on; here it ends them as Ctrl-C does,
-which is the ordinary end of teleoperation, client and server. What was recorded is shown and kept. A run that was
+which is the ordinary end of teleoperation, client and server. What was recorded is shown and saved. A run that was
 killed leaves a file of events: --events reads it.
 
 Examples:
@@ -33,32 +33,33 @@ Examples:
   strobe rollout --events=runs/rollout-4711.events              the answer of a run that was killed
   strobe rollout --observations -- …                            for a `strobe replay` that asks the policy again
 
-The run's folder keeps the events, from which `strobe replay RUN` foretells the run under other settings.
+The run's folder keeps the events, from which `strobe replay RUN` predicts the run under other settings.
 Half a minute says most of it. Exit code: 0, 1 when the run failed, 2 for wrong input, 130 when it was interrupted.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from strobe.cli.bounds import at_least
-from strobe.cli.live import importing
-from strobe.cli.parse import help_text, pairs, parse, split_lerobot
+from strobe.cli.flags import OutputFlags
+from strobe.cli.live import Live, importing
+from strobe.cli.parse import parse, require_lerobot, split_lerobot
+from strobe.cli.rollouts import choose_loop, events_file, measure_on_bench, studied_rollout
+from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
-from strobe.findings.thresholds import Thresholds
 from strobe.lerobot.argument_names import check
-from strobe.results.recorded import beside, leave
+from strobe.results.recorded import beside
+
+REFUSED = {
+    "--recipe": "lerobot-rollout takes a recipe from the environment: STROBE_RECIPE=FILE strobe rollout -- …",
+}
 
 
 @dataclass
-class RolloutConfig:
+class RolloutConfig(OutputFlags):
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
     depth: int = field(default=1, metadata=at_least(1))
     # Seconds that are recorded; after them the run goes on without Strobe.
@@ -69,98 +70,43 @@ class RolloutConfig:
     events: Path | None = None
     # Keep each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
     observations: bool = False
-    # Where run folders go.
-    output_dir: Path = Path("runs")
-    # Limits at which findings fire, e.g. --thresholds.seam_jump=5
-    thresholds: Thresholds = field(default_factory=Thresholds)
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    ours, theirs = split_lerobot(argv)
-    if {"-h", "--help"} & set(ours):
-        print(help_text(__doc__ or "", RolloutConfig))
-        return 0
-    if any(name == "--recipe" for name, _ in pairs(ours)):
-        raise UserError("lerobot-rollout takes a recipe from the environment: STROBE_RECIPE=FILE strobe rollout -- …")
-    config = parse(RolloutConfig, ours)
-    started = time.monotonic()
+def read(argv: Sequence[str]) -> tuple[RolloutConfig, list[str] | None]:
+    """Return the command's flags, and those of LeRobot's loop (None with --events), checked. Raises UserError."""
+    ours, after = split_lerobot(argv)
+    config = parse(RolloutConfig, ours, refused=REFUSED)
     if config.events is not None:
-        if theirs is not None:
+        if after is not None:
             raise UserError("--events shows a run that is over; it takes no arguments after --")
-        from strobe.studies.rollout.watched import recovered
-
-        found = recovered(config.events)
-        return kept(config, found, ["rollout", *argv], [], started, config.events, remove=False)
-    if theirs is None:
-        raise UserError(
-            "lerobot-rollout's arguments come after --: strobe rollout -- --robot.type=… --policy.path=FOLDER"
-        )
-    from strobe.loops.registry import ROLLOUT, chosen, loop_of
-
-    command, arguments = chosen(theirs)
-    if config.observations and command != ROLLOUT:
-        raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} leaves none to replay")
-    if command == ROLLOUT:
+        return config, None
+    theirs = require_lerobot(after, "lerobot-rollout", "rollout -- --robot.type=… --policy.path=FOLDER")
+    command, arguments = choose_loop(theirs, config.observations)
+    if command == "lerobot-rollout":
         check(arguments, command)
     with importing():
+        from strobe.loops.registry import loop_of
+
         loop = loop_of(command)
-        from strobe.studies.rollout.watched import watch
     loop.check(arguments)  # a wrong flag ends in an error of one line, before the robot is connected
+    return config, theirs
 
+
+def study(config: RolloutConfig, theirs: list[str] | None, live: Live) -> Studied:
+    """Run the loop and watch it, then call its policy on the bench. With --events show a run that is over."""
+    from strobe.studies.rollout.watched import recovered, watch
+
+    if theirs is None:
+        assert config.events is not None
+        watched = recovered(config.events)
+        return studied_rollout("rollout", config, watched, [], config.events, remove=False)
+    command, arguments = choose_loop(theirs, config.observations)
     events = events_file(config.output_dir)
-    observed = beside(events) if config.observations else None
-    found = watch(arguments, events, config.depth, config.record_s, observed, command)
+    observations = beside(events) if config.observations else None
+    watched = watch(arguments, events, config.depth, config.record_s, observations, command)
     if config.bench:
-        benched(found)
-    return kept(config, found, ["rollout", *argv], theirs, started, events)
+        measure_on_bench(watched, live)
+    return studied_rollout("rollout", config, watched, theirs, events)
 
 
-def benched(found: Any) -> None:
-    """Call the run's policy on the bench, where it is still there; an interrupt ends that, and keeps the run."""
-    if found.calls is None:
-        return
-    from strobe.cli.live import Live
-    from strobe.studies.rollout.bench import bench
-
-    with contextlib.suppress(KeyboardInterrupt), Live() as live:  # the run's own answer is there already
-        bench(found, live)
-
-
-def events_file(output_dir: Path) -> Path:
-    """Where the events of this process's rollout go while it runs."""
-    return output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
-
-
-def kept(
-    config: Any,
-    found: Any,
-    argv: Sequence[str],
-    theirs: Sequence[str],
-    started: float,
-    events: Path,
-    *,
-    remove: bool = True,
-) -> int:
-    """Show a watched rollout and keep it with its ``events``; return the exit code."""
-    from strobe.cli.keep import complete, keep, plain, trace_of
-
-    asked = {argv[0]: plain(config), "lerobot-rollout": list(theirs)}
-    complete(found.result, argv, started, asked, config.thresholds)
-    sys.stderr.flush()
-    print()
-    folder = keep(found.result, config.output_dir, trace_of(found.result, found.sections))
-    if found.result.rollout.engine not in ("sync", "rtc"):  # nothing that a replay could ask
-        if remove:
-            events.unlink(missing_ok=True)
-        return _code(found)
-    left = list(leave(events, folder, remove=remove))  # once the answer is kept
-    for file, what in left:
-        print(f"{what:<7}  {file}")
-    if left:
-        print(f"again    strobe replay {folder}")
-    return _code(found)
-
-
-def _code(found: Any) -> int:
-    return {"complete": 0, "interrupted": 130}.get(found.result.status, 1)
+run = Command("rollout", __doc__, RolloutConfig, read, study, bar=False)

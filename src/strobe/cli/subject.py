@@ -1,30 +1,39 @@
-"""From flags to what is measured and how: the policy or model with its inputs, its recipe, the options."""
+"""From flags to what is measured and how: the policy or model with its inputs, the options, the profilers."""
 
 from __future__ import annotations
 
 import atexit
 import gc
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from strobe.cli.flags import RunConfig, SubjectFlags, size_of
-from strobe.cli.late import realise
+from strobe.cli.flags import InputFlags, OutputFlags, RunConfig, SamplingFlags, SubjectFlags, size_of
+from strobe.cli.lazy_flags import one_line, realise
 from strobe.cli.live import Live, importing
-from strobe.cli.parse import ModelFlags
+from strobe.cli.runner import Studied
+from strobe.cli.subject_flags import ModelFlags
 from strobe.policies.folders import check_dataset
+from strobe.policies.options import InputOptions
 
 if TYPE_CHECKING:
-    from strobe.policies.subject import Subject
+    from strobe.policies.subject import Phase, Subject
+    from strobe.results.answer import Result
     from strobe.studies.measuring import Options
+    from strobe.timeline.timeline import Section
+    from strobe.treatments.treatment import Variant
+
 
 NO_LIMIT_S = 1e9
+SNAPSHOT = "memory_snapshot.pickle"
 
 
-def begin(flags: SubjectFlags, config: RunConfig, live: Live) -> None:
-    """Say what will be loaded, before the seconds that its imports take; then make LeRobot's configs of the flags.
+def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject:
+    """Import LeRobot, make its configs of the flags, and build or load the policy or the model, with inputs.
 
     Raises:
-        UserError: no dataset where one is named, or a value that LeRobot refuses.
+        UserError: no dataset where one is named, a value that LeRobot refuses, or what cannot be loaded.
     """
     if config.dataset is not None and config.dataset.root is not None:
         check_dataset(config.dataset.root)
@@ -32,54 +41,30 @@ def begin(flags: SubjectFlags, config: RunConfig, live: Live) -> None:
     # LeRobot's need that: servers and threads are taken down by it.
     atexit.register(gc.freeze)
     live.stage(f"importing what {flags.path or flags.type} needs")
-    with importing(told=True):
-        from strobe.policies import loading  # noqa: F401
+    with importing(announced=True):
+        import torch
+
+        from strobe.policies import loading
         from strobe.studies import measuring  # noqa: F401
     realise(config)
-
-
-def load_subject(flags: SubjectFlags, config: RunConfig, live: Live) -> Subject:
-    """Build or load the policy or the model, with inputs. Raises UserError."""
-    import torch
-
-    from strobe.policies import loading
-
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     live.stage(f"loading {flags.path or flags.type}")
-    image_size = size_of(config.image_size) if config.image_size else None
-    if isinstance(flags, ModelFlags):
-        return loading.load_model(
-            path=flags.path,
-            kind=flags.type,
-            size=flags.size,
-            img_size=flags.img_size,
-            num_frames=flags.num_frames,
-            dtype=flags.dtype,
-            predictor=flags.predictor,
-            overrides=flags.overrides,
-            device=config.device,
-            video=config.input.video,
-            dataset=config.dataset,
-            image_size=image_size,
-            seed=config.seed,
-        )
-    return loading.load_subject(
-        path=flags.path,
-        policy_type=flags.type,
-        size=flags.size,
-        overrides=flags.overrides,
+    source = InputOptions(
         dataset=config.dataset,
         env=config.env,
-        image_size=image_size,
+        video=config.input.video,
+        image_size=size_of(config.image_size) if config.image_size else None,
         cameras=config.cameras,
-        seed=config.seed,
-        rename=config.rename_map or None,
+        rename=config.rename_map,
     )
+    if isinstance(flags, ModelFlags):
+        return loading.load_model(flags, source, device=config.device, seed=config.seed)
+    return loading.load_subject(flags, source, seed=config.seed)
 
 
-def options_of(config: RunConfig) -> Options:
-    """The options of measuring, from the flags."""
+def options_of(config: SamplingFlags) -> Options:
+    """Return the options of measuring."""
     from strobe.measure.sampling import SamplingBudget
     from strobe.measure.verdicts import WITHIN
     from strobe.studies.measuring import Options
@@ -92,13 +77,30 @@ def options_of(config: RunConfig) -> Options:
         batch_size=config.batch_size or 8,
         serialised=config.serialised,
         counted=not config.skip_counting,
-        pace_hz=getattr(config, "pace", None),
+        pace_hz=config.pace,
         within=getattr(config, "as_fast_within", WITHIN),
     )
 
 
+def studied(
+    result: Result,
+    flags: SubjectFlags,
+    config: OutputFlags,
+    sections: Sequence[Sequence[Section]] | None = None,
+    **more: Any,
+) -> Studied:
+    """Return the answer of a study of one subject, with its flags as result.json keeps them.
+
+    Args:
+        more: further fields of `Studied`.
+    """
+    family = "model" if isinstance(flags, ModelFlags) else "policy"
+    options = {family: flags, **vars(config)}
+    return Studied(result, options, config.output_dir, config.thresholds, sections, **more)
+
+
 def recipe_notes(path: Path | None) -> list[str]:
-    """Notes on the recipe at ``path``: its treatments, and versions that differ from those it was made with."""
+    """Return notes on the recipe at ``path``: its treatments, and versions that differ from those it was made with."""
     if path is None:
         return []
     from strobe.treatments.catalogue import written
@@ -106,3 +108,69 @@ def recipe_notes(path: Path | None) -> list[str]:
 
     recipe = load(path)
     return [f"recipe {path.name}: {'; '.join(map(written, recipe.treatments))}", *differences(recipe, path.name)]
+
+
+class Profilers:
+    """The profilers that the flags ask for, checked against the subject before it is measured. Raises UserError."""
+
+    def __init__(self, subject: Subject, config: RunConfig, options: Options) -> None:
+        from strobe.studies.profilers.operators import require_allocator
+        from strobe.studies.profilers.python_profile import functions_of
+
+        self.subject, self.config, self.options = subject, config, options
+        if config.memory_snapshot:
+            require_allocator(subject)
+        names = [name.strip() for name in (config.profile_functions or "").split(",") if name.strip()]
+        self.functions = functions_of(subject, names) if config.python_profile == "line" else []
+
+    def look(self, answer: Studied, phase: Phase, variant: Variant, live: Live) -> Studied:
+        """Add the profiles of the first measurement to ``answer``; Ctrl-C keeps those that are there."""
+        result = answer.result
+        if result.status != "complete":
+            return answer
+        try:
+            self._look(answer, phase, variant, live)
+        except KeyboardInterrupt:
+            result.status = "interrupted"
+            result.notes.append("stopped after measuring, before the profilers were done")
+        except Exception as error:  # such as another profiler at work: it must not cost what was measured
+            result.notes.append(f"the profilers failed: {type(error).__name__}: {one_line(error)}")
+        return answer
+
+    def _look(self, answer: Studied, phase: Phase, variant: Variant, live: Live) -> None:
+        from strobe.results.answer import Profiled
+        from strobe.studies.profilers.operators import memory_snapshot, operators_of
+        from strobe.studies.profilers.python_profile import python_profile
+
+        config, result = self.config, answer.result
+        assert isinstance(result, Profiled)
+        operators = config.operators and not config.skip_detailed
+        if not (operators or config.python_profile or config.memory_snapshot):
+            return
+        watched: Any = None
+        if operators or config.python_profile:
+            live.stage("recording operators")
+            watched = operators_of(self.subject, phase, variant, result.measurements[0].name, self.options)
+        if operators:
+            result.operators = watched.profile
+            answer.sections, answer.profiled = [watched.sections], watched.events
+            answer.files[f"{_file_name(result.subject.kind)}_profile.json"] = watched.document
+        if config.python_profile:
+            live.stage(f"profiling Python with {config.python_profile}")
+            result.python, files = python_profile(
+                self.subject,
+                phase,
+                variant,
+                watched.profile,
+                config.python_profile,  # type: ignore[arg-type]
+                self.functions,
+                self.options,
+            )
+            answer.files |= files
+        if config.memory_snapshot:
+            live.stage("recording allocations")
+            answer.files[SNAPSHOT] = memory_snapshot(self.subject, phase, variant, self.options)
+
+
+def _file_name(subject: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "_", subject).strip("._")[:60] or "subject"

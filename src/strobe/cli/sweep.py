@@ -1,11 +1,11 @@
-"""strobe sweep: one study over a grid of configurations, one table.
+"""strobe sweep: one study over a grid of settings, one table.
 
 Every combination of the grid's values is a cell. A cell runs in a process of its own: clean memory, its own CUDA
 context, a time limit, a memory limit. One that runs out of memory, crashes or hangs is a row with its reason, never
 the end of the sweep. Cells run one at a time, since two would disturb each other, in shuffled blocks that spread a
 drift of the machine over all of them.
 
-A cell is kept when it ends. Interrupted or killed, the same command goes on where it was; with a changed grid it uses
+A cell is saved when it ends. Interrupted or killed, the same command goes on where it was; with a changed grid it uses
 the cells that fit.
 
 Examples:
@@ -30,9 +30,9 @@ import contextlib
 import importlib
 import re
 import shlex
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +40,11 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.table import Table
 
-from strobe.cli import launcher
-from strobe.cli.bounds import above, at_least
-from strobe.cli.launcher import RayFlags
-from strobe.cli.live import CellsLive, importing
-from strobe.cli.parse import help_text, pairs, parse
+from strobe.cli.bounds import above, at_least, one_of
+from strobe.cli.flags import RayFlags, check_launcher
+from strobe.cli.live import CellsLive, Live, importing
+from strobe.cli.parse import pairs, parse, spelt
+from strobe.cli.runner import Command, Studied
 from strobe.errors import NotKeptError, UserError, in_words, nearest
 from strobe.measure.memory import available_bytes
 from strobe.sweeps import grid
@@ -52,6 +52,7 @@ from strobe.sweeps.given import device_of, without_device
 from strobe.sweeps.grid import Cell, subject_of
 
 if TYPE_CHECKING:
+    from strobe.results.sweep import Sweep
     from strobe.sweeps.execute import Job, Outcome
 
 STUDIES = ("breakdown", "compare")  # command modules that have `read` and `study`
@@ -85,20 +86,20 @@ class SweepConfig:
     # Shuffles the order in which cells run.
     order_seed: int = 0
     # Where cells run: local, or ray.
-    launcher: str = "local"
+    launcher: str = field(default="local", metadata=one_of("local", "ray"))
+    # The Ray cluster: --ray.address=auto or HOST:PORT (default: one that is found here, else this machine alone).
     ray: RayFlags = field(default_factory=RayFlags)
 
 
 _OWN = {*SweepConfig.__dataclass_fields__, "ray.address"} - {"ray"}
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    if not argv or {"-h", "--help"} & set(argv):
-        print(help_text(__doc__ or "", SweepConfig, skip=["ray"]))
-        print(launcher.HELP)
-        return 0
-    study, config, cells = read(argv)
+def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) -> Studied | int:
+    """Run the cells in the sweep's folder, or list them (--dry-run).
+
+    Raises:
+        UserError: cells are refused, or another sweep is running in the folder.
+    """
     wishes = _wishes(config, cells)
     invalid = refused(study, cells, elsewhere=config.launcher == "ray", thorough=config.skip_invalid)
     if invalid and not config.skip_invalid:
@@ -107,30 +108,31 @@ def run(argv: Sequence[str]) -> int:
             f"{len(invalid)} of {len(cells)} cells are refused (--skip-invalid goes on without them):\n{listed}"
         )
     root = config.sweep_dir or Path("runs") / name_of(study, cells)
-    started = time.monotonic()
     if config.dry_run:
         dry_run(study, config, cells, invalid, root)
         return 0
-    with locked(root):
-        from strobe.cli.keep import complete, keep_sweep, plain
-        from strobe.sweeps.answer import answer
+    from strobe.sweeps.answer import answer
 
-        ended, unkept = launch(study, config, cells, invalid, root)
-        sweep = answer(study, cells, config.repeats, invalid, root, wishes, unkept)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(locked(root))
+        ended, unsaved = launch(study, config, cells, invalid, root)
+        sweep = answer(study, cells, config.repeats, invalid, root, wishes, unsaved)
         sweep.status = "complete" if ended else "interrupted"
-        asked = {"sweep": plain(config), "flags": list(cells[0].argv[: -len(cells[0].settings)])}
-        complete(sweep, ["sweep", *argv], started, asked)
-        keep_sweep(sweep, root)
-    if unkept:
-        count, why = sum(len(cell.runs) for cell in sweep.cells), next(iter(unkept.values())).reason
+        options = {"sweep": config, "flags": list(cells[0].argv[: -len(cells[0].settings)])}
+        after = partial(_say_what_remains, sweep, unsaved)
+        return Studied(sweep, options, None, None, folder=root, after=after, held=stack.pop_all())
+
+
+def _say_what_remains(sweep: Sweep, unsaved: dict[tuple[str, int], Outcome], root: Path | None) -> Iterator[str]:
+    """Yield how to go on with an interrupted sweep. Raises NotKeptError if runs could not be saved."""
+    if unsaved:
+        count, why = sum(len(cell.runs) for cell in sweep.cells), next(iter(unsaved.values())).reason
         raise NotKeptError(
-            f"{len(unkept)} of {count} runs are not in {root} ({why}): make room, then give the same command again"
+            f"{len(unsaved)} of {count} runs are not in {root} ({why}): make room, then give the same command again"
         )
-    if not ended:
-        left = sum(run.status == "not run" for cell in sweep.cells for run in cell.runs)
-        print(f"stopped with {left} runs left; go on with the same command:\n  {shlex.join(sweep.command)}")
-        return 130
-    return 0
+    if sweep.status == "interrupted":
+        remaining = sum(run.status == "not run" for cell in sweep.cells for run in cell.runs)
+        yield f"stopped with {remaining} runs left; go on with the same command:\n  {shlex.join(sweep.command)}"
 
 
 def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
@@ -147,10 +149,9 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
             raise UserError(f"--file={files[-1]}: 'sweep' has no '{name}': {nearest(name, _OWN)}")
         own = [*of_file, *own]
     repeated = {flag: [value or "" for name, value in own if name == flag] for flag in ("--grid", "--best")}
-    spelt = [name if value is None else f"{name}={value}" for name, value in own if name not in repeated]
-    config = parse(SweepConfig, spelt)
+    config = parse(SweepConfig, [spelt(name, value) for name, value in own if name not in repeated])
     config.grid, config.best = repeated["--grid"], repeated["--best"]
-    launcher.check(config.launcher, config.ray)
+    check_launcher(config.launcher, config.ray)
     study = named or document["study"]
     if study is None:
         raise UserError(f"which study? strobe sweep {' or '.join(STUDIES)} …, or 'study' in the file")
@@ -170,34 +171,34 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
 
 
 def refused(study: str, cells: Sequence[Cell], *, elsewhere: bool = False, thorough: bool = True) -> dict[str, str]:
-    """Cell key → why its flags are refused, found without running anything.
+    """Return cell key → why its flags are refused, found without running anything.
 
     Args:
-        elsewhere: whether they run on other machines, which may have devices that this one has not.
-        thorough: whether to look for values that only LeRobot's configs refuse, which takes the seconds of its import,
-            where some cells are refused without it.
+        elsewhere: whether they run on other machines, which may have devices that this one lacks.
+        thorough: whether to look for values that only LeRobot's configs refuse even if some cells are refused already;
+            importing LeRobot takes seconds.
     """
-    from strobe.cli.flags import check_values
-    from strobe.cli.late import realise
+    from strobe.cli.lazy_flags import realise
+    from strobe.cli.subject_flags import check_values
 
     command = importlib.import_module(f"strobe.cli.{study}")
-    found: dict[str, str] = {}
-    asked = {}
+    reasons: dict[str, str] = {}
+    options = {}
     for cell in cells:
         try:
-            asked[cell.key] = command.read(without_device(cell.argv) if elsewhere else list(cell.argv))
+            options[cell.key] = command.read(without_device(cell.argv) if elsewhere else list(cell.argv))
         except UserError as error:
-            found[cell.key] = str(error)
-    if found and not thorough:
-        return found
+            reasons[cell.key] = str(error)
+    if reasons and not thorough:
+        return reasons
     with importing():
-        for key, (flags, config) in asked.items():
+        for key, (flags, config) in options.items():
             try:
                 check_values(flags)
                 realise(config)
             except UserError as error:
-                found[key] = str(error)
-    return found
+                reasons[key] = str(error)
+    return reasons
 
 
 def launch(
@@ -206,7 +207,7 @@ def launch(
     """Run the cells that have not ended yet.
 
     Returns:
-        False where Ctrl-C stopped it; and the outcomes of runs that could not be kept, by cell key and repeat.
+        False if Ctrl-C stopped it; and the outcomes of runs that could not be saved, by cell key and repeat.
     """
     from strobe.sweeps.execute import Job, Limits, outcome_of
     from strobe.sweeps.table import ended, folder_of
@@ -215,7 +216,7 @@ def launch(
     allowed = int(gib * 2**30) if gib is not None else int(0.9 * available_bytes())
     limits = Limits(config.timeout, allowed)
     jobs, known = [], []
-    unkept: dict[tuple[str, int], Outcome] = {}
+    unsaved: dict[tuple[str, int], Outcome] = {}
     for cell, repeat in grid.in_blocks([c for c in cells if c.key not in invalid], config.repeats, config.order_seed):
         outcome = None if config.fresh else ended(root, cell, repeat)
         if outcome is not None and (outcome.status == "done" or not config.retry):
@@ -229,10 +230,10 @@ def launch(
             for job, outcome in _launcher(config, jobs, live):
                 live.ended(job, outcome)
                 if outcome_of(job.folder) is None:
-                    unkept[job.key, job.repeat] = outcome
+                    unsaved[job.key, job.repeat] = outcome
         except KeyboardInterrupt:
-            return False, unkept
-    return True, unkept
+            return False, unsaved
+    return True, unsaved
 
 
 def dry_run(study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path) -> None:
@@ -278,7 +279,7 @@ def _launcher(config: SweepConfig, jobs: Sequence[Job], live: CellsLive) -> Iter
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Make the sweep's folder and have it alone. Raises UserError where another sweep has it, or it cannot be made."""
+    """Make the sweep's folder and lock it. Raises UserError if another sweep has it, or it cannot be made."""
     lock = FileLock(root / ".lock", timeout=0)
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -301,20 +302,20 @@ def _wishes(config: SweepConfig, cells: Sequence[Cell]) -> list[Any]:
 
 
 def _split(argv: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
-    """The sweep's own flags, and the study's as they were spelt."""
+    """Return the sweep's own flags, and the study's as they were spelt."""
     mine, others = [], []
     for name, value in pairs(argv):
         if name.removeprefix("--") in _OWN:
             mine.append((name, value))
         else:
-            others.append(name if value is None else f"{name}={value}")
+            others.append(spelt(name, value))
     return mine, others
 
 
 def _expected(
     study: str, config: SweepConfig, cells: Sequence[Cell], root: Path
 ) -> tuple[dict[str, float | None], str]:
-    """Seconds for each cell, and in words where they come from."""
+    """Return the seconds of each cell, and in words where they come from."""
     from statistics import median
 
     from strobe.sweeps.table import ended
@@ -343,5 +344,8 @@ def _expected(
 
 
 def name_of(study: str, cells: Sequence[Cell]) -> str:
-    """The name of the sweep's folder."""
+    """Return the name of the sweep's folder."""
     return re.sub(r"[^a-z0-9_.]+", "-", f"sweep_{study}_{subject_of(cells)}".lower())
+
+
+run = Command("sweep", __doc__, SweepConfig, read, study_cells, bar=False, bare=True)

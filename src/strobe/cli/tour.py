@@ -17,7 +17,7 @@ import logging
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,8 +25,9 @@ from pathlib import Path
 from rich.console import Console
 
 from strobe.cli import breakdown, compare, rehearse, train
-from strobe.cli.parse import help_text, parse
+from strobe.cli.live import Live
 from strobe.cli.record import RecordConfig, record
+from strobe.cli.runner import Command
 
 
 @dataclass
@@ -35,16 +36,12 @@ class TourConfig:
     output_dir: Path = Path("runs/tour")
     # Record the dataset again even if it is there.
     fresh: bool = False
-    # Build tiny policies instead of full-size ones: a test of the way, not of the numbers.
+    # Build tiny policies instead of full-size ones: a test of the commands, not of the numbers.
     tiny: bool = False
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    if {"-h", "--help"} & set(argv):
-        print(help_text(__doc__ or "", TourConfig))
-        return 0
-    config = parse(TourConfig, argv)
+def tour(config: TourConfig, live: Live) -> int:
+    """Run the stops one after another. Return the exit code of the first that fails, else 0."""
     console = Console()
     data = config.output_dir / "pusht"
     if config.fresh and data.exists():
@@ -71,25 +68,20 @@ def run(argv: Sequence[str]) -> int:
     for title, command, arguments in stops:
         console.print()
         console.rule(title)
-        console.print(f"$ strobe {command.__module__.rsplit('.', 1)[-1]} {' '.join(arguments)}", highlight=False)
+        console.print(f"$ strobe {command.name} {' '.join(arguments)}", highlight=False)
         code = command(arguments)
         if code:
             return code
-    console.print()
-    console.rule("5  what does a training wait for?")
-    code = _train(config, data, console)
-    if code:
-        return code
-    console.print()
-    console.rule("6  does a robot get its actions in time?")
-    code = _rehearse(config, data, console)
-    if code:
-        return code
-    console.print()
-    console.rule("7  does it still do the task with fewer denoising steps?")
-    code = _evaluate(config, console)
-    if code:
-        return code
+    more: tuple[tuple[str, Callable[[], int]], ...] = (
+        ("5  what does a training wait for?", lambda: _train(config, data, console)),
+        ("6  does a robot get its actions in time?", lambda: _rehearse(config, data, console)),
+        ("7  does it still do the task with fewer denoising steps?", lambda: _evaluate(config, console)),
+    )
+    for title, stop in more:
+        console.print()
+        console.rule(title)
+        if code := stop():
+            return code
     console.print()
     console.rule("next")
     console.print("Open a report above in a browser, then try your own checkpoint:", highlight=False)
@@ -146,3 +138,6 @@ def _train(config: TourConfig, data: Path, console: Console) -> int:
     logging.getLogger().handlers.clear()  # LeRobot's write to the file that is closed now
     console.print(f"lerobot-train's own log: {log}", highlight=False)
     return code
+
+
+run = Command("tour", __doc__, TourConfig, None, tour, bar=False)

@@ -23,24 +23,20 @@ A hundred steps say most of it. With --python_profile the profiler slows every s
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from strobe.cli.bounds import at_least
-from strobe.cli.live import importing
-from strobe.cli.parse import help_text, parse, refuse_recipe, split_lerobot
-from strobe.errors import UserError, nearest
-from strobe.findings.thresholds import Thresholds
+from strobe.cli.bounds import at_least, one_of
+from strobe.cli.flags import NO_TRAINING_RECIPE, OutputFlags
+from strobe.cli.live import Live, importing
+from strobe.cli.parse import parse, require_lerobot, split_lerobot
+from strobe.cli.runner import Command, Studied
 from strobe.lerobot.argument_names import check
-
-TOOLS = ("cprofile", "pyinstrument")
 
 
 @dataclass
-class TrainConfig:
+class TrainConfig(OutputFlags):
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
     depth: int = field(default=1, metadata=at_least(1))
     # Steps that are recorded; after them the run goes on without Strobe.
@@ -49,81 +45,59 @@ class TrainConfig:
     planned_steps: int = field(default=100_000, metadata=at_least(1))
     # Synchronise the device around every part: true host time per part, nothing overlaps, a slower whole.
     serialised: bool = False
-    # Run the training under a profiler of Python: cprofile or pyinstrument. It does not see the workers.
-    python_profile: str | None = None
-    # Where run folders go (not the training's: that is lerobot-train's --output_dir).
-    output_dir: Path = Path("runs")
-    # Limits at which findings fire, e.g. --thresholds.data_bound=0.05
-    thresholds: Thresholds = field(default_factory=Thresholds)
+    # Run the training under a profiler of Python. It does not see the workers.
+    python_profile: str | None = field(default=None, metadata=one_of("cprofile", "pyinstrument"))
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    ours, theirs = split_lerobot(argv)
-    if {"-h", "--help"} & set(ours):
-        print(help_text(__doc__ or "", TrainConfig))
-        return 0
-    refuse_recipe(ours)
-    config = parse(TrainConfig, ours)
-    _check(config)
-    if theirs is None:
-        raise UserError("lerobot-train's arguments come after --: strobe train -- --policy.type=act --dataset.root=…")
+def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
+    """Return the command's flags, and lerobot-train's, checked. Raises UserError."""
+    ours, after = split_lerobot(argv)
+    config = parse(TrainConfig, ours, refused=NO_TRAINING_RECIPE)
+    theirs = require_lerobot(after, "lerobot-train", "train -- --policy.type=act --dataset.root=…")
     check(theirs, "lerobot-train")
     with importing():
         from strobe.loops.train_config import train_config
 
     train_config(theirs)  # a wrong flag ends in an error of one line, before anything is built
-    return watch(config, theirs, ["train", *argv])
+    return config, theirs
 
 
-def watch(config: TrainConfig, theirs: Sequence[str], argv: Sequence[str]) -> int:
-    """Train and show what was seen. Returns the exit code."""
+def study(config: TrainConfig, theirs: Sequence[str], live: Live) -> Studied:
+    """Run the training and watch it. What was recorded by a failure or an interrupt is in the answer."""
     from strobe.studies.training import ranks
     from strobe.studies.training.train import STEP, WatchOptions, train
 
-    started = time.monotonic()
     profiler = _Profiler(config.python_profile) if config.python_profile else None
     options = WatchOptions(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
     meeting = ranks.Meeting.of_environment(config.output_dir)
     trained = train(theirs, options, said=lambda line: print(f"note: {line}", file=sys.stderr, flush=True))
     result = trained.result
+    answer = Studied(
+        result,
+        {"train": config, "lerobot-train": list(theirs)},
+        config.output_dir,
+        config.thresholds,
+        [trained.sections],
+        code=2 if trained.mistake else None,
+    )
     if meeting is not None:
         met = meeting.hand_over(result.training.ranks[0])
-        if met is None:
-            return _code(result.status)
+        if met is None:  # rank 0 shows all of them
+            answer.shown, answer.code = False, None
+            return answer
         result.training.ranks = met
         result.notes += meeting.missing(met)
     if profiler is not None:
         step = result.measurement(STEP).samples
         result.python = profiler.profile(STEP, len(step.warmup) + len(step.values), step.summary.mean)
-    _keep(config, trained, argv, theirs, started, profiler.files if profiler is not None else {})
-    return 2 if trained.mistake else _code(result.status)
-
-
-def _code(status: str) -> int:
-    return {"complete": 0, "interrupted": 130}.get(status, 1)
-
-
-def _keep(
-    config: TrainConfig,
-    trained: Any,
-    argv: Sequence[str],
-    theirs: Sequence[str],
-    started: float,
-    files: dict[str, bytes],
-) -> None:
-    from strobe.cli.keep import complete, keep, latest, plain, trace_of
-    from strobe.policies.subject import ITERATION
-
-    asked = {"train": plain(config), "lerobot-train": list(theirs)}
-    complete(trained.result, argv, started, asked, config.thresholds)
+        answer.files = profiler.files
     sys.stderr.flush()
     print()
-    keep(trained.result, config.output_dir, trace_of(trained.result, latest(trained.sections, ITERATION)), files)
+    return answer
 
 
 class _Profiler:
-    """Runs a training under a profiler of Python, and keeps what it saw even if the training fails."""
+    """Run a training under a profiler of Python, and keep its profile even if the training fails."""
 
     def __init__(self, tool: str) -> None:
         from strobe.studies.profilers.python_profile import require_tool
@@ -155,6 +129,4 @@ class _Profiler:
         return of_run(self._rows, self.tool, measurement, iterations, iteration_ms, list(self.files))
 
 
-def _check(config: TrainConfig) -> None:
-    if config.python_profile is not None and config.python_profile not in TOOLS:
-        raise UserError(f"--python_profile={config.python_profile}: {nearest(config.python_profile, TOOLS)}")
+run = Command("train", __doc__, TrainConfig, read, study, bar=False)

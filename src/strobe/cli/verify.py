@@ -2,9 +2,9 @@
 
 Both are run on at least 16 observations that differ in frame, state, prompt, its length, and in the cameras that are
 there, with the same noise: earlier observations again, after a reset, with Real-Time Chunking and without where the
-policy has it, and with the treatments put on for one call alone. Errors are told per action dimension, in units of its
-spread (σ), beside yardsticks from the same run: how far the untouched policy's own actions move when its sums are taken
-in another order, by another noise draw, by the next frame.
+policy has it, and with the treatments put on for one call alone. Errors are given per action dimension, in units of its
+spread (σ), next to reference values from the same run: how far the untouched policy's own actions move when its sums
+are taken in another order, by another noise draw, by the next frame.
 
 The guard is --guard, else the recipe's own. Exact treatments must agree as well as reordered sums do, also by
 themselves where the recipe has others.
@@ -26,18 +26,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strobe.cli.bounds import above, at_least
-from strobe.cli.flags import RunConfig, SubjectFlags, check_recipe, read_flags
+from strobe.cli.flags import InputFlags, OutputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
 from strobe.cli.live import Live
-from strobe.cli.parse import ModelFlags
-from strobe.cli.study import Studied, run_study
-from strobe.cli.subject import begin, load_subject, recipe_notes
+from strobe.cli.runner import EXIT_CODES, Command, Studied
+from strobe.cli.subject import load_subject, recipe_notes, studied
+from strobe.cli.subject_flags import ModelFlags
 from strobe.errors import UserError
 
-UNTIMED = ("iterations", "batch_size", "operators", "python_profile", "memory_snapshot", "serialised", "rtc")
+UNTIMED = (
+    "iterations", "interval", "batch_size", "depth", "serialised", "skip_counting", "operators", "skip_detailed",
+    "python_profile", "profile_functions", "memory_snapshot", "pace", "rtc", "inference_delay",
+)  # fmt: skip
+REFUSED = {
+    f"--{name}": f"--{name} is about timing or calls, which verify chooses itself: leave it out" for name in UNTIMED
+}
 
 
 @dataclass
-class VerifyConfig(RunConfig):
+class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
     # How far the actions may be from the untouched policy's, e.g. "rms<=0.02, worst<=0.2, flips<=0" (default: the
     # recipe's own guard, else by what its treatments do).
     guard: str = ""
@@ -49,23 +55,15 @@ class VerifyConfig(RunConfig):
     seconds: float | None = field(default=600.0, metadata=above(0))
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run the command; see the module's docstring."""
-    return run_study("verify", __doc__, VerifyConfig, read, study, argv)
-
-
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
-    """The command's flags, checked. Raises UserError."""
+    """Return the command's flags, checked. Raises UserError."""
     from strobe.measure.guard import Guards
 
-    flags, config = read_flags(VerifyConfig, argv)
+    flags, config = read_flags(VerifyConfig, argv, refused=REFUSED)
     if isinstance(flags, ModelFlags):
         raise UserError("a model does not act: strobe compare shows how far its features are apart")
     if config.recipe is None:
         raise UserError("name the recipe to verify: --recipe=recipe.yaml (strobe optimize writes one)")
-    for name in UNTIMED:
-        if getattr(config, name):
-            raise UserError(f"--{name} is about timing or calls, which verify chooses itself: leave it out")
     check_recipe(flags, config.recipe, ["inference"])
     try:
         guard = Guards.parse(config.guard)
@@ -80,7 +78,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
 
 def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     """Load the policy and verify the recipe on it. Raises UserError."""
-    begin(flags, config, live)
+    subject = load_subject(flags, config, live)
     from strobe.measure.guard import Guards
     from strobe.results.recipe import require_kind
     from strobe.studies.verify import verify
@@ -88,12 +86,12 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     from strobe.treatments.treatment import policy_of
 
     assert config.recipe is not None  # checked when it was read
-    subject = policy_of(load_subject(flags, config, live))
+    policy = policy_of(subject)
     recipe = load(config.recipe)
-    require_kind(subject.info.kind, recipe, config.recipe.name)
+    require_kind(policy.info.kind, recipe, config.recipe.name)
     guards = Guards.parse(config.guard) if config.guard.strip() else guards_of(recipe)
     result = verify(
-        subject,
+        policy,
         recipe,
         config.recipe.name,
         guards,
@@ -103,4 +101,7 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
         seconds=config.seconds or math.inf,
     )
     result.notes += recipe_notes(config.recipe)
-    return Studied(result, flags, config, outcome=result.outcome)
+    return studied(result, flags, config, code=EXIT_CODES[result.outcome])
+
+
+run = Command("verify", __doc__, VerifyConfig, read, study, subject="policy or model")

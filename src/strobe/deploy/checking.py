@@ -186,7 +186,7 @@ def _time(subject: PolicySubject) -> float:
 
 
 def _visits(same: Sameness, chunk_s: float) -> list[Visit]:
-    """The calls of the check. The treatments stay on, so there are none that they are put on for alone."""
+    """Return the calls of the check, without those that put the treatments on for one call: here these stay on."""
     visits = [visit for visit in plan(same.count, rtc=same.rtc) if not visit.apart]
     if chunk_s < SLOW:
         return visits

@@ -209,7 +209,7 @@ class Outermost:
             self._wait()
 
     def below_again(self) -> None:
-        """The treatments inside were put on anew."""
+        """Take note that the treatments inside were put on again."""
         self._before, self.inner = vars(self.policy).get(METHOD), getattr(self.policy, METHOD)
 
     def off(self, *, treatments: bool = False) -> None:

@@ -122,7 +122,7 @@ class Trial:
         return chunk, f"on {where} {words} ({in_words(found)}), and it demands {self.applied.guard}"
 
     def _move(self, call: Call) -> None:
-        """Put the treatments on anew: the program has moved the policy to another device since."""
+        """Put the treatments on again, on the device that the program has moved the policy to."""
         policy = self._policy
         self._wrapper.off(treatments=True)
         policy.to(call.device)

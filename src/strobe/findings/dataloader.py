@@ -11,20 +11,17 @@ from strobe.results.finding import Finding
 MIN_ENCODING_GAIN = 1.2  # × the samples per second of the dataset as it is: with less, encoding it anew hardly pays
 
 
-def _own(answer: Dataloader) -> LoaderRow | None:
-    return next((row for row in answer.rows if row.own), None)
-
-
-def _asked(answer: Dataloader) -> tuple[Recommendation, StepNeed | None] | None:
-    """The recommendation for the user's batch size, and what the step needs there."""
-    for said in answer.recommendations[:1]:
-        return said, next((need for need in answer.needs if need.batch_size == said.batch_size), None)
-    return None
+def _users_case(answer: Dataloader) -> tuple[Recommendation | None, StepNeed | None, LoaderRow | None]:
+    """For the user's batch size: the recommendation, what the step needs, and the row of the user's own loader."""
+    recommended = next(iter(answer.recommendations), None)
+    sizes = {need.batch_size: need for need in reversed(answer.needs)}
+    need = sizes.get(recommended.batch_size) if recommended is not None else None
+    return recommended, need, next((row for row in answer.rows if row.own), None)
 
 
 def refused(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     """The user's own loader does not run here."""
-    own = _own(answer)
+    own = _users_case(answer)[2]
     if own is None or own.status not in ("refused", "failed"):
         return
     yield Finding(
@@ -40,20 +37,20 @@ def refused(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
 
 def starved(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     """The user's own loader is shown to be slower than the step, or takes turns with it."""
-    asked = _asked(answer)
-    if asked is None or asked[1] is None or asked[0].own is None:
+    recommended, need, row = _users_case(answer)
+    if recommended is None or need is None or recommended.own is None:
         return
-    said, need, own = asked[0], asked[1], asked[0].own
-    row = _own(answer)
+    own = recommended.own
     serial = row is not None and row.settings.num_workers == 0
     if not serial and (own.interval is None or own.interval.high >= need.samples_per_s):
         return
     gain = ""
-    if said.step_ms_now and said.step_ms_then and said.step_ms_then < said.step_ms_now:
-        hours = (said.step_ms_now - said.step_ms_then) * said.steps / 3.6e6
+    now, then = recommended.step_ms_now, recommended.step_ms_then
+    if now and then and then < now:
+        hours = (now - then) * recommended.steps / 3.6e6
         gain = (
-            f"{said.step_ms_now - said.step_ms_then:,.0f} of {said.step_ms_now:,.0f} ms a step at most, "
-            f"{hours:,.1f} h over {said.steps:,} steps, by the rates measured apart."
+            f"{now - then:,.0f} of {now:,.0f} ms a step at most, "
+            f"{hours:,.1f} h over {recommended.steps:,} steps, by the rates measured apart."
         )
     how = "Without workers, loading and the step take turns" if serial else "The loader is slower than the step"
     yield Finding(
@@ -62,19 +59,19 @@ def starved(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
         title=f"{how}: {own.samples_per_s:,.1f} samples/s against {need.samples_per_s:,.1f}",
         seen=f"Your loader delivers {_span(own)}; the step takes {need.samples_per_s:,.1f} samples/s.",
         why="The device waits for every batch that is not there yet.",
-        do=f"Train with {' '.join(said.flags)}." if gain else "No other setting was found to be better.",
+        do=f"Train with {' '.join(recommended.flags)}." if gain else "No other setting was found to be better.",
         gain=gain,
-        evidence={"own": own.samples_per_s, "needed": need.samples_per_s, "chosen": said.chosen.samples_per_s},
+        evidence={"own": own.samples_per_s, "needed": need.samples_per_s, "chosen": recommended.chosen.samples_per_s},
     )
 
 
 def fed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     """The user's own loader keeps up with the step."""
-    asked, row = _asked(answer), _own(answer)
-    if asked is None or asked[1] is None or asked[0].own is None or row is None or row.settings.num_workers == 0:
+    recommended, need, row = _users_case(answer)
+    if recommended is None or need is None or row is None or row.settings.num_workers == 0:
         return
-    need, own = asked[1], asked[0].own
-    if own.interval is not None and own.interval.low >= need.samples_per_s:
+    own = recommended.own
+    if own is not None and own.interval is not None and own.interval.low >= need.samples_per_s:
         yield Finding(
             rule="loader-feeds-step",
             level="good",
@@ -88,73 +85,65 @@ def fed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
 
 def unfed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     """Even the best starves the step."""
-    asked = _asked(answer)
-    if asked is None or asked[1] is None:
+    recommended, need = _users_case(answer)[:2]
+    if recommended is None or need is None:
         return
-    said, need = asked[0], asked[1]
-    if said.chosen.interval is None or said.chosen.interval.high >= need.samples_per_s:
+    if recommended.chosen.interval is None or recommended.chosen.interval.high >= need.samples_per_s:
         return
-    share = 1 - said.chosen.samples_per_s / need.samples_per_s
+    share = 1 - recommended.chosen.samples_per_s / need.samples_per_s
     tried = "what --encodings shows" if not answer.encodings else "the encodings in the table"
     yield Finding(
         rule="no-loader-feeds-step",
         level="warning",
-        title=f"No loader here feeds the step: the best delivers {said.chosen.samples_per_s:,.1f} samples/s of "
+        title=f"No loader here feeds the step: the best delivers {recommended.chosen.samples_per_s:,.1f} samples/s of "
         f"{need.samples_per_s:,.1f}",
-        seen=f"{_span(said.chosen)} with {' '.join(said.flags)}, on {answer.machine.cores} cores.",
+        seen=f"{_span(recommended.chosen)} with {' '.join(recommended.flags)}, on {answer.machine.cores} cores.",
         why=f"The device waits for {100 * share:.0f} % of the time, whatever the settings.",
         do=f"More cores for the workers, smaller or fewer images, or another encoding: {tried}.",
-        evidence={"chosen": said.chosen.samples_per_s, "needed": need.samples_per_s, "idle": share},
+        evidence={"chosen": recommended.chosen.samples_per_s, "needed": need.samples_per_s, "idle": share},
     )
 
 
 def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     """More workers, other settings the same, and shown to be slower."""
-    worst: tuple[float, LoaderRow, LoaderRow] | None = None
-    done = [row for row in answer.rows if row.rate is not None and row.rate.interval is not None]
-    for few in done:
-        for many in done:
-            alike = few.settings.model_copy(update={"num_workers": many.settings.num_workers}) == many.settings
-            # Without workers there is nothing to prefetch, so any factor is alike.
-            if not alike or not few.rate or not many.rate or not few.rate.interval or not many.rate.interval:
-                continue
-            more = many.settings.num_workers > few.settings.num_workers
-            if more and many.rate.interval.high < few.rate.interval.low:
-                loss = 1 - many.rate.samples_per_s / few.rate.samples_per_s
-                if worst is None or loss > worst[0]:
-                    worst = (loss, few, many)
-    if worst is None:
+    rated = [
+        (row.settings, row.rate, row.rate.interval)
+        for row in answer.rows
+        if row.rate is not None and row.rate.interval is not None
+    ]
+    losses = [
+        (1 - many_rate.samples_per_s / few_rate.samples_per_s, few, few_rate, many, many_rate)
+        for few, few_rate, few_ends in rated
+        for many, many_rate, many_ends in rated
+        if many.num_workers > few.num_workers
+        and few.model_copy(update={"num_workers": many.num_workers}) == many
+        and many_ends.high < few_ends.low
+    ]
+    if not losses:
         return
-    loss, few, many = worst
-    assert few.rate is not None
-    assert many.rate is not None
+    loss, few, few_rate, many, many_rate = max(losses, key=lambda pair: pair[0])
     yield Finding(
         rule="more-workers-slower",
         level="info",
-        title=f"More workers make it slower: {many.settings.num_workers} deliver {100 * loss:.0f} % less than "
-        f"{few.settings.num_workers}",
-        seen=f"{_span(many.rate)} with {many.settings.num_workers}, {_span(few.rate)} with {few.settings.num_workers} "
-        f"(prefetch {few.settings.prefetch_factor}, {answer.machine.cores} cores).",
+        title=f"More workers make it slower: {many.num_workers} deliver {100 * loss:.0f} % less than {few.num_workers}",
+        seen=f"{_span(many_rate)} with {many.num_workers}, {_span(few_rate)} with {few.num_workers} "
+        f"(prefetch {few.prefetch_factor}, {answer.machine.cores} cores).",
         why="Workers beyond the cores wait for one another, and each decoder may start threads of its own.",
         do="Do not raise --num_workers beyond what the table shows to help.",
-        evidence={
-            "few": float(few.settings.num_workers),
-            "many": float(many.settings.num_workers),
-            "loss": loss,
-        },
+        evidence={"few": float(few.num_workers), "many": float(many.num_workers), "loss": loss},
     )
 
 
 def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
     """The time until the first batch, where it is long beside the training."""
-    asked, row = _asked(answer), _own(answer)
-    if asked is None or asked[0].step_ms_then is None or row is None:
+    recommended, _, row = _users_case(answer)
+    if recommended is None or recommended.step_ms_then is None or row is None:
         return
     own = next((one for one in answer.start_ups if one.start_method == answer.own.start_method), None)
     timed = [one for one in answer.start_ups if one.first_batch_s is not None]
     if own is None or own.first_batch_s is None:
         return
-    steps = 1000 * own.first_batch_s / asked[0].step_ms_then
+    steps = 1000 * own.first_batch_s / recommended.step_ms_then
     fastest = min(timed, key=lambda one: one.first_batch_s or 0.0)
     if steps < thresholds.start_up_steps:
         return
@@ -167,7 +156,7 @@ def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
         rule="start-up-long",
         level="info" if persistent else "warning",
         title=f"Starting the workers takes as long as {steps:,.0f} steps: {own.first_batch_s:.1f} s",
-        seen=f"By {own.start_method}, to the first batch; a step takes {asked[0].step_ms_then:,.0f} ms.",
+        seen=f"By {own.start_method}, to the first batch; a step takes {recommended.step_ms_then:,.0f} ms.",
         why="Once for the whole training." if persistent else "At every epoch's start, since workers are not kept.",
         do=" ".join(do),
         evidence={"first_batch_s": own.first_batch_s, "steps": steps},

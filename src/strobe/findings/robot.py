@@ -82,7 +82,7 @@ def _lost(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
         seen=f"{bus.lost:,} tries in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads had no answer. Such "
         f"a read took {bus.failed_ms.median:,.1f} ms (median), the others {bus.ms.median:,.1f} ms.",
         why=f"The driver waits {LOST_MS:.0f} ms for an answer before it asks again, and the loop waits with it. "
-        "LeRobot tells it to those who debug only.",
+        "LeRobot logs it at debug level only.",
         do="Look at the cable between the servos and at their supply's voltage under load; keep other work off this "
         "machine, since a busy one can miss an answer that came.",
         evidence={"lost": bus.lost, "failed_ms": bus.failed_ms.median},
@@ -127,10 +127,10 @@ def _of(bus: Bus) -> str:
 
 def _asks(error: str) -> str:
     """How often LeRobot's driver asks, as its error tells: SO arms have `num_read_retries`, Koch and OMX arms none."""
-    told = re.search(r"after (\d+) tries", error)
-    if told is None or int(told[1]) == 3:
+    tries = re.search(r"after (\d+) tries", error)
+    if tries is None or int(tries[1]) == 3:
         return "three times"
-    return "this arm once" if int(told[1]) == 1 else f"{told[1]} times"
+    return "this arm once" if int(tries[1]) == 1 else f"{tries[1]} times"
 
 
 def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
@@ -211,10 +211,10 @@ def real_time(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 
 def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     """Servos that a rehearsal left with torque on."""
-    told = result.rollout.rehearsal
-    if told is None or not told.holding:
+    rehearsal = result.rollout.rehearsal
+    if rehearsal is None or not rehearsal.holding:
         return
-    joints = told.holding
+    joints = rehearsal.holding
     yield Finding(
         rule="torque-left-on",
         level="warning",

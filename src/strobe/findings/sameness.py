@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import number_in_words, sigma
-from strobe.results.agreement import Agreement, DimensionAgreement, Effect, Yardstick, yardstick
+from strobe.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick, yardstick
 from strobe.results.answer import CompareResult, OptimizeResult, VerifyResult
 from strobe.results.comparison import Comparison
 from strobe.results.finding import Finding
@@ -221,28 +221,18 @@ def input_ignored(result: Judged, _: Thresholds) -> Iterator[Finding]:
 def _held(result: Judged) -> list[Held]:
     """Return the treated actions that were held against the untouched policy's, in order."""
     if isinstance(result, VerifyResult):
-        return [
-            Held(one.name, ", ".join(one.treatments), one.agreement, one.effect, one.guard, one.broken, one.unjudged)
-            for one in result.checks
-        ]
+        return [_as_held(check, check.name, ", ".join(check.treatments)) for check in result.checks]
     treatments: dict[str, str] = {}
     comparisons: Sequence[Comparison] = result.comparisons
     if isinstance(result, OptimizeResult) and result.ladder is not None and result.ladder.rungs:
         rungs = result.ladder.rungs
         treatments = {rung.name: rung.treatment for rung in rungs}
-        comparisons = [one for one in comparisons if one.baseline == rungs[0].name]
-    return [
-        Held(
-            one.candidate,
-            treatments.get(one.candidate, ""),
-            one.agreement,
-            one.effect,
-            one.guard,
-            one.broken,
-            one.unjudged,
-        )
-        for one in comparisons
-    ]
+        comparisons = [comparison for comparison in comparisons if comparison.baseline == rungs[0].name]
+    return [_as_held(one, one.candidate, treatments.get(one.candidate, "")) for one in comparisons]
+
+
+def _as_held(judged: Comparison | Check, name: str, treatment: str) -> Held:
+    return Held(name, treatment, judged.agreement, judged.effect, judged.guard, judged.broken, judged.unjudged)
 
 
 def _looked_at(result: Judged) -> list[Held]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,12 +23,12 @@ class Move:
     """One tick's position of each joint, and the command that it was sent after that, in the robot's unit.
 
     Args:
-        at, told: None where they are unknown, or nothing was sent.
+        at, commanded: None where they are unknown, or nothing was sent.
         follows: whether the tick comes right after the one before it.
     """
 
     at: Sequence[float] | None
-    told: Sequence[float] | None
+    commanded: Sequence[float] | None
     follows: bool = True
 
 
@@ -36,27 +36,28 @@ def tracking(moves: Sequence[Move], joints: Sequence[str]) -> list[JointTracking
     """For each joint, how far it is from its last command, and by how many ticks it trails; [] without positions.
 
     The lag is the shift of the commands, up to `MOST_LAG` ticks, at which their mean distance to the positions is
-    smallest. A joint that is never told to move has none.
+    smallest. A joint that is never commanded to move has none.
     """
     if not joints or not moves:
         return []
     count = len(joints)
     nothing = [np.nan] * count
-    at, told = (
-        np.array([one if one is not None and len(one) == count else nothing for one in column], float).reshape(
-            -1, count
-        )
-        for column in ([move.at for move in moves], [move.told for move in moves])
-    )
+
+    def table(column: Iterable[Sequence[float] | None]) -> np.ndarray:
+        rows = [row if row is not None and len(row) == count else nothing for row in column]
+        return np.array(rows, float).reshape(-1, count)
+
+    at, commanded = table(move.at for move in moves), table(move.commanded for move in moves)
     run = np.cumsum([not move.follows for move in moves])  # of ticks that follow one another
-    shifted = [_distances(at, told, run, lag) for lag in range(1, MOST_LAG + 1)]
+    shifted = [_distances(at, commanded, run, lag) for lag in range(1, MOST_LAG + 1)]
     found = []
     for index, joint in enumerate(joints):
         apart = [distances[:, index][np.isfinite(distances[:, index])] for distances in shifted]
         if len(apart[0]) < FEWEST:
             continue
-        lag = min((lag for lag, one in enumerate(apart) if len(one) >= FEWEST), key=lambda lag: apart[lag].mean())
-        known = told[:, index][np.isfinite(told[:, index])]
+        enough = [lag for lag, distances in enumerate(apart) if len(distances) >= FEWEST]
+        lag = min(enough, key=lambda lag: apart[lag].mean())
+        known = commanded[:, index][np.isfinite(commanded[:, index])]
         moves_at_all = bool(np.ptp(known) > 0)
         found.append(
             JointTracking(
@@ -69,11 +70,11 @@ def tracking(moves: Sequence[Move], joints: Sequence[str]) -> list[JointTracking
     return found
 
 
-def _distances(at: np.ndarray, told: np.ndarray, run: np.ndarray, lag: int) -> np.ndarray:
+def _distances(at: np.ndarray, commanded: np.ndarray, run: np.ndarray, lag: int) -> np.ndarray:
     """From each command to the position ``lag`` ticks later; nan where a pause lies between, or one is unknown."""
     if len(at) <= lag:
         return np.full((0, at.shape[1]), np.nan)
-    apart = np.abs(at[lag:] - told[:-lag])
+    apart = np.abs(at[lag:] - commanded[:-lag])
     apart[run[lag:] != run[:-lag]] = np.nan
     return apart
 

@@ -1,48 +1,31 @@
-"""One call from what the user named to a subject: config, inputs, weights, processors."""
+"""Load a subject by its options: config, inputs, weights, processors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal
-
 from strobe.policies import backbones, clips, inputs, lerobot_policies
 from strobe.policies.model_subject import ModelSubject
+from strobe.policies.options import InputOptions, ModelOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 
 
-def load_subject(
-    *,
-    path: str | None = None,
-    policy_type: str | None = None,
-    size: Literal["full", "tiny"] = "full",
-    overrides: Sequence[str] = (),
-    dataset: Any = None,
-    env: Any = None,
-    image_size: tuple[int, int] | None = None,
-    cameras: int | None = None,
-    seed: int = 0,
-    rename: dict[str, str] | None = None,
-) -> PolicySubject:
-    """A checkpoint (``path``, a folder or a Hub id) or a type with random weights, fed from where the user said.
+def load_subject(policy: PolicyOptions, source: InputOptions | None = None, *, seed: int = 0) -> PolicySubject:
+    """Load a policy's checkpoint, or build its type with random weights, with inputs.
 
     Args:
-        overrides: settings of the policy's config, ``--name=value`` as on LeRobot's command line.
-        dataset: LeRobot's ``DatasetConfig`` (root, repo_id, episodes and video_backend count), or None.
-        env: LeRobot's ``EnvConfig``, or None; without either the inputs are synthetic. With both the inputs are the
-            dataset's, and the policy must do for the environment too.
-        image_size, cameras: height and width, and number, of synthetic cameras; None for the usual.
-        rename: names in the inputs → names that the policy knows.
+        source: where the inputs come from; synthetic ones by default.
+        seed: seed of weights, inputs and noise.
 
     Raises:
-        UserError: whatever of it cannot be had or does not fit together.
+        UserError: something of it cannot be had, or does not fit together.
     """
-    if path is not None:
-        config = lerobot_policies.config_from_path(path, overrides)
+    options = source or InputOptions()
+    dataset, env, rename = options.dataset, options.env, options.rename or None
+    if policy.path is not None:
+        config = lerobot_policies.config_from_path(policy.path, policy.overrides)
     else:
-        config = lerobot_policies.config_from_type(policy_type or "", overrides)
+        config = lerobot_policies.config_from_type(policy.type or "", policy.overrides)
     if dataset is not None:
-        fed = inputs.from_dataset(
+        made = inputs.from_dataset(
             config,
             dataset.root,
             dataset.repo_id,
@@ -51,53 +34,40 @@ def load_subject(
             seed=seed,
         )
     elif env is not None:
-        fed = inputs.from_env(config, env, seed=seed)
+        made = inputs.from_env(config, env, seed=seed)
     else:
-        fed = inputs.synthetic(config, tiny=size == "tiny", image_size=image_size, cameras=cameras, seed=seed)
-    loaded = lerobot_policies.load(config, fed, size=size, seed=seed, rename=rename)
+        made = inputs.synthetic(
+            config, tiny=policy.size == "tiny", image_size=options.image_size, cameras=options.cameras, seed=seed
+        )
+    loaded = lerobot_policies.load(config, made, size=policy.size, seed=seed, rename=rename)
     if dataset is not None and env is not None:
         loaded.notes += lerobot_policies.check_features(config, inputs.from_env(config, env, seed=seed), rename)
-    return PolicySubject(loaded, fed, seed)
+    return PolicySubject(loaded, made, seed)
 
 
 def load_model(
-    *,
-    path: str | None = None,
-    kind: str | None = None,
-    size: str | None = None,
-    img_size: int | None = None,
-    num_frames: int | None = None,
-    dtype: str | None = None,
-    predictor: bool = False,
-    overrides: Sequence[str] = (),
-    device: str | None = None,
-    video: Path | None = None,
-    dataset: Any = None,
-    image_size: tuple[int, int] | None = None,
-    seed: int = 0,
+    options: ModelOptions, source: InputOptions | None = None, *, device: str | None = None, seed: int = 0
 ) -> ModelSubject:
-    """A transformers backbone (``path``, or a ``kind`` with random weights), fed from where the user said.
+    """Load a backbone's checkpoint, or build its type with random weights, with clips.
 
     Args:
-        img_size, num_frames: side of the image and frames of a clip that the model gets; None for its own.
-        overrides: further settings of the model's config, ``--name=value``.
-        video: a file to decode clips from; ``dataset``: LeRobot's ``DatasetConfig``. Without either, synthetic clips.
-        image_size: height and width of synthetic frames before preprocessing.
+        source: where the clips come from; synthetic ones by default.
+        device: cpu, cuda, cuda:1, mps; None for the CPU.
+        seed: seed of weights and clips.
 
     Raises:
-        UserError: whatever of it cannot be had or does not fit together.
+        UserError: something of it cannot be had, or does not fit together.
     """
-    config = backbones.config_of(
-        path=path, kind=kind, size=size, img_size=img_size, num_frames=num_frames, overrides=overrides
-    )
-    model = backbones.load(
-        config, path=path, size=size, img_size=img_size, num_frames=num_frames, dtype=dtype, device=device, seed=seed
-    )
-    if video is not None:
-        fed = clips.from_video(video, model.frames)
-    elif dataset is not None:
-        fed = clips.from_dataset(dataset.root, dataset.repo_id, model.frames, episodes=dataset.episodes)
+    source = source or InputOptions()
+    size, shape = options.size, {"img_size": options.img_size, "num_frames": options.num_frames}
+    config = backbones.config_of(path=options.path, kind=options.type, size=size, overrides=options.overrides, **shape)
+    model = backbones.load(config, path=options.path, size=size, dtype=options.dtype, device=device, seed=seed, **shape)
+    if source.video is not None:
+        made = clips.from_video(source.video, model.frames)
+    elif source.dataset is not None:
+        dataset = source.dataset
+        made = clips.from_dataset(dataset.root, dataset.repo_id, model.frames, episodes=dataset.episodes)
     else:
-        frame = image_size or (clips.TINY_FRAME if size == "tiny" else clips.FRAME)
-        fed = clips.synthetic(model.frames, frame, seed=seed)
-    return ModelSubject(model, fed, predictor)
+        frame = source.image_size or (clips.TINY_FRAME if size == "tiny" else clips.FRAME)
+        made = clips.synthetic(model.frames, frame, seed=seed)
+    return ModelSubject(model, made, options.predictor)

@@ -12,6 +12,7 @@ import strobe
 from strobe.measure import machine
 from strobe.measure.sampling import Progress
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.doctor import Area, DoctorResult, SelfCheck
 from strobe.studies.doctor import apart, clock, devices, loaders, noise, steadiness, tools, treatments, versions
 from strobe.studies.measuring import Reporter, Silent
@@ -111,7 +112,9 @@ def _areas(device: torch.device, folder: Path, reporter: Reporter, chosen: Seque
         if "steadiness" in chosen:
             reporter.stage("other programs")
             others.append(steadiness.others())
-        subject = load_subject(policy_type="act", size="tiny", overrides=[f"--device={device}"], image_size=(96, 96))
+        subject = load_subject(
+            PolicyOptions(type="act", size="tiny", overrides=[f"--device={device}"]), InputOptions(image_size=(96, 96))
+        )
         steady = steadiness.Steadiness(subject.chunk, lambda: machine.describe(device).power)
 
     def at_first() -> Iterator[SelfCheck]:

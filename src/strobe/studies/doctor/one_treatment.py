@@ -12,6 +12,7 @@ from strobe.measure.accounting import allocator_of
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.memory import peak_process
 from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.report import units
 from strobe.results.agreement import Agreement, Effect
@@ -170,7 +171,9 @@ def _trained(subject: PolicySubject, attempt: Attempt) -> Tried:
 
 
 def _subject(kind: str, device: str) -> PolicySubject:
-    made = load_subject(policy_type=kind, size="tiny", overrides=[f"--device={device}"], image_size=IMAGE)
+    made = load_subject(
+        PolicyOptions(type=kind, size="tiny", overrides=[f"--device={device}"]), InputOptions(image_size=IMAGE)
+    )
     if steps := made.family.steps:
         setattr(made.policy.config, steps, STEPS)
     return made

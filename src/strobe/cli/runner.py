@@ -1,0 +1,173 @@
+"""One life of a command: its help or its flags, its work, the findings, the screen, the run's folder, the exit code.
+
+A command's module says what differs, and calls it ``run``:
+
+    run = Command("verify", __doc__, VerifyConfig, read, study)
+
+Commands without an answer to keep (`strobe record`) do their work in ``study`` as well, and return an exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from strobe.cli.display import asks_for_help
+from strobe.cli.help import help_text, model_help, policy_help
+from strobe.cli.live import Live
+from strobe.cli.parse import parse
+from strobe.findings.thresholds import DEFAULTS, Thresholds
+
+if TYPE_CHECKING:
+    from strobe.results.agreement import Outcome
+    from strobe.timeline.timeline import Section
+
+EXIT_CODES: dict[Outcome, int] = {"held": 0, "broken": 1, "not judged": 3}
+
+
+@dataclass
+class Studied:
+    """The answer of a study, with what completes it and where it is kept.
+
+    Args:
+        result: the answer, a `strobe.results.answer.Answer`, without findings.
+        options: the flags by name, for ``result.config``; configs in it become JSON data.
+        root: the folder in which the run's folder is made; None for an answer that is shown alone.
+        thresholds: the limits of the findings; None for a study that draws its findings itself.
+        sections: recorded sections of each measurement, for a trace; None for a study without one.
+        profiled: events of torch.profiler, for the trace.
+        files: name → content of further files of the run.
+        made_of: makes further files of the completed answer.
+        folder: a folder that holds parts of the answer already (episodes, a sweep's cells); the answer is kept there.
+        page: the file of a page of the answer, as ``--output`` names it.
+        code: the exit code of a run that was not interrupted; None for 0, or 1 where the answer says 'failed'.
+        shown: False for an answer that another process shows and keeps.
+        after: does what is left to do once the answer is kept in a folder (None: in no folder). Yields lines to print.
+        held: left once the answer is kept, such as a lock.
+    """
+
+    result: Any
+    options: Mapping[str, Any]
+    root: Path | None
+    thresholds: Thresholds | None = DEFAULTS
+    sections: Sequence[Sequence[Section]] | None = None
+    profiled: list[dict[str, Any]] | None = None
+    files: dict[str, bytes] = field(default_factory=dict)
+    made_of: Callable[[Any], dict[str, bytes]] | None = None
+    folder: Path | None = None
+    page: Path | None = None
+    code: int | None = None
+    shown: bool = True
+    after: Callable[[Path | None], Iterable[str]] | None = None
+    held: contextlib.AbstractContextManager[object] = field(default_factory=contextlib.nullcontext)
+
+    @property
+    def exit_code(self) -> int:
+        """0, 1, 2, 3, or 130 after Ctrl-C."""
+        if self.result.status == "interrupted":
+            return 130
+        if self.code is not None:
+            return self.code
+        return int(self.result.status == "failed")
+
+
+@dataclass
+class Command:
+    """A command. Called with its arguments, it returns the exit code.
+
+    Args:
+        doc: the text of its help, or what makes it: what it answers in a line, then more, then examples.
+        config: the dataclass of its flags.
+        read: turns arguments into the options that ``study`` takes. Raises UserError, before anything heavy is loaded.
+            None where the config is all that there is to read.
+        study: does the work, from the options and a `Live`. Returns the answer, or an exit code.
+        subject: whose flags the help describes as well.
+        bar: False where the work prints its own progress, or LeRobot's log does.
+        bare: whether the command without arguments shows its help.
+        more_help: makes text that stands after the flags.
+    """
+
+    name: str
+    doc: str | Callable[[], str] | None
+    config: type
+    read: Callable[[Sequence[str]], tuple[Any, ...]] | None
+    study: Callable[..., Studied | int]
+    subject: Literal["", "policy", "policy or model"] = ""
+    bar: bool = True
+    bare: bool = False
+    more_help: Callable[[], str] | None = None
+
+    def __call__(self, argv: Sequence[str]) -> int:
+        """Run the command. Raises UserError for wrong flags, or an answer that could not be kept."""
+        if asks_for_help(argv) or (self.bare and not argv):
+            print(self.help())
+            return 0
+        options = self.read(argv) if self.read is not None else (parse(self.config, argv),)
+        started = time.monotonic()
+        live = Live()
+        with live if self.bar else contextlib.nullcontext():
+            answer = self.study(*options, live)
+        if isinstance(answer, int):
+            return answer
+        if answer.shown:
+            with answer.held:
+                _keep(answer, finish(answer, [self.name, *argv], started))
+        return answer.exit_code
+
+    def help(self) -> str:
+        """Return the command's text, its flags, and those of its policy or model."""
+        doc = self.doc() if callable(self.doc) else self.doc or ""
+        parts = [help_text(doc, self.config)]
+        if self.more_help is not None:
+            parts.append(self.more_help())
+        if self.subject:
+            parts.append(policy_help())
+        if self.subject == "policy or model":
+            parts.append(model_help())
+        return "\n\n".join(parts)
+
+
+def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, Any] | None:
+    """Complete the answer's result with its command, config and findings. Return its trace, None without sections.
+
+    Args:
+        argv: the command and its flags, without 'strobe'.
+        started: `time.monotonic` at the command's start, in seconds.
+    """
+    from strobe.cli.keep import complete, latest, trace_of
+
+    complete(answer.result, argv, started, as_json(dict(answer.options)), answer.thresholds)
+    if answer.made_of is not None:
+        answer.files |= answer.made_of(answer.result)
+    if answer.sections is None:
+        return None
+    sections = [section for recorded in answer.sections for section in latest(recorded)]
+    return trace_of(answer.result, sections, answer.profiled)
+
+
+def as_json(value: Any) -> Any:
+    """Return configs and what holds them as JSON data; what JSON does not know as text."""
+
+    def plain(part: Any) -> Any:
+        return dataclasses.asdict(part) if dataclasses.is_dataclass(part) and not isinstance(part, type) else str(part)
+
+    return json.loads(json.dumps(value, default=plain))
+
+
+def _keep(answer: Studied, trace: dict[str, Any] | None) -> None:
+    """Show and keep a completed answer. Raises NotKeptError where it cannot be written."""
+    from strobe.cli.keep import keep, keep_in
+
+    if answer.folder is not None:
+        keep_in(answer.result, answer.folder)
+        folder: Path | None = answer.folder
+    else:
+        folder = keep(answer.result, answer.root, trace, answer.files, answer.page)
+    for line in answer.after(folder) if answer.after is not None else ():
+        print(line)
