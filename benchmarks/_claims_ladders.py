@@ -18,9 +18,9 @@ from strobe.measure.sampling import Looking
 from strobe.measure.sequential import MATTERS, MISSED, Glance, Looks
 from strobe.results.budget import Latency
 from strobe.results.ladder import Try, TryOutcome
-from strobe.studies.optimize import limits
+from strobe.studies.optimize import settings
 from strobe.studies.optimize.earlier import settled
-from strobe.studies.optimize.tries import outcome_of
+from strobe.studies.optimize.trial import outcome_of
 
 SEED = 37
 LATE = 0.001  # below what was asked for: as near to it as a false claim can be
@@ -72,7 +72,7 @@ def _reached(name: str, noise: Noise, random: np.random.Generator, tries: int) -
         drawn = times(noise, random, CHUNKS)
         looks = InTimeLooks("rung", within_ms)
         alone += looks.judged(_looked(looks, {"rung": drawn})["rung"]).outcome == "reached"
-        closing = in_time(times(noise, random, limits.PAIRS), wide_ms).outcome
+        closing = in_time(times(noise, random, settings.CLOSING_MIN_PAIRS), wide_ms).outcome
         looks = InTimeLooks("rung", wide_ms)
         missed += "missed" in (closing, looks.judged(_looked(looks, {"rung": drawn})["rung"]).outcome)
         fixed += in_time(drawn[:100], within_ms).outcome == "reached"
@@ -90,7 +90,7 @@ def _try(before: Series, after: Series, *, glanced: bool) -> Try:
     """One try as `Runs.trial` makes it, with what a ladder records of it."""
     looks = Looks("before", "after")
     glance = Glance(looks) if glanced else None
-    rounds = limits.ROUNDS + 1 if glanced else ROUNDS  # glances are for chunks that take long
+    rounds = settings.TRY_ROUNDS + 1 if glanced else ROUNDS  # glances are for chunks that take long
     taken = _looked(glance or looks, {"before": before[:rounds], "after": after[:rounds]})
     both = list(taken["before"]), list(taken["after"])
     made = partial(Try, treatment="x", rung=1, before_ms=30)
@@ -139,5 +139,5 @@ def _slower(true: Sequence[float], shown: Sequence[bool], drawn: Drawn, random: 
     """Close a ladder of these rungs; whether it ends on one that is slower than the one below."""
     if len(true) == 1:
         return False
-    best = best_rung([factor * drawn(random, limits.PAIRS) for factor in true], shown, [True] * len(true))
+    best = best_rung([factor * drawn(random, settings.CLOSING_MIN_PAIRS) for factor in true], shown, [True] * len(true))
     return best > 0 and true[best] > 1.01 * true[best - 1]

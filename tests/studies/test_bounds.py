@@ -15,10 +15,9 @@ from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement
 from strobe.studies import measuring
 from strobe.studies.measuring import Options
-from strobe.studies.optimize.aim import Aim
-from strobe.studies.optimize.bounds import Bounds
-from strobe.studies.optimize.candidates import Candidate, Choice, in_order
+from strobe.studies.optimize.candidates import Bounds, Candidate, Choice, in_order
 from strobe.studies.optimize.optimize import optimize
+from strobe.studies.optimize.settings import Aim
 from strobe.treatments.numbers import precision
 
 SLOW_HALF = Ceiling(gflops={"float32": 300.0, "bfloat16": 100.0, "int8": 1200.0}, memory_gbps=30.0)
@@ -83,10 +82,10 @@ def test_what_a_machine_is_fast_in_is_tried_first():
 def test_a_target_that_arithmetic_alone_does_not_meet_is_told():
     bounds = Bounds(counted(SLOW_HALF), SLOW_HALF)  # 50 + 10 ms; in int8 12.5 + 2.5
     said = bounds.too_slow(20.0, lossy=False)
-    assert "at least 60.0 ms in float32 on this machine, in int8 15.0 ms (--allow=lossy tries that)" in said
+    assert "at least 60 ms in float32 on this machine, in int8 15 ms (--allow=lossy tries that)" in said
     assert said.endswith("to reach 20 ms, less must be computed")
     assert bounds.too_slow(20.0, lossy=True) == "", "int8 may reach it"
-    assert "in int8 15.0 ms: to reach 5 ms" in bounds.too_slow(5.0, lossy=True)
+    assert "in int8 15 ms: to reach 5 ms" in bounds.too_slow(5.0, lossy=True)
     assert bounds.too_slow(61.0, lossy=False) == ""
     assert Bounds(counted(FAST_HALF), FAST_HALF).too_slow(20.0, lossy=False) == "", "bfloat16 takes 15 ms"
     narrow = counted(SLOW_HALF)
@@ -95,7 +94,7 @@ def test_a_target_that_arithmetic_alone_does_not_meet_is_told():
     [narrow.limit] = limits([narrow], SLOW_HALF)
     assert narrow.limit is not None
     assert narrow.limit.least_ms > 85.0, "as it is"
-    assert "least 70.0 ms in float32 on this machine" in Bounds(narrow, SLOW_HALF).too_slow(40.0, lossy=False)
+    assert "least 70 ms in float32 on this machine" in Bounds(narrow, SLOW_HALF).too_slow(40.0, lossy=False)
     assert Bounds(narrow, SLOW_HALF).too_slow(80.0, lossy=False) == "", "float32 takes less"
 
 

@@ -20,11 +20,11 @@ from strobe.results.ladder import Try
 from strobe.runs.cache import cache_folder
 from strobe.studies.measuring import Options
 from strobe.studies.optimize import earlier as earlier_ladders
-from strobe.studies.optimize import limits
-from strobe.studies.optimize.aim import Aim
+from strobe.studies.optimize import settings
 from strobe.studies.optimize.candidates import Choice
 from strobe.studies.optimize.earlier import MOST_LADDERS, Earlier
 from strobe.studies.optimize.optimize import optimize
+from strobe.studies.optimize.settings import Aim
 from strobe.treatments import catalogue
 
 SKIP = Planted("skip", lambda _: {"vision": 1.0})
@@ -41,7 +41,7 @@ class Stages(Lines):
 
 @pytest.fixture
 def climb(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "TRY_S", (0.2, 0.4))
+    monkeypatch.setattr(settings, "TRY_S", (0.2, 0.4))
     clock = Clock().wind(monkeypatch)
 
     def climbed(*entries, hz: float = 1000.0, fresh: bool = False, reporter: Stages | None = None, **aim):
@@ -55,7 +55,7 @@ def climb(monkeypatch: pytest.MonkeyPatch):
             options,
             (),
             reporter,
-            lambda of, under: Earlier(of.subject, of.machine, under, ignored=fresh),
+            "ignored" if fresh else "used",
         )
         return result, clock.now - began
 
@@ -134,7 +134,7 @@ def test_what_was_tried_in_other_circumstances_leaves_nothing_out(climb, monkeyp
 def test_each_circumstance_counts(climb, name):
     under = {"checkpoint": "a", "dtype": "float32", "guard": "exact", "inputs": "10 frames", "settings": "", "pace": ""}
     result, _ = climb(entry(Planted("slow", lambda _: {"vision": 14.0}), "vision"))
-    assert Earlier(result.subject, result.machine, under).keep(result) == ""
+    assert Earlier(result.subject, result.machine, under).save(result) == ""
     assert Earlier(result.subject, result.machine, under).standing("slow=true", set()) == "left out"
     other = Earlier(result.subject, result.machine, under | {name: "another"})
     assert other.standing("slow=true", set()) == "undecided"
@@ -174,7 +174,7 @@ def test_only_what_was_shown_to_gain_too_little_is_left_out(climb, case):
         verdict = Verdict(kind=kind, ratio=sum(ends) / 2, interval=interval, pairs=20, sentence="")
     one = Try(treatment="x=1", rung=1, before_ms=12, outcome=outcome, verdict=verdict, most_gain=most_gain)
     result.ladder.tries.append(one)
-    assert Earlier(result.subject, result.machine, {}).keep(result) == ""
+    assert Earlier(result.subject, result.machine, {}).save(result) == ""
     assert Earlier(result.subject, result.machine, {}).standing("x=1", set()) == standing
 
 
@@ -220,7 +220,7 @@ def test_no_faster_now_means_not_kept(climb):
     result, _ = climb(entry(Planted("skip"), "vision"))
     assert tried(result)[0] == ("skip=true", "no difference shown")
     assert [rung.name for rung in result.ladder.rungs] == ["as it is"]
-    assert result.measurements[0].samples.summary.n >= limits.PAIRS, "the first glance was not enough"
+    assert result.measurements[0].samples.summary.n >= settings.CLOSING_MIN_PAIRS, "the first glance was not enough"
 
 
 def test_no_more_rungs_are_put_on_than_the_target_takes(climb):
@@ -230,7 +230,7 @@ def test_no_more_rungs_are_put_on_than_the_target_takes(climb):
     assert tried(result) == [("skip=true", "kept"), ("tidy=true", "not tried")]
     result, _ = climb(*planted, hz=50.0)
     assert result.ladder.ended == "it meets the target as it is"
-    assert result.measurements[0].samples.summary.n >= limits.PAIRS
+    assert result.measurements[0].samples.summary.n >= settings.CLOSING_MIN_PAIRS
 
 
 def test_what_the_user_leaves_out_stays_out_and_fresh_knows_nothing(climb):
@@ -271,11 +271,11 @@ def test_the_file_stays_small_and_holds_no_run_that_was_cut_short(climb):
     result, _ = climb(entry(SKIP, "vision"))
     earlier = Earlier(result.subject, result.machine, {})
     for _ in range(2 * MOST_LADDERS):
-        assert earlier.keep(result) == ""
+        assert earlier.save(result) == ""
     assert len(Earlier(result.subject, result.machine, {}).ladders) == MOST_LADDERS
     result.status = "interrupted"
     before = kept_file().read_bytes()
-    assert earlier.keep(result) == ""
+    assert earlier.save(result) == ""
     assert kept_file().read_bytes() == before
 
 

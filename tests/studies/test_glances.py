@@ -15,10 +15,10 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.measure.sequential import Glance, Looks
 from strobe.results.answer import OptimizeResult
 from strobe.studies.measuring import Options
-from strobe.studies.optimize import limits
-from strobe.studies.optimize.aim import Aim
-from strobe.studies.optimize.ladder import recipe_of
+from strobe.studies.optimize import settings
+from strobe.studies.optimize.answer import recipe_of
 from strobe.studies.optimize.optimize import optimize
+from strobe.studies.optimize.settings import Aim
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import PROCESS
 
@@ -29,8 +29,8 @@ IDLE = Planted("idle")
 
 @pytest.fixture
 def climb(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "TRY_S", (0.2, 0.4))
-    monkeypatch.setattr(limits, "GLANCED_FROM_S", 0.03)  # a chunk takes 12 ms: a try 0.3 s
+    monkeypatch.setattr(settings, "TRY_S", (0.2, 0.4))
+    monkeypatch.setattr(settings, "GLANCE_FROM_S", 0.03)  # a chunk takes 12 ms: a try 0.3 s
     return functools.partial(climbed, monkeypatch, Clock().wind(monkeypatch))
 
 
@@ -55,13 +55,13 @@ def test_a_clear_gain_takes_two_pairs_and_the_closing_run_judges_it(climb, monke
     (said,) = [line for line in lines.lines if line.startswith("rung 1: skip=true")]
     assert "× as fast in 2 pairs" in said
     assert {c.verdict.kind for c in result.comparisons} == {"faster"}
-    assert all(c.verdict.pairs >= limits.PAIRS for c in result.comparisons)
+    assert all(c.verdict.pairs >= settings.CLOSING_MIN_PAIRS for c in result.comparisons)
     assert [one.verdict.kind for one in result.ladder.tries if one.outcome == "kept"] == ["faster", "faster"]
     (idle,) = [one for one in result.ladder.tries if one.treatment == "idle=true"]
     assert idle.reason.startswith("saves less than 3 %: 1.0")
     assert 0 <= idle.most_gain < 0.03
     assert recipe_of(result) is not None
-    monkeypatch.setattr(limits, "GLANCED_FROM_S", 10.0)
+    monkeypatch.setattr(settings, "GLANCE_FROM_S", 10.0)
     thorough, took_thoroughly = climb(*planted)
     assert outcomes(thorough) == outcomes(result)
     assert took < 0.6 * took_thoroughly
@@ -123,7 +123,7 @@ def test_what_is_wrong_is_refused_at_a_glance_too(climb):
 def test_a_policy_near_its_target_is_measured_well_first(climb):
     result, _ = climb(entry(SKIP, "vision"), target_hz=80.0)  # 12.5 ms, and the policy takes 12
     assert result.ladder.ended == "it meets the target as it is"
-    assert result.measurements[0].samples.summary.n >= limits.PAIRS
+    assert result.measurements[0].samples.summary.n >= settings.CLOSING_MIN_PAIRS
 
 
 def test_what_a_kept_treatment_computes_by_itself_is_left_alone(climb):
@@ -136,7 +136,7 @@ def test_what_a_kept_treatment_computes_by_itself_is_left_alone(climb):
 
 
 def test_what_changes_how_torch_computes_is_left_out_where_an_engine_computes_most(climb, monkeypatch):
-    monkeypatch.setattr(limits, "LITTLE", 0.6)
+    monkeypatch.setattr(settings, "MIN_SAVING", 0.6)
     engine = replace(entry(Planted("engined", lambda _: {"vision": 4.0}), "vision"), replaces=True)
     fewer = entry(Planted("fewer", lambda _: {"head": 3.0}), rank=PROCESS)
     result, _ = climb(engine, replace(fewer, of_torch=True))
@@ -147,7 +147,7 @@ def test_what_changes_how_torch_computes_is_left_out_where_an_engine_computes_mo
 
 
 def test_what_saves_little_of_its_part_is_left_out_where_the_target_is_far(climb, monkeypatch):
-    monkeypatch.setattr(limits, "LITTLE", 0.3)
+    monkeypatch.setattr(settings, "MIN_SAVING", 0.3)
     half = Planted("half", lambda now: {"vision": now.ms["vision"] / 2})
     result, _ = climb(replace(entry(half, "vision"), of_parts=0.2))
     assert outcomes(result) == {}

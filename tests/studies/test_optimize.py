@@ -19,11 +19,12 @@ from strobe.results.agreement import Agreement
 from strobe.runs import store
 from strobe.studies.budget import budget
 from strobe.studies.measuring import Options
-from strobe.studies.optimize import limits, runs
-from strobe.studies.optimize.aim import Aim, Climbing, SilentClimb
+from strobe.studies.optimize import runs, settings
+from strobe.studies.optimize.answer import recipe_of
 from strobe.studies.optimize.candidates import Choice, together
-from strobe.studies.optimize.ladder import AS_IT_IS, recipe_of
+from strobe.studies.optimize.climb import AS_IT_IS
 from strobe.studies.optimize.optimize import optimize
+from strobe.studies.optimize.settings import Aim, Climbing, SilentClimb
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import COMPILED
 
@@ -36,7 +37,7 @@ TIDY = Planted("tidy", lambda _: {"head": 0.0})
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    monkeypatch.setattr(limits, "TRY_S", (0.2, 0.4))
+    monkeypatch.setattr(settings, "TRY_S", (0.2, 0.4))
     return Clock().wind(monkeypatch)
 
 
@@ -259,7 +260,7 @@ def test_what_share_must_be_in_time_is_the_users(plant, climb):
 
 
 def test_too_few_chunks_are_not_judged(plant, climb, monkeypatch):
-    monkeypatch.setattr(limits, "IN_TIME_S", (0.1, 0.1))
+    monkeypatch.setattr(settings, "IN_TIME_S", (0.1, 0.1))
     plant(entry(SKIP, "vision"))
     found = climb(hz=150.0).ladder
     assert (found.met, found.in_time.outcome) == (False, "not judged")
@@ -379,9 +380,13 @@ def test_a_start_is_on_from_the_first_rung_and_must_hold_the_guard(plant, climb)
 
 
 def test_a_rung_that_breaks_the_guard_on_more_observations_is_not_chosen(plant, climb):
-    late = Planted("late", lambda _: {"head": 0.0}, lambda chunk, index, _: -chunk if index > limits.GUARDED else chunk)
+    late = Planted(
+        "late",
+        lambda _: {"head": 0.0},
+        lambda chunk, index, _: -chunk if index > settings.GUARDED_OBSERVATIONS else chunk,
+    )
     plant(entry(SKIP, "vision"), entry(late, "head"))
-    result = climb(iterations=limits.GUARDED + 10)
+    result = climb(iterations=settings.GUARDED_OBSERVATIONS + 10)
     assert outcomes(result) == {"skip=true": "kept", "late=true": "kept"}
     assert [rung.guarded for rung in result.ladder.rungs] == [True, True, False]
     assert result.ladder.chosen == "rung 1"
@@ -462,7 +467,7 @@ def test_of_one_part_what_usually_buys_most_is_tried_first(plant, climb):
 
 
 def test_what_can_buy_little_is_left_out_where_much_is_missing(plant, climb, monkeypatch):
-    monkeypatch.setattr(limits, "LITTLE", 0.4)  # the head is a third of a chunk of 12 ms
+    monkeypatch.setattr(settings, "MIN_SAVING", 0.4)  # the head is a third of a chunk of 12 ms
     plant(entry(TIDY, "head"))
     result = climb(hz=200.0)
     assert outcomes(result) == {}

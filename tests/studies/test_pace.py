@@ -22,8 +22,8 @@ from strobe.studies.breakdown import PACED, breakdown
 from strobe.studies.cadence import ticks_between_calls
 from strobe.studies.compare import compare
 from strobe.studies.measuring import Options
-from strobe.studies.optimize.aim import Aim
 from strobe.studies.optimize.optimize import optimize
+from strobe.studies.optimize.settings import Aim
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Variant
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from lerobot.envs.factory import make_env_config
+from support.example_runs import measurement
 
 from strobe.errors import UserError
 from strobe.measure.episodes import judge
@@ -14,13 +15,14 @@ from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import Episode, EpisodePair
-from strobe.results.ladder import Ladder, Rung
+from strobe.results.ladder import Try
 from strobe.results.machine import Machine
 from strobe.results.subject import SubjectInfo
 from strobe.studies.episodes import CandidateFailed, Episodes
-from strobe.studies.optimize.aim import SilentClimb
-from strobe.studies.optimize.ladder import AS_IT_IS
-from strobe.studies.optimize.proof import prove, started
+from strobe.studies.optimize.answer import Choosing
+from strobe.studies.optimize.climb import AS_IT_IS, Step
+from strobe.studies.optimize.closing import prove, start_episodes
+from strobe.studies.optimize.settings import SilentClimb
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Variant
 
@@ -144,8 +146,8 @@ def test_a_guard_that_the_episodes_cannot_meet_is_refused_before_anything_runs(e
     with pytest.raises(
         UserError, match=r"success_drop<=0\.1 takes 48 pairs of episodes or more, even if all of them end"
     ):
-        started(subject, env, 5, Guards.parse("success_drop<=0.1"))
-    made = started(subject, env, 50, Guards.parse("success_drop<=0.1"))
+        start_episodes(subject, env, 5, Guards.parse("success_drop<=0.1"))
+    made = start_episodes(subject, env, 50, Guards.parse("success_drop<=0.1"))
     made.close()
     assert (made.margin, made.planned) == (0.1, 50)
 
@@ -177,6 +179,13 @@ class Scripted:
         return judged, self.interrupted
 
 
+class Chosen(Choosing):
+    """Nothing but episodes and what is refused from the start speaks against a rung."""
+
+    def against(self, name: str) -> str:
+        return self.refused.get(name, "")
+
+
 def proved(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: bool = False, top: int = 2):
     result = OptimizeResult(
         strobe_version="0", title="t",
@@ -185,66 +194,62 @@ def proved(ends: dict[str, object], guard: str = "cosine>=0.9", interrupted: boo
             system="s", cpu="c", cores=1, threads=1, memory_bytes=1, device="cpu", device_name="c"
         ),
     )  # fmt: skip
-
-    def climbed(refused=None) -> Ladder:
-        refused = refused or {}
-        rungs = [Rung(name=v.name, guarded=v.name not in refused, refused=refused.get(v.name, "")) for v in VARIANTS]
-        chosen = next(rung.name for rung in reversed(rungs) if rung.guarded)
-        return Ladder(target_hz=1, target_ms=1, guard=guard, met=True, ended="", chosen=chosen, rungs=rungs)
-
-    result.ladder = climbed({variant.name: "guard" for variant in VARIANTS[top + 1 :]})
+    tried = Try(treatment="", rung=0, before_ms=1, outcome="kept")
+    steps = [Step(variant, (), measurement(variant.name, {}, 1.0), tried) for variant in VARIANTS]
+    choosing = Chosen(result, steps, interleaved=False)
+    choosing.refused = {variant.name: "guard" for variant in VARIANTS[top + 1 :]}
     scripted = Scripted(ends, interrupted)
-    prove(result, VARIANTS, scripted, Guards.parse(guard), climbed, Lines())  # type: ignore[arg-type]
-    return result, scripted.asked
+    prove(choosing, VARIANTS, scripted, Guards.parse(guard), Lines())  # type: ignore[arg-type]
+    return choosing, scripted.asked
 
 
 def test_the_highest_rung_stays_where_nothing_speaks_against_it():
-    result, asked = proved({"rung 2": 0})
-    assert (result.ladder.chosen, asked) == ("rung 2", ["rung 2"])
-    assert [one.kind for one in result.episodes] == ["no difference shown"]
+    choosing, asked = proved({"rung 2": 0})
+    assert (choosing.chosen, asked) == ("rung 2", ["rung 2"])
+    assert [one.kind for one in choosing.result.episodes] == ["no difference shown"]
 
 
 def test_what_does_worse_is_refused_and_the_next_one_below_is_played():
-    result, asked = proved({"rung 2": 9, "rung 1": 1})
-    assert (result.ladder.chosen, asked) == ("rung 1", ["rung 2", "rung 1"])
-    assert result.ladder.rungs[2].refused == "it does worse in pusht"
-    result, asked = proved({"rung 2": 9, "rung 1": 9})
-    assert result.ladder.chosen == AS_IT_IS
+    choosing, asked = proved({"rung 2": 9, "rung 1": 1})
+    assert (choosing.chosen, asked) == ("rung 1", ["rung 2", "rung 1"])
+    assert choosing.refused["rung 2"] == "it does worse in pusht"
+    choosing, asked = proved({"rung 2": 9, "rung 1": 9})
+    assert choosing.chosen == AS_IT_IS
 
 
 def test_a_drop_that_is_not_excluded_counts_only_where_the_guard_asks():
-    assert proved({"rung 2": 2})[0].ladder.chosen == "rung 2"
-    result, _ = proved({"rung 2": 2, "rung 1": 0}, "success_drop<=0.4")
-    assert result.ladder.chosen == "rung 1"
-    assert "is not excluded by 12 pairs" in result.ladder.rungs[2].refused
+    assert proved({"rung 2": 2})[0].chosen == "rung 2"
+    choosing, _ = proved({"rung 2": 2, "rung 1": 0}, "success_drop<=0.4")
+    assert choosing.chosen == "rung 1"
+    assert "is not excluded by 12 pairs" in choosing.refused["rung 2"]
 
 
 def test_a_rung_whose_episodes_fail_is_refused_and_a_simulator_that_fails_costs_no_rung():
-    result, _ = proved({"rung 2": CandidateFailed("the environment 'pusht' failed"), "rung 1": 0})
-    assert result.ladder.chosen == "rung 1"
-    assert result.ladder.rungs[2].refused == "the environment 'pusht' failed"
-    result, _ = proved({"rung 2": UserError("it does not start alike")})
-    assert result.ladder.chosen == "rung 2"
-    assert result.notes == ["no paired episodes: it does not start alike"]
+    choosing, _ = proved({"rung 2": CandidateFailed("the environment 'pusht' failed"), "rung 1": 0})
+    assert choosing.chosen == "rung 1"
+    assert choosing.refused["rung 2"] == "the environment 'pusht' failed"
+    choosing, _ = proved({"rung 2": UserError("it does not start alike")})
+    assert choosing.chosen == "rung 2"
+    assert choosing.result.notes == ["no paired episodes: it does not start alike"]
 
 
 def test_what_was_not_shown_is_not_promised():
-    result, asked = proved({"rung 2": UserError("it does not start alike")}, "success_drop<=0.4")
-    assert (result.ladder.chosen, asked) == (AS_IT_IS, ["rung 2"])
-    result, asked = proved({"rung 2": 6}, "success_drop<=0.4", interrupted=True)
-    assert (result.ladder.chosen, result.status, asked) == (AS_IT_IS, "interrupted", ["rung 2"])
-    assert result.ladder.rungs[1].refused == "no episodes show what it loses"
-    result, _ = proved({"rung 2": 0}, interrupted=True)
-    assert (result.ladder.chosen, result.status) == ("rung 2", "interrupted")
+    choosing, asked = proved({"rung 2": UserError("it does not start alike")}, "success_drop<=0.4")
+    assert (choosing.chosen, asked) == (AS_IT_IS, ["rung 2"])
+    choosing, asked = proved({"rung 2": 6}, "success_drop<=0.4", interrupted=True)
+    assert (choosing.chosen, choosing.result.status, asked) == (AS_IT_IS, "interrupted", ["rung 2"])
+    assert choosing.refused["rung 1"] == "no episodes show what it loses"
+    choosing, _ = proved({"rung 2": 0}, interrupted=True)
+    assert (choosing.chosen, choosing.result.status) == ("rung 2", "interrupted")
 
 
 def test_ctrl_c_before_the_first_pair_leaves_the_ladder_and_a_note():
-    result, _ = proved({"rung 2": None})
-    assert (result.ladder.chosen, result.status, result.episodes) == ("rung 2", "interrupted", [])
-    assert result.notes == ["no paired episodes: interrupted before the first pair was played"]
+    choosing, _ = proved({"rung 2": None})
+    assert (choosing.chosen, choosing.result.status, choosing.result.episodes) == ("rung 2", "interrupted", [])
+    assert choosing.result.notes == ["no paired episodes: interrupted before the first pair was played"]
 
 
 def test_a_ladder_without_a_rung_has_nothing_to_play_and_says_so():
-    result, asked = proved({}, top=0)
+    choosing, asked = proved({}, top=0)
     assert asked == []
-    assert result.notes == ["no paired episodes: the ladder has no rung to play"]
+    assert choosing.result.notes == ["no paired episodes: the ladder has no rung to play"]

@@ -12,11 +12,12 @@ from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
 from strobe.studies.measuring import Options
-from strobe.studies.optimize import limits
-from strobe.studies.optimize.aim import Aim, Climbing
+from strobe.studies.optimize import settings
+from strobe.studies.optimize.answer import recipe_of
 from strobe.studies.optimize.candidates import Candidate, groups
-from strobe.studies.optimize.ladder import AS_IT_IS, recipe_of
+from strobe.studies.optimize.climb import AS_IT_IS
 from strobe.studies.optimize.optimize import optimize
+from strobe.studies.optimize.settings import Aim, Climbing
 from strobe.treatments import catalogue
 
 SKIP = Planted("skip", lambda _: {"vision": 1.0})
@@ -26,7 +27,7 @@ HALF = Planted("half", lambda now: {"vision": now.ms["vision"] / 2}, effect="rou
 
 @pytest.fixture
 def climb(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "TRY_S", (0.02, 0.04))
+    monkeypatch.setattr(settings, "TRY_S", (0.02, 0.04))
     clock = Clock().wind(monkeypatch)
     return functools.partial(climbed, monkeypatch, clock)
 
@@ -116,7 +117,7 @@ def test_what_may_make_things_slower_is_tried_by_itself(climb):
 
 
 def test_without_a_limit_the_time_grows_with_the_chunk(climb, monkeypatch):
-    monkeypatch.setattr(limits, "default_limit", lambda _: 0.3)
+    monkeypatch.setattr(settings, "default_time_limit", lambda _: 0.3)
     lines = Lines()
     result = climb(entry(SKIP, "vision"), time_limit=None, reporter=lines)
     said = "a chunk comes every 0.0 s: treatments of one effect are tried together, within 1 s (--time_limit)"

@@ -21,7 +21,7 @@ from strobe.policies.families.family import Family
 from strobe.policies.subject import ITERATION, Phase
 from strobe.results.subject import SubjectInfo
 from strobe.results.traits import PolicyTraits, Traits
-from strobe.studies.optimize.aim import SilentClimb
+from strobe.studies.optimize.settings import SilentClimb
 from strobe.timeline import section
 from strobe.timeline.probe import Hook
 from strobe.treatments.treatment import STRUCTURE, Entry, Treatment

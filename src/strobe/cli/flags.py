@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strobe.cli.bounds import above, at_least, checked
+from strobe.cli.lazy_flags import of_lerobot
 from strobe.cli.live import importing
 from strobe.cli.parse import parse
 from strobe.cli.subject_flags import (
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from lerobot.configs.default import DatasetConfig
     from lerobot.envs.configs import EnvConfig
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
+else:
+    DatasetConfig = of_lerobot("lerobot.configs.default:DatasetConfig")
+    EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
+    RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
 
 NO_TRAINING_RECIPE = {"--recipe": "--recipe is about inference: `strobe breakdown` and `strobe compare` take it"}

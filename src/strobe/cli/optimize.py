@@ -206,7 +206,6 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt before the first measurement."""
     subject = load_subject(flags, config, live)
-    from strobe.studies.optimize.earlier import Earlier
     from strobe.studies.optimize.optimize import optimize
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
@@ -218,21 +217,14 @@ def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
         base.append(WithoutRealTimeChunking() if off else RealTimeChunking(config.rtc, config.inference_delay))
     options = options_of(config)
     options.batch_size = config.batch_size or 1
-    result, sections = optimize(
-        subject,
-        aim,
-        options,
-        base,
-        live,
-        lambda of, under: Earlier(of.subject, of.machine, under, ignored=config.fresh),
-    )
+    result, sections = optimize(subject, aim, options, base, live, "ignored" if config.fresh else "used")
     return studied(result, flags, config, [sections], made_of=partial(recipe_files, copy=config.recipe_out))
 
 
 def aim_of(config: OptimizeConfig) -> Any:
     """Return the target, the guard and the candidates of a climb. Raises UserError."""
-    from strobe.studies.optimize.aim import Aim
     from strobe.studies.optimize.candidates import Choice
+    from strobe.studies.optimize.settings import Aim
     from strobe.treatments import catalogue
 
     own = []
@@ -266,7 +258,7 @@ def recipe_files(result: OptimizeResult, copy: Path | None) -> dict[str, bytes]:
         copy: where the recipe is written as well. What goes wrong there is a note: the run must not be lost for it.
     """
     from strobe.runs import recipe_file
-    from strobe.studies.optimize.ladder import recipe_of
+    from strobe.studies.optimize.answer import recipe_of
 
     made = recipe_of(result)
     if made is None:

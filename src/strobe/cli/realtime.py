@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from strobe.cli.bounds import at_least
+from strobe.cli.lazy_flags import of_lerobot
 from strobe.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from strobe.runs.episode_log import EpisodeLine
     from strobe.studies.evaluate.timings import AskedTiming
+else:
+    RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
 
 @dataclass

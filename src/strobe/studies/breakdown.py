@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
-import strobe
-from strobe.measure import ceiling as ceilings
-from strobe.measure import machine
 from strobe.measure.verdicts import difference_interval, paired_verdict
 from strobe.policies.subject import Phase, Subject
-from strobe.results.answer import BreakdownResult, Result
+from strobe.results.answer import BreakdownResult
 from strobe.results.comparison import Comparison
-from strobe.results.machine import Ceiling
+from strobe.studies.machine_state import begin_result
 from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
 from strobe.treatments.treatment import Treatment, Variant
 
@@ -26,7 +23,7 @@ def breakdown(
     treatments: tuple[Treatment, ...] = (),
     reporter: Reporter | None = None,
 ) -> tuple[BreakdownResult, list[Measured]]:
-    """Measure each phase on its own and cut it into the anatomy's parts; ``treatments`` hold for inference.
+    """Measure each phase on its own and cut it into the family's parts; ``treatments`` hold for inference.
 
     With a pace in ``options``, inference is measured twice in the same rounds: back to back, and at the robot's pace.
 
@@ -35,27 +32,27 @@ def breakdown(
         leaves out the phases not begun.
     """
     reporter = reporter or Silent()
-    result = begin(BreakdownResult, subject, f"{subject.info.name}: where the time goes", options, reporter)
+    title = f"{subject.info.name}: where the time goes"
+    result = begin_result(BreakdownResult, subject, title, options, reporter)
     measured: list[Measured] = []
     for phase in phases:
         variants = [Variant(phase, treatments if phase == "inference" else ())]
         if options.pace_hz and phase == "inference":
             variants.append(Variant(PACED, treatments))
-        one = measure(
-            subject, phase, variants, options, result.machine.ceiling, reporter, back_to_back=frozenset({phase})
-        )
-        measured.append(one)
-        result.measurements += one.measurements
-        if len(one.measurements) == 2:
-            result.gap = _gap(one)
-        if one.interrupted:
+        how = replace(options, back_to_back=frozenset({phase}))
+        run = measure(subject, phase, variants, how, result.machine.ceiling, reporter)
+        measured.append(run)
+        result.measurements += run.measurements
+        if len(run.measurements) == 2:
+            result.gap = _gap(run)
+        if run.interrupted:
             result.status = "interrupted"
             break
     return result, measured
 
 
 def _gap(measured: Measured) -> Comparison | None:
-    """Calls at the robot's pace against the same back to back; None with fewer than two of each."""
+    """Compare calls at the robot's pace with the same back to back; None with fewer than two of each."""
     together, paced = measured.measurements
     before, after = together.samples.values, paced.samples.values
     if len(before) < 2:
@@ -67,35 +64,4 @@ def _gap(measured: Measured) -> Comparison | None:
         verdict=paired_verdict(before, after, baseline_name="back to back", candidate_name="at the robot's pace"),
         difference=interval,
         difference_ms=difference_ms,
-    )
-
-
-def begin[R: Result](
-    kind: type[R],
-    subject: Subject,
-    title: str,
-    options: Options,
-    reporter: Reporter,
-    dtypes: Iterable[str] = (),
-    **fields: Any,
-) -> R:
-    """A result of ``kind`` that knows its subject, its machine and what the machine can do, and nothing else yet.
-
-    ``dtypes``: those that the study runs it in beside its own; ``fields``: those that ``kind`` alone has.
-    """
-    where = machine.describe(subject.device)
-    if options.counted:
-        reporter.stage("measuring what this machine can do")
-        asked = dict.fromkeys((*subject.info.dtypes, *dtypes, *ceilings.EVERYWHERE))
-        known = [dtype for dtype in asked if dtype in ("float32", "bfloat16", "float16", "int8")]
-        where.ceiling = ceilings.measure(subject.device, known)
-    else:
-        where.ceiling = Ceiling()
-    return kind(
-        strobe_version=strobe.__version__,
-        title=title,
-        subject=subject.info,
-        machine=where,
-        notes=list(subject.notes),
-        **fields,
     )

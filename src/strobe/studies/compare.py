@@ -17,14 +17,14 @@ from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
 from strobe.results.measurement import Measurement
 from strobe.sameness.check import EXECUTION
-from strobe.studies.breakdown import begin
 from strobe.studies.gradients import gradients
-from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
-from strobe.studies.sameness import SHARE, Looked, look, look_at_features
+from strobe.studies.machine_state import begin_result
+from strobe.studies.measuring import Measured, Options, Reporter, Session, Silent
+from strobe.studies.sameness import SHARE, ActionCheck, check_actions, check_features
 from strobe.treatments.treatment import Variant
 
 MOST_S = 60.0  # of sampling, of which the check of a variant takes its share
-SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held side by side"
+SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held at the same time"
 
 
 def compare(
@@ -55,30 +55,31 @@ def compare(
     reporter = reporter or Silent()
     title = f"{subject.info.name}: {' against '.join(names)}"
     dtypes = [dtype for variant in variants for dtype in variant.weight_dtypes]
-    result = begin(CompareResult, subject, title, options, reporter, dtypes)
+    result = begin_result(CompareResult, subject, title, options, reporter, dtypes)
     if dtypes and options.counted:
         result.notes.append(SEVERAL_COPIES)
-    looked = Looked()
+    check = ActionCheck()
 
-    def look_at_actions(collected: Collected) -> None:
-        nonlocal looked
+    def check_outputs(collected: Collected) -> None:
+        nonlocal check
         if phase == "inference" and options.checked and isinstance(subject, PolicySubject):
-            chunk_s = max(one.summary.median for one in collected.samples.values()) / 1e3
-            looked = look(subject, variants, chunk_s, SHARE * min(options.budget.seconds, MOST_S), reporter)
+            chunk_s = max(samples.summary.median for samples in collected.samples.values()) / 1e3
+            check = check_actions(subject, variants, chunk_s, SHARE * min(options.budget.seconds, MOST_S), reporter)
         elif phase == "inference" and options.checked:
-            call_s = min(one.summary.median for one in collected.samples.values()) / 1e3
-            looked = look_at_features(subject, variants, call_s, reporter)
+            call_s = min(samples.summary.median for samples in collected.samples.values()) / 1e3
+            check = check_features(subject, variants, call_s, reporter)
 
-    measured = measure(subject, phase, variants, options, result.machine.ceiling, reporter, look_at_actions)
+    ceiling = result.machine.ceiling
+    measured = Session(subject, phase, variants, options, ceiling, reporter, afterwards=check_outputs).measure()
     result.measurements = measured.measurements
-    result.status = "interrupted" if measured.interrupted or looked.interrupted else "complete"
-    result.yardsticks = looked.yardsticks
-    result.notes += looked.notes
-    pairs = [(one, other) for one, other in _pairs(measured) if len(other.samples.values) > 1]
+    result.status = "interrupted" if measured.interrupted or check.interrupted else "complete"
+    result.yardsticks = check.yardsticks
+    result.notes += check.notes
+    pairs = [pair for pair in _pairs(measured) if len(pair[1].samples.values) > 1]
     level = each_of(len(pairs), LEVEL)
     result.comparisons = [judge(*pair, measured, within=options.within, level=level) for pair in pairs]
     if phase == "inference":
-        _hold(result, measured, looked, guards or Guards(of_features=not isinstance(subject, PolicySubject)))
+        _hold(result, measured, check, guards or Guards(of_features=not isinstance(subject, PolicySubject)))
     if phase != "inference" and result.status == "complete" and isinstance(subject, PolicySubject):
         try:
             _compare_gradients(subject, variants, result, options, reporter)
@@ -97,7 +98,7 @@ def _compare_gradients(
     result.notes += [note] if note else []
 
 
-def _hold(result: CompareResult, measured: Measured, looked: Looked, guards: Guards) -> None:
+def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards: Guards) -> None:
     """Hold the comparisons with the first variant against the guard of what the candidate has beyond it."""
     first = measured.variants[result.measurements[0].name]
     for comparison in result.comparisons:
@@ -108,10 +109,10 @@ def _hold(result: CompareResult, measured: Measured, looked: Looked, guards: Gua
         comparison.effect = strongest([treatment.effect for treatment in added])
         guard = guards.of([comparison.effect])
         comparison.guard = str(guard)
-        comparison.agreement = looked.agreements.get(comparison.candidate, comparison.agreement)
-        comparison.broken = looked.failed.get(comparison.candidate, "")
+        comparison.agreement = check.agreements.get(comparison.candidate, comparison.agreement)
+        comparison.broken = check.failed.get(comparison.candidate, "")
         if comparison.agreement is not None and not comparison.broken:
-            judged = guard.judge(comparison.agreement, looked.reordered)
+            judged = guard.judge(comparison.agreement, check.reordered)
             comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
 
 
@@ -123,7 +124,7 @@ def judge(
     within: float = WITHIN,
     level: float = LEVEL,
 ) -> Comparison:
-    """The verdict on two measurements whose samples alternate, with how far their actions differ."""
+    """Judge two measurements whose samples alternate, and how far their actions differ."""
     before, after = baseline.samples.values, candidate.samples.values
     difference_ms, interval = difference_interval(before, after, level=level)
     agreement = None

@@ -20,12 +20,12 @@ from strobe.treatments.treatment import Variant
 
 
 class Watching(Protocol):
-    """Where it reports how far it is."""
+    """Shows how far the episodes are."""
 
     def progress(self, progress: Progress) -> None: ...
 
     def said(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
 
 
 class CandidateFailed(Exception):
@@ -34,7 +34,7 @@ class CandidateFailed(Exception):
 
 @dataclass
 class Episodes:
-    """A baseline's episodes, with which each candidate's are compared.
+    """Plays a baseline's episodes, with which each candidate's are compared.
 
     Args:
         env: LeRobot's ``EnvConfig``.
@@ -60,7 +60,7 @@ class Episodes:
 
     @property
     def planned(self) -> int:
-        """Pairs in all, at most."""
+        """The number of pairs in all, at most."""
         return self.count * len(self.tasks)
 
     @property
@@ -94,8 +94,8 @@ class Episodes:
                 pair = self._pair(other, candidate, task, seed)
                 pairs.append(pair)
                 took = time.perf_counter() - begun
-                left = took / len(pairs) * (self.planned - len(pairs))
-                watching.progress(Progress(len(pairs), self.planned, took, left, "pairs of episodes"))
+                remaining = took / len(pairs) * (self.planned - len(pairs))
+                watching.progress(Progress(len(pairs), self.planned, took, remaining, "pairs of episodes"))
                 watching.said(f"pair {len(pairs)} of {self.planned}: {_in_words(pair)}")
                 if decide(differences_of(pairs), self.margin, level, len(self.tasks)).kind != "undecided":
                     break
@@ -105,9 +105,16 @@ class Episodes:
             other.close()
         if not pairs:
             return None, interrupted
-        names = {"baseline": self.baseline.name, "candidate": candidate.name, "environment": self.environment}
-        told = {"planned": self.planned, "margin": self.margin, "every": len(self.tasks), "level": level}
-        judged = judge(pairs, **names, **told)
+        judged = judge(
+            pairs,
+            baseline=self.baseline.name,
+            candidate=candidate.name,
+            environment=self.environment,
+            planned=self.planned,
+            margin=self.margin,
+            every=len(self.tasks),
+            level=level,
+        )
         return judged, interrupted
 
     def close(self) -> None:

@@ -30,40 +30,40 @@ Gradient = list[Tensor | None]
 def gradients(
     subject: PolicySubject, variants: Sequence[Variant], batch_size: int, reporter: Reporter | None = None
 ) -> tuple[dict[str, GradientAgreement], str]:
-    """Variant name → how its gradient compares with the first variant's, and why there is none where there is none.
+    """Return how each variant's gradient compares with the first one's, by name; and a note where nothing was compared.
 
-    No optimizer steps are taken, so all variants start from the same weights. The first one's gradient is kept in the
+    No optimizer steps are taken, so all variants start from the same weights. The first one's gradient is held in the
     host's memory meanwhile.
     """
     reporter = reporter or Silent()
     baseline, *candidates = variants
-    kept = sum(p.numel() * p.element_size() for p in subject.policy.parameters() if p.requires_grad)
-    if 2 * kept > available_bytes():
-        return {}, f"gradients were not compared: a copy of them takes {kept / 2**30:.1f} GiB, which is not free"
+    needed = sum(p.numel() * p.element_size() for p in subject.policy.parameters() if p.requires_grad)
+    if 2 * needed > available_bytes():
+        return {}, f"gradients were not compared: a copy of them takes {needed / 2**30:.1f} GiB, which is not free"
     raw = subject.inputs.batch(batch_size)
-    found = {}
+    agreements = {}
     try:
         reporter.stage(f"comparing the gradients of {', '.join(variant.name for variant in variants)}")
-        of_baseline = _loss_and_gradient(subject, baseline, raw, keep=True)
+        of_baseline = _loss_and_gradient(subject, baseline, raw, copied=True)
         reference = of_baseline.gradient
         _loss_and_gradient(subject, baseline, raw, OTHER_SEED)
-        seeds = _difference(reference, _held(subject.policy))
+        seeds = _difference(reference, _gradient(subject.policy))
         for variant in candidates:
             passed = _loss_and_gradient(subject, variant, raw)
-            difference = _difference(reference, _held(subject.policy))
+            difference = _difference(reference, _gradient(subject.policy))
             agreement = _agreement(of_baseline.loss, passed.loss, difference, seeds)
-            agreement.own_noise = _draws_otherwise(variant) != _draws_otherwise(baseline)
+            agreement.own_noise = _noise_source(variant) != _noise_source(baseline)
             if agreement.own_noise and seeds.cosine < 1 - 1e-9:
                 agreement.note = OWN_NOISE
             if not agreement.cosine and agreement.error is None:
                 agreement.note = NOT_FINITE
             if passed.autocast is torch.float16:
                 _loss_and_gradient(subject, variant, raw, scale=1.0)
-                agreement.underflow, agreement.overflow = _lost(reference, _held(subject.policy))
-            found[variant.name] = agreement
+                agreement.underflow, agreement.overflow = _lost(reference, _gradient(subject.policy))
+            agreements[variant.name] = agreement
     finally:
         subject.policy.zero_grad()
-    return found, ""
+    return agreements, ""
 
 
 @dataclass
@@ -81,10 +81,10 @@ def _loss_and_gradient(
     raw: dict[str, Any],
     index: int = 0,
     *,
-    keep: bool = False,
+    copied: bool = False,
     scale: float | None = None,
 ) -> _Passed:
-    """The loss, with the gradient in the parameters, and a copy of it on the host if it is to be kept.
+    """Compute the loss, with the gradient in the parameters, and copy it to the host where ``copied``.
 
     A variant in float16 gets the largest scale of its loss at which the gradient is finite, which is where a GradScaler
     ends up, unless ``scale`` is given.
@@ -95,16 +95,16 @@ def _loss_and_gradient(
         scaled = scale if scale is not None else LARGEST_SCALE if subject.training.scaler is not None else 1.0
         while True:
             loss = float(subject.gradient(raw, index, scaled))
-            if scale is not None or scaled <= 1 or _finite(_held(subject.policy)):
+            if scale is not None or scaled <= 1 or _finite(_gradient(subject.policy)):
                 break
             scaled /= 2
     finally:
         undo()
-    kept = [None if g is None else g.cpu().clone() for g in _held(subject.policy)] if keep else []
-    return _Passed(loss, kept, autocast)
+    copy = [None if g is None else g.cpu().clone() for g in _gradient(subject.policy)] if copied else []
+    return _Passed(loss, copy, autocast)
 
 
-def _held(policy: nn.Module) -> Gradient:
+def _gradient(policy: nn.Module) -> Gradient:
     return [parameter.grad for parameter in policy.parameters()]
 
 
@@ -119,16 +119,16 @@ class _Difference:
 
 
 def _difference(reference: Gradient, other: Gradient) -> _Difference:
-    """Cosine, and length of the difference over the reference's; a missing gradient is zeros."""
-    product = left = right = apart = 0.0
+    """Return the cosine, and the length of the difference over the reference's; a missing gradient is zeros."""
+    product = left = right = distance = 0.0
     for a, b in zip(reference, other, strict=True):
         # One tensor at a time in float64, on the host: not every device has it.
         x = None if a is None else a.double().flatten()
         y = None if b is None else b.cpu().double().flatten()
         if x is not None and y is not None:
-            product, apart = product + float(x @ y), apart + float((x - y).square().sum())
+            product, distance = product + float(x @ y), distance + float((x - y).square().sum())
         elif (one := x if x is not None else y) is not None:
-            apart += float(one.square().sum())
+            distance += float(one.square().sum())
         left += 0.0 if x is None else float(x @ x)
         right += 0.0 if y is None else float(y @ y)
     if not (math.isfinite(left) and math.isfinite(right)):
@@ -136,21 +136,21 @@ def _difference(reference: Gradient, other: Gradient) -> _Difference:
     lengths = (left * right) ** 0.5
     same = 1.0 if left == right == 0 else 0.0
     cosine = product / lengths if lengths > 0 else same
-    return _Difference(min(max(cosine, -1.0), 1.0), (apart / left) ** 0.5 if left > 0 else None)
+    return _Difference(min(max(cosine, -1.0), 1.0), (distance / left) ** 0.5 if left > 0 else None)
 
 
 def _lost(reference: Gradient, other: Gradient) -> tuple[float, int]:
-    """Share of the reference's non-zero numbers that are 0 in the other, and how many there are not finite."""
-    there = zero = broken = 0
+    """Return the share of the reference's non-zero numbers that are 0 in the other, and how many are not finite."""
+    count = zero = broken = 0
     for a, b in zip(reference, other, strict=True):
         if a is None or b is None:
             continue
-        one = b.cpu()
+        other_gradient = b.cpu()
         nonzero = a != 0
-        there += int(nonzero.sum())
-        zero += int((nonzero & (one == 0)).sum())
-        broken += int((~one.isfinite()).sum())
-    return zero / max(there, 1), broken
+        count += int(nonzero.sum())
+        zero += int((nonzero & (other_gradient == 0)).sum())
+        broken += int((~other_gradient.isfinite()).sum())
+    return zero / max(count, 1), broken
 
 
 def _agreement(before: float, after: float, difference: _Difference, seeds: _Difference) -> GradientAgreement:
@@ -165,5 +165,5 @@ def _agreement(before: float, after: float, difference: _Difference, seeds: _Dif
     )
 
 
-def _draws_otherwise(variant: Variant) -> tuple[int, bool]:
+def _noise_source(variant: Variant) -> tuple[int, bool]:
     return variant.micro_batches, "compiled" in variant.builds

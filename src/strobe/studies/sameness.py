@@ -1,4 +1,4 @@
-"""Beside a timing: do the variants act like the first one? Looked at on observations that find faults."""
+"""Do variants that are timed act like the first one? Checked on observations that find faults."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from strobe.studies.measuring import Reporter
 from strobe.treatments.treatment import Variant
 
 SHARE = 0.3  # of the time for sampling, that the check of a variant may take
-YARDSTICKS_S = 1.5  # that each yardstick may take, beside the chunks that it is set against; one observation at least
-MOST = 4  # observations of a yardstick beside a timing
+YARDSTICKS_S = 1.5  # for each yardstick, without the chunks that it is compared with; one observation at least
+MOST = 4  # observations of a yardstick, where variants are timed too
 
 
 @dataclass
-class Looked:
+class ActionCheck:
     """The agreement of each variant with the first one, by name, and what it is measured by."""
 
     agreements: dict[str, Agreement] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)  # variant → the call that failed, in words
     yardsticks: list[Yardstick] = field(default_factory=list)
     interrupted: bool = False
-    notes: list[str] = field(default_factory=list)  # what was not looked at, and why
+    notes: list[str] = field(default_factory=list)  # what was not checked, and why
 
     @property
     def reordered(self) -> Yardstick | None:
@@ -39,9 +39,9 @@ class Looked:
         return yardstick(self.yardsticks, "reordered sums")
 
 
-def look(
+def check_actions(
     subject: PolicySubject, variants: Sequence[Variant], chunk_s: float, seconds: float, reporter: Reporter
-) -> Looked:
+) -> ActionCheck:
     """Check all ``variants`` but the first against it, and measure the yardsticks. Ctrl-C and a failure keep the rest.
 
     Args:
@@ -49,50 +49,50 @@ def look(
         seconds: for one variant, roughly: it decides on how many observations.
     """
     first, *others = variants
-    looked = Looked()
+    check = ActionCheck()
     try:
         same = Sameness(subject, first.treatments, affordable(seconds, chunk_s))
-        for found in yardsticks(same, few(chunk_s), reporter):
-            looked.yardsticks.append(found)
+        for moved in yardsticks(same, yardstick_observations(chunk_s), reporter):
+            check.yardsticks.append(moved)
         for variant in others:
             if variant.guided != first.guided:
                 continue
             reporter.stage(f"the same actions? {variant.name}")
             try:
-                looked.agreements[variant.name] = same.check(variant, visits_of(same, variant), shown(reporter))
+                check.agreements[variant.name] = same.check(variant, visits_of(same, variant), CheckProgress(reporter))
             except CallFailed as error:
-                looked.failed[variant.name] = str(error)
-        looked.notes += same.notes
+                check.failed[variant.name] = str(error)
+        check.notes += same.notes
     except UserError as error:  # of the untouched policy: what was timed must not be lost for it
-        looked.notes.append(f"the actions were not looked at closely: {error}")
+        check.notes.append(f"the actions were not looked at closely: {error}")
     except KeyboardInterrupt:
-        looked.interrupted = True
-    return looked
+        check.interrupted = True
+    return check
 
 
-def look_at_features(subject: Subject, variants: Sequence[Variant], call_s: float, reporter: Reporter) -> Looked:
+def check_features(subject: Subject, variants: Sequence[Variant], call_s: float, reporter: Reporter) -> ActionCheck:
     """Measure what exact variants of a backbone are judged by; nothing where none claims to be exact.
 
     Args:
         call_s: seconds that a call takes.
     """
     first, *others = variants
-    looked = Looked()
-    if all(strongest([one.effect for one in variant.treatments]) != "exact" for variant in others):
-        return looked
+    check = ActionCheck()
+    if all(strongest([treatment.effect for treatment in variant.treatments]) != "exact" for variant in others):
+        return check
     reporter.stage("how far the features of the first variant move by reordered sums")
     try:
-        found = features_reordered(subject, first, few(call_s), shown(reporter))
-        looked.yardsticks = [found] if found is not None else []
+        moved = features_reordered(subject, first, yardstick_observations(call_s), CheckProgress(reporter))
+        check.yardsticks = [moved] if moved is not None else []
     except UserError as error:
-        looked.notes.append(f"the features were not looked at closely: {error}")
+        check.notes.append(f"the features were not looked at closely: {error}")
     except KeyboardInterrupt:
-        looked.interrupted = True
-    return looked
+        check.interrupted = True
+    return check
 
 
-def few(chunk_s: float) -> int:
-    """Return how many observations a yardstick beside a timing is measured on, where a chunk takes ``chunk_s``."""
+def yardstick_observations(chunk_s: float) -> int:
+    """Return how many observations a yardstick is measured on, where a chunk takes ``chunk_s`` seconds."""
     return max(1, min(MOST, int(YARDSTICKS_S / max(chunk_s, 1e-6))))
 
 
@@ -101,7 +101,7 @@ def yardsticks(
     count: int,
     reporter: Reporter,
     names: Sequence[YardstickName] = YARDSTICKS,
-    progress: _Shown | None = None,
+    progress: CheckProgress | None = None,
 ) -> Iterator[Yardstick]:
     """Measure yardsticks on ``count`` observations each; the one of another noise draw is left out where there is none.
 
@@ -109,15 +109,15 @@ def yardsticks(
     """
     for name in names:
         reporter.stage(f"how far the untouched policy's actions move by {name}")
-        found = same.yardstick(name, count, progress or shown(reporter))
-        if found is not None:
-            yield found
+        moved = same.yardstick(name, count, progress or CheckProgress(reporter))
+        if moved is not None:
+            yield moved
 
 
 def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[Visit]:
     """Return the calls that ``variant`` is judged by.
 
-    Code that is compiled for one shape is not asked for others, each of which could take a minute to compile.
+    Code that is compiled for one shape is not called with others, each of which could take a minute to compile.
     """
     if "compiled" not in variant.builds:
         return plan(same.count, rtc=same.rtc, passes=passes)
@@ -126,19 +126,14 @@ def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[Visit]:
     return [*visits, Visit(alike[0], f"observation {alike[0] + 1} again")]
 
 
-def shown(reporter: Reporter, planned: int | None = None) -> _Shown:
-    """Return where a check reports its calls, for ``reporter``.
+class CheckProgress:
+    """Passes the calls of a check on to a reporter, with the time that remains of the whole.
 
     Args:
         planned: calls of all phases that report here one after the other; by default each is a whole of its own.
     """
-    return _Shown(reporter, planned)
 
-
-class _Shown:
-    """Calls done and planned → the progress that a reporter shows, with the time left of the whole."""
-
-    def __init__(self, reporter: Reporter, planned: int | None) -> None:
+    def __init__(self, reporter: Reporter, planned: int | None = None) -> None:
         self.reporter, self.planned, self.began = reporter, planned, time.perf_counter()
         self._before = self._done = 0  # calls of the phases before, and of this one
 

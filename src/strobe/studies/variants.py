@@ -1,8 +1,8 @@
 """Compose the variants of a comparison, from what is asked for to treatments that can be put on.
 
 A variant is written down as a `Draft`: specs and the file of a recipe. It is made for a subject only once that is
-loaded, since a recipe's treatments are for one type, and 'auto' depends on the device. All that can be said against it
-before is said by `check`, which loads nothing.
+loaded, since a recipe's treatments are for one type, and 'auto' depends on the device. What is
+wrong with it before is reported by `check`, which loads nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Draft:
     recipe: Path | None = None
 
     def variant(self, rungs: Sequence[RecipeTreatment] = ()) -> Variant:
-        """The variant with ``rungs``, in the order in which all of it is put on. Raises UserError."""
+        """Return the variant with ``rungs``, in the order in which all of it is put on. Raises UserError."""
         return Variant(self.name, (*self.first, *with_specs(rungs, self.specs)))
 
 
@@ -96,15 +96,15 @@ class Composed:
 
 
 def parse_variant(text: str, inference_delay: int) -> Draft:
-    """``'NAME: key=value, key=value'`` as a draft. Raises UserError.
+    """Parse ``'NAME: key=value, key=value'`` into a draft. Raises UserError.
 
     Keys are ``rtc.FIELD``, ``recipe``, and those of the catalogue. ``inference_delay`` is RTC's, in control ticks.
     """
-    said = take_apart(text)
+    parts = take_apart(text)
     try:
-        specs = tuple(catalogue.parse(said.treatments))
-        rtc = (RealTimeChunking(_rtc_config(said.rtc), inference_delay),) if said.rtc else ()
-        draft = Draft(said.name, rtc, specs, said.recipe)
+        specs = tuple(catalogue.parse(parts.treatments))
+        rtc = (RealTimeChunking(_rtc_config(parts.rtc), inference_delay),) if parts.rtc else ()
+        draft = Draft(parts.name, rtc, specs, parts.recipe)
         draft.variant()
     except UserError as error:
         raise UserError(f"--variant '{text}': {error}") from None
@@ -112,7 +112,7 @@ def parse_variant(text: str, inference_delay: int) -> Draft:
 
 
 def check(wanted: Wanted) -> None:
-    """Raises UserError for a variant that would measure nothing in the phase, or needs another batch size."""
+    """Raise UserError for a variant that would measure nothing in the phase, or needs another batch size."""
     if wanted.levers:
         others = wanted.precision or wanted.closed_form or wanted.recipe or wanted.rtc is not None
         check_levers(wanted.levers, wanted.phase, alone=not others)
@@ -128,11 +128,11 @@ def check(wanted: Wanted) -> None:
 
 
 def compose(subject: Subject, wanted: Wanted) -> Composed:
-    """The variants that are ``wanted`` of ``subject``. Raises UserError where it does not have what they need."""
+    """Make the variants that are ``wanted`` of ``subject``. Raises UserError where it lacks what they need."""
     drafts, left_out = [*_levers(wanted), *wanted.drafts], list[str]()
     if wanted.levers == AUTO:
-        found, left_out = levers.worth_trying(subject, wanted.batch_size)
-        drafts = [*(Draft(variant.name, variant.treatments) for variant in found), *drafts]
+        tried, left_out = levers.worth_trying(subject, wanted.batch_size)
+        drafts = [*(Draft(variant.name, variant.treatments) for variant in tried), *drafts]
     if wanted.rtc is not None:
         require(subject)
     against_recipe = _against_recipe(wanted, drafts)
@@ -152,13 +152,13 @@ def compose(subject: Subject, wanted: Wanted) -> Composed:
 
 
 def _against_recipe(wanted: Wanted, drafts: Sequence[Draft]) -> bool:
-    """Whether the recipe by itself is compared with the subject as it is."""
+    """Return whether the recipe by itself is compared with the subject as it is."""
     alone = not drafts and not wanted.closed_form and (wanted.rtc is None or wanted.without_rtc)
     return wanted.recipe is not None and alone
 
 
 def _with_baseline(subject: Subject, wanted: Wanted, drafts: list[Draft]) -> list[Draft]:
-    """``drafts`` with the baseline that they are compared with before them, or the comparison that goes without any."""
+    """Return ``drafts`` with their baseline before them, or the comparison that goes without any."""
     untouched = Draft("recipe" if wanted.recipe else "as it is")
     if in_precisions := _in_precisions(wanted, str(subject.device)):
         if len(in_precisions) == 1:
@@ -166,8 +166,8 @@ def _with_baseline(subject: Subject, wanted: Wanted, drafts: list[Draft]) -> lis
         return [*in_precisions, *drafts]
     if _against_recipe(wanted, drafts):
         return [untouched]
-    asked = wanted.rtc is not None or not wanted.compile_mode
-    if wanted.phase == "inference" and not drafts and not wanted.without_rtc and (asked or supports(subject)):
+    requested = wanted.rtc is not None or not wanted.compile_mode
+    if wanted.phase == "inference" and not drafts and not wanted.without_rtc and (requested or supports(subject)):
         return _of_rtc(subject, wanted)
     if wanted.closed_form:
         raise UserError(
@@ -186,7 +186,7 @@ def _of_rtc(subject: Subject, wanted: Wanted) -> list[Draft]:
 
 
 def _in_precisions(wanted: Wanted, device: str) -> list[Draft]:
-    """A draft for each precision, all with or all without RTC where it is asked for."""
+    """Return a draft for each precision, all with or all without RTC where it is requested."""
     guided: tuple[Treatment, ...] = ()
     if wanted.rtc is not None and wanted.phase == "inference":
         off = wanted.without_rtc
@@ -195,14 +195,14 @@ def _in_precisions(wanted: Wanted, device: str) -> list[Draft]:
 
 
 def _levers(wanted: Wanted) -> list[Draft]:
-    """A draft for each of the levers, but for 'auto', which needs the subject. Raises UserError."""
+    """Return a draft for each of the levers, but for 'auto', which needs the subject. Raises UserError."""
     if wanted.levers in ("", AUTO):
         return []
     return [Draft(variant.name, variant.treatments) for variant in levers.parse(wanted.levers)]
 
 
 def _rtc_config(pairs: Sequence[str]) -> RTCConfig:
-    """``'rtc.FIELD=value'`` texts as LeRobot's config. Raises UserError."""
+    """Make LeRobot's config from ``'rtc.FIELD=value'`` texts. Raises UserError."""
     values = {
         key.strip().removeprefix("rtc."): yaml.safe_load(raw) for key, _, raw in (p.partition("=") for p in pairs)
     }

@@ -15,9 +15,9 @@ from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
 from strobe.sameness.check import FEWEST, YARDSTICKS, CallFailed, Progress, Sameness
 from strobe.sameness.visits import Visit
-from strobe.studies.breakdown import begin
+from strobe.studies.machine_state import begin_result
 from strobe.studies.measuring import Options, Reporter, Silent
-from strobe.studies.sameness import shown, visits_of, yardsticks
+from strobe.studies.sameness import CheckProgress, visits_of, yardsticks
 from strobe.treatments.recipe import RecipeTreatment, treatments_of
 from strobe.treatments.treatment import Variant
 
@@ -53,14 +53,14 @@ def verify(
     reporter = reporter or Silent()
     options = Options(SamplingBudget(iterations=1), counted=False)
     title = f"{subject.info.name}: does it act the same with {name}?"
-    result = begin(VerifyResult, subject, title, options, reporter, recipe=name, guard=str(guards))
+    result = begin_result(VerifyResult, subject, title, options, reporter, recipe=name, guard=str(guards))
     treatments = treatments_of(recipe, name)
     groups = _groups(treatments)
     same = Sameness(subject, count=count)
     try:
         reporter.stage("the untouched policy's actions")
         planned = _planned(same, name, groups, passes)
-        progress = shown(reporter, planned)
+        progress = CheckProgress(reporter, planned)
         if seconds < math.inf and (chunk_s := _chunk_s(same, progress)) is not None:
             each = chunk_s * planned / same.count
             fewer = min(same.count, max(FEWEST, int(seconds / each)))
@@ -69,11 +69,11 @@ def verify(
                 looked_at = f"{fewer} of {same.count} observations were looked at"
                 result.limited = f"{looked_at}, {within}: a chunk takes {chunk_s:.2g} s"
                 same = Sameness(subject, count=fewer)
-                progress = shown(reporter, _planned(same, name, groups, passes))
+                progress = CheckProgress(reporter, _planned(same, name, groups, passes))
         result.subject.inputs = same.checks.description
         same.prepare(visits_of(same, Variant(name, treatments)), progress)
-        for found in yardsticks(same, same.count, reporter, progress=progress):
-            result.yardsticks.append(found)
+        for moved in yardsticks(same, same.count, reporter, progress=progress):
+            result.yardsticks.append(moved)
         result.notes += same.notes
         reordered = yardstick(result.yardsticks, "reordered sums")
         for label, chosen in groups:
@@ -85,7 +85,7 @@ def verify(
 
 
 def _planned(same: Sameness, name: str, groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]], passes: int) -> int:
-    """Calls of the policy in all: its own chunks, the yardsticks, the checks."""
+    """Return the calls of the policy in all: its own chunks, the yardsticks, the checks."""
     whole = Variant(name, groups[-1][1])
     own = len({(visit.observation, visit.rtc) for visit in visits_of(same, whole)})
     checks = sum(len(visits_of(same, Variant(label, chosen), passes)) for label, chosen in groups)
@@ -93,7 +93,7 @@ def _planned(same: Sameness, name: str, groups: Sequence[tuple[str, tuple[Recipe
 
 
 def _chunk_s(same: Sameness, progress: Progress) -> float | None:
-    """Seconds that the untouched policy's second chunk takes; the first one also starts things. None: it fails."""
+    """Return the seconds of the untouched policy's second chunk, since the first also starts things; None: it fails."""
     ended: list[float] = []
 
     def note_end(done: int, planned: int) -> None:
@@ -103,12 +103,12 @@ def _chunk_s(same: Sameness, progress: Progress) -> float | None:
     try:
         same.prepare([Visit(0), Visit(1)], note_end)
     except CallFailed:
-        return None  # told once all observations have been tried
+        return None  # reported once all observations have been tried
     return ended[1] - ended[0]
 
 
 def _groups(treatments: Sequence[RecipeTreatment]) -> list[tuple[str, tuple[RecipeTreatment, ...]]]:
-    exact = tuple(one for one in treatments if one.effect == "exact")
+    exact = tuple(treatment for treatment in treatments if treatment.effect == "exact")
     alone = [(EXACT_ALONE, exact)] if exact and len(exact) < len(treatments) else []
     return [*alone, (ALL, tuple(treatments))]
 
@@ -122,9 +122,11 @@ def _check(
     passes: int,
     progress: Progress,
 ) -> Check:
-    effect = strongest([one.effect for one in treatments])
+    effect = strongest([treatment.effect for treatment in treatments])
     guard = guards.of([effect])
-    check = Check(name=label, treatments=[one.written for one in treatments], effect=effect, guard=str(guard))
+    check = Check(
+        name=label, treatments=[treatment.written for treatment in treatments], effect=effect, guard=str(guard)
+    )
     variant = Variant(label, treatments)
     try:
         check.agreement = same.check(variant, visits_of(same, variant, passes), progress)

@@ -10,12 +10,12 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.evaluate import EvaluateResult
 from strobe.runs.episode_log import EpisodeLog
-from strobe.studies.breakdown import begin
 from strobe.studies.evaluate.answer import rows
 from strobe.studies.evaluate.latency import add_latency
 from strobe.studies.evaluate.order import counted
 from strobe.studies.evaluate.plan import Plan
 from strobe.studies.evaluate.play import Crew, Player, Watching, play
+from strobe.studies.machine_state import begin_result
 from strobe.studies.measuring import Options
 
 
@@ -50,7 +50,7 @@ def evaluate(
     options = Options(SamplingBudget(iterations=1), counted=False)
     title = f"{subject.info.name}: success against latency in {environment}"
     fields = {"environment": environment, "tasks": list(plan.tasks), "planned": plan.planned, "margin": plan.margin}
-    result = begin(EvaluateResult, subject, title, options, watching, **fields)
+    result = begin_result(EvaluateResult, subject, title, options, watching, **fields)
     if len(plan.candidates) > 1:
         result.foresight = foresight(plan.planned, plan.margin)
         watching.said(result.foresight)

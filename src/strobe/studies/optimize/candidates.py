@@ -1,4 +1,4 @@
-"""Candidates of `strobe optimize`: the catalogue's and the user's own, in the order of trying."""
+"""Candidates of `strobe optimize`: the catalogue's and the user's own, their order, and what they can gain here."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strobe.errors import UserError
-from strobe.measure.components import share, shares
+from strobe.measure.components import grouped, named, share, shares
 from strobe.measure.guard import strongest
+from strobe.measure.roofline import least_in, times_in
 from strobe.policies.subject import Subject
-from strobe.results.measurement import Measurement
+from strobe.results.machine import Ceiling
+from strobe.results.measurement import Component, Measurement
+from strobe.results.numerals import significant
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import CAPTURED, COMPILED, DTYPE, GUIDANCE, Effect, Entry, Spec
 
@@ -19,22 +22,26 @@ Standing = Literal["kept", "unknown", "undecided", "left out"]
 STANDINGS: tuple[Standing, ...] = ("kept", "unknown", "undecided", "left out")
 EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "lossy")
 # Times as fast as a part became with it, roughly, in the ladders of docs/examples (on a CPU), apart from what its dtype
-# buys: what usually buys most is tried first, so that few tries reach the target. By a treatment's key.
+# gains: what usually gains most is tried first, so that few tries reach the target. By a treatment's key.
 USUAL = {"engine": 1.4, "int8_engine": 1.4, "precision": 1.1, "channels_last": 1.35}
 OTHERS_USUALLY = 1.3
 # The same by a dtype, where the machine's ceilings do not tell.
 NARROW = {"bfloat16": 2.5, "float16": 2.5, "int8": 4.0}
 # torch.compile takes 20 to 60 s on two cores, more if they are busy.
 COMPILING_S, CAPTURING_S = 60.0, 5.0
+SLOWER_DTYPE = 0.95  # a dtype that makes parts at most so many times as fast is not tried: ceilings are measured ones
 
 
 @dataclass(frozen=True)
 class Candidate:
     """One or more treatments that are tried together.
 
-    ``parts``: the anatomy's parts that they speed up; none for the whole. ``alone``: whether it is never tried together
-    with others. ``of_torch``: whether they change nothing of what an engine computes. ``dtypes``: those that they
-    compute in; none for what they find. ``arithmetic``: share of the arithmetic units at work now that stays at work.
+    Args:
+        parts: the family's parts that they speed up; none for the whole.
+        alone: whether they are never grouped with others: they may slow down, or are slow to build.
+        of_torch: whether they change nothing of what an engine computes.
+        dtypes: those that they compute in; none for the dtype that is there.
+        arithmetic: share of the arithmetic units at work now that stays at work, 0 to 1.
     """
 
     specs: tuple[Spec, ...]
@@ -48,7 +55,7 @@ class Candidate:
 
     @property
     def text(self) -> str:
-        """As it is written on a command line."""
+        """The specs as they are written on a command line."""
         return ", ".join(map(catalogue.written, self.specs))
 
     @property
@@ -59,9 +66,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which of the catalogue's candidates may be tried, and the user's own, which need no leave.
+    """Which of the catalogue's candidates may be tried, and the user's own, which are tried whatever it says.
 
-    ``only`` and ``skip`` are keys of the catalogue.
+    Args:
+        only: keys of the catalogue; none for all.
+        skip: keys of the catalogue.
     """
 
     effects: tuple[Effect, ...] = ("exact", "rounding")
@@ -70,14 +79,15 @@ class Choice:
     own: tuple[tuple[Spec, ...], ...] = ()
 
     def allows(self, entry: Entry) -> bool:
-        """Whether what ``entry`` offers may be tried."""
+        """Return whether candidates of ``entry`` may be tried."""
         return entry.effect in self.effects and (not self.only or entry.key in self.only) and entry.key not in self.skip
 
 
 def candidates(subject: Subject, choice: Choice, now: Measurement | None = None) -> list[Candidate]:
-    """Return the candidates for ``subject`` as it is now, with what is put on; the user's own first.
+    """Return the candidates for ``subject`` with the treatments that are on now; the user's own first.
 
-    Those that can buy nothing by ``now``, its measurement, are left out.
+    Args:
+        now: its measurement; candidates that can save nothing by it are left out.
     """
     offered = list(choice.own)
     for entry in filter(choice.allows, catalogue.entries()):
@@ -87,31 +97,33 @@ def candidates(subject: Subject, choice: Choice, now: Measurement | None = None)
             offered += [(spec,) for spec in entry.candidates(subject)]
         except UserError:
             continue
-    found = [candidate_of(subject, specs) for specs in offered]
-    return list({candidate.text: candidate for candidate in found}.values())
+    made = [candidate_of(subject, specs) for specs in offered]
+    return list({candidate.text: candidate for candidate in made}.values())
 
 
 def in_order(
-    found: Iterable[Candidate],
+    unordered: Iterable[Candidate],
     now: Measurement,
     standing: Callable[[str], Standing] = lambda _: "unknown",
     times: Callable[[Candidate], float | None] = lambda _: None,
 ) -> list[Candidate]:
-    """Sort: those for the costliest part first; exact before rounding before lossy; what takes long to build last.
+    """Sort candidates: the costliest part first; exact before rounding before lossy; what takes long to build last.
 
-    Of one part and one effect, what usually buys most comes first.
-    Before all that, those that were kept earlier come first, and those that were tried and not kept come last:
-    ``standing`` says it of a candidate as it is written. ``times`` says how many times as fast its dtypes can make its
-    parts.
+    Of one part and one effect, what usually gains most comes first. Before all that, candidates that an earlier ladder
+    kept come first, and those that it tried and did not keep come last.
+
+    Args:
+        now: what the parts cost.
+        standing: a candidate as it is written → what earlier ladders showed of it.
+        times: a candidate → how many times as fast its dtypes can make its parts; None where that is not known.
     """
     most = max(shares(now).values(), default=0.0)
 
     def order(candidate: Candidate) -> tuple[float, ...]:
         # What speeds up the whole speeds up its costliest part, but comes after what is for that part alone.
         cost = largest(candidate, now)[1] if candidate.parts else most
-        known = STANDINGS.index(standing(candidate.text))
         return (
-            known,
+            STANDINGS.index(standing(candidate.text)),
             candidate.build_s,
             -cost,
             not candidate.parts,
@@ -120,31 +132,31 @@ def in_order(
             candidate.rank,
         )
 
-    return sorted(found, key=order)
+    return sorted(unordered, key=order)
 
 
 def usual_gain(candidate: Candidate, times: float | None = None) -> float:
     """Return how many times as fast ``candidate`` usually makes its parts; a guess, which only orders.
 
-    ``times``: what its dtypes can buy on this machine; None where that is not known.
+    ``times``: how many times as fast its dtypes can make them on this machine; None where that is not known.
     """
     if times is None:
         times = max((NARROW.get(dtype, 1.0) for dtype in candidate.dtypes), default=1.0)
     return times * max(USUAL.get(next(iter(spec)), OTHERS_USUALLY) for spec in candidate.specs)
 
 
-def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
-    """Group those of ``effect`` that are quick to build: each lossy one is a group of its own, the others are one.
+def groups(candidates: Sequence[Candidate], effect: Effect) -> list[Candidate]:
+    """Group candidates of ``effect`` that are quick to build: each lossy one is a group of its own, the others are one.
 
-    What is never tried together with others comes after that one, each by itself. Of a treatment that is offered in
-    several forms those for the whole are taken, else one for each part.
+    Candidates that are never grouped come after that group, each by itself. Of a treatment that is offered in several
+    forms, the group has those for the whole, else one for each part.
     """
-    quick = [candidate for candidate in found if candidate.effect == effect and not candidate.build_s]
+    quick = [candidate for candidate in candidates if candidate.effect == effect and not candidate.build_s]
     if effect == "lossy":
         return quick
     alone = [candidate for candidate in quick if candidate.alone]
     first: dict[tuple[str, str], Candidate] = {}
-    for candidate in (one for one in quick if not one.alone):
+    for candidate in (candidate for candidate in quick if not candidate.alone):
         first.setdefault(slot_of(candidate.specs[0]), candidate)
     wholes = {key for key, part in first if not part}
     chosen = [candidate for (key, part), candidate in first.items() if not part or key not in wholes]
@@ -161,12 +173,11 @@ def groups(found: Sequence[Candidate], effect: Effect) -> list[Candidate]:
 
 def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
     """Return the costliest part that ``candidate`` speeds up, with its share; ('', 1) for the whole."""
-    shares = [(share(now, part), part) for part in candidate.parts]
-    if not shares:
+    if not candidate.parts:
         return "", 1.0
     # Compiled code shows no parts inside it: only its own name is found.
-    found, part = max(shares, key=lambda one: one[0])
-    return part, found
+    part = max(candidate.parts, key=lambda part: share(now, part))
+    return part, share(now, part)
 
 
 def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
@@ -207,3 +218,71 @@ def replaced(subject: Subject, specs: Sequence[Spec]) -> list[str]:
 def _build_s(rank: int) -> float:
     """Return the seconds for building a treatment of ``rank``: the one place that knows which ranks are built."""
     return {COMPILED // 10: COMPILING_S, CAPTURED // 10: CAPTURING_S}.get(rank // 10, 0.0)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What candidates can gain on one machine, by its ceilings.
+
+    FLOP and bytes are counted once, of the policy as it is. What decides is how the least times by the roofline compare
+    (`measure/roofline.py`). That holds for the rungs above it too, since fewer FLOP shrink both sides alike.
+
+    Args:
+        counted: the policy as it is, with its FLOP and bytes where they were counted.
+        ceiling: of this machine; None where it is not known.
+    """
+
+    counted: Measurement
+    ceiling: Ceiling | None
+
+    def times(self, candidate: Candidate) -> float | None:
+        """Return how many times as fast the dtypes of ``candidate`` can make its parts; None where that is not known.
+
+        1 for the dtype that they compute in already.
+        """
+        if self.ceiling is None or "tf32" in candidate.dtypes:  # the ceiling of float32 was measured without it
+            return None
+        parts = [named(self.counted, name) for name in candidate.parts] or self._whole
+        known = [times_in(dtype, parts, self.ceiling) for dtype in candidate.dtypes]
+        return max((times for times in known if times is not None), default=None)
+
+    def why_not(self, candidate: Candidate) -> str:
+        """Return in words why ``candidate`` can gain nothing on this machine; '' where it may."""
+        limit = self.counted.limit
+        if limit is not None and candidate.arithmetic < min(limit.ceiling_share, 1.0):
+            return "on fewer cores than the arithmetic needs"
+        times = self.times(candidate)
+        if times is None or times >= SLOWER_DTYPE or self.ceiling is None:
+            return ""
+        rates = self.ceiling.gflops
+        slow = ", ".join(f"{rates[dtype]:.0f} GFLOP/s" for dtype in candidate.dtypes if dtype in rates)
+        now = f", {limit.dtype} {rates[limit.dtype]:.0f}" if limit is not None and limit.dtype in rates else ""
+        return f"in {' and '.join(candidate.dtypes)}, which this machine is slower in ({slow}{now})"
+
+    def too_slow(self, target_ms: float, lossy: bool) -> str:
+        """Return in words that arithmetic alone takes longer than ``target_ms`` on this machine; '' where it does not.
+
+        Args:
+            lossy: whether products of integers may be tried.
+        """
+        limit = self.counted.limit
+        if limit is None:
+            return ""
+        least = {limit.dtype: limit.least_ms} | {lower.dtype: lower.least_ms for lower in limit.lower}
+        if self.ceiling is not None and (wide := least_in("float32", self._whole, self.ceiling)) is not None:
+            least.setdefault("float32", wide)  # which some machines are faster in than in bfloat16
+        integers = least.pop("int8", None)
+        dtype = min(least, key=lambda dtype: least[dtype])
+        if min(least[dtype], integers if lossy and integers is not None else least[dtype]) <= target_ms:
+            return ""
+        others = ""
+        if integers is not None:
+            others = f", in int8 {significant(integers)} ms{'' if lossy else ' (--allow=lossy tries that)'}"
+        return (
+            f"its arithmetic and memory alone take at least {significant(least[dtype])} ms in {dtype} on this machine"
+            f"{others}: to reach {target_ms:g} ms, less must be computed"
+        )
+
+    @property
+    def _whole(self) -> list[list[Component]]:
+        return list(grouped([self.counted])[0].values())

@@ -1,74 +1,205 @@
-"""The closing run: all rungs in alternation. It gives the ladder's figures, since kept trials are biased upwards."""
+"""After the climb: one run of all rungs gives the ladder's figures; then the best rung is held to its promises.
+
+Accepted tries are biased upwards, so the figures come from a fresh run. The rung that the ladder ends with is looked at
+closely, played in the simulator, and timed by itself; where it fails, the next rung below takes its place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
+from strobe.errors import UserError
+from strobe.measure.episodes import MARGIN
+from strobe.measure.guard import DROP, Guards
 from strobe.measure.in_time import best_rung
+from strobe.measure.planning import fewest_pairs
+from strobe.policies.subject import Subject
+from strobe.results.agreement import YardstickName
+from strobe.results.answer import OptimizeResult
+from strobe.results.episodes import PairedEpisodes
+from strobe.sameness.check import CallFailed
+from strobe.studies.episodes import CandidateFailed, Episodes
 from strobe.studies.measuring import Measured
-from strobe.studies.optimize import limits
-from strobe.studies.optimize.climb import Climb
+from strobe.studies.optimize import settings
+from strobe.studies.optimize.answer import Choosing, with_as_it_is
+from strobe.studies.optimize.climb import AS_IT_IS, Climb
 from strobe.studies.optimize.runs import verdict_of
-from strobe.studies.optimize.strategy import Strategy
-from strobe.studies.optimize.tries import outcome_of
-from strobe.treatments.treatment import Variant
+from strobe.studies.optimize.settings import Climbing
+from strobe.studies.optimize.trial import moved, outcome_of, run_rungs
+from strobe.studies.sameness import CheckProgress, visits_of, yardstick_observations, yardsticks
+from strobe.treatments.treatment import Treatment, Variant, policy_of
+
+MORE_YARDSTICKS: tuple[YardstickName, ...] = ("another noise draw", "neighbouring frame", "another observation")
+NO_EPISODES = "no episodes show what it loses"
 
 
-def closing_run(climb: Climb, strategy: Strategy) -> Measured:
-    """Run all rungs in alternation; not again where the run of what was kept last time had all of them.
+def closing_run(climb: Climb, closed: Measured | None) -> Measured:
+    """Run all rungs in alternation.
+
+    Args:
+        closed: a run that is as good as a closing run of its rungs; it is one where these are all.
 
     Raises:
         KeyboardInterrupt: before the first round was complete.
     """
     variants = [step.variant for step in climb.steps]
-    if strategy.closed is not None and list(strategy.closed.variants) == [variant.name for variant in variants]:
-        return strategy.closed
-    climb.reporter.stage(f"the closing run: {', '.join(variant.name for variant in variants)}")
-    return close(climb, strategy, variants)
+    names = [variant.name for variant in variants]
+    if closed is not None and list(closed.variants) == names:
+        return closed
+    climb.reporter.stage(f"the closing run: {', '.join(names)}")
+    return run_rungs(climb, variants)
 
 
-def close(climb: Climb, strategy: Strategy, variants: Sequence[Variant]) -> Measured:
-    """Run ``variants`` in alternation within the time that is left, but for the fewest rounds in any case.
+def can_be_judged(measured: Measured, rungs: int) -> bool:
+    """Return whether a closing run has enough of each rung, though it may have been interrupted."""
+    counts = [len(measurement.samples.values) for measurement in measured.measurements]
+    return len(counts) == rungs and (not measured.interrupted or min(counts) >= settings.CLOSING_MIN_PAIRS)
 
-    Raises:
-        KeyboardInterrupt: before the first round was complete.
+
+def drop_rungs(climb: Climb, measured: Measured) -> None:
+    """Take off what lies above the best rung by the closing run, and give rungs accepted at first sight their verdicts.
+
+    What is on from the start stays, whatever it gains.
     """
-    asked = climb.runs.options.budget
-    known = {step.variant.name: step.ms for step in climb.steps}
-    each = sum(climb.runs.spaced_s(known.get(variant.name, climb.top.ms) / 1e3) for variant in variants)
-    left = climb.time_left() - climb.counting_s()
-    seconds = max(min(asked.seconds, left), limits.TRY_S[0], strategy.closing_rounds * each)
-    budget = replace(strategy.closing_budget(asked, seconds), of=variants[-1].name)
-    return climb.runs.close(variants, budget)
-
-
-def take_off(climb: Climb, measured: Measured) -> None:
-    """Take off what lies above the best rung by the closing run, and give rungs kept at first sight their verdicts.
-
-    What was asked for with the start stays, whatever it buys.
-    """
-    steps = climb.steps
-    tried = {one.rung: one for one in climb.tries if one.outcome == "kept"}
-    names = [step.variant.name for step in steps]
-    start = max(rung for rung, step in enumerate(steps) if not rung or step.asked_for)
+    steps, names = climb.steps, [step.name for step in climb.steps]
+    start = max(rung for rung, step in enumerate(steps) if not rung or step.requested)
     times = [measured.collected.samples[name].values for name in names]
     best = best_rung(times, [step.shown for step in steps], [True] * len(steps), start)
     for rung in range(start + 1, len(steps)):
-        verdict = verdict_of(measured, names[rung - 1], names[rung])
-        if steps[rung].verdict is None:
-            steps[rung].verdict = tried[rung].verdict = verdict
+        tried, verdict = steps[rung].tried, verdict_of(measured, names[rung - 1], names[rung])
+        tried.verdict = tried.verdict or verdict
         if rung > best:
             if verdict.kind == "faster":  # than a rung that is no gain itself
                 verdict = verdict_of(measured, names[best], names[rung])
-            taken = tried[rung]
-            taken.outcome, reason = outcome_of(verdict)
-            taken.reason, taken.verdict = f"{reason} in the closing run", verdict
-            climb.reporter.said(f"{names[rung]}: not kept, {taken.reason}")
+            tried.outcome, reason = outcome_of(verdict)
+            tried.reason, tried.verdict = f"{reason} in the closing run", verdict
+            climb.reporter.said(f"{names[rung]}: not kept, {tried.reason}")
     del steps[best + 1 :]
 
 
-def enough(measured: Measured, rungs: int) -> bool:
-    """Return whether the closing run can be judged, though it may have been interrupted."""
-    kept = [len(m.samples.values) for m in measured.measurements]
-    return len(kept) == rungs and (not measured.interrupted or min(kept) >= limits.PAIRS)
+def confirm(choosing: Choosing, climb: Climb) -> None:
+    """Check the chosen rung's actions where faults show; where it fails, the next one below, until one holds.
+
+    The result gets the agreements and the other yardsticks. Ctrl-C ends it.
+    """
+    guard, reporter, result = climb.guard, climb.reporter, choosing.result
+    if guard.same is None:
+        return
+    variants = {step.name: step.variant for step in climb.steps}
+    try:
+        if choosing.chosen != AS_IT_IS:
+            count = yardstick_observations(climb.steps[0].ms / 1e3)
+            for moved_by in yardsticks(guard.same, count, reporter, MORE_YARDSTICKS):
+                result.yardsticks.append(moved_by)
+        while (name := choosing.chosen) != AS_IT_IS:
+            reporter.stage(f"the same actions? {name}")
+            comparison = with_as_it_is(result, name)
+            assert comparison is not None
+            try:
+                visits = visits_of(guard.same, variants[name])
+                comparison.agreement = guard.same.check(variants[name], visits, CheckProgress(reporter))
+            except CallFailed as error:
+                comparison.broken = str(error)
+            else:
+                judgement = guard.judge(variants[name], comparison.agreement)
+                comparison.broken, comparison.unjudged = judgement.broken, judgement.unjudged
+                reporter.said(f"{name}: {moved(comparison.agreement)}; {comparison.agreement.how}")
+            if comparison.outcome == "held":
+                return
+            choosing.refused[name] = comparison.broken or f"not judged: {comparison.unjudged}"
+            reporter.said(f"{name} is refused: {choosing.refused[name]}")
+    except KeyboardInterrupt:
+        result.status = "interrupted"
+        result.notes.append("interrupted before the actions of the chosen rung were looked at closely")
+
+
+def start_episodes(subject: Subject, env: Any, count: int, guards: Guards, base: Sequence[Treatment] = ()) -> Episodes:
+    """Start the simulator of LeRobot's ``EnvConfig`` for ``count`` pairs per task, at most.
+
+    Raises:
+        UserError: it cannot be started, ``subject`` is no policy, or the pairs are too few for what the guard demands.
+    """
+    policy = policy_of(subject)
+    limit = guards.success_drop
+    margin = MARGIN if limit is None else limit
+    episodes = Episodes(env, policy, Variant(AS_IT_IS, tuple(base)), count, policy.seed, margin)
+    if limit is not None and episodes.planned < (enough := fewest_pairs(limit)):
+        episodes.close()
+        raise UserError(
+            f"{DROP}<={limit:g} takes {enough} pairs of episodes or more, even if all of them end alike, and "
+            f"{episodes.planned} are asked for"
+        )
+    return episodes
+
+
+def prove(
+    choosing: Choosing, variants: Sequence[Variant], episodes: Episodes, guards: Guards, watching: Climbing
+) -> None:
+    """Play the chosen rung against the policy as it is; where it is refused, the next one below, until one is not.
+
+    The result gets the episodes; one that Ctrl-C ended is interrupted.
+
+    Args:
+        variants: of the ladder's rungs.
+    """
+    result, refused = choosing.result, choosing.refused
+    if choosing.chosen == AS_IT_IS:
+        result.notes.append("no paired episodes: the ladder has no rung to play")
+    while (name := choosing.chosen) != AS_IT_IS:
+        rung = next(variant for variant in variants if variant.name == name)
+        watching.stage(f"paired episodes in {episodes.environment}: {AS_IT_IS}, {name}")
+        judged: PairedEpisodes | None = None
+        interrupted = False
+        try:
+            judged, interrupted = episodes.against(rung, watching)
+        except CandidateFailed as error:
+            refused[name] = str(error)
+            watching.said(f"{name} is refused: {error}")
+        except UserError as error:  # the simulator's fault says nothing of any rung, and must not cost the ladder
+            result.notes.append(f"no paired episodes: {error}")
+        if judged is not None:
+            judged.broken = guards.lost(judged)
+            result.episodes.append(judged)
+            refused |= {name: judged.broken} if judged.broken else {}
+            watching.said(judged.sentence)
+        elif interrupted:
+            result.notes.append("no paired episodes: interrupted before the first pair was played")
+        unknown = judged is None and name not in refused
+        if (interrupted or unknown) and guards.success_drop is not None:
+            refuse_unplayed(choosing, variants)
+        if interrupted:
+            result.status = "interrupted"
+        if interrupted or name not in refused:
+            return
+
+
+def refuse_unplayed(choosing: Choosing, variants: Sequence[Variant]) -> None:
+    """Refuse all rungs, where a guard wants episodes that were not played."""
+    for variant in variants[1:]:
+        choosing.refused.setdefault(variant.name, NO_EPISODES)
+
+
+def time_alone(result: OptimizeResult, climb: Climb) -> None:
+    """Time the chosen rung by itself, unless the closing run shows that its chunks are too late.
+
+    The answer rests on a run of its own, since the climb ended with a rung because its chunks looked in time. A long
+    closing run, which `--iterations` requests, takes its place.
+    """
+    ladder = result.ladder
+    if ladder is None or ladder.in_time is None or ladder.in_time.outcome == "missed":
+        return
+    chosen = next(step for step in climb.steps if step.name == ladder.chosen)
+    if result.measurement(ladder.chosen).samples.summary.median > ladder.target_ms:
+        return
+    if ladder.in_time.chunks * climb.runs.spaced_s(chosen.ms / 1e3) >= settings.IN_TIME_S[0]:
+        return
+    climb.reporter.stage(f"are its chunks in time? {ladder.chosen}")
+    try:
+        alone = climb.runs.time_alone(chosen.variant, chosen.ms, climb.aim)
+    except KeyboardInterrupt:
+        result.notes.append("interrupted before the chunks of the chosen rung were timed by themselves")
+        return
+    if alone is not None:
+        ladder.in_time, ladder.alone = alone
+        ladder.met = ladder.in_time.outcome == "reached"

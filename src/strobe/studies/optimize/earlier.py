@@ -1,10 +1,10 @@
-"""Earlier ladders of this machine and this kind of policy: they order the candidates, and keep nothing.
+"""Earlier ladders of this machine and this kind of policy: they order the candidates, and accept nothing.
 
-They leave out what was shown to gain too little, or to break the guard: on this policy, with these inputs and this
-guard. In other circumstances they are a hint for the order alone.
+Candidates that were shown to gain too little, or to break the guard, are left out: on this policy, with these inputs
+and this guard. In other circumstances the ladders order the candidates and no more.
 
-One small file for each machine, type and size of policy, in the user's cache. Whatever is wrong with it, it is as if it
-were not there.
+They are in one small file for each machine, type and size of policy, in the user's cache. A file that cannot be read is
+ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +22,10 @@ from pydantic import Field, ValidationError
 
 import strobe
 from strobe.errors import in_words
+from strobe.measure.guard import Guards
 from strobe.measure.sequential import MATTERS
 from strobe.policies.fingerprint import fingerprint
+from strobe.policies.subject import Subject
 from strobe.results.answer import OptimizeResult
 from strobe.results.data import Data, Finite
 from strobe.results.ladder import Rung, Try, TryOutcome
@@ -31,26 +33,29 @@ from strobe.results.machine import Machine
 from strobe.results.subject import SubjectInfo
 from strobe.runs import store
 from strobe.runs.cache import cache_folder
+from strobe.studies.measuring import Options
 from strobe.studies.optimize.candidates import Standing
-from strobe.studies.optimize.runs import Runs
 from strobe.treatments import catalogue
+from strobe.treatments.treatment import Treatment
 
 VERSION = 3  # of the file; in its name, so that two versions of Strobe do not disturb each other
 MOST_LADDERS = 8  # in a file, the newest
 MOST_TRIES = 100  # of a ladder
 MOST_FILES = 64  # the least recently written ones go
 LARGEST_BYTES = 2**20  # of a file that is read
+# Read and added to; added to only; neither.
+Use = Literal["used", "ignored", "none"]
 
 
 class EarlierRung(Data):
-    """Treatments that were kept, and what they bought."""
+    """Treatments that were kept, and what they gained."""
 
     treatments: list[dict[str, str | int | float | bool | None]]
     ratio: Finite = Field(gt=0, lt=1, description="of its time to that of the rung below")
 
 
 class EarlierTry(Data):
-    """What became of a treatment."""
+    """The outcome of a treatment."""
 
     outcome: TryOutcome
     settled: bool = Field(description="whether it was shown to be slower, to save less than matters, or to be wrong")
@@ -74,17 +79,19 @@ class _Document(Data):
     ladders: list[EarlierLadder]
 
 
-def circumstances(runs: Runs) -> dict[str, str]:
-    """Return what a try depends on beside the machine: where all of it is the same, its outcome is too."""
-    subject, options = runs.subject, runs.options
+def circumstances(subject: Subject, options: Options, base: Sequence[Treatment], guards: Guards) -> dict[str, str]:
+    """Return what a try depends on beside the machine: where all of it is the same, its outcome is too.
+
+    ``base``: treatments of the untouched policy itself.
+    """
     fed = getattr(subject, "fed", None)  # of a policy
     traits = subject.traits("inference", options.batch_size)
-    traits.treatments = [treatment.traits() for treatment in runs.base]
+    traits.treatments = [treatment.traits() for treatment in base]
     given = traits.without().labelled()
     return {
         "checkpoint": fingerprint(subject.module),
         "dtype": ", ".join(sorted(subject.info.dtypes)),
-        "guard": str(runs.guards),
+        "guard": str(guards),
         "inputs": f"{subject.info.inputs}; {fed.name}" if fed is not None else subject.info.inputs,
         "settings": ", ".join(f"{name}={value}" for name, value in sorted(given.items())),
         "pace": f"{options.pace_hz:g} Hz" if options.pace_hz else "back to back",
@@ -96,8 +103,8 @@ class Earlier:
 
     Args:
         under: the `circumstances` of the climb that is to begin.
-        ignored: whether to read none; `keep` adds to them all the same.
-        folder: where they are kept; None for the user's cache.
+        use: whether earlier ladders are read, and whether `save` adds to them.
+        folder: where they are saved; None for the user's cache.
     """
 
     def __init__(
@@ -105,16 +112,15 @@ class Earlier:
         subject: SubjectInfo,
         machine: Machine,
         under: Mapping[str, str],
-        *,
-        ignored: bool = False,
+        use: Use = "used",
         folder: Path | None = None,
     ) -> None:
         self._folder = folder or cache_folder() / "ladders"
         self._of = f"{subject.kind}, {subject.size}, {subject.parameters:,} parameters; {_called(machine)}"
-        self._kind = subject.kind
+        self._kind, self._use = subject.kind, use
         self._under = {**_versions(machine), "threads": str(machine.threads), **under}
         self.file = self._folder / f"v{VERSION}-{_name(subject, machine)}.json"
-        self.ladders: list[EarlierLadder] = [] if ignored else self._read()
+        self.ladders: list[EarlierLadder] = self._read() if use == "used" else []
 
     def __str__(self) -> str:
         several = len(self.ladders) > 1
@@ -136,22 +142,22 @@ class Earlier:
         A ladder leaves it out only if it was made in the same circumstances, and what was on below it then is on now:
         what broke the guard together with another treatment may hold it alone.
         """
-        found: Standing = "unknown"
+        standing: Standing = "unknown"
         for ladder in reversed(self.ladders):
             tried = ladder.tries.get(treatment)
             if tried is None or tried.outcome == "not tried":
                 continue
             if tried.outcome == "kept":
-                return "kept" if found == "unknown" else found
+                return "kept" if standing == "unknown" else standing
             if tried.settled and self._alike(ladder) and set(tried.on) <= on:
                 return "left out"
-            found = "undecided"
-        return found
+            standing = "undecided"
+        return standing
 
-    def keep(self, result: OptimizeResult) -> str:
-        """Add the ladder of ``result``. Return in words why it could not be kept; '' where it was."""
+    def save(self, result: OptimizeResult) -> str:
+        """Add the ladder of ``result`` where it ran to its end. Return in words why that failed; '' otherwise."""
         ladder = _ladder_of(result, self._under)
-        if ladder is None:
+        if ladder is None or self._use == "none":
             return ""
         document = _Document(of=self._of, ladders=[*self._read(), ladder][-MOST_LADDERS:])
         try:
@@ -182,13 +188,13 @@ class Earlier:
 
 
 def _ladder_of(result: OptimizeResult, under: Mapping[str, str]) -> EarlierLadder | None:
-    """Return what is worth keeping of a climb that ran to its end; None for another."""
+    """Return what is worth saving of a climb that ran to its end; None for another."""
     ladder = result.ladder
     if ladder is None or result.status != "complete":
         return None
     tries = {
-        one.treatment: EarlierTry(outcome=one.outcome, settled=settled(one), on=one.on)
-        for one in ladder.tries[-MOST_TRIES:]
+        tried.treatment: EarlierTry(outcome=tried.outcome, settled=settled(tried), on=tried.on)
+        for tried in ladder.tries[-MOST_TRIES:]
     }
     top = [rung.name for rung in ladder.rungs].index(ladder.chosen)
     rungs: list[EarlierRung] = []
@@ -204,15 +210,17 @@ def _ladder_of(result: OptimizeResult, under: Mapping[str, str]) -> EarlierLadde
     return EarlierLadder(made=result.started, under=dict(under), rungs=rungs, tries=tries)
 
 
-def settled(one: Try) -> bool:
+def settled(tried: Try) -> bool:
     """Return whether a try has shown that it need not be made again: nothing is left out for what was not shown."""
-    if one.outcome == "guard":
+    if tried.outcome == "guard":
         return True
-    if one.outcome == "kept":
+    if tried.outcome == "kept":
         return False
-    if one.outcome == "slower" and one.verdict is not None and one.verdict.kind == "slower":
+    if tried.outcome == "slower" and tried.verdict is not None and tried.verdict.kind == "slower":
         return True
-    at_most = 1 - one.verdict.interval.low if one.most_gain is None and one.verdict is not None else one.most_gain
+    at_most = (
+        1 - tried.verdict.interval.low if tried.most_gain is None and tried.verdict is not None else tried.most_gain
+    )
     return at_most is not None and at_most < MATTERS
 
 

@@ -1,44 +1,54 @@
 """Optimize: climb from the policy as it is to a target rate, one treatment at a time, each shown and guarded.
 
-At every rung the candidates for the part that costs most are tried first; where a chunk takes so long that few could be
-tried, all of one effect are put on together. Treatments interact, so none is judged alone: a try runs with all that was
-kept before it, and all that is on together must hold the guard against the untouched policy, on the same observations
-with the same noise. One interleaved run of all rungs gives the ladder's figures.
+`optimize` measures the machine and the policy as it is, then climbs. A strategy (`strategies.py`) asks the climb which
+candidates remain (`climb.py`, `candidates.py`): those for the part that costs most come first, and what earlier ladders
+showed counts (`earlier.py`). It tries the first of them (`trial.py`): on top of the accepted rungs, since treatments
+interact; screened on a few observations, where all that is on together must hold the guard against the untouched
+policy; then timed against the highest rung in alternation (`runs.py`). A faster one becomes the next rung, and every
+try is listed. Where a chunk takes so long that few candidates could be tried, all of one effect are tried together at
+first sight. In the end one interleaved run of all rungs gives the ladder's figures and drops what it does not show
+(`closing.py`); the highest rung is looked at closely, played in the simulator, and timed by itself. Where it fails, the
+rung below takes its place, and the answer is written (`answer.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
-from functools import partial
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 
 from strobe.errors import UserError
-from strobe.measure.guard import strongest
+from strobe.measure.guard import Guards, strongest
 from strobe.measure.planning import foresight
+from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.answer import OptimizeResult
-from strobe.results.measurement import Measurement
+from strobe.results.ladder import Try
 from strobe.sameness.check import CallFailed
-from strobe.studies.breakdown import begin
 from strobe.studies.compare import SEVERAL_COPIES
 from strobe.studies.episodes import Episodes
+from strobe.studies.machine_state import begin_result
 from strobe.studies.measuring import Measured, Options
-from strobe.studies.optimize import limits
-from strobe.studies.optimize.aim import Aim, Climbing, SilentClimb
-from strobe.studies.optimize.alone import watch
-from strobe.studies.optimize.bounds import Bounds
-from strobe.studies.optimize.by_effect import ByEffect
-from strobe.studies.optimize.candidates import Candidate
-from strobe.studies.optimize.climb import Climb
-from strobe.studies.optimize.closing import closing_run, enough, take_off
-from strobe.studies.optimize.confirm import confirm, hold
-from strobe.studies.optimize.earlier import Earlier, circumstances
-from strobe.studies.optimize.ladder import AS_IT_IS, Step, compared, compared_by_tries, ladder_of
-from strobe.studies.optimize.one_by_one import OneByOne
-from strobe.studies.optimize.proof import prove, started
-from strobe.studies.optimize.runs import Runs, build_seconds, verdict_of
-from strobe.studies.optimize.strategy import Strategy
-from strobe.studies.optimize.tries import milliseconds, moved, speedup
+from strobe.studies.optimize import settings
+from strobe.studies.optimize.answer import Choosing, compare_by_tries, compare_in_one_run, hold_guards, ladder_of
+from strobe.studies.optimize.candidates import Bounds, Candidate
+from strobe.studies.optimize.climb import AS_IT_IS, Climb, Step
+from strobe.studies.optimize.closing import (
+    can_be_judged,
+    closing_run,
+    confirm,
+    drop_rungs,
+    prove,
+    refuse_unplayed,
+    start_episodes,
+    time_alone,
+)
+from strobe.studies.optimize.earlier import Earlier, Use, circumstances
+from strobe.studies.optimize.runs import ActionGuard, Runs, build_seconds, prepare_checks, verdict_of
+from strobe.studies.optimize.settings import Aim, Climbing, SilentClimb
+from strobe.studies.optimize.strategies import climb_by_effect, climb_one_by_one
+from strobe.studies.optimize.trial import begins_with_glance, milliseconds, moved, speedup
 from strobe.timeline import Section
 from strobe.treatments.treatment import Treatment, Variant
 
@@ -57,15 +67,14 @@ def optimize(
     options: Options,
     base: Sequence[Treatment] = (),
     reporter: Climbing | None = None,
-    earlier: Callable[[OptimizeResult, dict[str, str]], Earlier] | None = None,
+    earlier: Use = "none",
 ) -> tuple[OptimizeResult, list[Section]]:
-    """Climb, then measure all rungs in one interleaved run; Ctrl-C keeps what was climbed.
+    """Climb, then measure all rungs in one interleaved run; Ctrl-C closes with what was accepted.
 
     Args:
         options: its budget is the closing run's.
         base: treatments of the untouched policy itself (Real-Time Chunking), on in everything that is measured.
-        earlier: a result that knows its subject and machine, and the circumstances of the climb → their earlier
-            ladders, which this one is added to; None for none.
+        earlier: whether earlier ladders of this machine and policy are read, and this one is added to them.
 
     Returns:
         The result, without findings, and the sections of the closing run.
@@ -77,154 +86,135 @@ def optimize(
     """
     if aim.guards.success_drop is not None and not aim.episodes:
         raise UserError(f"--guard={aim.guards}: success_drop is seen in episodes: add --eval.n_episodes=50")
-    reporter = reporter or SilentClimb()
-    limit_s = aim.time_limit or limits.default_limit(subject.device.type)
-    runs = Runs(subject, options, tuple(base), reporter, aim.guards)
-    climb = Climb(aim, runs, reporter, limit_s)
-    if not aim.episodes:
-        return _climb_and_close(climb, None, earlier)
-    # First, before anything is measured that a simulator's fault could cost.
-    reporter.stage(f"starting {aim.env.type}")
-    with closing(started(subject, aim.env, aim.episodes, aim.guards, base)) as episodes:
-        reporter.said(foresight(episodes.planned, episodes.margin))
-        return _climb_and_close(climb, episodes, earlier)
-
-
-def _climb_and_close(
-    climb: Climb, episodes: Episodes | None, earlier: Callable[[OptimizeResult, dict[str, str]], Earlier] | None
-) -> tuple[OptimizeResult, list[Section]]:
-    aim, runs, reporter = climb.aim, climb.runs, climb.reporter
-    title = f"{runs.subject.info.name}: a ladder to {aim.target_hz:g} Hz"
-    halves = ("float16",) if runs.subject.device.type != "cpu" else ()  # which few CPUs have arithmetic for
-    result = begin(OptimizeResult, runs.subject, title, runs.options, reporter, halves)
-    runs.ceiling = result.machine.ceiling
-    climb.earlier = earlier(result, circumstances(runs)) if earlier is not None else None
-    strategy, interrupted = _start(climb)
-    if climb.earlier is not None and climb.earlier.ladders:
-        reporter.said(str(climb.earlier))
-    result.status, ended = "interrupted", "interrupted"
-    measured: Measured | None = None
-    with suppress(KeyboardInterrupt):
-        if not interrupted:
-            ended = strategy.climb()
-            measured = closing_run(climb, strategy)
-            result.status = "interrupted" if measured.interrupted else "complete"
-    if measured is not None and not enough(measured, len(climb.steps)):
-        measured = None
-    if measured is not None:
-        comparisons = compared(measured)
-        take_off(climb, measured)
-        kept = {step.variant.name for step in climb.steps}
-        result.measurements = [one for one in measured.measurements if one.name in kept]
-        result.comparisons = [one for one in comparisons if {one.baseline, one.candidate} <= kept]
-    else:
-        result.measurements = [step.measurement for step in climb.steps]
-        result.comparisons = compared_by_tries(climb.steps)
-        result.notes += [NOT_INTERLEAVED] if len(climb.steps) > 1 else []
-    if runs.options.counted and len(climb.steps) > 1:
-        result.notes.append(SEVERAL_COPIES)
-    interleaved = measured is not None
-    ladder = partial(
-        ladder_of,
-        result,
-        climb.steps,
-        climb.tries,
-        aim,
-        str(runs.guards),
-        ended=ended,
-        interleaved=interleaved,
-    )
-    result.yardsticks = runs.yardsticks
-    hold(result, climb)
-    result.ladder = ladder()
-    refused: dict[str, str] = {}
-    if result.status == "complete":
-        refused = confirm(result, climb, ladder)
-    if result.status != "complete" and runs.guards.success_drop is not None:
-        unseen = {step.variant.name: "no episodes show what it loses" for step in climb.steps[1:]}
-        result.ladder = ladder(refused=unseen | refused)
-    elif episodes is not None and result.status == "complete":
-        prove(result, [step.variant for step in climb.steps], episodes, runs.guards, ladder, reporter, refused)
-    if result.status == "complete":
-        _watch(result, climb)
-        if climb.at_target and result.ladder is not None and not result.ladder.met:
-            result.notes.append(NOT_CONFIRMED)
-    if climb.earlier is not None and (why := climb.earlier.keep(result)):
-        reporter.said(why)
+    reporter, began = reporter or SilentClimb(), time.perf_counter()
+    with ExitStack() as stack:
+        episodes = None
+        if aim.episodes:  # first, before anything is measured that a simulator's fault could cost
+            reporter.stage(f"starting {aim.env.type}")
+            episodes = stack.enter_context(closing(start_episodes(subject, aim.env, aim.episodes, aim.guards, base)))
+            reporter.said(foresight(episodes.planned, episodes.margin))
+        title = f"{subject.info.name}: a ladder to {aim.target_hz:g} Hz"
+        halves = ("float16",) if subject.device.type != "cpu" else ()  # which few CPUs have arithmetic for
+        result = begin_result(OptimizeResult, subject, title, options, reporter, halves)
+        runs = Runs(subject, options, tuple(base), reporter, result.machine.ceiling)
+        guards = replace(aim.guards, of_features=not isinstance(subject, PolicySubject))
+        under = circumstances(subject, options, base, guards) if earlier != "none" else {}
+        ladders = Earlier(result.subject, result.machine, under, earlier)
+        climb, interrupted = _start(aim, runs, guards, ladders, began)
+        if ladders.ladders:
+            reporter.said(str(ladders))
+        result.status, ended, measured = "interrupted", "interrupted", None
+        with suppress(KeyboardInterrupt):
+            if not interrupted:
+                ended, closed = (climb_by_effect(climb), None) if climb.by_effect else climb_one_by_one(climb)
+                measured = closing_run(climb, closed)
+                result.status = "interrupted" if measured.interrupted else "complete"
+        measured = measured if measured is not None and can_be_judged(measured, len(climb.steps)) else None
+        _add_measurements(result, climb, measured)
+        choosing = Choosing(result, climb.steps, interleaved=measured is not None)
+        _answer(choosing, climb, episodes, ended)
+        if not_saved := ladders.save(result):
+            reporter.said(not_saved)
     return result, measured.sections if measured is not None else []
 
 
-def _watch(result: OptimizeResult, climb: Climb) -> None:
-    """Run the chosen rung by itself, unless the closing run shows that its chunks are too late: the answer is about it.
+def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float) -> tuple[Climb, bool]:
+    """Measure the policy as it is, with the treatments that are on from the start, and choose how to climb.
 
-    A run of its own, since the climb ended with a rung because its chunks looked in time. A long closing run, which
-    `--iterations` asks for, takes its place.
+    Returns the climb, and whether Ctrl-C ended the measurement.
     """
-    ladder = result.ladder
-    if ladder is None or ladder.in_time is None or ladder.in_time.outcome == "missed":
-        return
-    chosen = next(step for step in climb.steps if step.variant.name == ladder.chosen)
-    if result.measurement(ladder.chosen).samples.summary.median > ladder.target_ms:
-        return
-    if ladder.in_time.chunks * climb.runs.spaced_s(chosen.ms / 1e3) >= limits.IN_TIME_S[0]:
-        return
-    climb.reporter.stage(f"are its chunks in time? {ladder.chosen}")
-    try:
-        found = watch(climb.runs, chosen.variant, chosen.ms, climb.aim)
-    except KeyboardInterrupt:
-        result.notes.append("interrupted before the chunks of the chosen rung were timed by themselves")
-        return
-    if found is not None:
-        ladder.in_time, ladder.alone = found
-        ladder.met = ladder.in_time.outcome == "reached"
-
-
-def _start(climb: Climb) -> tuple[Strategy, bool]:
-    """Measure the policy as it is, with what was asked to start with, and choose how to go on.
-
-    Returns the strategy, and whether Ctrl-C ended the measurement.
-    """
-    runs, start = climb.runs, climb.aim.start
-    climb.reporter.stage("the policy as it is")
+    reporter = runs.reporter
+    reporter.stage("the policy as it is")
     untouched = Variant(AS_IT_IS, runs.base)
+    limit_s = aim.time_limit or settings.default_time_limit(runs.subject.device.type)
+    tries = settings.ONE_BY_ONE_TRIES
     _, chunk_s = runs.once(untouched)
-    if limits.TRIES * limits.try_s(chunk_s) > climb.limit_s / 2:  # the very first is slower than the others
+    if tries * settings.shortest_try_s(chunk_s) > limit_s / 2:  # the very first is slower than the others
         chunk_s = min(chunk_s, runs.once(untouched)[1])
     chunk_s = runs.spaced_s(chunk_s)
-    one_by_one = limits.TRIES * limits.try_s(chunk_s) <= climb.limit_s
-    strategy: Strategy = OneByOne(climb) if one_by_one else ByEffect(climb)
-    if climb.aim.time_limit is None:
-        climb.limit_s = max(climb.limit_s, limits.CHUNKS * chunk_s)
-    variants = [untouched, *([runs.variant(1, start)] if start else [])]
-    measured = strategy.measure_start(variants, chunk_s)
+    by_effect = tries * settings.shortest_try_s(chunk_s) > limit_s
+    if aim.time_limit is None:
+        limit_s = max(limit_s, settings.LEAST_CHUNKS * chunk_s)
+    variants = [untouched, *([runs.variant(1, aim.start)] if aim.start else [])]
+    # Where it is only glanced at, the run of the last ladder's rungs, or the closing run, measures it well.
+    glanced = by_effect or (len(variants) == 1 and (bool(earlier.rungs) or begins_with_glance(chunk_s)))
+    if by_effect:
+        limit = f"within {limit_s:.0f} s (--time_limit)"
+        reporter.said(f"a chunk comes every {chunk_s:.1f} s: treatments of one effect are tried together, {limit}")
+    if glanced:
+        measured = runs.first_sight(variants, counted=True)
+    else:
+        rounds_s = (settings.TRY_ROUNDS + 1) * chunk_s * len(variants)
+        measured = runs.sample(variants, max(settings.TRY_S[0], rounds_s), counted=True)
     if measured.interrupted and len(measured.measurements) < len(variants):
         raise KeyboardInterrupt
-    runs.reference = measured.outputs.first(AS_IT_IS)
+    first = measured.measurements[0]
+    tried = Try(treatment="", rung=0, before_ms=first.samples.summary.median, outcome="kept")
+    guard = ActionGuard(runs, guards, measured.outputs.first(AS_IT_IS))
     try:
-        runs.begin_checks(measured.measurements[0].samples.summary.median / 1e3)
+        guard.same, guard.yardsticks = prepare_checks(runs, first.samples.summary.median / 1e3)
     except CallFailed as error:  # the ladder is judged on the observations that are timed
-        climb.reporter.said(f"the actions are not looked at closely: {error}")
-    first, *others = measured.measurements
-    climb.bounds = Bounds(first, runs.ceiling)
-    climb.steps.append(Step(untouched, (), first))
-    climb.reporter.said(f"as it is: {milliseconds(climb.top.ms)} ({1e3 / climb.top.ms:.1f} Hz)")
-    if why := climb.bounds.too_slow(climb.aim.target_ms, "lossy" in climb.aim.choice.effects):
-        climb.reporter.said(why)
-    for taken in others:
-        _add_start(climb, variants[1], taken, measured)
-    return strategy, measured.interrupted
+        reporter.said(f"the actions are not looked at closely: {error}")
+    bounds, step = Bounds(first, runs.ceiling), Step(untouched, (), first, tried)
+    climb = Climb(aim, runs, guard, earlier, bounds, [step], began, limit_s, by_effect, glanced)
+    reporter.said(f"as it is: {milliseconds(step.ms)} ({1e3 / step.ms:.1f} Hz)")
+    if too_slow := bounds.too_slow(aim.target_ms, "lossy" in aim.choice.effects):
+        reporter.said(too_slow)
+    if aim.start:
+        _add_start(climb, variants[1], measured)
+    return climb, measured.interrupted
 
 
-def _add_start(climb: Climb, variant: Variant, taken: Measurement, measured: Measured) -> None:
-    """Add the rung of the treatments that were asked for from the start."""
-    aim = climb.aim
-    agreement = climb.runs.agreement(measured, variant.name)
-    judged = climb.runs.judge(variant, agreement)
-    if judged.outcome != "held":
-        fault = "does not hold the guard by itself" if judged.broken else "cannot be judged by the guard"
-        raise UserError(f"--start {fault}: {judged.words}; change --guard or --start")
-    verdict = verdict_of(measured, AS_IT_IS, variant.name)
-    candidate = Candidate(aim.start, (), strongest([treatment.effect for treatment in variant.treatments]), 0)
-    build_s = build_seconds(measured, variant.name)
-    climb.steps.append(Step(variant, aim.start, taken, candidate, "", build_s, verdict, agreement, asked_for=True))
-    climb.reporter.said(f"rung 1, asked for: {candidate.text}: {speedup(verdict)}, {moved(agreement)}")
+def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
+    """Add the rung of the treatments that are on from the start."""
+    agreement = climb.guard.agreement(measured, variant.name)
+    judgement = climb.guard.judge(variant, agreement)
+    if judgement.outcome != "held":
+        fault = "does not hold the guard by itself" if judgement.broken else "cannot be judged by the guard"
+        raise UserError(f"--start {fault}: {judgement.words}; change --guard or --start")
+    effect = strongest([treatment.effect for treatment in variant.treatments])
+    trial = climb.plan(Candidate(climb.aim.start, (), effect, 0))
+    trial.tried.part = ""
+    trial.tried.verdict = verdict = verdict_of(measured, AS_IT_IS, variant.name)
+    trial.tried.agreement = agreement
+    trial.tried.build_s = build_seconds(measured, variant.name)
+    trial.accept(variant, measured.measurements[1])
+    if trial.step is not None:
+        trial.step.requested = True
+        climb.steps.append(trial.step)
+    climb.reporter.said(f"rung 1, asked for: {trial.candidate.text}: {speedup(verdict)}, {moved(agreement)}")
+
+
+def _add_measurements(result: OptimizeResult, climb: Climb, measured: Measured | None) -> None:
+    """Add the rungs' measurements and comparisons: of the closing run, or without one, of their own tries."""
+    if measured is not None:
+        comparisons = compare_in_one_run(measured)
+        drop_rungs(climb, measured)
+        names = {step.name for step in climb.steps}
+        result.measurements = [each for each in measured.measurements if each.name in names]
+        result.comparisons = [each for each in comparisons if {each.baseline, each.candidate} <= names]
+    else:
+        result.measurements = [step.measurement for step in climb.steps]
+        result.comparisons = compare_by_tries(climb.steps)
+        result.notes += [NOT_INTERLEAVED] if len(climb.steps) > 1 else []
+    if climb.runs.options.counted and len(climb.steps) > 1:
+        result.notes.append(SEVERAL_COPIES)
+    result.yardsticks = climb.guard.yardsticks
+    hold_guards(result, climb)
+
+
+def _answer(choosing: Choosing, climb: Climb, episodes: Episodes | None, ended: str) -> None:
+    """Hold the highest rung to its promises, and write the ladder; the next rung takes the place of one that fails."""
+    result, guards = choosing.result, climb.guard.guards
+    variants = [step.variant for step in climb.steps]
+    if result.status == "complete":
+        confirm(choosing, climb)
+    if result.status != "complete" and guards.success_drop is not None:
+        refuse_unplayed(choosing, variants)
+    elif episodes is not None and result.status == "complete":
+        prove(choosing, variants, episodes, guards, climb.reporter)
+    result.ladder = ladder_of(choosing, climb, ended)
+    if result.status == "complete":
+        time_alone(result, climb)
+        if climb.at_target and not result.ladder.met:
+            result.notes.append(NOT_CONFIRMED)

@@ -72,13 +72,13 @@ def _watch(subject: Subject, call: Callable[[int], Any], hooks: Sequence[Hook]) 
 
 
 def require_allocator(subject: Subject) -> None:
-    """Raises UserError where `memory_snapshot` cannot be taken."""
+    """Raise UserError where `memory_snapshot` cannot be taken."""
     if subject.device.type != "cuda":
         raise UserError(f"--memory_snapshot shows CUDA's allocator, and {subject.info.name} runs on {subject.device}")
 
 
 def memory_snapshot(subject: Subject, phase: Phase, variant: Variant, options: Options) -> bytes:
-    """Every allocation of one warm iteration with its stack, as pytorch.org/memory_viz reads it."""
+    """Return every allocation of one warm iteration with its stack, as pytorch.org/memory_viz reads it."""
     undo = variant.apply(subject)
     try:
         call = subject.call(phase, options.batch_size)

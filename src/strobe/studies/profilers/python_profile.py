@@ -39,14 +39,14 @@ Files = dict[str, bytes]
 
 
 def require_tool(tool: str) -> None:
-    """Raises UserError where ``tool`` is not installed."""
+    """Raise UserError where ``tool`` is not installed."""
     package = PACKAGES.get(tool)
     if package is not None and importlib.util.find_spec(package) is None:
         raise UserError(f"{package} is not installed: {install('profile')}")
 
 
 def functions_of(subject: Subject, names: Sequence[str] = ()) -> list[FunctionType]:
-    """The functions whose lines are timed.
+    """Return the functions whose lines are timed.
 
     Args:
         names: 'module:function', 'module:Class.method' or 'module:Class'. Without any, the methods of the subject's own
@@ -95,14 +95,14 @@ def python_profile(
 
 
 def profiled(run: Callable[[], None], tool: Tool) -> tuple[list[PythonFunction], Files]:
-    """Call ``run`` once under cProfile or pyinstrument: every function's times over the whole, and their files."""
+    """Call ``run`` once under cProfile or pyinstrument. Return every function's times over the whole, and files."""
     return {"cprofile": _cprofile, "pyinstrument": _pyinstrument}[tool](run)
 
 
 def of_run(
     rows: Sequence[PythonFunction], tool: Tool, measurement: str, iterations: int, iteration_ms: float, files: list[str]
 ) -> PythonProfile:
-    """A profile of ``iterations`` from the rows of `profiled`: per iteration, and the foremost functions only."""
+    """Return a profile of ``iterations`` from the rows of `profiled`: per iteration, the foremost functions only."""
     ours = place(__file__, 0).rpartition(":")[0]
     each = [_per_iteration(row, iterations) for row in rows if not row.where.startswith(f"{ours}:")]
     return PythonProfile(
@@ -116,7 +116,7 @@ def of_run(
 
 
 class _Repeated:
-    """A call, repeated until there is enough to look at."""
+    """A call that repeats until there is enough to look at."""
 
     def __init__(self, call: Callable[[int], Any]) -> None:
         self.call, self.done, self.seconds = call, 0, 0.0
@@ -208,7 +208,7 @@ def _per_iteration(row: PythonFunction, iterations: int) -> PythonFunction:
 
 
 def _foremost(rows: Sequence[PythonFunction]) -> list[PythonFunction]:
-    """Those with the most own time, then the longest of the others; lines have no own time."""
+    """Return those with the most own time, then the longest of the others; lines have no own time."""
     own = sorted((row for row in rows if row.own_ms is not None), key=lambda row: -(row.own_ms or 0.0))[:SHOWN]
     taken = {id(row) for row in own}
     others = sorted((row for row in rows if id(row) not in taken), key=lambda row: -(row.cumulative_ms or 0.0))
@@ -217,7 +217,7 @@ def _foremost(rows: Sequence[PythonFunction]) -> list[PythonFunction]:
 
 @functools.cache
 def place(file: str, line: int) -> str:
-    """Where a function is, from the folder that its package was imported from: never a path of this machine."""
+    """Return where a function is, from the folder that its package was imported from: never a path of this machine."""
     if file in ("", "~", "<built-in>"):
         return "built in"
     if file.startswith("<"):
@@ -229,7 +229,7 @@ def place(file: str, line: int) -> str:
 
 
 def _function(name: str) -> str:
-    """How cProfile calls a function in C, in short and without an object's address."""
+    """Return cProfile's name of a function in C, in short and without an object's address."""
     name = re.sub(r" at 0x[0-9a-fA-F]+", "", name)
     if method := re.fullmatch(r"<method '(.+)' of '(.+)' objects>", name):
         return f"{method[2]}.{method[1]}"
@@ -257,7 +257,7 @@ def _methods(kind: type) -> list[FunctionType]:
 
 
 def _plain(value: Any) -> list[FunctionType]:
-    """The function under decorators such as ``torch.no_grad``, whose own lines say nothing."""
+    """Return the function under decorators such as ``torch.no_grad``, whose own lines say nothing."""
     value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
     try:
         value = inspect.unwrap(value)
