@@ -20,9 +20,8 @@ from support.side_by_side import Slow
 
 from strobe.errors import UserError
 from strobe.runs.episode_log import NAME, EpisodeLog
+from strobe.studies.evaluate.crews import Workers, _Player, _shared, _versions
 from strobe.studies.evaluate.sharing import parse_parallel, threads_of
-from strobe.studies.evaluate.workers import Workers
-from strobe.sweeps.players import _Player, _shared, _versions
 
 
 class Shuffled:
@@ -98,7 +97,7 @@ def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
     (tmp_path / "many").mkdir()
     alone = evaluated(tmp_path / "one", plan(20), MadeUp())
     with Workers(2, ()) as workers:
-        pids = [one.process.pid for one in workers._workers]
+        pids = [one.pid for one in workers.pool.workers]
         workers.begin(Slow(tmp_path / "begun", {0: 0.3}))
         together = evaluated(tmp_path / "many", plan(20), workers)
     assert {row.calls.beside for row in together.variants} == {1}
@@ -122,7 +121,7 @@ def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
 def test_what_goes_wrong_in_a_process_is_a_line_and_keeps_the_episodes(how, said, tmp_path):
     (tmp_path / "begun").mkdir()
     with Workers(2, ()) as workers:
-        pids = [one.process.pid for one in workers._workers]
+        pids = [one.pid for one in workers.pool.workers]
         workers.begin(Slow(tmp_path / "begun", **how))
         with pytest.raises(UserError) as caught:
             evaluated(tmp_path, plan(), workers)

@@ -14,10 +14,9 @@ from typing import Any
 
 from strobe.errors import UserError
 from strobe.runs.episode_log import Asked, EpisodeLog
+from strobe.studies.evaluate.crews import Players, Workers
 from strobe.studies.evaluate.plan import Plan
 from strobe.studies.evaluate.play import play
-from strobe.studies.evaluate.workers import Workers
-from strobe.sweeps.players import Players
 from support.made_up_episodes import made_up
 
 

@@ -88,12 +88,10 @@ def _workers(config: EvaluateConfig, live: Live) -> contextlib.AbstractContextMa
     Raises:
         UserError: Ray is not installed, or there is no such cluster.
     """
+    from strobe.studies.evaluate.crews import Players, Workers
     from strobe.studies.evaluate.sharing import parse_each, parse_parallel
-    from strobe.studies.evaluate.workers import Workers
 
     if config.launcher == "ray":
-        from strobe.sweeps.players import Players
-
         live.stage("joining the Ray cluster")
         return Players(config.ray.address, parse_each(config.parallel), live.said)
     count = parse_parallel(config.parallel)
@@ -177,8 +175,8 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
     """Let the workers load the policy. Raises UserError if its copies do not fit into memory."""
     from strobe.policies.fingerprint import fingerprint
     from strobe.studies.evaluate.alike import Alike, Elsewhere, require_memory, taken_along
+    from strobe.studies.evaluate.crews import Workers
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
-    from strobe.studies.evaluate.workers import Workers
 
     flags, config, subject, threads, films = start.flags, start.config, start.subject, start.threads, start.films
     each = f"{threads} thread{'s' * (threads > 1)} of torch"

@@ -23,7 +23,7 @@ class Player(Protocol):
 
 
 class Crew(Protocol):
-    """Plays several episodes at a time: `strobe.studies.evaluate.workers.Workers`, `strobe.sweeps.players.Players`."""
+    """Plays several episodes at a time: `strobe.studies.evaluate.crews`."""
 
     @property
     def free(self) -> int:

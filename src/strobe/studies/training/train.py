@@ -15,10 +15,10 @@ from strobe.lerobot.refusals import of_others, ran_out, refused
 from strobe.loops import training as loop
 from strobe.loops.train_config import lent
 from strobe.measure.memory import kernel_use, peak_process
+from strobe.processes.shared_memory import require_shared_memory
 from strobe.results.answer import TrainResult
 from strobe.studies.training.answer import STEP, answer_of
 from strobe.studies.training.batches import worker_facts
-from strobe.subjects.shared_memory import require_shared_memory
 from strobe.timeline.timeline import Section
 
 __all__ = ["STEP", "Trained", "WatchOptions", "train"]

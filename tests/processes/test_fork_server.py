@@ -16,9 +16,10 @@ import psutil
 import pytest
 
 from strobe.cli.live import CellsLive
+from strobe.processes.command import Limits
+from strobe.processes.fork_server import STARTS_AT_MOST, Server
 from strobe.runs import store
-from strobe.sweeps.execute import LOG, Job, Limits, Outcome, execute, outcome_of
-from strobe.sweeps.server import STARTS_AT_MOST, Server
+from strobe.sweeps.execute import LOG, Job, Outcome, execute, outcome_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no cell is forked")
 TESTS = Path(__file__).parents[1]

@@ -1,13 +1,16 @@
-"""The chosen loader with one thing changed that lerobot-train has no flag for."""
+"""The chosen loader, looked at further: started in each way, and with one thing changed that has no flag."""
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from strobe.results.dataloader import LoaderRow, LoaderSettings, WhatIf
+from lerobot.configs.train import TrainPipelineConfig
+
+from strobe.results.dataloader import LoaderRow, LoaderSettings, StartUp, WhatIf
 from strobe.studies.dataloader.bench import Bench, Stages
-from strobe.studies.dataloader.process import LoaderFailed
+from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
 
 
 @dataclass(frozen=True)
@@ -56,3 +59,24 @@ def what_ifs(bench: Bench, chosen: LoaderSettings, seconds: float, transforms: b
             bench.close(change.settings)
             del bench.rows[change.settings]
         yield row
+
+
+def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Stages) -> Iterator[StartUp]:
+    """A row per start method of this machine, in an interpreter that has just imported lerobot-train.
+
+    Nothing without workers.
+    """
+    if not chosen.num_workers:
+        return
+    kept = chosen.model_copy(update={"persistent_workers": True})
+    with LoaderProcess(config, kept, like_lerobot_train=True) as process:
+        for method in multiprocessing.get_all_start_methods():
+            live.stage(f"starting {chosen.num_workers} workers by {method}, as lerobot-train would")
+            row = StartUp(start_method=method, status="done")
+            try:
+                row.first_batch_s, row.epoch_start_s = process.start_epochs(method)
+                memory = process.memory()
+                row.worker_pss_bytes, row.worker_uss_bytes = memory.pss_bytes, memory.uss_bytes
+            except LoaderFailed as error:
+                row.status, row.reason = "failed", str(error)
+            yield row
