@@ -151,9 +151,9 @@ def loop() -> Any:
 
 
 def run(arguments: Sequence[str]) -> None:
-    from strobe.loops.train_config import lent
+    from strobe.loops.train_config import patched_arguments
 
-    with lent(arguments), open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+    with patched_arguments(arguments), open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         loop().main()
 
 

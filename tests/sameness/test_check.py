@@ -74,7 +74,7 @@ def test_observations_differ_in_prompt_cameras_and_state() -> None:
         assert one.keys() == near.keys()
         assert one["task"] == near["task"]
         assert not torch.equal(one["observation.state"], near["observation.state"])
-    assert checks.alike == [0, 4, 6]
+    assert checks.same_shape == [0, 4, 6]
 
 
 def test_a_policy_without_words_keeps_its_prompt_and_its_cameras() -> None:

@@ -180,7 +180,7 @@ def test_a_run_is_played_by_one_command_at_a_time(tmp_path):
 def test_threads_are_part_of_what_was_asked(tmp_path):
     EpisodeLog.begin(tmp_path, asked(plan(), threads=3)).close()
     assert threads_of(None, 1, tmp_path) == threads_of(None, 2, tmp_path) == 3
-    with pytest.raises(UserError, match="3 of torch's threads there, 1 here: --threads=3"):
+    with pytest.raises(UserError, match="that run used 3 torch threads, this one 1; pass --threads=3"):
         EpisodeLog.resume(tmp_path, asked(plan(), threads=1))
     assert threads_of(5, 4, None) == 5
     assert threads_of(None, 1, None) is None

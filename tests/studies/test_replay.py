@@ -368,7 +368,7 @@ def test_runs_that_cannot_be_replayed_are_a_line(tmp_path, capsys):
     for given, said in [
         ([], "which rollout?"),
         ([str(tmp_path / "nowhere")], "no run at"),
-        ([str(tmp_path)], f"holds no {EVENTS}: it is no rollout, or an older Strobe kept none"),
+        ([str(tmp_path)], f"holds no {EVENTS}: it is not a rollout, or an older Strobe saved none"),
     ]:
         assert main(["replay", *given]) == 2
         error = capsys.readouterr().err.strip()

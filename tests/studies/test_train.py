@@ -87,7 +87,7 @@ def bare(dataset, output, **run):
     """The losses of the same training without Strobe."""
     from lerobot.scripts import lerobot_train
 
-    from strobe.loops.train_config import lent
+    from strobe.loops.train_config import patched_arguments
 
     losses, original = [], lerobot_train.update_policy
 
@@ -98,7 +98,7 @@ def bare(dataset, output, **run):
 
     lerobot_train.update_policy = noted
     try:
-        with lent(arguments(dataset, output, **run)):
+        with patched_arguments(arguments(dataset, output, **run)):
             lerobot_train.main()
     finally:
         lerobot_train.update_policy = original

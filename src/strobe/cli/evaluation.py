@@ -21,7 +21,7 @@ from strobe.policies.options import InputOptions, PolicyOptions
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
-    from strobe.runs.episode_log import Asked, EpisodeLog
+    from strobe.runs.episode_log import EpisodeLog, Request
 else:
     EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
 
@@ -214,13 +214,13 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
     workers.begin(Elsewhere(alike, tuple(recipe.read_bytes() for recipe in alike.recipes)), kind == "cpu", films.write)
 
 
-def _settings(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Asked:
+def _settings(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Request:
     """Return the settings that must match for --resume."""
     from strobe.policies.fingerprint import fingerprint
-    from strobe.runs.episode_log import Asked
+    from strobe.runs.episode_log import Request
 
     settings = {name: value for name, value in as_json(subject.policy.config).items() if name != "pretrained_path"}
-    return Asked(
+    return Request(
         policy=f"{subject.info.name} ({subject.info.source}, {subject.info.size})",
         weights=fingerprint(subject.policy),
         settings=settings,
@@ -235,7 +235,7 @@ def _settings(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> 
     )
 
 
-def _log(config: EvaluateConfig, settings: Asked, about: str) -> tuple[EpisodeLog, Path]:
+def _log(config: EvaluateConfig, settings: Request, about: str) -> tuple[EpisodeLog, Path]:
     """Return the log of episodes, new or reopened (--resume), and its folder. Raises UserError."""
     from strobe.runs import store
     from strobe.runs.episode_log import EpisodeLog

@@ -49,7 +49,7 @@ from strobe.cli.rollouts import choose_loop, events_file, measure_on_bench, stud
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
 from strobe.lerobot.argument_names import check
-from strobe.results.recorded import beside
+from strobe.results.recorded import observations_folder
 
 PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 
@@ -128,7 +128,7 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
         latency_ms=config.latency_ms,
         depth=config.depth,
         record_s=config.record_s,
-        observations=beside(events) if config.observations else None,
+        observations=observations_folder(events) if config.observations else None,
         command=command,
     )
     if config.bench:

@@ -23,7 +23,7 @@ from typing import Any, Self
 import numpy as np
 
 from strobe.errors import UserError
-from strobe.lerobot.flags import lent, parsed
+from strobe.lerobot.flags import parsed, patched_arguments
 from strobe.loops import remote_stamps
 from strobe.loops.event_log import Log
 from strobe.loops.instrument import ACTION, OBSERVATION, SLEEP, Call, Watching, standing_in
@@ -52,7 +52,7 @@ def config(argv: Sequence[str]) -> Any:
     given = {argument.removeprefix("--").split("=", 1)[0] for argument in arguments}
     if "robot.type" not in given and "config_path" not in given:
         raise UserError("which robot? --robot.type=so101_follower --robot.port=… (or another)")
-    with lent(arguments, COMMAND):
+    with patched_arguments(arguments, COMMAND):
         return parsed(arguments, RobotClientConfig, lambda _: None, COMMAND)
 
 

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 from lerobot.processor.pipeline import DataProcessorPipeline
 
-from strobe.lerobot.flags import lent, parsed
+from strobe.lerobot.flags import parsed, patched_arguments
 from strobe.loops import remote_stamps
 from strobe.loops.event_log import Log, opener
 from strobe.loops.instrument import SLEEP, Call, Watching, standing_in
@@ -49,7 +49,7 @@ def config(argv: Sequence[str]) -> Any:
     arguments = remote_stamps.arguments_of(COMMAND, argv)
     from lerobot.async_inference.configs import PolicyServerConfig
 
-    with lent(arguments, COMMAND):
+    with patched_arguments(arguments, COMMAND):
         return parsed(arguments, PolicyServerConfig, lambda _: None, COMMAND)
 
 

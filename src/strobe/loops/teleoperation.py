@@ -17,7 +17,7 @@ from lerobot.scripts import lerobot_record, lerobot_teleoperate
 from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.errors import UserError
-from strobe.lerobot.flags import joined, lent, parsed
+from strobe.lerobot.flags import joined, parsed, patched_arguments
 from strobe.loops.bus_probe import spent
 from strobe.loops.event_log import Log
 from strobe.loops.instrument import (
@@ -78,7 +78,7 @@ def _config(argv: Sequence[str], command: str, config_class: type[Any], needed: 
         for name in needed:
             if name not in given:
                 raise UserError(_EXAMPLES[name])
-    with lent(arguments, command):
+    with patched_arguments(arguments, command):
         return parsed(arguments, config_class, lambda _: None, command)
 
 

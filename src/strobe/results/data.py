@@ -17,7 +17,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Data(BaseModel):
-    """Base of every record: unknown fields are refused, so that a misspelt one is never lost in silence."""
+    """Base of every record: unknown fields are refused, so that a misspelt one is never lost silently."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 

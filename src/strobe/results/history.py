@@ -45,7 +45,7 @@ class Point(Data):
     @model_validator(mode="before")
     @classmethod
     def _of_older(cls, data: object) -> object:
-        """Read points saved before they had a ``change``: there the verdict was a change wherever one was shown."""
+        """Read a point from before ``change`` existed: a verdict of faster or slower was the change."""
         if not isinstance(data, dict) or "change" in data:
             return data
         verdict = data.get("verdict")

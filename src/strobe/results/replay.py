@@ -1,4 +1,4 @@
-"""A replay: a kept rollout again in virtual time, under its own settings, others, and in an ideal loop."""
+"""A replay: a saved rollout in virtual time, with its own settings, with others, and in an ideal loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Jump(Data):
 
 
 class Replayed(Data):
-    """A rollout under one set of settings: as it was recorded, or as it would have been."""
+    """A rollout with one set of settings: as recorded, or as simulated."""
 
     name: Literal["recorded", "as it was", "as asked", "ideal loop"]
     settings: dict[str, str] = Field(default_factory=dict, description="in LeRobot's spelling, without --")
@@ -63,7 +63,7 @@ FIGURES = {
 
 
 def called(figure: str) -> str:
-    """A figure's name in words."""
+    """Return a figure's name in words."""
     return FIGURES[figure][0] if figure in FIGURES else figure
 
 
@@ -85,8 +85,8 @@ class Tried(Data):
     draws: int
 
 
-class Asked(Data):
-    """The policy's calls on kept observations, in all columns together."""
+class PolicyCalls(Data):
+    """The policy's calls on saved observations, in all columns together."""
 
     observations: int = Field(description="that were kept")
     missing: int = Field(description="ticks whose observation was not kept")
@@ -96,7 +96,7 @@ class Asked(Data):
 
 
 class ReplayResult(Answer):
-    """A kept rollout again, in virtual time."""
+    """A saved rollout replayed in virtual time."""
 
     study: Literal["replay"] = "replay"
     run: str = Field(description="the folder that was replayed")
@@ -109,7 +109,7 @@ class ReplayResult(Answer):
     tried: list[Tried] = Field(default_factory=list, description="thresholds, where one was looked for")
     least_threshold: int | None = Field(default=None, description="smallest one of those that hardly starves")
     delay: int | None = Field(default=None, description="actions that 95 % of the calls after the first fit into")
-    policy: Asked | None = Field(default=None, description="None where no policy was asked")
+    policy: PolicyCalls | None = Field(default=None, description="None where no policy was asked")
 
     @property
     def about(self) -> str:
@@ -117,9 +117,9 @@ class ReplayResult(Answer):
 
     @property
     def agrees(self) -> bool:
-        """Whether the replay under the run's own settings is as it was recorded."""
+        """Whether the replay with the run's own settings agrees with the recording."""
         return all(check.agrees for check in self.checks)
 
     def column(self, name: str) -> Replayed | None:
-        """The column called ``name``; None where there is none."""
+        """Return the column called ``name``; None if it does not exist."""
         return next((column for column in self.columns if column.name == name), None)

@@ -175,7 +175,7 @@ def _on_the_bus(text: str, name: str, told: dict[str, Any], arms: Mapping[str, M
     if servo is not None and told["servo"] not in joints.values():
         raise UserError(f"--fault={text}: the arm has no servo '{servo}'; {nearest(str(servo), joints)}")
     try:
-        return BusFault(fault=bus.of({"fault": name} | told), when=when, arm=arm)
+        return BusFault(fault=bus.from_content({"fault": name} | told), when=when, arm=arm)
     except ValueError as error:
         raise UserError(f"--fault={text}: {error}") from None
 

@@ -22,12 +22,12 @@ import torch
 from lerobot.rollout.inference.rtc import supports_rtc_inference
 
 from strobe.errors import UserError
-from strobe.lerobot.versions import guided
+from strobe.lerobot.versions import types_with_rtc
 from strobe.results.timing import EpisodeTiming
 from strobe.simulators import environments, libero
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
 from strobe.simulators.seldom_rendered import SeldomRendered
-from strobe.simulators.simulator import Actor, Played, outcomes_told
+from strobe.simulators.simulator import Actor, Played, outcomes_reported
 from strobe.simulators.timed_simulator import EpisodeTimes, TimedSimulator
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import AskedTiming, TimedCandidate
@@ -47,7 +47,7 @@ def require_engine(policy: Any, engine: str) -> None:
     if engine == "rtc" and not supports_rtc_inference(policy):
         raise UserError(
             f"--inference.type=rtc: LeRobot's Real-Time Chunking cannot guide the policy type '{policy.config.type}'; "
-            f"it guides {', '.join(guided())}"
+            f"it guides {', '.join(types_with_rtc())}"
         )
 
 
@@ -90,9 +90,9 @@ class RealtimeSimulator(TimedSimulator):
         # The loop may look at the observation of the tick before. Real-Time Chunking's thread looks at any moment.
         needed = self.rendering == "needed" and timing.engine == "sync"
         seldom = SeldomRendered(self._looks(early=1) if needed else None)
-        drawing = Attached(seldom.hooks(vector), seldom.around)
+        drawing = Attached(seldom.hooks(vector), seldom.wrap)
         called = Hook(subject.policy, "select_action" if timing.engine == "sync" else "predict_action_chunk", "call")
-        with drawing, _as_before(subject.policy), Attached([called], meter.around), outcomes_told(vector):
+        with drawing, _as_before(subject.policy), Attached([called], meter.around), outcomes_reported(vector):
             with environments.errors_in_a_line(self.name, "failed in an episode"):
                 world.begin(seed)
             self._loop = virtual_time.play(

@@ -36,8 +36,8 @@ class Stage:
 
     @property
     def environment(self) -> str:
-        """Name of the simulator, as `environments.called`."""
-        return environments.called(self.env, self.tasks)
+        """Name of the simulator, as `environments.display_name`."""
+        return environments.display_name(self.env, self.tasks)
 
     def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
         """One episode. Raises UserError for whatever fails in it."""

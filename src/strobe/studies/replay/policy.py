@@ -15,7 +15,7 @@ from lerobot.rollout.configs import BaseStrategyConfig
 
 from strobe.emulator.rehearsal.policy import with_policy
 from strobe.errors import UserError
-from strobe.lerobot.flags import joined, lent
+from strobe.lerobot.flags import joined, patched_arguments
 from strobe.lerobot.quiet import quiet
 from strobe.loops.observations import Observations
 from strobe.loops.rollout_config import COMMAND, rollout_config
@@ -98,7 +98,7 @@ def _fed(
         with (
             around(),
             quiet(),
-            lent(arguments, COMMAND),
+            patched_arguments(arguments, COMMAND),
             mock.patch.object(lerobot_context, "make_robot_from_config", return_value=robot),
         ):
             built = lerobot_context.build_rollout_context(config, Event())

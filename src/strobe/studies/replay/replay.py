@@ -20,7 +20,7 @@ from strobe.findings.rollout import FEW_SEAMS
 from strobe.findings.thresholds import DEFAULTS, Thresholds
 from strobe.loops.observations import Observations
 from strobe.measure.rollout import ticks_of
-from strobe.results.replay import Asked, Jump, Replayed, ReplayResult, Tried
+from strobe.results.replay import Jump, PolicyCalls, Replayed, ReplayResult, Tried
 from strobe.studies.replay.asked import Changes
 from strobe.studies.replay.changes import asked_latencies, asked_setting, shown
 from strobe.studies.replay.columns import MOST_TICKS, Tell, checks, column, drawn_play, draws_for, recorded_column
@@ -113,7 +113,7 @@ def replayed(found: Recorded, run: str, changes: Changes, options: Options) -> R
     result.checks = checks(result.columns[0], result.columns[1], found.setting.period_ns / 1e6)
     if seen is not None:
         feds = [fed for fed in (own, asked) if fed is not None]
-        result.policy = Asked(
+        result.policy = PolicyCalls(
             observations=len(seen.times),
             missing=max(0, len(found.beats) - len(seen.times)),
             oldest_ms=max(fed.behind_ns for fed in feds) / 1e6,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError
-from strobe.lerobot.flags import lent
+from strobe.lerobot.flags import patched_arguments
 from strobe.loops.bench_calls import CallWatch
 from strobe.loops.event_log import Log, read
 from strobe.loops.instrument import Watching
@@ -75,7 +75,7 @@ def watch(
     watched = loop.watch(log, depth, record_s, keeper.append if keeper is not None else None)
     if keeper is not None:
         keeper.start()
-    with _signals_kept(), lent(arguments, command):
+    with _signals_kept(), patched_arguments(arguments, command):
         try:
             with watched:
                 loop.main()

@@ -13,7 +13,7 @@ from strobe.datasets import finder
 from strobe.errors import UserError
 from strobe.lerobot.refusals import of_others, ran_out, refused
 from strobe.loops import training as loop
-from strobe.loops.train_config import lent
+from strobe.loops.train_config import patched_arguments
 from strobe.measure.memory import kernel_use, peak_process
 from strobe.processes.shared_memory import require_shared_memory
 from strobe.results.answer import TrainResult
@@ -87,7 +87,7 @@ def train(
     told = ""
     with ExitStack() as stack:
         held = stack.enter_context(peak_process())
-        stack.enter_context(lent(arguments))
+        stack.enter_context(patched_arguments(arguments))
         try:
             with watch:
                 (options.profiler or _plainly)(loop.loop.main)

@@ -15,7 +15,7 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.lerobot.versions import guided
+from strobe.lerobot.versions import types_with_rtc
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results import traits as records
@@ -109,7 +109,7 @@ def supports(subject: Subject) -> bool:
 def require(subject: Subject) -> None:
     """Raises UserError if the policy has no RTC."""
     if not supports(subject):
-        known = f"LeRobot {version('lerobot')} guides {', '.join(guided())}"
+        known = f"LeRobot {version('lerobot')} guides {', '.join(types_with_rtc())}"
         raise UserError(
             f"policy type '{subject.info.kind}' has no Real-Time Chunking ({known}); "
             "compare something else with --compile or --variant"
