@@ -6,7 +6,7 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) pip compile --quiet --pyth
 	--universal --generate-hashes --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help env libero approve test test-next tour tour-picture lint format lock bench-quick gpu docs wheel clean
+.PHONY: help env libero approve check test test-all test-next tour tour-picture lint format lock bench-quick gpu docs wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -18,18 +18,34 @@ libero: ## make .venv-libero, an environment of its own for the LIBERO simulator
 	@scripts/env.sh libero
 
 # Bytecode is kept, whatever the environment says: hundreds of processes start, and each would compile all of Strobe.
-approve test test-next: export PYTHONDONTWRITEBYTECODE :=
+approve check test test-all test-next: export PYTHONDONTWRITEBYTECODE :=
 
 # Two processes, whatever the machine has: some tests fill the memory of a small one. ARGS='-n 0' for one.
-test: env ## run the tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=1
+
+# Folders and files of tests that load no policy and start no process but a browser, which is left out too.
+CHECKED := tests/findings tests/devices tests/measure tests/report tests/results tests/test_errors.py tests/test_kinds.py \
+	tests/cli/test_flags.py tests/cli/test_showing.py tests/sweeps/test_grid.py tests/sweeps/test_scaling_best.py \
+	--ignore=tests/findings/test_findings_backbone.py --ignore=tests/measure/test_accounting.py
+
+check: env ## what to run before each commit, in a minute: style, types, floors, and the tests that need no policy
+	@linted=$$(mktemp); $(MAKE) --no-print-directory lint >$$linted 2>&1 & lint=$$!; \
+	$(PYTEST) -m "not matrix and not browser" $(CHECKED) $(ARGS); tests=$$?; \
+	wait $$lint; linting=$$?; cat $$linted; rm -f $$linted; [ $$tests = 0 ] && [ $$linting = 0 ]
+
+test: env ## run the tests, each mechanism on one architecture (8 min)
+	@$(PYTEST) -m "not matrix" $(ARGS)
+
+test-all: env ## run all tests, as CI does (12 min)
+	@$(PYTEST) $(ARGS)
 
 approve: env ## write what Strobe prints into tests/approved anew; read the diff before you commit it
-	@STROBE_APPROVE=1 $(BIN)/python -m pytest tests/report/test_approved.py tests/studies/test_golden_events.py $(ARGS)
+	@STROBE_APPROVE=1 $(BIN)/python -m pytest tests/report tests/studies/test_golden_events.py -k approved $(ARGS)
 	@git status --short tests/approved docs/examples
 
 # The tests in which LeRobot's own code runs.
-NEXT := tests/policies tests/loops tests/simulators tests/datasets tests/lerobot tests/emulator tests/studies tests/plugin tests/deploy tests/treatments tests/sameness tests/act_relative_rtc \
+NEXT := tests/policies tests/loops tests/simulators tests/datasets tests/lerobot tests/emulator tests/studies tests/plugin \
+	tests/deploy tests/treatments tests/sameness tests/act_relative_rtc \
 	tests/test_load_policy.py
 LEROBOT ?= $(firstword $(wildcard ../shared/lerobot-main/*.whl))
 test-next: ## run the tests that touch LeRobot on another one: LEROBOT=WHEEL, a folder or a git+ address

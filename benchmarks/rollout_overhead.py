@@ -66,7 +66,7 @@ def main() -> None:
 
     from strobe.loops.event_log import Log
     from strobe.loops.robot_header import header_of
-    from strobe.loops.rollout import Watch
+    from strobe.loops.rollout import RolloutWatch
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -77,7 +77,7 @@ def main() -> None:
         took: dict[bool, list[float]] = {True: [], False: []}
         for block in range(2 * blocks):
             on = block % 2 == (block // 2) % 2  # off on, on off, …
-            watch = Watch(log)
+            watch = RolloutWatch(log)
             if on:
                 watch.attach(context)
             for number in range(FIRST + BLOCK):

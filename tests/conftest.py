@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,15 @@ LONG = (
 )  # fmt: skip
 
 
+@pytest.hookimpl(tryfirst=True)  # the marks are there when pytest selects by them
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first; tests that need an accelerator are skipped where there is none."""
     place = {str(HERE / name): index for index, name in enumerate(LONG)}
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: place.get(str(item.path), len(LONG)))
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
     marked = [item for item in items if "gpu" in item.keywords]
     if not marked:
         return
@@ -58,6 +62,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+_cpu_before = 0.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note the CPU time since the report before, of this process and of those that it waited for."""
+    global _cpu_before
+    report = yield
+    now = sum(os.times()[:4])
+    report.cpu_s, _cpu_before = now - _cpu_before, now  # type: ignore[attr-defined]
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Write into pytest's cache how long each file and each test took, with its fixtures, the slowest first.
+
+    The second figure is CPU time, which says more on a machine that has other work to do.
+    """
+    took: dict[str, tuple[float, float]] = {}
+    for report in (one for found in terminalreporter.stats.values() for one in found):
+        if isinstance(report, pytest.TestReport):
+            for name in (report.nodeid.partition("::")[0], report.nodeid):
+                seconds, cpu_s = took.get(name, (0.0, 0.0))
+                took[name] = seconds + report.duration, cpu_s + getattr(report, "cpu_s", 0.0)
+    slowest = sorted(took.items(), key=lambda item: ("::" in item[0], -item[1][0]))
+    lines = [f"{seconds:8.2f} s {cpu_s:8.2f} s CPU  {name}\n" for name, (seconds, cpu_s) in slowest]
+    assert config.cache is not None
+    config.cache.mkdir("durations").joinpath("last.txt").write_text("".join(lines))
 
 
 def _ordinary_priority() -> None:
@@ -102,6 +136,26 @@ def _no_cache_of_the_users(request: pytest.FixtureRequest, monkeypatch: pytest.M
     if "STROBE_CACHE" not in os.environ:
         base = request.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         monkeypatch.setenv("STROBE_CACHE", str(base / "cache" / f"{abs(hash(request.node.nodeid))}"))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Headless Chromium for the pages of a file of tests. Skips where there is none."""
+    from support.browser import NAMES, Browser, installed
+
+    if installed() is None:
+        pytest.skip(f"no Chromium on the PATH (looked for {', '.join(NAMES)}): apt-get install chromium")
+    with Browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Tiny policies of random weights as LeRobot saves them, and what they were, by their kinds."""
+    from support.checkpoints import FEW_STEPS, tiny_checkpoint
+
+    folders = {kind: tmp_path_factory.mktemp(kind) for kind in FEW_STEPS}
+    return {kind: (folder, tiny_checkpoint(kind, folder)) for kind, folder in folders.items()}
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from support.checkpoints import EXACT, FEW_STEPS, tiny_checkpoint
+from support.checkpoints import EXACT, FEW_STEPS, Saved
+from support.matrix import matrix
 
 import strobe
 from strobe.deploy import checking, with_recipe
@@ -24,7 +25,6 @@ from strobe.results.agreement import Agreement
 from strobe.results.recipe import Recipe
 from strobe.runs.recipe_file import dump
 
-Saved = dict[str, tuple[Path, PolicySubject]]
 # A robot's program: loads a policy with a recipe, and prints what of the lab that brought in.
 ROBOT = """
 import sys
@@ -41,16 +41,6 @@ def _short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "SECONDS", 1.0)
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    """Tiny policies of random weights as LeRobot saves them, and what they were."""
-    found = {}
-    for kind in FEW_STEPS:
-        folder = tmp_path_factory.mktemp(kind)
-        found[kind] = folder, tiny_checkpoint(kind, folder)
-    return found
-
-
 def recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:
     return Recipe(policy=kind, size="tiny", treatments=list(treatments), **fields)
 
@@ -63,7 +53,7 @@ def observation(subject: PolicySubject) -> dict[str, Any]:
     return {key: value[:, -1] if isinstance(value, torch.Tensor) else value for key, value in seen.items()}
 
 
-@pytest.mark.parametrize("kind", FEW_STEPS)
+@pytest.mark.parametrize("kind", matrix(FEW_STEPS))
 def test_lerobots_own_calls_work_on_the_treated_policy(kind: str, saved: Saved, tmp_path: Path) -> None:
     folder, subject = saved[kind]
     exact = EXACT if kind in ("smolvla", "pi05") else []

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support import any_loader
+from support import example_loader
 from support import example_runs as runs
 from support import example_sweeps as sweeps
 
@@ -57,7 +57,7 @@ def test_a_run_is_shown_and_kept_with_its_page_and_files(tmp_path: Path, capsys:
     ]
 
 
-@pytest.mark.parametrize("make", [runs.act, any_loader.starved])
+@pytest.mark.parametrize("make", [runs.act, example_loader.starved])
 def test_an_answer_is_completed_whatever_its_kind(make: Callable[[], Result], tmp_path: Path):
     answer = make()
     answer.findings = []
@@ -191,7 +191,7 @@ def test_on_a_disk_that_is_really_full(small_disk: Path):
 def test_the_search_for_a_loader_ends_like_the_other_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(dataloader, "search", lambda *_: any_loader.starved(findings=[]))
+    monkeypatch.setattr(dataloader, "search", lambda *_: example_loader.starved(findings=[]))
     argv = ["dataloader", f"--output_dir={tmp_path}", "--", "--dataset.repo_id=me/data", "--policy.type=act"]
     assert main(argv) == 0
     (folder,) = tmp_path.iterdir()

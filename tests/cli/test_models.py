@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from support.refused import assert_refused
 
 from strobe.cli import cell
 from strobe.cli.main import main
@@ -120,9 +121,4 @@ WRONG = {
 def test_wrong_input_is_one_line_and_code_2(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     argv, words = WRONG[name]
-    assert main(argv) == 2
-    captured = capsys.readouterr()
-    lines = [line for line in captured.err.splitlines() if line and not line.startswith("…")]
-    assert len(lines) == 1, captured.err
-    assert words in lines[0]
-    assert list(tmp_path.iterdir()) == []
+    assert_refused(argv, words, capsys, tmp_path)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.refused import assert_refused
 
 from strobe.cli.main import main
 from strobe.cli.optimize import OptimizeConfig, aim_of, read
@@ -174,10 +175,7 @@ WRONG = {
 def test_what_is_wrong_is_said_in_one_line(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     argv, words = WRONG[name]
-    assert main([*TINY, "--skip_counting", *argv]) == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if line and not line.startswith("…")]
-    assert len(lines) == 1
-    assert words in lines[0]
+    assert_refused([*TINY, "--skip_counting", *argv], words, capsys, tmp_path)
 
 
 def test_flags_choose_what_is_tried():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.refused import assert_refused
 
 from strobe.cli.main import main
 from strobe.runs import store
@@ -58,7 +59,4 @@ WRONG = {
 def test_what_is_wrong_is_said_in_one_line(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     argv, words = WRONG[name]
-    assert main([*TINY, "--skip_counting", *argv]) == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if line and not line.startswith("…")]
-    assert len(lines) == 1
-    assert words in lines[0]
+    assert_refused([*TINY, "--skip_counting", *argv], words, capsys, tmp_path)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.refused import assert_refused
 
 from strobe import kinds
 from strobe.cli.main import main
@@ -173,11 +174,7 @@ def test_wrong_input_is_one_line(name, capsys, tmp_path, monkeypatch):
     argv, words = WRONG[name]
     if "line" in name or "function" in name:
         pytest.importorskip("line_profiler")
-    assert main(argv) == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if line and not line.startswith("…")]
-    assert len(lines) == 1
-    assert words in lines[0]
-    assert list(tmp_path.iterdir()) == []
+    assert_refused(argv, words, capsys, tmp_path)
 
 
 @pytest.mark.parametrize("tool", ["pyinstrument", "line"])

@@ -15,7 +15,8 @@ from torch import Tensor
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from support.checkpoints import EXACT, FEW_STEPS, tiny_checkpoint, tiny_recipe
+from support.checkpoints import EXACT, FEW_STEPS, Saved, tiny_recipe
+from support.matrix import matrix
 
 from strobe.deploy import checking, trial
 from strobe.deploy.trial import Trial, put_on_trial
@@ -25,7 +26,6 @@ from strobe.policies.standins import stand_ins
 from strobe.results.recipe import Recipe
 from strobe.runs.recipe_file import dump
 
-Saved = dict[str, tuple[Path, PolicySubject]]
 BF16 = {"precision": "bf16"}
 
 
@@ -39,15 +39,6 @@ def _tiny_tokenizers() -> Iterator[None]:
     """Stand in for what LeRobot has from the Hub, for the whole test: the tiny policies know few words."""
     with stand_ins("smolvla", random_weights=True, tiny=True), stand_ins("pi05", random_weights=True, tiny=True):
         yield
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    found = {}
-    for kind in FEW_STEPS:
-        folder = tmp_path_factory.mktemp(kind)
-        found[kind] = folder, tiny_checkpoint(kind, folder)
-    return found
 
 
 @pytest.fixture
@@ -77,7 +68,7 @@ def act(policy: Any, subject: PolicySubject, seed: int, **options: Any) -> Tenso
     return policy.predict_action_chunk(subject.loaded.preprocessor(subject.observation(seed)), **options)
 
 
-@pytest.mark.parametrize("kind", FEW_STEPS)
+@pytest.mark.parametrize("kind", matrix(FEW_STEPS))
 def test_the_first_observation_decides_and_one_line_tells(kind: str, saved: Saved, tmp_path: Path, lines: Any) -> None:
     subject = saved[kind][1]
     exact = EXACT if kind in ("smolvla", "pi05") else []

@@ -6,7 +6,6 @@ import os
 import threading
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,8 @@ from torch import Tensor
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from support.checkpoints import EXACT, FEW_STEPS, tiny_checkpoint, tiny_recipe
+from support.checkpoints import EXACT, FEW_STEPS, Saved, tiny_recipe
+from support.matrix import matrix
 
 import strobe
 from strobe.deploy import Loaded, checking, watch, with_recipe
@@ -23,22 +23,12 @@ from strobe.deploy.twin import Call, Twin
 from strobe.errors import UserError
 from strobe.policies.policy_subject import PolicySubject
 
-Saved = dict[str, tuple[Path, PolicySubject]]
 BF16 = {"precision": "bf16"}
 
 
 @pytest.fixture(autouse=True)
 def _short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "SECONDS", 0.5)
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    found = {}
-    for kind in FEW_STEPS:
-        folder = tmp_path_factory.mktemp(kind)
-        found[kind] = folder, tiny_checkpoint(kind, folder)
-    return found
 
 
 @pytest.fixture
@@ -68,7 +58,7 @@ def act_and_wait(loaded: Any, subject: PolicySubject, seed: int) -> None:
     assert loaded.watch.wait()
 
 
-@pytest.mark.parametrize("kind", FEW_STEPS)
+@pytest.mark.parametrize("kind", matrix(FEW_STEPS))
 def test_the_copy_acts_as_the_untouched_policy_does(kind: str, saved: Saved) -> None:
     """To the bit, beside any treatment, with noise of its own, and without a second copy of the weights."""
     subject = saved[kind][1]
@@ -103,7 +93,7 @@ def test_the_copy_acts_as_the_untouched_policy_does(kind: str, saved: Saved) -> 
         assert torch.equal(value, before[name]), f"{name} was written to in place"
 
 
-@pytest.mark.parametrize("kind", FEW_STEPS)
+@pytest.mark.parametrize("kind", matrix(FEW_STEPS))
 def test_chunks_are_compared_and_the_program_does_not_notice(kind: str, saved: Saved, watched: Any) -> None:
     subject = saved[kind][1]
     loaded = watched(kind, BF16)

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from support.browser import Browser, installed
+from support.browser import Browser
 
 from strobe.cli.main import COMMANDS
 from strobe.kinds import KINDS
@@ -132,16 +132,13 @@ class Silent(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-def test_a_search_of_a_flag_finds_its_heading_first_with_and_without_dashes(served: str, tmp_path: Path):
-    if installed() is None:
-        pytest.skip("no Chromium on the PATH: apt-get install chromium")
+def test_a_search_of_a_flag_finds_its_heading_first_with_and_without_dashes(served: str, browser: Browser):
     answered = "/match|No/.test(document.querySelector('.md-search-result__meta')?.textContent)"
     link = re.compile(r'<a href="([^"?#]*)(?:\?[^"#]*)?(#[^"]*)?" class="md-search-result__link"')
     found = {}
-    with Browser(tmp_path) as browser:
-        for asked in FOUND_FIRST:
-            page = browser.document(f"{served}?q={quote(asked)}", answered)
-            # The best page comes with its title, then with its best section.
-            found[asked] = [place.removeprefix(served) + section for place, section in link.findall(page)][:2]
+    for asked in FOUND_FIRST:
+        page = browser.document(f"{served}?q={quote(asked)}", answered)
+        # The best page comes with its title, then with its best section.
+        found[asked] = [place.removeprefix(served) + section for place, section in link.findall(page)][:2]
     for asked, first in FOUND_FIRST.items():
         assert first in found[asked], (asked, found[asked])

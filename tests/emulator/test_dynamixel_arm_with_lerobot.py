@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patience import patient
 
 from strobe.emulator import calibration, faults
 from strobe.emulator.arm import EmulatedArm
@@ -26,7 +26,6 @@ pytestmark = [
 ]
 
 KOCH = FOLLOWERS["koch_follower"]
-PATIENCE_MS = 250
 ALL = [1, 2, 3, 4, 5, 6]
 
 
@@ -41,16 +40,7 @@ def robot(arm: EmulatedArm, tmp_path: Path) -> Iterator[Any]:
     from lerobot.robots.koch_follower import KochFollower, KochFollowerConfig
 
     calibration.write(KOCH.plausible, tmp_path / "arm.json")
-    robot = KochFollower(KochFollowerConfig(port=arm.port, id="arm", calibration_dir=tmp_path))
-    handler: Any = robot.bus.port_handler
-    plain = handler.setPacketTimeout
-
-    def patient(length: int) -> None:
-        plain(length)
-        handler.packet_timeout += PATIENCE_MS
-
-    handler.setPacketTimeout = patient
-    handler.getCurrentTime = lambda: time.monotonic() * 1e3
+    robot = patient(KochFollower(KochFollowerConfig(port=arm.port, id="arm", calibration_dir=tmp_path)))
     robot.connect()  # would ask on stdin, if registers and file did not agree
     yield robot
     with contextlib.suppress(Exception):

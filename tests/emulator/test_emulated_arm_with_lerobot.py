@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patience import patient
 
 from strobe.emulator import calibration, faults
 from strobe.emulator.arm import EmulatedArm
@@ -28,7 +28,6 @@ pytestmark = [
 ]
 
 STEP = 40  # counts
-PATIENCE_MS = 250  # more than the driver's 50 ms: a busy machine must not look like a fault
 ALL = [1, 2, 3, 4, 5, 6]
 
 
@@ -51,17 +50,7 @@ def follower(arm: EmulatedArm, folder: Path) -> Any:
     from lerobot.robots.so_follower import SO101Follower, SO101FollowerConfig
 
     calibration.write(calibration.so101(), folder / "arm.json")
-    robot = SO101Follower(SO101FollowerConfig(port=arm.port, id="arm", calibration_dir=folder))
-    handler: Any = robot.bus.port_handler
-    plain = handler.setPacketTimeout
-
-    def patient(length: int) -> None:
-        plain(length)
-        handler.packet_timeout += PATIENCE_MS
-
-    handler.setPacketTimeout = patient
-    handler.getCurrentTime = lambda: time.monotonic() * 1e3  # a step of the wall clock is no fault
-    return robot
+    return patient(SO101Follower(SO101FollowerConfig(port=arm.port, id="arm", calibration_dir=folder)))
 
 
 def elbow(robot: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.any_loader import rate, starved
+from support.example_loader import rate, starved
 
 from strobe.kinds import advise
 from strobe.results.dataloader import Dataloader, Encoding, Recommendation, StartUp, StepNeed

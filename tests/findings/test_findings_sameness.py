@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from report.test_ladder import climbed
-from support.any_result import results
+from support.any_result import with_checks
+from support.example_ladder import climbed
 from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension, exact, joints, verified, yardstick
 from support.findings_results import compared, measured, put_on, result, rules, treated
 
@@ -15,7 +15,7 @@ from strobe.findings import sameness
 from strobe.findings.rules import run
 from strobe.kinds import advise
 from strobe.results.agreement import Agreement
-from strobe.results.answer import CompareResult, OptimizeResult, Result, VerifyResult
+from strobe.results.answer import CompareResult, OptimizeResult, Result
 from strobe.results.ladder import Try
 
 OURS = {
@@ -198,9 +198,8 @@ def test_a_precision_is_judged_by_spreads_where_there_are_some():
     assert "cosine 0.0000" in rules(precise(apart(joints(0.001), cosine=0.0, not_finite=3)))[rule].title
 
 
-@given(results)
+@given(with_checks)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_no_rule_fails_on_any_agreement(made: Result):
-    if isinstance(made, CompareResult | OptimizeResult | VerifyResult):
-        for finding in run(sameness.RULES, made):
-            assert finding.rule != "rule-failed", finding.seen
+    for finding in run(sameness.RULES, made):
+        assert finding.rule != "rule-failed", finding.seen

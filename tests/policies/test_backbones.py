@@ -8,6 +8,7 @@ import av
 import numpy as np
 import pytest
 import torch
+from support.matrix import matrix
 from transformers import CONFIG_MAPPING, AutoModel
 
 from strobe.errors import UserError
@@ -131,7 +132,7 @@ def test_preprocessing_is_the_one_of_transformers(subject):
     assert torch.equal(subject._pixels(frames)["pixel_values_videos"], expected)
 
 
-@pytest.mark.parametrize("kind", ["vit", "dinov2", "videomae", "timesformer", "siglip_vision_model"])
+@pytest.mark.parametrize("kind", matrix(["vit", "videomae", "dinov2", "timesformer", "siglip_vision_model"], keep=2))
 def test_any_backbone_is_cut_down_to_its_blocks(kind):
     subject = load_model(ModelOptions(type=kind, size="tiny"))
     found = paths(subject, batch_size=2)

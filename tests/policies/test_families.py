@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from support.matrix import matrix
 from torch import nn
 
 from strobe.policies.families.modules import along_modules
@@ -41,7 +42,7 @@ PARTS = {
 }
 
 
-@pytest.fixture(scope="module", params=PARTS)
+@pytest.fixture(scope="module", params=matrix(PARTS, keep=2))
 def subject(request) -> PolicySubject:
     return load_subject(PolicyOptions(type=request.param, size="tiny"))
 
@@ -104,7 +105,7 @@ def test_no_part_of_a_policy_is_left_out_of_its_parts(subject):
     assert parts == pytest.approx(policy, rel=0.01)
 
 
-@pytest.mark.parametrize("policy_type", ["smolvla", "pi0", "pi05"])
+@pytest.mark.parametrize("policy_type", matrix(["pi05", "smolvla", "pi0"]))
 def test_rtc_wraps_every_denoising_step(policy_type):
     subject = load_subject(PolicyOptions(type=policy_type, size="tiny"))
     rtc = RealTimeChunking(RTCConfig(execution_horizon=4), inference_delay=2)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
+from support.matrix import matrix
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
@@ -39,7 +40,7 @@ KINDS: dict[str, tuple[set[str], set[str], tuple[int, int, int]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=matrix(KINDS))
 def subject(request: pytest.FixtureRequest) -> PolicySubject:
     return load_subject(PolicyOptions(type=request.param, size="tiny", overrides=["--device=cpu"]))
 

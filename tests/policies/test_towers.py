@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.matrix import matrix
 from transformers import AutoModel
 
 from strobe.errors import UserError
@@ -34,7 +35,7 @@ def tower(kind: str, **more: object) -> ModelSubject:
     )
 
 
-@pytest.mark.parametrize("kind", TOWERS)
+@pytest.mark.parametrize("kind", matrix(TOWERS, keep=2))
 def test_a_tower_shows_its_parts_and_takes_images(kind: str) -> None:
     subject = tower(kind, num_frames=2)
     parts, tokens = TOWERS[kind]
@@ -51,7 +52,7 @@ def test_a_tower_shows_its_parts_and_takes_images(kind: str) -> None:
     assert inside >= 0.99 * whole > 0
 
 
-@pytest.mark.parametrize("kind", ["siglip", "siglip2"])
+@pytest.mark.parametrize("kind", matrix(["siglip", "siglip2"]))
 def test_of_a_model_with_words_too_the_tower_is_taken(kind: str) -> None:
     assert config_of(kind=kind, size="tiny").model_type == f"{kind}_vision_model"
 
@@ -73,7 +74,7 @@ _WHOLE = {
 }
 
 
-@pytest.mark.parametrize("kind", _WHOLE)
+@pytest.mark.parametrize("kind", matrix(_WHOLE))
 def test_a_checkpoint_of_the_whole_model_gives_its_tower(kind: str, tmp_path: Path) -> None:
     from transformers import CONFIG_MAPPING
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
+from support.matrix import matrix
 
 from strobe.policies import lerobot_policies
 from strobe.policies.loading import load_subject
@@ -37,7 +38,7 @@ PARTS = {
 STEPS = {"eo1": 10, "evo1": 32, "molmoact2": 10, "wall_x": 10}
 
 
-@pytest.fixture(scope="module", params=PARTS)
+@pytest.fixture(scope="module", params=matrix(PARTS))
 def subject(request: pytest.FixtureRequest) -> PolicySubject:
     return load_subject(PolicyOptions(type=request.param, size="tiny"))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
+from support.matrix import matrix
 from torch import nn
 
 from strobe.cli.main import main
@@ -37,17 +38,17 @@ def tiny(kind: str) -> PolicySubject:
     return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *few]))
 
 
-@pytest.mark.parametrize("kind", INSIDE)
+@pytest.mark.parametrize("kind", matrix(INSIDE))
 def test_the_parts_hold_all_of_a_chunk(kind):
     require_parts(tiny(kind), "inference", INSIDE[kind])
 
 
-@pytest.mark.parametrize("kind", INSIDE)
+@pytest.mark.parametrize("kind", matrix(INSIDE))
 def test_probes_change_nothing_and_the_policy_looks_at_what_it_is_given(kind):
     require_the_same_actions_under_probes(tiny(kind))
 
 
-@pytest.mark.parametrize("kind", INSIDE)
+@pytest.mark.parametrize("kind", matrix(INSIDE))
 def test_what_stands_outside_of_the_tree_is_counted_and_in_eval_mode(kind):
     owner = tiny(kind)
     outside = owner.family.outside(owner.policy)
@@ -127,7 +128,7 @@ def test_cameras_that_a_config_makes_up_give_way_to_the_arms():
     assert seen == ["observation.images.front", "observation.images.wrist"]
 
 
-@pytest.mark.parametrize("kind", INSIDE)
+@pytest.mark.parametrize("kind", matrix(INSIDE))
 def test_the_words_of_a_task_count_and_are_varied_where_actions_are_compared(kind):
     owner = tiny(kind)
     seen = owner.observation(0)
@@ -136,7 +137,7 @@ def test_the_words_of_a_task_count_and_are_varied_where_actions_are_compared(kin
     assert len({str(observation["task"]) for observation in owner.checks(4).observations}) > 1
 
 
-@pytest.mark.parametrize("kind", INSIDE)
+@pytest.mark.parametrize("kind", matrix(INSIDE))
 def test_the_memory_of_a_measurement_holds_the_weights_outside_of_the_tree(kind):
     owner = tiny(kind)
     found = measure(owner, "inference", [Variant("as it is")], Options(SamplingBudget(iterations=2), counted=False))

@@ -1,27 +1,24 @@
-"""A real browser for the page, where there is one."""
+"""The page in a real browser, where there is one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.browser import NAMES, Browser, installed
+from support.browser import Browser
 
 Browse = Callable[..., str]
-SETTLED = "document.documentElement.dataset.settled === 'true' || 'errors' in document.documentElement.dataset"
 
 
 @pytest.fixture
-def browse(tmp_path: Path) -> Browse:
-    """Open a page in headless Chromium and return what its document has become once it has settled."""
-    if installed() is None:
-        pytest.skip(f"no Chromium on the PATH (looked for {', '.join(NAMES)}): apt-get install chromium")
+def browse(browser: Browser, tmp_path: Path) -> Browse:
+    """Open a page and return what its document has become once it has settled."""
 
-    def open_page(source: str, *flags: str) -> str:
+    def open_page(source: str, **window: Any) -> str:
         page = tmp_path / "page.html"
         page.write_text(source, encoding="utf-8")
-        with Browser(tmp_path, *flags) as browser:
-            return browser.document(page.as_uri(), SETTLED)
+        return browser.document(page.as_uri(), **window)
 
     return open_page

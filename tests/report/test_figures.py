@@ -10,7 +10,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 import pytest
-from support import any_loader, example_sweeps
+from support import example_loader, example_sweeps
 from support import example_runs as runs
 
 from strobe import kinds
@@ -37,7 +37,7 @@ def of_a_table(folder: Path) -> Answer:
 
 def search(_: Path) -> Answer:
     start_ups = [StartUp(start_method="spawn", status="done", first_batch_s=9.0, epoch_start_s=0.3)]
-    return any_loader.starved(start_ups=start_ups, encodings=[Encoding(name="as it is", status="done")])
+    return example_loader.starved(start_ups=start_ups, encodings=[Encoding(name="as it is", status="done")])
 
 
 # Each kind of answer (a ladder and a training are among the examples in the docs), and how many plots it has.

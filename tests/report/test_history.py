@@ -249,6 +249,7 @@ def test_commits_of_one_run_are_its_history(tmp_path, capsys):
     assert main(["history", str(tmp_path / "none"), "--git"]) == 2
 
 
+@pytest.mark.matrix
 def test_the_page_draws_each_trend_in_a_browser(browse):
     dom = browse(kinds.page(history(named(*days(*CALM, 121)), "runs")))
     assert 'data-settled="true"' in dom

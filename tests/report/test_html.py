@@ -10,32 +10,14 @@ import pytest
 from report.conftest import Browse
 from support import example_runs as runs
 from support.made_up_rollout import header, rtc
+from support.matrix import matrix
+from support.shown import drawn, poisoned, root, without_policy
 
 from strobe import kinds
+from strobe.loops.reader import read_course
 from strobe.results.answer import Result
 from strobe.studies.diff import diff
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.course import course_of
-
-PAYLOAD = (
-    "<script>document.documentElement.dataset.pwned=1</script></script>"
-    '"\'><img src=x onerror="document.documentElement.dataset.pwned=1"><b>bold</b>{{7*7}}%{x}&lt;i&gt;<br>'
-)
-DARK = "--blink-settings=preferredColorScheme=0"
-
-
-def root(dom: str) -> str:
-    """The opening tag of the document, where the page keeps its errors."""
-    return dom[dom.index("<html") : dom.index(">", dom.index("<html"))]
-
-
-def without_policy(page: str) -> str:
-    """The page without its content policy: what is left is the escaping alone."""
-    return re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", page)
-
-
-def drawn(dom: str) -> int:
-    return len(re.findall(r'<div class="plot js-plotly-plot"', dom))
 
 
 def test_the_page_is_one_file_that_asks_for_nothing():
@@ -65,15 +47,17 @@ def test_a_comparison_draws_what_is_folded_only_when_unfolded(browse: Browse):
     assert "data-errors" not in root(dom)
 
 
+@pytest.mark.matrix
 def test_a_difference_draws_both_runs(browse: Browse):
     dom = browse(kinds.page(diff(runs.act(), runs.act(), judge=runs.judge)))
     assert "data-errors" not in root(dom)
     assert drawn(dom) == 4
 
 
+@pytest.mark.matrix
 def test_a_rollout_draws_its_course(browse: Browse):
     facts = header()
-    result = answer_of(facts, course_of(facts, rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
+    result = answer_of(facts, read_course(facts, rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
     dom = browse(kinds.page(result))
     assert "data-errors" not in root(dom)
     assert drawn(dom) == sum(len(plots) for plots in kinds.figures(result).values())
@@ -83,7 +67,7 @@ def test_a_rollout_draws_its_course(browse: Browse):
 def test_plots_follow_the_colour_scheme(browse: Browse):
     page = kinds.page(runs.act())
     assert "fill: rgb(27, 31, 36)" in browse(page)
-    dark = browse(page, DARK)
+    dark = browse(page, dark=True)
     assert "fill: rgb(230, 233, 236)" in dark
     assert "fill: rgb(27, 31, 36)" not in dark
 
@@ -96,21 +80,6 @@ def test_a_browser_that_cannot_inflate_is_told(browse: Browse):
     assert drawn(dom) == 0
 
 
-FIXED = {"phase", "clock", "level", "size", "study", "status", "started", "of", "judged_by"}
-KINDS = {"faster", "slower", "no difference shown", "too noisy"}
-
-
-def poisoned(data: Any, key: str = "") -> Any:
-    """The same data with the payload before every string and key that is free."""
-    if isinstance(data, dict):
-        free = key in ("dtypes", "power", "versions", "gflops", "notes", "unseen", "config", "evidence")
-        return {(PAYLOAD + k if free else k): poisoned(v, k) for k, v in data.items()}
-    if isinstance(data, list):
-        return [poisoned(v, key) for v in data]
-    fixed = not isinstance(data, str) or key in FIXED or (key == "kind" and data in KINDS)
-    return data if fixed else PAYLOAD + data
-
-
 def poison(result: Result) -> Result:
     for measurement in result.measurements:
         measurement.traits.notes = {"said by": "another package"}
@@ -118,7 +87,7 @@ def poison(result: Result) -> Result:
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["with policy", "escaping alone"])
-@pytest.mark.parametrize("make", [runs.act, runs.rtc], ids=["breakdown", "compare"])
+@pytest.mark.parametrize("make", matrix([runs.act, runs.rtc]), ids=["breakdown", "compare"])
 def test_nothing_from_outside_runs_or_becomes_markup(make: Any, guarded: bool, browse: Browse):
     page = kinds.page(poison(make())).replace('<details class="section">', '<details class="section" open>')
     dom = browse(page if guarded else without_policy(page))
@@ -134,6 +103,7 @@ def test_nothing_from_outside_runs_or_becomes_markup(make: Any, guarded: bool, b
     assert re.search(r"<text[^>]*>[^<]*&lt;b&gt;bold&lt;/b&gt;", re.sub(r"</?tspan[^>]*>", "", body))
 
 
+@pytest.mark.matrix
 def test_a_poisoned_difference_is_harmless_too(browse: Browse):
     answer = diff(poison(runs.act()), poison(runs.act()), judge=runs.judge)
     dom = browse(without_policy(kinds.page(answer)))
@@ -152,6 +122,7 @@ def test_the_icicle_adds_up():
         assert len(set(trace["ids"])) == len(trace["ids"]) == len(m.components) + 1
 
 
+@pytest.mark.matrix
 def test_a_single_sample_and_no_parts_are_drawn_too(browse: Browse):
     run = runs.act()
     only = run.measurements[0]

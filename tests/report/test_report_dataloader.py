@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from report.conftest import Browse
-from report.test_html import drawn, root
-from report.test_tables import printed
-from support.any_loader import loaders, starved
+from support.any_result import loaders
+from support.example_loader import starved
+from support.shown import drawn, printed, root
 
 from strobe import kinds
 from strobe.report import markdown
@@ -49,6 +49,7 @@ def test_every_candidate_is_a_row_with_its_reason_and_the_need_is_a_line() -> No
     assert lines["no workers"]["x"] == [0]
 
 
+@pytest.mark.matrix
 def test_the_page_draws_in_a_browser(browse: Browse) -> None:
     answer = starved(
         start_ups=[StartUp(start_method="spawn", status="done", first_batch_s=9.0, epoch_start_s=0.3)],

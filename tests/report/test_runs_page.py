@@ -9,13 +9,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.browser import Browser, installed
+from support.browser import SETTLED, Browser
 
 from strobe.cli.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 RUNS = ("optimize-act", "pi05-breakdown", "pi05-compare", "vjepa2-precision", "vjepa2-video")
-SETTLED = "document.documentElement.dataset.settled === 'true' || 'errors' in document.documentElement.dataset"
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +30,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs
 
 
-def asked(folder: Path, scratch: Path, *scripts: str, flags: tuple[str, ...] = ()) -> list[object]:
+def asked(browser: Browser, folder: Path, *scripts: str, width: int | None = None) -> list[object]:
     """Return the answer of each script about the page, one after the other."""
-    if installed() is None:
-        pytest.skip("no Chromium on the PATH: apt-get install chromium")
     said = "".join(f"out.push((() => {{ {script} }})());" for script in scripts)
     # The answers are left in the document, which is all that the browser gives back.
     until = (
         f"({SETTLED}) && (document.body.dataset.said || (() => {{ const out = []; {said}"
         "document.body.dataset.said = JSON.stringify(out); })(), true)"
     )
-    with Browser(scratch, *flags) as browser:
-        text = browser.document((folder / "index.html").as_uri(), until)
+    text = browser.document((folder / "index.html").as_uri(), until, width=width)
     assert "data-errors" not in text
     found = re.search(r'data-said="([^"]*)"', text)
     assert found
@@ -52,33 +48,33 @@ def asked(folder: Path, scratch: Path, *scripts: str, flags: tuple[str, ...] = (
 SHOWN = "return [...document.querySelectorAll('.runs tbody tr')].filter(r => r.checkVisibility()).length;"
 
 
-def test_every_word_of_a_search_must_be_there_and_escape_clears_it(folder, tmp_path):
+def test_every_word_of_a_search_must_be_there_and_escape_clears_it(folder, browser):
     typed = (
         "const box = document.getElementById('search'); box.value = 'pi05 COMPARE';"
         "box.dispatchEvent(new Event('input'));"
     )
     slash = "dispatchEvent(new KeyboardEvent('keydown', {key: '/'})); return document.activeElement.id;"
     escape = "dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}));"
-    assert asked(folder, tmp_path, SHOWN, slash, typed + SHOWN, escape + SHOWN) == [5, "search", 1, 5]
+    assert asked(browser, folder, SHOWN, slash, typed + SHOWN, escape + SHOWN) == [5, "search", 1, 5]
 
 
-def test_two_runs_lie_beside_each_other_with_the_command_that_judges_them(folder, tmp_path):
+def test_two_runs_lie_beside_each_other_with_the_command_that_judges_them(folder, browser):
     choose = (
         "for (const row of document.querySelectorAll('.runs tbody tr'))"
         "if (/vjepa2-(precision|video)/.test(row.innerHTML)) row.querySelector('input').click();"
         "return [document.getElementById('beside').hidden, document.getElementById('command').textContent,"
         "document.querySelectorAll('#figures tbody tr').length > 4, document.querySelector('#figures td').textContent];"
     )
-    ((hidden, command, many, first),) = asked(folder, tmp_path, choose)
+    ((hidden, command, many, first),) = asked(browser, folder, choose)
     assert (hidden, many) == (False, True)
     assert command == "strobe diff runs/vjepa2-precision runs/vjepa2-video"
     assert first == "10,400"
 
 
-def test_each_run_has_its_report_and_nothing_is_wider_than_a_phone(folder, tmp_path):
+def test_each_run_has_its_report_and_nothing_is_wider_than_a_phone(folder, browser):
     wide = "return document.documentElement.scrollWidth <= innerWidth;"
     links = "return [...document.querySelectorAll('.runs a')].map(a => decodeURIComponent(a.getAttribute('href')));"
-    fits, reports = asked(folder, tmp_path, wide, links, flags=("--window-size=400,800",))
+    fits, reports = asked(browser, folder, wide, links, width=400)
     assert fits
     assert sorted(reports) == [f"./{name}/report.html" for name in sorted(RUNS)]
     assert all((folder / report).is_file() for report in reports)

@@ -7,17 +7,17 @@ import re
 
 import pytest
 from report.conftest import Browse
-from report.test_html import PAYLOAD, without_policy
-from report.test_ladder import climbed
-from report.test_tables import printed
 from support import example_runs as runs
+from support.approved import approve_cases
+from support.example_ladder import climbed
 from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension, exact, joints, verified, yardstick
+from support.shown import PAYLOAD, printed, spoken, without_policy
 
 from strobe import kinds
 from strobe.report import sameness, sameness_plots, units, verify
 from strobe.report.document import Table
 from strobe.results.agreement import Agreement
-from strobe.results.answer import CompareResult, Result
+from strobe.results.answer import CompareResult, OptimizeResult, Result, VerifyResult
 
 
 def compared(agreement: Agreement, **more) -> CompareResult:
@@ -49,24 +49,33 @@ def test_errors_have_two_figures(value: float, shown: str):
     assert units.sigma(None) is None
 
 
-def test_a_sentence_says_how_far_it_moved_beside_the_yardsticks_and_whether_the_guard_holds():
-    said = kinds.document(compared(apart(joints(0.004)), effect="rounding", guard=GUARD)).answers
-    assert (
-        "With RTC moves the actions by 0.004 σ (RMS of the worst dimension), 0.016 σ at most: its guard holds "
-        in (said[1])
-    )
-    assert said[2] == (
-        "For comparison: taking the same sums in another order moves the actions by 3e-7 σ, another noise draw by "
-        "0.61 σ, the neighbouring frame by 0.05 σ, another observation by 0.8 σ."
-    )
-    broken = kinds.document(compared(apart(joints(0.04, gripper=0.031)), guard=GUARD, broken="rms 0.04 σ > 0.02 σ"))
-    assert "3.1 % of its decisions flip: it breaks its guard (rms 0.04 σ > 0.02 σ)" in broken.answers[1]
-    still = apart([dimension("x", 0.0)])
-    assert "With RTC does not move the actions: they are the same to the bit in all 74 calls." in (
-        kinds.document(compared(still)).answers
-    )
-    spoilt = apart(joints(0.001), not_finite=3)
-    assert "With RTC gives 3 numbers that are infinite or not a number" in kinds.document(compared(spoilt)).answers[1]
+def test_sentences_are_those_that_were_approved():
+    moved = apart(joints(0.004))
+    sixteen = moved.model_copy(update={"observations": 74, "distinct": 16})
+    missing = "only paired episodes show success_drop"
+    comparisons = {
+        "a guard that holds": compared(moved, effect="rounding", guard=GUARD),
+        "a guard that is broken by flips": compared(
+            apart(joints(0.04, gripper=0.031)), guard=GUARD, broken="rms 0.04 σ > 0.02 σ"
+        ),
+        "not moved at all": compared(apart([dimension("x", 0.0)])),
+        "numbers that are none": compared(apart(joints(0.001), not_finite=3)),
+        "a whole chunk is executed": compared(apart(joints(0.004), executed=20), guard="exact"),
+        "a cosine alone": runs.rtc(),
+    }
+    verifications = {
+        "passed": verified(),
+        "failed": verified(exact(), check(rms=0.04, broken="rms 0.04 σ > 0.02 σ")),
+        "failed in the call": verified(exact(agreement=None, broken="the call fails: no such thing"), check()),
+        "interrupted": verified(status="interrupted"),
+        "no check": verified(checks=[]),
+        "the user's own guard": verified(guard="rms<=0.5"),
+        "sixteen observations": verified(check(agreement=sixteen)),
+        "sixteen observations, of which one breaks it": verified(check(agreement=sixteen, broken="rms 1 σ > 0.02 σ")),
+        "not judged": verified(exact(), check(unjudged=missing)),
+    }
+    ladder = {"a ladder": spread_ladder(), "a ladder of cosines": climbed()}
+    approve_cases("sameness", {name: spoken(one) for name, one in (comparisons | verifications | ladder).items()})
 
 
 def test_the_table_has_candidates_then_yardsticks():
@@ -90,16 +99,7 @@ def test_the_table_has_candidates_then_yardsticks():
 def test_figures_of_what_is_executed_are_left_out_where_that_is_the_whole_chunk():
     titles = [one.title for one in table(compared(apart(joints(0.004), executed=20))).columns]
     assert "Executed: RMS (σ)" not in titles
-    assert "Executed are the first 8 actions of a chunk." in printed(compared(apart(joints(0.004))))
-    assert "Executed are" not in printed(compared(apart(joints(0.004), executed=20)))
-
-
-def test_the_page_says_where_sigma_is_from_what_was_run_and_what_the_yardsticks_are():
-    text = " ".join(printed(compared(apart(joints(0.004)), guard="exact")).split())
-    assert "the spread of each action dimension, from the policy's own normalisation statistics" in text
-    assert "Compared, with the same noise: 74 calls on 16 observations: 15 on returning to an earlier one." in text
-    assert "neighbouring frame (how neighbouring frame is made)" in text
-    assert "Guard: exact. 'exact' allows a small multiple" in text
+    assert "Executed: RMS (σ)" in [one.title for one in table(compared(apart(joints(0.004)))).columns]
 
 
 def test_of_many_dimensions_the_console_has_the_worst_and_those_that_decide():
@@ -193,28 +193,22 @@ def test_a_broken_candidate_comes_before_those_that_hold():
     assert said[-2] == "3 more in the table."
 
 
-def answered(result: Result) -> str:
-    return " ".join(kinds.document(result).answers)
-
-
-def verdict(result: Result) -> str:
-    return kinds.document(result).answers[0]
-
-
-def test_a_verification_says_passed_or_failed_first():
-    assert verdict(verified()) == "PASSED: act with recipe.yaml acts as it does without (2 checks)."
-    broken = verified(exact(), check(rms=0.04, broken="rms 0.04 σ > 0.02 σ"))
-    assert verdict(broken) == (
-        "FAILED: act with recipe.yaml does not act as it does without. all treatments: rms 0.04 σ > 0.02 σ."
-    )
-    assert verdict(verified(status="interrupted")) == (
-        "NOT JUDGED: nothing shows that act with recipe.yaml acts as it does without. Not all checks were made."
-    )
-    assert "No check was made" in verdict(verified(checks=[]))
-    assert kinds.document(verified(status="interrupted")).banner == (
-        "Interrupted: this run was stopped before it was done (2 checks made)."
-    )
-    assert "Guard: rms<=0.5." in kinds.document(verified(guard="rms<=0.5")).answers
+@pytest.mark.parametrize(
+    ("result", "outcome"),
+    [
+        (verified(), "held"),
+        (verified(exact(), check(rms=0.04, broken="rms 0.04 σ > 0.02 σ")), "broken"),
+        (verified(status="interrupted"), "not judged"),
+        (verified(checks=[]), "not judged"),
+        (verified(exact(), check(unjudged="only paired episodes show success_drop")), "not judged"),
+        (verified(exact(unjudged="nobody looked"), check(broken="rms 1 σ > 0.02 σ")), "broken"),
+    ],
+)
+def test_a_verification_says_its_outcome_first(result: VerifyResult, outcome: str):
+    word = {"held": "PASSED", "broken": "FAILED", "not judged": "NOT JUDGED"}[outcome]
+    assert kinds.document(result).answers[0].startswith(word)
+    assert result.outcome == outcome
+    assert result.passed == (outcome == "held")
 
 
 def test_a_verification_shows_its_checks_and_how_far_each_moved():
@@ -225,44 +219,25 @@ def test_a_verification_shows_its_checks_and_how_far_each_moved():
     assert column(found, "Their effect") == ["exact", "rounding"]
     assert column(found, "Guard") == ["exact", GUARD]
     assert column(found, "Treatments") == ["padding=trimmed", "precision=bf16, padding=trimmed"]
-    assert "padding=trimmed could not be compared: it breaks its guard" not in verdict(verified(failed, check()))
     assert column(table(verified()), "RMS (σ)")[:2] == ["4e-7", "0.004"]
     assert len(kinds.figures(verified())[sameness.KEY]) == 2
 
 
-def test_observations_that_all_hold_leave_a_share_that_may_be_wrong_and_further_calls_on_them_count_for_nothing():
+def test_of_observations_that_all_hold_a_share_may_still_be_wrong():
     assert (1 - verify.at_most_wrong(16)) ** 16 == pytest.approx(0.05)
-    sixteen = apart(joints(0.004)).model_copy(update={"observations": 74, "distinct": 16})
-    said = answered(verified(check(agreement=sixteen)))
-    assert "16 different observations held" in said
-    assert "at most 17 % of chunks can be wrong" in said
-    assert "% of chunks can be wrong" not in answered(verified()), "a run from before that did not count them"
-    assert "observations held" not in answered(verified(check(agreement=sixteen, broken="rms 1 σ > 0.02 σ")))
 
 
-def test_what_was_not_judged_is_neither_passed_nor_failed():
-    missing = "only paired episodes show success_drop"
-    result = verified(exact(), check(unjudged=missing))
-    assert not result.passed
-    assert result.outcome == "not judged"
-    assert verdict(result).startswith("NOT JUDGED")
-    assert "Only paired episodes show success_drop" in verdict(result)
-    assert column(table(result, "checks"), "Outcome") == ["held", f"not judged: {missing}"]
-    assert "guard holds (exact)" in answered(result)
-    assert f"its guard was not judged ({missing})" in answered(result)
-    assert verified(exact(unjudged=missing), check(broken="rms 1 σ > 0.02 σ")).outcome == "broken"
-
-
-def test_a_ladder_tells_spreads_beside_the_cosine():
+def spread_ladder() -> OptimizeResult:
     result = climbed()
     for one in result.comparisons[:2]:
         one.agreement, one.guard = apart(joints(0.004, gripper=0.0125)), GUARD
     result.yardsticks = [yardstick("reordered sums", 3e-7)]
+    return result
+
+
+def test_a_ladder_tells_spreads_beside_the_cosine():
+    result = spread_ladder()
     page = kinds.document(result)
-    assert (
-        "Its actions are 0.004 σ from the untouched policy's, 0.016 σ at most, 1.2 % of decisions flip (cosine"
-        in page.answers[1]
-    )
     price = table(result, "price")
     assert column(price, "RMS (σ)") == [None, "0.004", "0.004"]
     assert column(price, "Worst (σ)")[1] == "0.016"
@@ -294,6 +269,7 @@ def test_names_from_outside_run_nothing(browse: Browse):
     assert dom.count('<div class="plot js-plotly-plot"') == 2
 
 
+@pytest.mark.matrix
 def test_the_page_draws_it(browse: Browse):
     dom = browse(kinds.page(verified()))
     assert "data-errors" not in dom[dom.index("<html") : dom.index(">", dom.index("<html"))]

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from rich.console import Console
 from support import example_runs as runs
 from support.any_result import results
+from support.shown import printed
 
 from strobe import kinds
-from strobe.report import console, markdown, memory, tables, units
+from strobe.report import markdown, memory, tables, units
 from strobe.report.breakdown import biggest
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
 from strobe.results.measurement import Component
 from strobe.results.traits import BackboneTraits, Traits
-
-
-def printed(answer, width: int = 130, depth: int | None = None, **more) -> str:
-    out = io.StringIO()
-    console.render(kinds.document(answer, depth), Console(file=out, width=width, **more))
-    return out.getvalue()
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from support import example_runs as runs
-from support.any_loader import starved
 from support.any_result import results, sweeps
 from support.example_budget import missed
+from support.example_loader import starved
 
 from strobe.errors import UserError
 from strobe.results.answer import Result
@@ -32,7 +32,7 @@ def test_any_result_survives_being_kept(kept: Result, tmp_path_factory: pytest.T
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(kept=sweeps())
+@given(kept=sweeps)
 def test_any_sweep_survives_being_kept(kept: Sweep, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("sweep")
     store.save(kept, folder)

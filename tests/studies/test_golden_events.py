@@ -32,7 +32,7 @@ def answer(folder: Path, *argv: str, ends_with: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["rtc", "sync", "remote"])
-def test_kept_events_are_read_as_they_were(name: str, tmp_path: Path):
+def test_kept_events_are_read_as_approved(name: str, tmp_path: Path):
     rollout = answer(tmp_path, "rollout", f"--events={EVENTS / name}.jsonl.gz", ends_with=1)["rollout"]
     del rollout["overhead_ms"]  # measured anew
     rollout["series"] = {key: len(points) for key, points in rollout["series"].items()}
@@ -40,7 +40,7 @@ def test_kept_events_are_read_as_they_were(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["rtc", "sync"])
-def test_kept_events_are_replayed_as_they_were(name: str, tmp_path: Path):
+def test_kept_events_are_replayed_as_approved(name: str, tmp_path: Path):
     replay = answer(tmp_path, "replay", f"{EVENTS / name}.jsonl.gz", "--draws=2", "--latency=x0.5")
     shown = {key: replay[key] for key in ("verdict", "checks", "least_threshold", "delay")}
     for column in replay["columns"]:

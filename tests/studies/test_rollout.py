@@ -97,7 +97,7 @@ def test_the_robot_is_told_the_same_and_every_probe_comes_off(robot, checkpoints
             ("get action", "select action", "predict chunk"), ("process observation",)} <= paths  # fmt: skip
     parts = {part.name for part in result.measurement("inference call").components}
     assert {"backbone", "encoder", "decoder"} <= parts
-    assert 0 < rollout.overhead_ms < 5
+    assert rollout.overhead_ms > 0  # how much is the business of benchmarks/rollout_overhead.py
     timed = importlib.util.find_spec("lerobot.utils.cycle_timer") is not None  # LeRobot's own, after 0.6.1
     assert ("Cadence summary" in rollout.cadence) == timed
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,15 @@ import pytest
 TESTS = Path(__file__).parents[1]
 REPOSITORY = TESTS.parent
 APPROVED = TESTS / "approved"
+CASES = APPROVED / "cases"
 APPROVING = "STROBE_APPROVE" in os.environ  # what `make approve` sets
 MOST = 60  # lines of a difference that are shown
+
+
+def approve_cases(name: str, texts: Mapping[str, str]) -> None:
+    """Do as `approve`, with several texts in one file, each under the words for its case."""
+    text = "\n\n".join(f"{f' {case} ':=^120}\n\n{text.strip()}" for case, text in texts.items())
+    approve(text, CASES / f"{name}.txt")
 
 
 def approve(text: str, file: Path) -> None:

@@ -25,6 +25,7 @@ QUIET = (
     "--disable-dev-shm-usage",
     "--remote-debugging-pipe",
 )
+SETTLED = "document.documentElement.dataset.settled === 'true' || 'errors' in document.documentElement.dataset"
 PATIENCE_S = 600  # of a machine with other work to do; a page that settles is not waited for any longer
 
 
@@ -33,12 +34,12 @@ def installed() -> str | None:
 
 
 class Browser:
-    """A browser of its own with a fresh profile in ``folder``; ``flags`` are Chromium's."""
+    """A browser of its own with a fresh profile in ``folder``."""
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    def __init__(self, folder: Path) -> None:
         reads, self._out = os.pipe()
         self._in, writes = os.pipe()
-        command = [str(installed()), *QUIET, f"--user-data-dir={folder / 'profile'}", *flags, "about:blank"]
+        command = [str(installed()), *QUIET, f"--user-data-dir={folder / 'profile'}", "about:blank"]
         # Chromium reads from descriptor 3 and writes to 4, which pass_fds cannot choose. Not sh: dash knows one digit.
         self._process = subprocess.Popen(
             ["bash", "-c", f'exec "$@" 3<&{reads} 4>&{writes}', "bash", *command],
@@ -50,8 +51,7 @@ class Browser:
         )
         os.close(reads)
         os.close(writes)
-        self._count, self._received = 0, b""
-        self._end = time.monotonic() + PATIENCE_S
+        self._count, self._received, self._end = 0, b"", 0.0
 
     def __enter__(self) -> Browser:
         return self
@@ -62,13 +62,27 @@ class Browser:
         os.close(self._out)
         os.close(self._in)
 
-    def document(self, address: str, until: str) -> str:
-        """The whole document at ``address`` as HTML, once the JavaScript expression ``until`` is true."""
-        target = self._ask("Target.createTarget", url=address)["targetId"]
+    def document(self, address: str, until: str = SETTLED, *, dark: bool = False, width: int | None = None) -> str:
+        """Open a page and return the whole document as HTML, once the JavaScript expression ``until`` is true.
+
+        Args:
+            dark: whether the user prefers a dark colour scheme.
+            width: of the window, in pixels, where that matters.
+        """
+        self._end = time.monotonic() + PATIENCE_S
+        target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._ask("Emulation.setEmulatedMedia", session, features=[scheme])
+        if width is not None:
+            window = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+            self._ask("Emulation.setDeviceMetricsOverride", session, **window)
+        self._ask("Page.navigate", session, url=address)
         while not self._value(session, f"location.href === {json.dumps(address)} && ({until})"):
             time.sleep(0.05)
-        return self._value(session, "document.documentElement.outerHTML")
+        document = self._value(session, "document.documentElement.outerHTML")
+        self._ask("Target.closeTarget", targetId=target)
+        return document
 
     def _value(self, session: str, expression: str) -> Any:
         return self._ask("Runtime.evaluate", session, expression=expression, returnByValue=True)["result"].get("value")

@@ -11,6 +11,8 @@ from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.recipe import Recipe
 
+Saved = dict[str, tuple[Path, PolicySubject]]  # what the fixture `saved` gives: by kind, a folder and what is in it
+
 # Few denoising steps: as many as make a chunk.
 FEW_STEPS = {
     "act": [],

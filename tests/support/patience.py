@@ -35,3 +35,17 @@ def _wait_longer(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, port: A
 
     monkeypatch.setattr(owner, name, patient)
     monkeypatch.setattr(port, "getCurrentTime", lambda handler: time.monotonic() * 1e3)
+
+
+def patient(robot: Any, wait_ms: float = 250) -> Any:
+    """Return ``robot``, whose own driver alone waits ``wait_ms`` longer for an answer, and misses a late one."""
+    handler = robot.bus.port_handler
+    plain = handler.setPacketTimeout
+
+    def wait(length: int) -> None:
+        plain(length)
+        handler.packet_timeout += wait_ms
+
+    handler.setPacketTimeout = wait
+    handler.getCurrentTime = lambda: time.monotonic() * 1e3
+    return robot

@@ -215,6 +215,7 @@ def table(result: Any) -> list[dict]:
     return [one.model_dump() for one in result.variants]
 
 
+@pytest.mark.matrix
 def test_two_nodes_play_the_table_of_one_process_though_one_of_them_dies(
     two: Nodes, begun: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,6 +251,7 @@ def test_two_nodes_play_the_table_of_one_process_though_one_of_them_dies(
     assert capfd.readouterr().out == ""
 
 
+@pytest.mark.matrix
 def test_players_end_with_a_driver_that_is_killed_and_what_ended_is_gone_on_with(
     two: Nodes, begun: Path, tmp_path: Path
 ) -> None:
@@ -281,6 +283,7 @@ def test_an_episode_that_fails_on_a_node_is_a_line_that_names_it(two: Nodes, beg
         wait_for(lambda: not any(psutil.pid_exists(pid) for pid in playing))  # ended before the context does
 
 
+@pytest.mark.matrix
 # Two nodes that import torch and LeRobot: 10 s. What they load must be what was loaded here; the recipe is sent there.
 def test_a_real_policy_plays_the_same_table_on_two_nodes(two: Nodes, tmp_path: Path) -> None:
     dump(Recipe(policy="diffusion", size="tiny", treatments=[{"policy.num_inference_steps": 1}]), tmp_path / "1.yaml")
@@ -306,6 +309,7 @@ def test_a_real_policy_plays_the_same_table_on_two_nodes(two: Nodes, tmp_path: P
     assert len(shown.videos) == 2
 
 
+@pytest.mark.matrix
 def test_a_lost_node(
     nodes: Nodes, light: Callable[..., Job], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -337,6 +341,7 @@ def test_a_lost_node(
     assert capfd.readouterr().out == ""
 
 
+@pytest.mark.matrix
 def test_a_cell_that_takes_its_node_with_it_is_given_up(nodes: Nodes, light: Callable[..., Job]) -> None:
     jobs = [light("killer", suicide="runner"), light("good")]
     heard = Heard()
@@ -350,6 +355,7 @@ def test_a_cell_that_takes_its_node_with_it_is_given_up(nodes: Nodes, light: Cal
     assert [key for key, _ in heard.lost_] == ["killer"] * 2
 
 
+@pytest.mark.matrix
 def test_stopping_ends_the_cells(nodes: Nodes, light: Callable[..., Job], tmp_path: Path) -> None:
     import ray
 
@@ -366,6 +372,7 @@ def test_stopping_ends_the_cells(nodes: Nodes, light: Callable[..., Job], tmp_pa
     assert not list((tmp_path / "cells").glob("slow*"))
 
 
+@pytest.mark.matrix
 def test_a_node_without_strobe_is_named(nodes: Nodes, light: Callable[..., Job], tmp_path: Path) -> None:
     (tmp_path / "strobe.py").write_text("")
     nodes.add("bare", env_vars={"PYTHONPATH": str(tmp_path)})
@@ -376,6 +383,7 @@ def test_a_node_without_strobe_is_named(nodes: Nodes, light: Callable[..., Job],
         nodes.kill("bare")
 
 
+@pytest.mark.matrix
 def test_a_real_cell(nodes: Nodes, tmp_path: Path) -> None:
     flags = ("--policy.type=act", "--policy.size=tiny", "--iterations=2", "--skip_counting")
     job = Job("real", 1, "breakdown", flags, "real", tmp_path / "real", Limits(600, 8 * GIB))

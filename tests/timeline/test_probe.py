@@ -245,9 +245,9 @@ def test_each_thread_has_a_stretch_of_its_own():
 
     def work():
         loop.first()
-        turn.wait(5)  # both are open
+        turn.wait(60)  # both are open
         loop.last()
-        turn.wait(5)
+        turn.wait(60)
 
     with Timeline() as timeline, attach([Probe("step", "", "first", until=("", "last"))], loop):
         thread = threading.Thread(target=work)

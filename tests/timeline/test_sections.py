@@ -154,21 +154,21 @@ def test_threads_of_one_name_do_not_nest_into_each_other():
     def outer():
         with section("outer"):
             began.set()
-            ended.wait(5)
-        stopped.wait(5)
+            ended.wait(60)
+        stopped.wait(60)
 
     def inner():
-        began.wait(5)
+        began.wait(60)
         with section("inner"):
             pass
         ended.set()
-        stopped.wait(5)
+        stopped.wait(60)
 
     threads = [threading.Thread(target=work, name="worker") for work in (outer, inner)]
     with Timeline() as timeline:
         for thread in threads:
             thread.start()
-        ended.wait(5)
+        ended.wait(60)
         while len(timeline) < 2:
             time.sleep(0.001)
     stopped.set()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from support.bare import Bare
+from support.matrix import matrix
 from torch import Tensor, nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 from transformers.models.gemma.modeling_gemma import eager_attention_forward
@@ -102,7 +103,7 @@ def test_a_mask_is_prepared_once_and_again_when_it_changes() -> None:
 # self-attention in two encoder layers and self- and cross-attention in one decoder layer.
 @pytest.mark.parametrize(
     ("kind", "more", "tolerance"),
-    [("pi05", 2 + 2 * 2, 1e-4), ("pi0", 2 + 2 * 2, 1e-4), ("smolvla", 4 + 2 * 4, 1e-2), ("act", 2 + 2, 1e-4)],
+    matrix([("pi05", 2 + 2 * 2, 1e-4), ("pi0", 2 + 2 * 2, 1e-4), ("smolvla", 4 + 2 * 4, 1e-2), ("act", 2 + 2, 1e-4)]),
 )
 def test_chunks_agree_and_nothing_is_left_behind(kind: str, more: int, tolerance: float) -> None:
     subject = tiny(kind)
@@ -115,7 +116,7 @@ def test_chunks_agree_and_nothing_is_left_behind(kind: str, more: int, tolerance
     assert places(subject.module) == before
 
 
-@pytest.mark.parametrize("kind", ["pi05", "smolvla", "act"])
+@pytest.mark.parametrize("kind", matrix(["pi05", "smolvla", "act"]))
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_under_another_precision(kind: str, dtype: str) -> None:
     subject = tiny(kind)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lerobot.configs.types import RTCAttentionSchedule
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from lerobot.policies.rtc.modeling_rtc import RTCProcessor
+from support.matrix import matrix
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
@@ -81,7 +82,7 @@ def test_a_lerobot_that_differentiates_through_the_denoiser_is_noticed(monkeypat
         require_identity(processor)
 
 
-@pytest.mark.parametrize("kind", ["pi0", "pi05", "smolvla"])
+@pytest.mark.parametrize("kind", matrix(["pi05", "pi0", "smolvla"]))
 def test_chunks_of_the_real_policies_have_the_same_bits(kind: str) -> None:
     subject = load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
     rtc = RealTimeChunking(RTCConfig(enabled=True, execution_horizon=6), 2)

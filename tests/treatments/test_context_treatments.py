@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from support.matrix import matrix
 from torch import Tensor, nn
 
 from strobe.errors import UserError
@@ -61,7 +62,7 @@ def gflop(owner: PolicySubject, *treatments: Treatment) -> float:
     return accounting.accounts[("iteration", "policy")].gflop
 
 
-@pytest.mark.parametrize(("kind", "spec"), EACH)
+@pytest.mark.parametrize(("kind", "spec"), matrix(EACH, keep=2))
 def test_each_keeps_all_bits_does_less_and_leaves_nothing_behind(kind, spec):
     owner, treatment = tiny(kind), catalogue.make(spec)
     wanted, before = treated(owner), trace(owner)
@@ -72,7 +73,7 @@ def test_each_keeps_all_bits_does_less_and_leaves_nothing_behind(kind, spec):
     assert gflop(owner, treatment) < gflop(owner)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", matrix(KINDS))
 def test_together_with_another_number_of_steps_too(kind):
     owner = tiny(kind)
     steps = catalogue.make({f"policy.{owner.family.steps}": 2})

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.matrix import matrix
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -229,7 +230,7 @@ def test_an_engine_that_computes_something_else_is_refused(monkeypatch: pytest.M
     assert state(subject.module) == before
 
 
-@pytest.mark.parametrize(("kind", "part", "below"), [("pi05", VISION, ()), ("act", "model.encoder", ("bf16",))])
+@pytest.mark.parametrize(("kind", "part", "below"), matrix([("act", "model.encoder", ("bf16",)), ("pi05", VISION, ())]))
 def test_real_architectures(kind: str, part: str, below: tuple[str, ...]) -> None:
     subject = subject_of(kind)
     before, plain = state(subject.module), subject.call("inference")(0)
@@ -288,7 +289,7 @@ LANGUAGE, EXPERT = f"{JOINT}.paligemma.model.language_model", f"{JOINT}.gemma_ex
 
 
 @pytest.mark.parametrize(
-    ("kind", "parts"), [("pi05", (LANGUAGE,)), ("pi05", (EXPERT,)), ("smolvla", ("model.vlm_with_expert",))]
+    ("kind", "parts"), matrix([("pi05", (LANGUAGE,)), ("pi05", (EXPERT,)), ("smolvla", ("model.vlm_with_expert",))])
 )
 def test_parts_with_a_cache_give_the_same_actions(kind: str, parts: tuple[str, ...]) -> None:
     """Two builds of real architectures each, which take most of the 10 s."""

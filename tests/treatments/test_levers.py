@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.matrix import matrix
 from torch import Tensor
 
 from strobe.errors import UserError
@@ -73,7 +74,7 @@ def same_bits(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("kind", POLICIES)
+@pytest.mark.parametrize("kind", matrix(POLICIES))
 def test_a_step_leaves_the_weights_where_they_were(kind: str):
     before = weights(kind)
     call = subject(kind).call("training step", 2)
@@ -82,7 +83,7 @@ def test_a_step_leaves_the_weights_where_they_were(kind: str):
     assert same_bits(before, weights(kind))
 
 
-@pytest.mark.parametrize("kind", POLICIES)
+@pytest.mark.parametrize("kind", matrix(POLICIES))
 @pytest.mark.parametrize("form", ["fused", "foreach"])
 def test_the_optimizer_in_another_form_takes_the_same_step(kind: str, form: str):
     owner = subject(kind)
@@ -108,7 +109,7 @@ def test_the_optimizer_in_another_form_takes_the_same_step(kind: str, form: str)
         assert torch.allclose(a, b, rtol=2 * eps, atol=max(1e-6, 1e-3 * 4 * eps))
 
 
-@pytest.mark.parametrize("kind", ["act", "diffusion"])
+@pytest.mark.parametrize("kind", matrix(["act", "diffusion"]))
 def test_channels_last_gives_the_same_gradient_and_the_bits_back(kind: str):
     before, strides, plain = weights(kind), layouts(kind), gradient(kind)
     treatment = ChannelsLast()
@@ -146,7 +147,7 @@ def test_channels_last_keeps_what_a_step_learnt_in_it():
     optimizer.load_state_dict(state)
 
 
-@pytest.mark.parametrize("kind", POLICIES)
+@pytest.mark.parametrize("kind", matrix(POLICIES))
 def test_mixed_precision_casts_the_forward_pass_and_keeps_the_direction(kind: str):
     owner = subject(kind)
     seen = []
@@ -219,8 +220,9 @@ def test_a_batch_that_cannot_be_cut_is_refused():
         gradient("act", Accumulate(4))
 
 
-@given(order=st.permutations(ON_A_CPU), kind=st.sampled_from(["act", "diffusion"]), steps=st.integers(1, 2))
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("kind", matrix(["act", "diffusion"]))
+@given(order=st.permutations(ON_A_CPU), steps=st.integers(1, 2))
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_levers_together_in_any_order_compute_the_same_and_leave_no_trace(order: list[str], kind: str, steps: int):
     owner = subject(kind)
     before, strides = weights(kind), layouts(kind)

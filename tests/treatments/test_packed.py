@@ -16,6 +16,7 @@ from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline import section
+from strobe.treatments import catalogue
 from strobe.treatments.layers import packed
 from strobe.treatments.layers.packed import PackedWeights
 from strobe.treatments.layers.projections import FusedProjections
@@ -252,15 +253,16 @@ def test_a_part_alone_is_packed_and_compiled_regions_call_its_product() -> None:
 
 @needs_mkl
 def test_what_does_not_fit_whole_is_offered_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = tiny()
-    assert packed._candidates(subject) == [{"weights": "packed"}]
-    whole = packed._bytes(subject.module, packed.packable(subject.device))
-    monkeypatch.setattr(packed, "fits", lambda needed, _: needed < 0.7 * whole)
-    parts = [spec["weights.part"] for spec in packed._candidates(subject)]
+    candidates, subject = catalogue.entry_of("weights").candidates, tiny()
+    sizes: list[int] = []
+    monkeypatch.setattr(packed, "fits", lambda needed, _: sizes.append(needed) or True)
+    assert candidates(subject) == [{"weights": "packed"}]
+    monkeypatch.setattr(packed, "fits", lambda needed, _: needed < 0.7 * sizes[0])
+    parts = [spec["weights.part"] for spec in candidates(subject)]
     assert parts
     assert all(part in dict(subject.module.named_modules()) for part in parts)
     monkeypatch.setattr(packed, "fits", lambda needed, _: False)
-    assert packed._candidates(subject) == [{"weights": "packed"}]  # refused when it is put on, with the sizes
+    assert candidates(subject) == [{"weights": "packed"}]  # refused when it is put on, with the sizes
 
 
 def test_it_is_for_cpus() -> None:

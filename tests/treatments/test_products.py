@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.matrix import matrix
 from torch import Tensor
 
 from strobe.errors import UserError
@@ -85,7 +86,7 @@ def test_it_is_attention(
 
 # SmolVLA's vision tower and its own method; pi0.5's vision tower is on torch's fused attention as it is, its language
 # model and its expert are eager.
-@pytest.mark.parametrize("kind", ["pi05", "smolvla"])
+@pytest.mark.parametrize("kind", matrix(["pi05", "smolvla"]))
 @pytest.mark.parametrize("beside", ["precision=bf16", "precision=bf16, attention=sdpa"])
 def test_a_policy_acts_the_same_and_nothing_is_left_behind(kind: str, beside: str, all_sizes: list[Any]) -> None:
     plain = chunk(beside, kind)

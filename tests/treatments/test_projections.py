@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from support.bare import Bare
+from support.matrix import matrix
 from torch import Tensor, nn
 from transformers import VJEPA2Config, VJEPA2Model
 
@@ -95,7 +96,7 @@ def test_in_float64_it_is_the_same_and_there_are_fewer_products(kind: str, path:
         assert (products(run), count) == (before, after)
 
 
-@pytest.mark.parametrize("kind", ["pi05", "smolvla"])
+@pytest.mark.parametrize("kind", matrix(["pi05", "smolvla"]))
 def test_chunks_agree_and_nothing_is_left_behind(kind: str) -> None:
     subject = tiny(kind)
     plain = chunk(subject)
@@ -109,7 +110,7 @@ def test_chunks_agree_and_nothing_is_left_behind(kind: str) -> None:
     assert all(not group.apart for group in fused._groups)  # all share their input, cross-attention is not among them
 
 
-@pytest.mark.parametrize("kind", ["pi05", "smolvla"])
+@pytest.mark.parametrize("kind", matrix(["pi05", "smolvla"]))
 def test_with_attention_in_both_orders_and_in_bf16(kind: str) -> None:
     subject = tiny(kind)
     plain = chunk(subject)

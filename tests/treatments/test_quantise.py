@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.matrix import matrix
 from torch import nn
 
 from strobe.errors import UserError
@@ -60,7 +61,7 @@ def state(module: nn.Module) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("kind", ["pi05", "smolvla", "act", "diffusion", "vjepa2"])
+@pytest.mark.parametrize("kind", matrix(["pi05", "smolvla", "act", "diffusion", "vjepa2"]))
 def test_real_architectures_stay_close_and_come_back(kind: str) -> None:
     subject = subject_of(kind)
     before, plain = state(subject.module), subject.call("inference")(0)

@@ -115,6 +115,7 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
 def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
+        from strobe.emulator.rehearsal.stage import RehearsalOptions
         from strobe.studies.rollout.rehearsed import rehearse
 
     command, arguments = choose_loop(staging.theirs, config.observations)
@@ -122,10 +123,12 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     watched = rehearse(
         arguments,
         events,
-        frames=staging.frames,
-        episode=config.episode,
-        faults=staging.faults,
-        latency_ms=config.latency_ms,
+        RehearsalOptions(
+            frames=staging.frames,
+            episode=config.episode,
+            faults=staging.faults,
+            latency_ms=config.latency_ms,
+        ),
         depth=config.depth,
         record_s=config.record_s,
         observations=observations_folder(events) if config.observations else None,

@@ -73,6 +73,6 @@ def _require_subject(arguments: Sequence[str]) -> None:
 
 
 def _without_writing(arguments: Sequence[str]) -> list[str]:
-    kept = [argument for argument in arguments if argument.removeprefix("--").split("=", 1)[0] not in _WRITES]
-    subject = "reward_model" if any(argument.startswith("--reward_model.") for argument in kept) else "policy"
-    return [*kept, *(f"--{name}={value}" for name, value in _WRITES.items() if value and name.startswith(subject))]
+    others = [argument for argument in arguments if argument.removeprefix("--").split("=", 1)[0] not in _WRITES]
+    subject = "reward_model" if any(argument.startswith("--reward_model.") for argument in others) else "policy"
+    return [*others, *(f"--{name}={value}" for name, value in _WRITES.items() if value and name.startswith(subject))]

@@ -10,6 +10,8 @@ from strobe.results.answer import Answer
 from strobe.results.data import Data, Finite, Interval
 from strobe.results.rollout import Inference, JointSeam, Pace, Quantiles, Queue, Series
 
+ColumnName = Literal["recorded", "as it was", "as asked", "ideal loop"]
+
 
 class Range(Data):
     """One figure of a column, with the interval that 95 % of the draws lie in."""
@@ -31,7 +33,7 @@ class Jump(Data):
 class Replayed(Data):
     """A rollout with one set of settings: as recorded, or as simulated."""
 
-    name: Literal["recorded", "as it was", "as asked", "ideal loop"]
+    name: ColumnName
     settings: dict[str, str] = Field(default_factory=dict, description="in LeRobot's spelling, without --")
     figures: dict[str, Range] = Field(default_factory=dict, description="by the names of `FIGURES`")
     pace: Pace | None = None
@@ -95,6 +97,15 @@ class PolicyCalls(Data):
     cut: bool = Field(default=False, description="calls ended before the run did")
 
 
+class Jumping(Data):
+    """Joints that jump from chunk to chunk: their median jump is at least ``limit`` times their ordinary steps."""
+
+    limit: Finite
+    recorded: list[str] = Field(default_factory=list)
+    as_it_was: list[str] = Field(default_factory=list, description="replayed under the run's own settings")
+    ideal: list[str] = Field(default_factory=list, description="replayed in an ideal loop")
+
+
 class ReplayResult(Answer):
     """A saved rollout replayed in virtual time."""
 
@@ -104,6 +115,7 @@ class ReplayResult(Answer):
     columns: list[Replayed] = Field(description="recorded, as it was, as asked (where something was), ideal loop")
     checks: list[Check] = Field(default_factory=list)
     verdict: str = Field(description="whether the loop starved or the policy erred")
+    jumping: Jumping | None = Field(default=None, description="what the verdict on jumps is; None in older runs")
     draws: int
     seconds: Finite = Field(description="of the run")
     tried: list[Tried] = Field(default_factory=list, description="thresholds, where one was looked for")

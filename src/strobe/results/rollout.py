@@ -68,6 +68,11 @@ class Queue(Data):
     longest_ms: Finite = Field(description="the longest time without an action")
 
 
+EngineName = Literal["sync", "rtc", "remote", "server", "none"]
+FEW_SEAMS = 3  # below, a median of jumps says nothing
+SEAM_JUMP = 3.0  # jumps over steps from which on a joint jumps
+
+
 class JointSeam(Data):
     """Jumps of one joint where a new chunk takes over, and its ordinary steps from action to action."""
 
@@ -144,7 +149,7 @@ class Rollout(Data):
 
     robot: str
     strategy: str = Field(description="of lerobot-rollout; else the leader's type")
-    engine: Literal["sync", "rtc", "remote", "server", "none"] = Field(
+    engine: EngineName = Field(
         description="of inference; remote: on a server; server: that server; none: a leader tells the actions"
     )
     command: str = Field(default="lerobot-rollout", description="the command of LeRobot that ran")

@@ -1,0 +1,65 @@
+"""A ladder by hand: pi0.5 in two rungs, one treatment that breaks its guard, and one that was not tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strobe.measure.budget import needs
+from strobe.measure.components import common_parts
+from strobe.results.agreement import Agreement
+from strobe.results.answer import OptimizeResult
+from strobe.results.budget import Latency
+from strobe.results.comparison import Comparison
+from strobe.results.ladder import Ladder, Rung, Try
+from strobe.results.measurement import Measurement
+from support.example_runs import MACHINE, SUBJECT, judge, measurement
+
+PARTS = {"policy": (0.96, {"vision tower": 0.35, "prefix KV cache": 0.4, "denoise step": 0.2}), "preprocessing": 0.02}
+VISION = "precision=bf16, precision.part=model.paligemma_with_expert.paligemma.model.vision_tower"
+
+
+def rung(name: str, treatment: str, m: Measurement, **more: Any) -> Rung:
+    return Rung(name=name, treatment=treatment, parts=common_parts([m])[0], **more)
+
+
+def climbed(target_hz: float = 8.0, **more: Any) -> OptimizeResult:
+    took = {"as it is": 200, "rung 1": 150, "rung 2": 120}
+    measured = [measurement(name, PARTS, ms, seed=ms) for name, ms in took.items()]
+    comparisons = [
+        Comparison(
+            baseline=a.name,
+            candidate=b.name,
+            verdict=judge(a.samples.values, b.samples.values, baseline_name=a.name, candidate_name=b.name),
+            difference_ms=b.samples.summary.median - a.samples.summary.median,
+            agreement=Agreement(cosine=0.99987, largest_error=0.012, mean_error=0.001, observations=30),
+        )
+        for a, b in ((measured[0], measured[1]), (measured[0], measured[2]), (measured[1], measured[2]))
+    ]
+    rungs = [
+        rung("as it is", "", measured[0]),
+        rung("rung 1", "cameras=batched", measured[1], part="vision tower", build_s=0.01),
+        rung("rung 2", VISION, measured[2], part="vision tower", effect="rounding", build_s=3.24),
+    ]
+    tries = [
+        Try(treatment="cameras=batched", rung=1, parts=["vision tower"], before_ms=200, outcome="kept"),
+        Try(treatment=VISION, rung=2, parts=["vision tower"], before_ms=150, outcome="kept"),
+        Try(treatment="int8=true", rung=3, before_ms=120, outcome="guard", reason="guard: cosine 0.9971 < 0.999",
+            agreement=Agreement(cosine=0.9971, largest_error=0.3, mean_error=0.01, observations=16)),
+        Try(treatment="compile=true", rung=3, before_ms=120, outcome="not tried", reason="12 s were left"),
+    ]  # fmt: skip
+    result = OptimizeResult(
+        strobe_version="0.1.0", title="pi05: a ladder", subject=SUBJECT, machine=MACHINE,
+        measurements=measured, comparisons=comparisons,
+    )  # fmt: skip
+    last = measured[2].samples.summary.median
+    met = last <= 1e3 / target_hz
+    steps = Latency(steps=1, total_ms=last, parts=rungs[2].parts)
+    missing = [] if met else needs(steps, 1e3 / target_hz)
+    for need in missing:
+        need.treatments = ["int8=true: guard: cosine 0.9971 < 0.999"]
+    result.ladder = Ladder(
+        **{"target_hz": target_hz, "target_ms": 1e3 / target_hz, "guard": "cosine>=0.999", "met": met,
+           "ended": "the target was reached" if met else "nothing was left to try", "chosen": "rung 2", "rungs": rungs,
+           "tries": tries, "needs": missing} | more
+    )  # fmt: skip
+    return result

@@ -1,0 +1,19 @@
+"""Wrong input: it ends a command in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strobe.cli.main import main
+
+
+def assert_refused(argv: list[str], words: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """Fail unless the command ends with code 2, in one line that holds ``words``, and leaves ``folder`` empty."""
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    (line,) = [line for line in captured.err.splitlines() if line and not line.startswith("…")]
+    assert line.startswith("strobe: ")
+    assert words in line
+    assert list(folder.iterdir()) == [], "something half-written"
