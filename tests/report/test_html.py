@@ -81,6 +81,8 @@ def test_a_browser_that_cannot_inflate_is_told(browse: Browse):
 
 
 def poison(result: Result) -> Result:
+    for measurement in result.measurements:
+        measurement.traits.notes = {"said by": "another package"}
     return type(result).model_validate(poisoned(json.loads(result.model_dump_json())))
 
 

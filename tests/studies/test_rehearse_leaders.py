@@ -62,7 +62,7 @@ def test_a_follower_follows_its_leader(brand: str, arms: list[str], tmp_path: Pa
     assert list(told.arms) == arms
     assert told.holding == []
     tick = result.measurement("control tick")
-    assert tick.facts["leader"] == f"{brand}_leader"
+    assert tick.traits.loop.leader == f"{brand}_leader"
     assert "leader, whose joints a hand swung" in about_rehearsal(told)[0]
     parts = {part.name for part in tick.components}
     assert "leader" in parts

@@ -16,8 +16,9 @@ from strobe.policies.clips import Clips
 from strobe.policies.families.family import Family
 from strobe.policies.families.modules import along_blocks
 from strobe.policies.families.registry import registered, types_with
-from strobe.policies.subject import ITERATION, Facts, Fed, Phase, digest
+from strobe.policies.subject import ITERATION, Fed, Phase, digest
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import BackboneTraits, Traits
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Hook
 from strobe.timeline.sections import section
@@ -106,15 +107,15 @@ class ModelSubject:
         """Return the hooks of the family's probes, and below the first level those of the preprocessing's steps."""
         return self.family.hooks(self.module, training=False, depth=depth) + (self._steps if depth > 1 else [])
 
-    def facts(self, phase: Phase, batch_size: int) -> Facts:
-        """Return the sizes of a call's work; ``tokens`` are the tokens per clip that the model returned."""
-        return {
-            "batch size": batch_size,
-            "frames per clip": self.model.frames,
-            "img size": self.model.img_size,
-            "tokens": self._tokens,
-            "predictor": True if self.predictor else None,
-        }
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        """Return the sizes of what a call works on; ``tokens`` are those that the model returned per clip."""
+        backbone = BackboneTraits(
+            frames_per_clip=self.model.frames,
+            image_size=self.model.img_size,
+            tokens=self._tokens,
+            predictor=True if self.predictor else None,
+        )
+        return Traits(batch_size=batch_size, backbone=backbone)
 
     @property
     def _predictor(self) -> str:

@@ -20,10 +20,11 @@ from strobe.policies.families.family import Family
 from strobe.policies.families.registry import family_of, predict, steps_of
 from strobe.policies.inputs import Inputs
 from strobe.policies.lerobot_policies import Loaded
-from strobe.policies.subject import ITERATION, Facts, Fed, Phase
+from strobe.policies.subject import ITERATION, Fed, Phase
 from strobe.policies.training_step import Training, micro_batches
 from strobe.results.agreement import ActionScale
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import DelayTraining, PolicyTraits, Traits
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Hook
 from strobe.timeline.sections import section
@@ -178,27 +179,28 @@ class PolicySubject:
                 parameter.grad /= scale
         return loss
 
-    def facts(self, phase: Phase, batch_size: int) -> Facts:
-        """Return the facts about the work of one call, most of them from the policy's config.
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        """Return what one call works on, most of it from the policy's config.
 
         A chunk's size is that of the last chunk, if any: a policy of single actions may name its own otherwise.
         """
         config: Any = self.policy.config
-        configured = next((length for name in _LENGTHS if (length := getattr(config, name, None))), None)
-        facts: Facts = {
-            "batch size": 1 if phase == "inference" else batch_size,
-            "chunk size": (self._length or configured) if phase == "inference" else configured,
-            "tensors requiring grad": sum(1 for parameter in self.policy.parameters() if parameter.requires_grad),
-        }
+        length = next((value for name in _LENGTHS if (value := getattr(config, name, None))), None)
+        work = PolicyTraits(
+            chunk_size=(self._length or length) if phase == "inference" else length,
+            trainable_tensors=sum(1 for parameter in self.policy.parameters() if parameter.requires_grad),
+        )
         if phase != "inference" and getattr(config, "use_rtc", False):  # training-time RTC
-            facts["delay_training"] = getattr(config, "delay_training", None)
-            facts["prefix_attention"] = getattr(config, "prefix_attention", None)
-            facts["delays"] = getattr(config, "rtc_max_delay", 0) + 1
+            work.delay_training = DelayTraining(
+                way=getattr(config, "delay_training", None),
+                prefix_attention=getattr(config, "prefix_attention", None),
+                delays=getattr(config, "rtc_max_delay", 0) + 1,
+            )
         if phase == "inference":
-            facts["denoising steps"] = steps_of(config)
-            facts["tokens at most"] = getattr(config, "max_decoding_steps", None)
-            facts["executed actions"] = getattr(config, "n_action_steps", None)
-        return facts
+            work.denoising_steps = steps_of(config)
+            work.max_tokens = getattr(config, "max_decoding_steps", None)
+            work.executed_actions = getattr(config, "n_action_steps", None)
+        return Traits(batch_size=1 if phase == "inference" else batch_size, policy=work)
 
     def hooks(self, phase: Phase, depth: int) -> list[Hook]:
         """Return the hooks of the family's probes for ``phase``, and below the first level the processors' steps."""

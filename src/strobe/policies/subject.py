@@ -12,10 +12,10 @@ from torch.utils._pytree import tree_leaves
 
 from strobe.policies.families.family import Family
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import Traits
 from strobe.timeline.probe import Hook
 
 Phase = Literal["inference", "training forward", "training step"]
-Facts = dict[str, str | int | float | bool | None]
 
 Kind = Literal["data", "made up", "to come"]
 
@@ -99,6 +99,6 @@ class Subject(Protocol):
         """Return the hooks for ``phase``, down to ``depth`` levels."""
         ...
 
-    def facts(self, phase: Phase, batch_size: int) -> Facts:
-        """Return facts to show beside the numbers: batch size, chunk size, steps, frames."""
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        """Return what a call works on: batch size, chunk size, steps, frames."""
         ...

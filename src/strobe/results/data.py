@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # of 1, `results.schema_1` makes this one
 
 # JSON has no infinities: a figure that could not be computed is None, never nan or inf.
 Finite = Annotated[float, Field(allow_inf_nan=False)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import BinaryIO, Self
 
 from pydantic import Field, ValidationError
 
@@ -26,8 +26,8 @@ class Request(Data):
 
     policy: str = Field(description="its folder, Hub id or type")
     weights: str = Field(description="a digest of some of them")
-    settings: dict[str, Any] = Field(description="the policy's config, without the place it was loaded from")
-    environment: dict[str, Any] = Field(description="LeRobot's EnvConfig")
+    settings: dict[str, object] = Field(description="the policy's config, without the place it was loaded from")
+    environment: dict[str, object] = Field(description="LeRobot's EnvConfig")
     tasks: list[str]
     variants: dict[str, str] = Field(description="name → its treatments, as written; '' for the policy as it is")
     margin: Finite
@@ -125,7 +125,7 @@ class EpisodeLog:
         """Close the file; `episodes` stays."""
         self._file.close()
 
-    def _write(self, line: dict[str, Any]) -> None:
+    def _write(self, line: dict[str, object]) -> None:
         self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -70,7 +69,7 @@ def text(recipe: Recipe, name: str) -> str:
     return f"{about}\n{body}"
 
 
-class _Line(dict[str, Any]):
+class _Line(dict[str, object]):
     """A mapping that is written in one line, so that the mappings of a list read as a table."""
 
 
@@ -81,7 +80,7 @@ class _Dumper(yaml.SafeDumper):
 class _Loader(yaml.SafeLoader):
     """Refuses a duplicate key, of which YAML would silently take the last."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         keys = [key.value for key, _ in node.value]
         if twice := [key for key in keys if keys.count(key) > 1]:
             raise ConstructorError(None, None, f"'{twice[0]}' is there twice", node.start_mark)
@@ -97,7 +96,7 @@ _Dumper.add_representer(str, _text)
 _Dumper.add_representer(_Line, lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data, True))
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> object:
     try:
         return yaml.load(path.read_bytes(), Loader=_Loader)
     except OSError as error:
@@ -126,7 +125,7 @@ def _first(error: ValidationError) -> str:
     return f"{_path(at)}: {first['msg'][:1].lower()}{_plain(first['msg'][1:])}"
 
 
-def _path(location: list[Any]) -> str:
+def _path(location: Sequence[object]) -> str:
     """Return the place of a value, counted from 1 as the rungs are."""
     return ".".join(str(part + 1) if isinstance(part, int) else _plain(str(part)) for part in location)
 

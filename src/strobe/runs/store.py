@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -19,6 +18,7 @@ from strobe.errors import UserError, nearest
 from strobe.results.answer import Answer, Result
 from strobe.results.any_answer import AnyAnswer, any_answer
 from strobe.results.data import SCHEMA_VERSION
+from strobe.results.schema_1 import with_traits
 
 RESULT = "result.json"
 TRACE = "trace.json.gz"
@@ -27,9 +27,8 @@ REPORT = "report.html"
 # Fields that every measured answer had, whatever its study, before each study had a class of its own.
 _ONCE_SHARED = ("comparisons", "episodes", "operators", "python", "training", "ladder")
 
-# Schema version → the function that turns such a document into one of the next version. Version 1 is the first
-# that was released, so there is nothing to migrate from yet.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+# Schema version → the function that turns such a document into one of the next version.
+MIGRATIONS: dict[int, Callable[[dict[str, object]], dict[str, object]]] = {1: with_traits}
 
 
 def new_run(root: Path, study: str, subject: str) -> Path:
@@ -47,7 +46,7 @@ def new_run(root: Path, study: str, subject: str) -> Path:
 def save(
     answer: Answer,
     folder: Path,
-    trace: dict[str, Any] | None = None,
+    trace: dict[str, object] | None = None,
     files: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write the run's files so that a reader sees each one old or new, never half.
@@ -114,7 +113,7 @@ def runs_of(folder: Path) -> Iterator[tuple[str, Path]]:
             yield name, file
 
 
-def _current(file: Path, document: dict[str, Any]) -> dict[str, Any]:
+def _current(file: Path, document: dict[str, object]) -> dict[str, object]:
     """Return the document in today's schema, whatever version of Strobe wrote it. Raises UserError."""
     version = document.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool) or "strobe_version" not in document:
@@ -155,7 +154,7 @@ def _runs(root: Path) -> list[str]:
         return []
 
 
-def _parse(file: Path) -> dict[str, Any]:
+def _parse(file: Path) -> dict[str, object]:
     try:
         document = json.loads(file.read_bytes())
     except OSError as error:

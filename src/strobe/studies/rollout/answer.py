@@ -24,6 +24,7 @@ from strobe.measure.statistics import describe, summarise
 from strobe.results.data import Samples
 from strobe.results.measurement import Measurement
 from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult, Scheduling
+from strobe.results.traits import LoopTraits, Traits
 from strobe.studies.rollout.remote import (
     RECEIVED,
     TRIP,
@@ -56,7 +57,7 @@ def answer_of(header: Header, course: Course) -> RolloutResult:
     ticks = _without_sleep(iterations(course.sections(MOST), TICK))
     if ticks:
         tick = _measurement(TICK, "control tick", ticks, 0)
-        tick.facts = {name: value for name, value in _facts(header).items() if value is not None}
+        tick.traits = _traits(header)
         if len(ticks) < len(course.ticks):
             tick.notes.append(f"parts of the latest {len(ticks):,} of {len(course.ticks):,} ticks")
         result.measurements.append(tick)
@@ -68,7 +69,8 @@ def answer_of(header: Header, course: Course) -> RolloutResult:
         first = len(course.calls) == len(calls) > 1
         result.measurements.append(_measurement(name, "inference", calls, int(first)))
     if calls and figures.engine == "server":
-        result.measurements[-1].facts = {"actions per chunk": header.chunk, "device": header.device}
+        loop = LoopTraits(actions_per_chunk=header.chunk)
+        result.measurements[-1].traits = Traits(loop=loop, device=header.device)
     if figures.engine == "server" and (received := iterations(sections_of_receiving(course, MOST), RECEIVED)):
         result.measurements.append(_measurement(RECEIVED, "receiving", received, 0))
     if header.device != "cpu":
@@ -76,27 +78,28 @@ def answer_of(header: Header, course: Course) -> RolloutResult:
     return result
 
 
-def _facts(header: Header) -> dict[str, Any]:
-    """Return the settings of a loop by their names."""
+def _traits(header: Header) -> Traits:
+    """Return the settings of the loop, and the device where the loop's own process computes."""
     if header.engine == "none":
-        return {"leader": header.strategy, "fps": header.fps}
+        return Traits(loop=LoopTraits(leader=header.strategy, fps=header.fps))
     if header.engine == "remote":
-        return {
-            "aggregation": header.strategy,
-            "fps": header.fps,
-            "actions per chunk": header.chunk,
-            "chunk size threshold": header.share,
-        }
-    return {
-        "strategy": header.strategy,
-        "inference": header.engine,
-        "fps": header.fps,
-        "interpolation multiplier": header.multiplier,
-        "queue threshold": header.threshold,
-        "execution horizon": header.horizon if header.guided else None,
-        "torch.compile": header.compiled,
-        "device": header.device,
-    }
+        loop = LoopTraits(
+            aggregation=header.strategy,
+            fps=header.fps,
+            actions_per_chunk=header.chunk,
+            chunk_size_threshold=header.share,
+        )
+        return Traits(loop=loop)
+    loop = LoopTraits(
+        strategy=header.strategy,
+        inference=header.engine,
+        fps=header.fps,
+        multiplier=header.multiplier,
+        queue_threshold=header.threshold,
+        execution_horizon=header.horizon if header.guided else None,
+        compiled=header.compiled,
+    )
+    return Traits(loop=loop, device=header.device)
 
 
 def rollout_of(header: Header, course: Course) -> Rollout:

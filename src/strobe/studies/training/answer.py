@@ -18,6 +18,7 @@ from strobe.results.answer import TrainResult
 from strobe.results.data import Samples
 from strobe.results.measurement import MeasuredPhase, Measurement, Memory, Span
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import LoaderTraits, Traits
 from strobe.studies.training.summary import Recorded, kernel_use_of, summary_of, worker_facts, worker_names
 
 STEP, LOADING = "training step", "loading a batch"
@@ -58,15 +59,16 @@ def _step(recorded: Recorded, info: SubjectInfo, peak_process: int) -> Measureme
     step = _measurement(STEP, "training step", recorded.steps, steady)
     step.memory = Memory(weights=info.weight_bytes, peak_process=peak_process, peak_device=watch.peak_device)
     step.memory.kernel_ms, step.memory.page_faults = kernel_use_of(recorded)
-    step.facts = {
-        "batch size": config.batch_size,
-        "workers": config.num_workers,
-        "prefetched batches per worker": config.prefetch_factor if config.num_workers else None,
-        "start method": config.dataloader_multiprocessing_context if config.num_workers else None,
-        "video backend": config.dataset.video_backend,
-        "device": str(watch.device),
-        "trained share": _trained_share(watch.policy),
-    }
+    loader = LoaderTraits(workers=config.num_workers, video_backend=config.dataset.video_backend)
+    if config.num_workers:
+        loader.prefetched_batches = config.prefetch_factor
+        loader.start_method = config.dataloader_multiprocessing_context
+    step.traits = Traits(
+        device=str(watch.device),
+        batch_size=config.batch_size,
+        loader=loader,
+        trained_share=_trained_share(watch.policy),
+    )
     # What earlier runs of this process could not see is none of this one's.
     lost = {f"worker {worker['worker']}" for worker in worker_facts(watch)}
     unseen = {} if watch.timeline is None else watch.timeline.unseen

@@ -1,9 +1,8 @@
-"""The same optimizer, computed otherwise: in one kernel for all weights, in one per operator, or weight by weight."""
+"""A training step computed otherwise: in micro-batches, or with another form of its optimizer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,8 +10,53 @@ from torch import Tensor
 
 from strobe.errors import UserError, in_a_line, nearest
 from strobe.policies.subject import Subject
-from strobe.treatments.treatment import TRAINING, Effect, Entry, Treatment, Undo, policy_of, switch
+from strobe.results.traits import TreatmentTraits
+from strobe.treatments.switch import entry
+from strobe.treatments.treatment import FOR_TRAINING, Entry, Spec, Treatment, Undo, policy_of
 from strobe.treatments.words import FORMS
+
+# Gradient accumulation: the batch in equal micro-batches, one optimizer step for all of them.
+# The memory of activations is a micro-batch's, the gradient that of the whole batch where the loss is a mean over
+# samples. ACT's is a mean over the actions that are not padding, so there it is the same where micro-batches hold
+# equally many.
+
+
+@dataclass
+class Accumulate(Treatment, key="accumulate"):
+    """``micro_batches`` parts of the batch, one after the other; each draws noise of its own."""
+
+    micro_batches: int
+    phases = FOR_TRAINING
+
+    def __post_init__(self) -> None:
+        if isinstance(self.micro_batches, bool) or not isinstance(self.micro_batches, int) or self.micro_batches < 2:
+            raise UserError(f"accumulate={self.micro_batches}: a whole number of micro-batches, at least 2")
+
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self.micro_batches)
+
+    def apply(self, subject: Subject) -> Undo:
+        training = policy_of(subject).training
+        before, training.micro_batches = training.micro_batches, self.micro_batches
+
+        def undo() -> None:
+            training.micro_batches = before
+
+        return undo
+
+
+def _make(spec: Spec) -> Accumulate:
+    value = str(spec["accumulate"])
+    if not value.isdecimal():
+        shown = "?" if spec["accumulate"] is True else value
+        raise UserError(f"accumulate={shown}: a whole number of micro-batches, such as accumulate=4")
+    return Accumulate(int(value))
+
+
+ACCUMULATE = entry("accumulate", _make)
+
+
+# The same optimizer, computed otherwise: in one kernel for all weights, in one per operator, or weight by weight.
 
 
 @dataclass
@@ -24,8 +68,8 @@ class OptimizerForm(Treatment):
     """
 
     form: str = "fused"
-    effect: Effect = "rounding"
     _checked: bool = field(default=False, init=False, repr=False)
+    effect = "rounding"
     phases = frozenset({"training step"})
 
     def __post_init__(self) -> None:
@@ -33,8 +77,8 @@ class OptimizerForm(Treatment):
             raise UserError(f"optimizer={self.form}: {nearest(self.form, FORMS)}")
         self.key = self.form
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"optimizer": self.form}
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=True)
 
     def apply(self, subject: Subject) -> Undo:
         optimizer = policy_of(subject).training.optimizer
@@ -91,20 +135,8 @@ def _move(optimizer: torch.optim.Optimizer, where: Any) -> None:
             state["step"] = step.clone()
 
 
-ENTRIES = (
-    Entry("fused", "training: the optimizer's fused form", "rounding", TRAINING, switch("fused", OptimizerForm)),
-    Entry(
-        "foreach",
-        "training: the optimizer's foreach form",
-        "rounding",
-        TRAINING,
-        switch("foreach", partial(OptimizerForm, "foreach")),
-    ),
-    Entry(
-        "forloop",
-        "training: the optimizer's forloop form",
-        "rounding",
-        TRAINING,
-        switch("forloop", partial(OptimizerForm, "forloop")),
-    ),
-)
+def _entry(form: str) -> Entry:
+    return entry(form, lambda _: OptimizerForm(form))
+
+
+FUSED, FOREACH, FORLOOP = map(_entry, FORMS)
