@@ -30,7 +30,7 @@ HOSTILE = (
     "\x1b[31m\x07\"'><script>alert(1)</script><img src=x onerror=alert(1)>&lt;i&gt;[red]{{7*7}}%{x}"
     "| *a* | _b_ `c` [d](http://e) ![f](g)\r\n# h\n\n- i\u202e"
 )
-STEERING = {"facts", "figures", "evidence"}  # dictionaries with keys that a report looks for
+STEERING = {"figures", "evidence"}  # dictionaries with keys that a report looks for
 
 
 def poisoned(value: Any, annotation: Any = None, name: str = "") -> Any:
