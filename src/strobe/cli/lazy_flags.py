@@ -20,6 +20,7 @@ import dataclasses
 import functools
 import importlib
 import io
+import re
 import sys
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from draccus.argparsing import ArgumentParser
 from draccus.parsers.decoding import decode
 
 from strobe.errors import UserError, in_a_line, nearest
+from strobe.findings.thresholds import refusal_of_former
 from strobe.lerobot.quiet import errors_alone
 from strobe.lerobot.schema import registries, shapes
 from strobe.lerobot.schema.classes import Class
@@ -209,7 +211,8 @@ def refusals() -> Iterator[None]:
         # What a config itself refused says more than draccus around it.
         cause = error.__cause__ if isinstance(error.__cause__, ValueError) else error
         refused = cause if str(error).startswith("Couldn't instantiate class") else error
-        raise UserError(one_line(refused)) from None
+        former = refusal_of_former(re.findall(r"\w+", str(refused))) if "for Thresholds" in str(refused) else ""
+        raise UserError(former or one_line(refused)) from None
 
 
 def one_line(error: BaseException) -> str:
