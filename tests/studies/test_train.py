@@ -140,6 +140,7 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
     assert not hasattr(training.loop.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
 
 
+@pytest.mark.matrix
 def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from lerobot.transforms.transforms import ImageTransforms
 
@@ -149,6 +150,7 @@ def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch, steps_o
     assert result.training.bound == "data"
 
 
+@pytest.mark.matrix
 def test_slow_storage_is_named(dataset, tmp_path, monkeypatch, steps_of):
     # A stand-in for a slow disk: opening a file takes long, and no core is busy meanwhile.
     import av
@@ -174,6 +176,7 @@ def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch, steps_of):
     assert any(stall.cause == "one step in 2" for stall in result.training.stalls)
 
 
+@pytest.mark.matrix
 def test_a_slow_forward_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from lerobot.policies.act.modeling_act import ACTEncoder
 
@@ -184,6 +187,7 @@ def test_a_slow_forward_is_named(dataset, tmp_path, monkeypatch, steps_of):
     assert any(title.startswith("encoder takes") for title in titles)
 
 
+@pytest.mark.matrix
 def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from accelerate.optimizer import AcceleratedOptimizer
 
@@ -192,6 +196,7 @@ def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch, steps_of):
     assert found & {*CAUSES, "slow-optimizer"} == {"slow-optimizer"}
 
 
+@pytest.mark.matrix
 def test_frequent_checkpoints_are_named(dataset, tmp_path, monkeypatch, steps_of):
     def save(checkpoint_dir, **_):  # takes its time and writes nothing: real ones took most of this test
         checkpoint_dir.mkdir(parents=True)
@@ -236,6 +241,7 @@ def test_without_workers_the_training_process_loads(failed_without_workers):
     assert batch.share <= waiting.share
 
 
+@pytest.mark.matrix
 def test_spawned_workers_are_seen_too(dataset, tmp_path):
     result = trained(dataset, tmp_path / "out", "--dataloader_multiprocessing_context=spawn", steps=4, workers=1).result
     assert [worker.name for worker in result.training.loader] == ["worker 0"]
